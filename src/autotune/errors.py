@@ -1,0 +1,83 @@
+"""Exceptions raised by autotune; every one of them is an `AutotuneError`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AutotuneError",
+    "DatabaseError",
+    "InvalidValueError",
+    "NoValidCandidate",
+    "PluginError",
+    "UnknownNameError",
+    "UnsupportedTarget",
+    "UnsupportedWorkload",
+    "near_matches",
+]
+
+
+class AutotuneError(Exception):
+    """Base class of every error that autotune raises on purpose."""
+
+
+class UnknownNameError(AutotuneError):
+    """A name was asked for that does not exist.
+
+    Args:
+        kind: What sort of name it is, as a noun: `"strategy"`, `"preset"`, ...
+        name: The name that was given.
+        allowed: Every name that would have been accepted.
+        extra: A sentence to end the message with, such as why a name may be missing.
+    """
+
+    def __init__(self, kind: str, name: str, allowed: Iterable[str], extra: str = "") -> None:
+        self.kind = kind
+        self.name = name
+        self.allowed = tuple(sorted(allowed))
+        self.extra = extra
+        listed = ", ".join(self.allowed) if self.allowed else "none"
+        message = f"unknown {kind} {name!r}; available: {listed}"
+        matches = near_matches(name, self.allowed)
+        if matches:
+            message += ". Did you mean " + " or ".join(repr(match) for match in matches) + "?"
+        if extra:
+            message += f" {extra}" if matches else f". {extra}"
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, tuple[str, ...], str]]:
+        # The default rebuilds an exception from its message alone, which this signature refuses;
+        # errors do travel between processes.
+        return type(self), (self.kind, self.name, self.allowed, self.extra)
+
+
+class InvalidValueError(AutotuneError):
+    """A value is of the wrong type, out of range, or contradicts another one."""
+
+
+class UnsupportedWorkload(AutotuneError):
+    """A workload cannot be expressed, scheduled or imported by the part that was given it."""
+
+
+class UnsupportedTarget(AutotuneError):
+    """A target cannot be described, detected or compiled for."""
+
+
+class PluginError(AutotuneError):
+    """A plugin could not be loaded, or what it registered is malformed."""
+
+
+class DatabaseError(AutotuneError):
+    """A database could not be opened, read or written."""
+
+
+class NoValidCandidate(AutotuneError):
+    """A tuning run ended without one candidate that built, ran and gave the right result."""
+
+
+def near_matches(name: str, allowed: Iterable[str]) -> list[str]:
+    """Returns up to two of `allowed` that look like `name`, ignoring case, best first."""
+    by_folded = {candidate.casefold(): candidate for candidate in allowed}
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=2, cutoff=0.6)
+    return [by_folded[folded] for folded in found]
