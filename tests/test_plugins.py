@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import autotune.builtin_plugins
+from autotune import plugins
+from autotune.errors import InvalidValueError, PluginError, UnknownNameError
+from autotune.hooks import API_VERSION, HOOK_OF_KIND, HookSpecs, PluginSpec, hookimpl
+from autotune.plugins import PluginManager, PluginStatus
+
+EXAMPLE = Path(__file__).parent / "third_party" / "autotune_example"
+
+
+@pytest.fixture(autouse=True)
+def _no_disabled_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(plugins.DISABLE_VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="session")
+def example_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed the third-party distribution."""
+    site = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(site)]
+    subprocess.run([*command, str(EXAMPLE)], check=True, timeout=120)
+    return site
+
+
+@pytest.fixture
+def example(example_site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(example_site))
+    yield
+    for name in [name for name in sys.modules if name.startswith("autotune_example")]:
+        del sys.modules[name]
+
+
+class Site:
+    """A folder of hand-written distributions on the import path."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, name: str, body: str) -> None:
+        (self.folder / f"{name}_module.py").write_text(textwrap.dedent(body))
+        info = self.folder / f"{name}_dist-0.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 0.5\n")
+        (info / "entry_points.txt").write_text(f"[autotune]\n{name} = {name}_module\n")
+
+    def manager(self, disabled: tuple[str, ...] = ()) -> PluginManager:
+        found = metadata.distributions(path=[str(self.folder)])
+        return PluginManager(
+            entry_points=[point for dist in found for point in dist.entry_points],
+            disabled=disabled,
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Site(tmp_path)
+    for name in [name for name in sys.modules if name.endswith("_module")]:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+GOOD = """
+    from autotune.hooks import PluginSpec, hookimpl
+
+    class Part:
+        def __init__(self, size=1, *, depth):
+            self.size, self.depth = size, depth
+
+    @hookimpl
+    def autotune_strategies():
+        return [PluginSpec("{name}", Part, "A part")]
+"""
+
+
+def failures(manager: PluginManager) -> list[PluginStatus]:
+    return [status for status in manager.report() if status.status != "ok"]
+
+
+def test_the_example_is_swapped_in_by_name(example: None) -> None:
+    manager = PluginManager()
+    assert "example-coordinate" in manager.names("strategy")
+    assert "random" in manager.names("strategy")
+    assert "autotune_example.strategy" not in sys.modules, "listing must not import the part"
+
+    space = SimpleNamespace(default=lambda: "first", neighbour=lambda best, rng: best + "'")
+    strategy = manager.create("strategy", "example-coordinate", space=space, rng=None, step=2)
+    assert strategy.ask(4) == ["first"]
+    strategy.tell([("first", SimpleNamespace(latency=1.0))])
+    assert strategy.ask(4) == ["first'", "first'"]
+
+    ok = PluginStatus("strategy", "example-coordinate", "autotune-example", "1.2.3", "ok")
+    assert ok in manager.report()
+    assert manager.get("strategy", "example-coordinate").options.keys() == {"step"}
+
+
+@pytest.mark.parametrize("name", ["example", "autotune-example", "*"])
+def test_disabled_by_name_of_entry_point_or_distribution(
+    example: None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "example-coordinate" not in PluginManager(disabled=[name]).names("strategy")
+    monkeypatch.setenv(plugins.DISABLE_VARIABLE, f"nothing , {name}")
+    manager = PluginManager()
+    assert "autotune_example.plugin" not in sys.modules
+    assert manager.names("strategy") == ("evolutionary", "grid", "random")
+    with pytest.raises(UnknownNameError, match="'example' is disabled"):
+        manager.get("strategy", "example-coordinate")
+    absent = [status for status in failures(manager) if status.name == "nothing"]
+    assert absent and absent[0].error == "asked to be disabled, but not installed"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("import a_module_that_is_not_there", "ModuleNotFoundError: No module named"),
+        ("raise SystemExit('bye')", "SystemExit: bye"),
+        ("x = 1", "registers nothing"),
+        (
+            GOOD.format(name="broken") + f"\n    AUTOTUNE_API_VERSION = {API_VERSION + 1}",
+            f"written for plugin interface {API_VERSION + 1}, while this autotune has",
+        ),
+        (GOOD.format(name="Has Spaces"), "name 'Has Spaces' is not made of"),
+        (GOOD.replace("A part", " "), "has no description"),
+        (GOOD.replace("Part, ", "'no colon', "), "is not 'module:attribute'"),
+        (GOOD.replace("Part, ", "7, "), "neither callable nor an import string"),
+        (GOOD.replace("[PluginSpec", "[1, PluginSpec"), "autotune_strategies returned a int"),
+        (GOOD.replace("return [", "return 'x' or ["), "returned str, not a list"),
+        (GOOD.replace("strategies()", "strategys()"), "Did you mean 'autotune_strategies'"),
+        (GOOD.replace("strategies()", "strategies(many)"), "PluginValidationError"),
+        (GOOD.replace("return", "raise OSError(7) #"), "OSError: 7"),
+        (
+            GOOD.replace("return", "yield").replace("@hookimpl", "@hookimpl(wrapper=True)"),
+            "returned generator",
+        ),
+        (
+            GOOD.replace('"A part")]', '"A part")] * 2'),
+            "is there twice",
+        ),
+        (GOOD.replace('"A part")', '"A part", options=[1])'), "do not map names to descriptions"),
+    ],
+)
+def test_a_broken_plugin_is_quarantined(site: Site, body: str, reason: str) -> None:
+    site.add("good", GOOD.format(name="good"))
+    site.add("broken", body.replace("{name}", "broken"))
+    manager = site.manager()
+    assert "good" in manager.names("strategy")
+    (status,) = failures(manager)
+    assert (status.kind, status.name, status.status) == ("plugin", "broken", "quarantined")
+    assert (status.distribution, status.version) == ("broken-dist", "0.5")
+    assert reason in status.error
+    with pytest.raises(UnknownNameError, match="'broken' is quarantined") as caught:
+        manager.get("strategy", "brokn")
+    assert reason in str(caught.value)
+
+
+def test_the_second_of_two_equal_names_is_refused(site: Site) -> None:
+    site.add("one", GOOD.format(name="mine"))
+    site.add("two", GOOD.format(name="mine"))
+    site.add("usurper", GOOD.format(name="random"))
+    manager = site.manager()
+    assert manager.get("strategy", "mine").resolve().__module__ == "one_module"
+    assert manager.get("strategy", "random").factory == "autotune.strategies.random:RandomStrategy"
+    errors = [status.error for status in failures(manager)]
+    assert len(errors) == 2
+    assert "'two' of two-dist" in errors[0] and "'one' of one-dist" in errors[0]
+    assert "'usurper' of usurper-dist" in errors[1] and "'builtin'" in errors[1]
+
+
+def test_a_factory_that_cannot_be_imported_names_its_plugin(site: Site) -> None:
+    site.add("lazy", GOOD.replace("Part, ", "'lazy_part:Thing', ").format(name="lazy"))
+    manager = site.manager()
+    with pytest.raises(PluginError, match=r"strategy 'lazy' from plugin 'lazy' of lazy-dist"):
+        manager.create("strategy", "lazy")
+    (site.folder / "lazy_part.py").write_text("Thing = 3\n")
+    with pytest.raises(PluginError, match="is not callable"):
+        manager.create("strategy", "lazy")
+
+
+def test_wrong_options_are_named(site: Site) -> None:
+    site.add("good", GOOD.format(name="good"))
+    manager = site.manager()
+    assert manager.create("strategy", "good", depth=3).depth == 3
+    with pytest.raises(
+        UnknownNameError, match="unknown option of strategy 'good' 'dept'; .*depth"
+    ):
+        manager.create("strategy", "good", dept=3)
+    with pytest.raises(InvalidValueError, match="missing a required argument: 'depth'"):
+        manager.create("strategy", "good")
+
+
+def test_unknown_kinds_and_names() -> None:
+    manager = PluginManager(entry_points=[])
+    with pytest.raises(UnknownNameError, match="unknown kind of plugin 'strategie'"):
+        manager.names("strategie")
+    with pytest.raises(UnknownNameError, match="Did you mean 'round-robin'"):
+        manager.get("task_scheduler", "round-robbin")
+
+
+def test_a_plugin_of_this_process_is_registered_whole_or_not_at_all() -> None:
+    class Mine:
+        def __init__(self, *names: str) -> None:
+            self._names = names
+
+        @hookimpl
+        def autotune_strategies(self) -> list[PluginSpec]:
+            return [PluginSpec(name, dict, "A dict") for name in self._names]
+
+    manager = PluginManager(entry_points=[])
+    clash = Mine("fresh", "random")
+    with pytest.raises(PluginError, match="'mine' registers strategy 'random', which"):
+        manager.register(clash, "mine")
+    assert "fresh" not in manager.names("strategy")
+    manager.register(Mine("fresh"), "mine")
+    assert manager.create("strategy", "fresh") == {}
+    with pytest.raises(PluginError, match="registered already"):
+        manager.register(autotune.builtin_plugins, "again")
+
+
+def test_every_kind_has_a_hook() -> None:
+    hooks = {name for name in vars(HookSpecs) if name.startswith("autotune_")}
+    assert hooks == set(HOOK_OF_KIND.values())
+
+
+def test_the_default_manager_is_made_once() -> None:
+    assert plugins.manager() is plugins.manager()
+
+
+def _run(code: str) -> list[str]:
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_listing_imports_no_part() -> None:
+    imported = _run(
+        """
+        import sys
+        from autotune.plugins import PluginManager
+        manager = PluginManager(entry_points=[])
+        for kind in manager.kinds():
+            manager.names(kind)
+        manager.report()
+        print(*sys.modules)
+        """
+    )
+    heavy = {"tvm", "torch", "lightgbm", "scipy"}
+    parts = ("autotune.strategies.", "autotune.cost_models.", "autotune.workloads.builders")
+    assert not heavy & set(imported)
+    assert not [name for name in imported if name.startswith(parts)]
+
+
+def test_importing_autotune_is_quick_and_light() -> None:
+    code = """
+        import sys, time
+        start = time.perf_counter()
+        import autotune
+        print(time.perf_counter() - start, *sys.modules)
+        """
+    runs = [_run(code) for _ in range(3)]  # the first may have to compile
+    assert not {"tvm", "torch", "lightgbm"} & set(runs[0])
+    assert min(float(run[0]) for run in runs) < 0.3

@@ -1,0 +1,20 @@
+"""What the entry point names; imports nothing but the hooks."""
+
+from __future__ import annotations
+
+from autotune.hooks import PluginSpec, hookimpl
+
+AUTOTUNE_API_VERSION = 1
+
+
+@hookimpl
+def autotune_strategies() -> list[PluginSpec]:
+    """Returns the one strategy of this distribution."""
+    return [
+        PluginSpec(
+            "example-coordinate",
+            "autotune_example.strategy:CoordinateStrategy",
+            "Changes one parameter of the best candidate at a time",
+            {"step": "how many neighbours are asked for at once"},
+        )
+    ]
