@@ -1,0 +1,46 @@
+"""Integer index expressions and typed scalar bodies."""
+
+from __future__ import annotations
+
+from autotune.expressions.affine import AffineForm, affine_form
+from autotune.expressions.integer import IntExpr, IntLike, ceildiv, const, maximum, minimum, var
+from autotune.expressions.scalar import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    loads,
+    operation_counts,
+    scalar_from_json,
+    scalar_to_json,
+    transform,
+)
+
+__all__ = [
+    "AffineForm",
+    "Binary",
+    "Cast",
+    "Constant",
+    "IndexValue",
+    "IntExpr",
+    "IntLike",
+    "Load",
+    "ScalarExpr",
+    "Select",
+    "Unary",
+    "affine_form",
+    "ceildiv",
+    "const",
+    "loads",
+    "maximum",
+    "minimum",
+    "operation_counts",
+    "scalar_from_json",
+    "scalar_to_json",
+    "transform",
+    "var",
+]

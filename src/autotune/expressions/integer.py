@@ -1,0 +1,322 @@
+"""Immutable integer expressions over named variables.
+
+The same expressions describe index arithmetic (variables are iteration axes) and symbolic
+quantities of a sketch (variables are parameters). They evaluate on Python integers and on
+numpy arrays alike, so that one expression serves a whole matrix of configurations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Union
+
+import numpy as np
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError
+
+IntLike = Union["IntExpr", int]
+
+_SYMBOLS = {"floordiv": "//", "mod": "%"}
+_BINARY = ("floordiv", "mod", "min", "max")
+
+
+@frozen(eq=False, repr=False)
+class IntExpr:
+    """One node: ``op`` is const, var, add, mul, floordiv, mod, min or max.
+
+    Build nodes with :func:`const`, :func:`var`, the operators, :func:`ceildiv`,
+    :func:`minimum` and :func:`maximum`; these simplify. Sums are kept as canonical linear
+    combinations, so that equal quantities become equal expressions and are shared on a tape.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+    _hash: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.op, self.args)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, IntExpr) or self._hash != other._hash:
+            return False
+        return self.op == other.op and self.args == other.args
+
+    @property
+    def value(self) -> int | None:
+        """The constant's value, or None for anything that depends on a variable."""
+        return self.args[0] if self.op == "const" else None
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of the variables this expression depends on."""
+        if self.op == "var":
+            return frozenset({self.args[0]})
+        if self.op == "const":
+            return frozenset()
+        return frozenset().union(*(arg.variables for arg in self.args))
+
+    def __add__(self, other: IntLike) -> IntExpr:
+        return _linear_sum([(self, 1), (_wrap(other), 1)])
+
+    __radd__ = __add__
+
+    def __neg__(self) -> IntExpr:
+        return self * -1
+
+    def __sub__(self, other: IntLike) -> IntExpr:
+        return _linear_sum([(self, 1), (_wrap(other), -1)])
+
+    def __rsub__(self, other: IntLike) -> IntExpr:
+        return _linear_sum([(_wrap(other), 1), (self, -1)])
+
+    def __mul__(self, other: IntLike) -> IntExpr:
+        return _product(self, _wrap(other))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: IntLike) -> IntExpr:
+        return _floordiv(self, _wrap(other))
+
+    def __mod__(self, other: IntLike) -> IntExpr:
+        return _mod(self, _wrap(other))
+
+    def substitute(self, values: Mapping[str, IntLike]) -> IntExpr:
+        """This expression with variables replaced by expressions or integers."""
+        if self.op == "const":
+            return self
+        if self.op == "var":
+            name = self.args[0]
+            return _wrap(values[name]) if name in values else self
+        args = [arg.substitute(values) for arg in self.args]
+        return _rebuild(self.op, args)
+
+    def to_json(self) -> Any:
+        """A JSON value: an integer, a name, or ``[op, arg, ...]``."""
+        if self.op in ("const", "var"):
+            return self.args[0]
+        return [self.op, *(arg.to_json() for arg in self.args)]
+
+    @staticmethod
+    def from_json(data: Any) -> IntExpr:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: the value is not an expression.
+        """
+        if isinstance(data, bool) or not isinstance(data, (int, str, list)):
+            raise InvalidValueError(f"not an integer expression: {data!r}")
+        if isinstance(data, int):
+            return const(data)
+        if isinstance(data, str):
+            return var(data)
+        if len(data) < 3 or data[0] not in ("add", "mul", *_BINARY):
+            raise InvalidValueError(f"not an integer expression: {data!r}")
+        return _rebuild(data[0], [IntExpr.from_json(arg) for arg in data[1:]])
+
+    def __repr__(self) -> str:
+        if self.op in ("const", "var"):
+            return str(self.args[0])
+        if self.op == "add":
+            return "(" + " + ".join(map(repr, self.args)) + ")"
+        if self.op == "mul":
+            return "*".join(map(repr, self.args))
+        if self.op in _SYMBOLS:
+            return f"({self.args[0]!r} {_SYMBOLS[self.op]} {self.args[1]!r})"
+        return f"{self.op}({', '.join(map(repr, self.args))})"
+
+
+def const(value: int) -> IntExpr:
+    """The constant ``value``."""
+    return IntExpr("const", (int(value),))
+
+
+def var(name: str) -> IntExpr:
+    """The variable called ``name``."""
+    return IntExpr("var", (name,))
+
+
+def ceildiv(numerator: IntLike, denominator: IntLike) -> IntExpr:
+    """``numerator / denominator`` rounded up, for a positive denominator."""
+    top, bottom = _wrap(numerator), _wrap(denominator)
+    exact = _exact_quotient(top, bottom)
+    return exact if exact is not None else (top + bottom - 1) // bottom
+
+
+def minimum(left: IntLike, right: IntLike) -> IntExpr:
+    """The smaller of the two."""
+    return _extremum("min", _wrap(left), _wrap(right))
+
+
+def maximum(left: IntLike, right: IntLike) -> IntExpr:
+    """The larger of the two."""
+    return _extremum("max", _wrap(left), _wrap(right))
+
+
+def evaluate(expression: IntExpr, env: Mapping[str, Any]) -> Any:
+    """The value under ``env``, which maps names to integers or to integer arrays that broadcast.
+
+    Raises:
+        InvalidValueError: a variable has no value in ``env``.
+    """
+    op, args = expression.op, expression.args
+    if op == "const":
+        return args[0]
+    if op == "var":
+        if args[0] not in env:
+            raise InvalidValueError(f"no value for variable {args[0]!r}")
+        return env[args[0]]
+    values = [evaluate(arg, env) for arg in args]
+    result = values[0]
+    for value in values[1:]:
+        result = apply_operation(op, result, value)
+    return result
+
+
+def apply_operation(op: str, left: Any, right: Any) -> Any:
+    """One binary operation on integers or integer arrays."""
+    if op == "add":
+        return left + right
+    if op == "mul":
+        return left * right
+    if op == "floordiv":
+        return left // right
+    if op == "mod":
+        return left % right
+    if op == "min":
+        return np.minimum(left, right) if _is_array(left, right) else min(left, right)
+    return np.maximum(left, right) if _is_array(left, right) else max(left, right)
+
+
+def _is_array(*values: Any) -> bool:
+    return any(isinstance(value, np.ndarray) for value in values)
+
+
+def _wrap(value: IntLike) -> IntExpr:
+    return value if isinstance(value, IntExpr) else const(value)
+
+
+def _rebuild(op: str, args: list[IntExpr]) -> IntExpr:
+    if op == "add":
+        return _linear_sum([(arg, 1) for arg in args])
+    if op == "mul":
+        result = args[0]
+        for arg in args[1:]:
+            result = _product(result, arg)
+        return result
+    if op == "floordiv":
+        return _floordiv(args[0], args[1])
+    if op == "mod":
+        return _mod(args[0], args[1])
+    return _extremum(op, args[0], args[1])
+
+
+def _split_coefficient(term: IntExpr) -> tuple[int, IntExpr]:
+    """``3*x*y`` as ``(3, x*y)``."""
+    if term.op == "mul" and term.args[0].op == "const":
+        rest = term.args[1:]
+        return term.args[0].args[0], rest[0] if len(rest) == 1 else IntExpr("mul", rest)
+    return 1, term
+
+
+def _linear_sum(parts: list[tuple[IntExpr, int]]) -> IntExpr:
+    constant = 0
+    coefficients: dict[IntExpr, int] = {}
+    for part, sign in parts:
+        terms = part.args if part.op == "add" else (part,)
+        for term in terms:
+            if term.op == "const":
+                constant += sign * term.args[0]
+            else:
+                coefficient, base = _split_coefficient(term)
+                coefficients[base] = coefficients.get(base, 0) + sign * coefficient
+    terms = [
+        _scaled(base, coefficient)
+        for base, coefficient in sorted(coefficients.items(), key=lambda item: repr(item[0]))
+        if coefficient != 0
+    ]
+    if constant != 0 or not terms:
+        terms.append(const(constant))
+    return terms[0] if len(terms) == 1 else IntExpr("add", tuple(terms))
+
+
+def _scaled(base: IntExpr, coefficient: int) -> IntExpr:
+    if coefficient == 1:
+        return base
+    factors = base.args if base.op == "mul" else (base,)
+    return IntExpr("mul", (const(coefficient), *factors))
+
+
+def _factors(expression: IntExpr) -> tuple[int, list[IntExpr]]:
+    if expression.op == "const":
+        return expression.args[0], []
+    coefficient, base = _split_coefficient(expression)
+    return coefficient, list(base.args) if base.op == "mul" else [base]
+
+
+def _product(left: IntExpr, right: IntExpr) -> IntExpr:
+    left_constant, left_factors = _factors(left)
+    right_constant, right_factors = _factors(right)
+    constant, factors = left_constant * right_constant, left_factors + right_factors
+    if constant == 0 or not factors:
+        return const(constant)
+    if len(factors) == 1 and factors[0].op == "add":
+        return _linear_sum([(term, constant) for term in factors[0].args])
+    factors.sort(key=repr)
+    base = factors[0] if len(factors) == 1 else IntExpr("mul", tuple(factors))
+    return _scaled(base, constant)
+
+
+def _exact_quotient(top: IntExpr, bottom: IntExpr) -> IntExpr | None:
+    """``top / bottom`` when it is a whole number whatever the (positive) variables are."""
+    if bottom == const(1):
+        return top
+    top_constant, top_factors = _factors(top)
+    bottom_constant, bottom_factors = _factors(bottom)
+    if top_constant == 0:
+        return const(0)
+    if bottom_constant == 0 or top_constant % bottom_constant != 0:
+        return None
+    remaining = list(top_factors)
+    for factor in bottom_factors:
+        if factor not in remaining:
+            return None
+        remaining.remove(factor)
+    result = const(top_constant // bottom_constant)
+    for factor in remaining:
+        result = _product(result, factor)
+    return result
+
+
+def _floordiv(top: IntExpr, bottom: IntExpr) -> IntExpr:
+    if bottom == const(0):
+        raise InvalidValueError(f"division of {top!r} by zero")
+    exact = _exact_quotient(top, bottom)
+    if exact is not None:
+        return exact
+    if top.op == "const" and bottom.op == "const":
+        return const(top.args[0] // bottom.args[0])
+    return IntExpr("floordiv", (top, bottom))
+
+
+def _mod(top: IntExpr, bottom: IntExpr) -> IntExpr:
+    if bottom == const(0):
+        raise InvalidValueError(f"remainder of {top!r} by zero")
+    if _exact_quotient(top, bottom) is not None:
+        return const(0)
+    if top.op == "const" and bottom.op == "const":
+        return const(top.args[0] % bottom.args[0])
+    return IntExpr("mod", (top, bottom))
+
+
+def _extremum(op: str, left: IntExpr, right: IntExpr) -> IntExpr:
+    if left == right:
+        return left
+    if left.op == "const" and right.op == "const":
+        return const(apply_operation(op, left.args[0], right.args[0]))
+    return IntExpr(op, tuple(sorted((left, right), key=repr)))

@@ -1,0 +1,1 @@
+"""The symbolic loop nest of a sketch, and the tape it is flattened into."""

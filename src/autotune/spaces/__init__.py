@@ -1,0 +1,8 @@
+"""Search spaces: the interface, sketch rules and feasible sampling."""
+
+from __future__ import annotations
+
+from autotune.spaces.limits import ScheduleLimits
+from autotune.spaces.search_space import SearchSpace
+
+__all__ = ["ScheduleLimits", "SearchSpace"]

@@ -1,0 +1,59 @@
+"""The interface of a search space: which candidates exist for a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.sketches import Candidate, CandidateBatch, Sketch
+
+
+class SearchSpace(ABC):
+    """Candidates of one task: sketches, and sampling inside their constraints.
+
+    Every method that proposes candidates stays inside the feasible set. ``version`` changes
+    whenever the same seed would propose other candidates.
+    """
+
+    name: str
+    version: str
+
+    @abstractmethod
+    def sketches(self) -> tuple[Sketch, ...]:
+        """The sketches, in a fixed order."""
+
+    @abstractmethod
+    def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
+        """``n`` feasible candidates, with repetition.
+
+        Sketches get equal shares; within a sketch half are uniform over the feasible set and
+        half stratified (uniform over the values of a random parameter first).
+        """
+
+    @abstractmethod
+    def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
+        """One feasible candidate near each given one, row for row in the same sketches."""
+
+    @abstractmethod
+    def crossover(
+        self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
+    ) -> CandidateBatch:
+        """One feasible mixture for each pair of rows; both batches have the same sketches.
+
+        Where no feasible mixture is found the left row is returned.
+        """
+
+    @abstractmethod
+    def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
+        """Whether each row satisfies every constraint, hard and soft; shape [n]."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Number of feasible candidates over all sketches."""
+
+    @abstractmethod
+    def enumerate(self) -> Iterator[Candidate]:
+        """Every feasible candidate once, in a fixed order that interleaves the sketches."""

@@ -1,0 +1,52 @@
+"""The interface of a task scheduler: which task gets the next round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+
+@frozen
+class TaskInfo:
+    """What a scheduler knows of a task before anything is measured.
+
+    Attributes:
+        weight: How often the task occurs in the network.
+        flop: Arithmetic operations of one execution.
+        group: Tasks with equal groups are expected to reach similar flop/s.
+    """
+
+    weight: float
+    flop: float
+    group: str = ""
+
+
+class TaskScheduler(ABC):
+    """Chooses tasks for rounds. Constructed as ``TaskScheduler(tasks, seed, options)``."""
+
+    name: str
+
+    def __init__(
+        self, tasks: Sequence[TaskInfo], seed: int = 0, options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.tasks = tuple(tasks)
+
+    @abstractmethod
+    def next_task(self) -> int | None:
+        """Index of the task to serve next; None when every task is exhausted."""
+
+    @abstractmethod
+    def tell(self, task: int, best_latency: float | None, trials: int) -> None:
+        """A round of ``task`` ended: best latency so far in seconds (None: none yet), and the
+        number of trials the round consumed (0 means that the task is exhausted)."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """A JSON object for :meth:`load_state`."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""

@@ -1,0 +1,286 @@
+"""Builders of common operators.
+
+Every builder takes keyword arguments only; those annotated ``int`` are its shape. The result
+is an ordinary :class:`~autotune.workloads.Workload`: nothing downstream knows which builder
+made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    const,
+    var,
+)
+from autotune.workloads.workload import Axis, Stage, Tensor, Workload
+
+FLOAT_DTYPES = ("float32", "float64")
+_ACCUMULATOR = {"int8": "int32", "int32": "int32", "float32": "float32", "float64": "float64"}
+
+
+def gemm(*, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
+    """``C[m, n] = sum over k of A[m, k] * B[k, n]``; int8 accumulates in int32."""
+    parameters = _checked("gemm", {"m": m, "n": n, "k": k}, dtype, tuple(_ACCUMULATOR))
+    a, b = Tensor("A", (m, k), dtype), Tensor("B", (k, n), dtype)
+    axes = (Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
+    product = _product(_load("A", "i", "k"), _load("B", "k", "j"), dtype)
+    stage = Stage(Tensor("C", (m, n), _ACCUMULATOR[dtype]), axes, product, "add")
+    return Workload("gemm", (a, b), (stage,), ("C",), parameters)
+
+
+def batch_matmul(*, b: int, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
+    """``C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n]``."""
+    parameters = _checked(
+        "batch_matmul", {"b": b, "m": m, "n": n, "k": k}, dtype, tuple(_ACCUMULATOR)
+    )
+    inputs = (Tensor("A", (b, m, k), dtype), Tensor("B", (b, k, n), dtype))
+    axes = (Axis("b", b), Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
+    product = _product(_load("A", "b", "i", "k"), _load("B", "b", "k", "j"), dtype)
+    stage = Stage(Tensor("C", (b, m, n), _ACCUMULATOR[dtype]), axes, product, "add")
+    return Workload("batch_matmul", inputs, (stage,), ("C",), parameters)
+
+
+def dense(
+    *, m: int, n: int, k: int, bias: int = 1, relu: int = 1, dtype: str = "float32"
+) -> Workload:
+    """``Y[m, n] = relu(sum over k of X[m, k] * W[n, k] + bias[n])``; bias and relu may be 0."""
+    parameters = _checked("dense", {"m": m, "n": n, "k": k}, dtype, FLOAT_DTYPES)
+    parameters.update(_flags("dense", bias=bias, relu=relu))
+    inputs = [Tensor("X", (m, k), dtype), Tensor("W", (n, k), dtype)]
+    axes = (Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
+    product = _product(_load("X", "i", "k"), _load("W", "j", "k"), dtype)
+    stages = [Stage(Tensor("Y", (m, n), dtype), axes, product, "add")]
+    _append_epilogue(inputs, stages, n, bias, relu)
+    return Workload("dense", tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
+
+
+def conv2d(
+    *,
+    n: int = 1,
+    h: int,
+    w: int,
+    ci: int,
+    co: int,
+    kh: int = 3,
+    kw: int = 3,
+    stride: int = 1,
+    pad: int = 0,
+    dilation: int = 1,
+    bias: int = 0,
+    relu: int = 0,
+    dtype: str = "float32",
+) -> Workload:
+    """NHWC convolution with HWIO weights, optionally followed by bias and relu."""
+    shape = {"n": n, "h": h, "w": w, "ci": ci, "co": co, "kh": kh, "kw": kw}
+    parameters = _checked("conv2d", shape, dtype, FLOAT_DTYPES)
+    parameters.update(_window("conv2d", stride, pad, dilation))
+    parameters.update(_flags("conv2d", bias=bias, relu=relu))
+    height, width = _output_size("conv2d", (h, w), (kh, kw), stride, pad, dilation)
+    inputs = [Tensor("X", (n, h, w, ci), dtype), Tensor("W", (kh, kw, ci, co), dtype)]
+    stages = _padded_input(inputs[0], pad)
+    axes = (
+        Axis("n", n),
+        Axis("ho", height),
+        Axis("wo", width),
+        Axis("co", co),
+        Axis("kh", kh, "reduce"),
+        Axis("kw", kw, "reduce"),
+        Axis("ci", ci, "reduce"),
+    )
+    indices = (*_window_indices(stride, dilation), var("ci"))
+    data = Load(stages[-1].name if stages else "X", indices)
+    product = _product(data, _load("W", "kh", "kw", "ci", "co"), dtype)
+    stages.append(Stage(Tensor("Y", (n, height, width, co), dtype), axes, product, "add"))
+    _append_epilogue(inputs, stages, co, bias, relu)
+    return Workload("conv2d", tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
+
+
+def depthwise_conv2d(
+    *,
+    n: int = 1,
+    h: int,
+    w: int,
+    c: int,
+    kh: int = 3,
+    kw: int = 3,
+    stride: int = 1,
+    pad: int = 0,
+    dilation: int = 1,
+    dtype: str = "float32",
+) -> Workload:
+    """NHWC depthwise convolution with weights ``[kh, kw, c]``."""
+    shape = {"n": n, "h": h, "w": w, "c": c, "kh": kh, "kw": kw}
+    parameters = _checked("depthwise_conv2d", shape, dtype, FLOAT_DTYPES)
+    parameters.update(_window("depthwise_conv2d", stride, pad, dilation))
+    height, width = _output_size("depthwise_conv2d", (h, w), (kh, kw), stride, pad, dilation)
+    inputs = (Tensor("X", (n, h, w, c), dtype), Tensor("W", (kh, kw, c), dtype))
+    stages = _padded_input(inputs[0], pad)
+    axes = (
+        Axis("n", n),
+        Axis("ho", height),
+        Axis("wo", width),
+        Axis("c", c),
+        Axis("kh", kh, "reduce"),
+        Axis("kw", kw, "reduce"),
+    )
+    indices = (*_window_indices(stride, dilation), var("c"))
+    data = Load(stages[-1].name if stages else "X", indices)
+    product = _product(data, _load("W", "kh", "kw", "c"), dtype)
+    stages.append(Stage(Tensor("Y", (n, height, width, c), dtype), axes, product, "add"))
+    return Workload("depthwise_conv2d", inputs, tuple(stages), ("Y",), parameters)
+
+
+def softmax(*, m: int, n: int, dtype: str = "float32") -> Workload:
+    """Row-wise ``exp(X - max) / sum(exp(X - max))`` of an ``[m, n]`` matrix."""
+    parameters = _checked("softmax", {"m": m, "n": n}, dtype, FLOAT_DTYPES)
+    rows, columns, reduce = Axis("i", m), Axis("j", n), Axis("k", n, "reduce")
+    shifted = Binary("sub", _load("X", "i", "j"), _load("M", "i"))
+    quotient = Binary("div", _load("E", "i", "j"), _load("S", "i"))
+    stages = (
+        Stage(Tensor("M", (m,), dtype), (rows, reduce), _load("X", "i", "k"), "max"),
+        Stage(Tensor("E", (m, n), dtype), (rows, columns), Unary("exp", shifted)),
+        Stage(Tensor("S", (m,), dtype), (rows, reduce), _load("E", "i", "k"), "add"),
+        Stage(Tensor("Y", (m, n), dtype), (rows, columns), quotient),
+    )
+    return Workload("softmax", (Tensor("X", (m, n), dtype),), stages, ("Y",), parameters)
+
+
+def elementwise(*, m: int, n: int, dtype: str = "float32") -> Workload:
+    """A chain on two ``[m, n]`` matrices: ``relu(X * Z + X) * 0.5``, three stages."""
+    parameters = _checked("elementwise", {"m": m, "n": n}, dtype, FLOAT_DTYPES)
+    axes = (Axis("i", m), Axis("j", n))
+    x, z = _load("X", "i", "j"), _load("Z", "i", "j")
+    multiply_add = Binary("add", Binary("mul", x, z), x)
+    stages = (
+        Stage(Tensor("T", (m, n), dtype), axes, multiply_add),
+        Stage(Tensor("R", (m, n), dtype), axes, _relu(_load("T", "i", "j"), dtype)),
+        Stage(
+            Tensor("Y", (m, n), dtype),
+            axes,
+            Binary("mul", _load("R", "i", "j"), Constant(0.5, dtype)),
+        ),
+    )
+    inputs = (Tensor("X", (m, n), dtype), Tensor("Z", (m, n), dtype))
+    return Workload("elementwise", inputs, stages, ("Y",), parameters)
+
+
+def _load(tensor: str, *axes: str) -> Load:
+    return Load(tensor, tuple(var(axis) for axis in axes))
+
+
+def _product(left: ScalarExpr, right: ScalarExpr, dtype: str) -> ScalarExpr:
+    accumulator = _ACCUMULATOR[dtype]
+    if accumulator != dtype:
+        left, right = Cast(accumulator, left), Cast(accumulator, right)
+    return Binary("mul", left, right)
+
+
+def _relu(value: ScalarExpr, dtype: str) -> ScalarExpr:
+    return Binary("max", value, Constant(0.0, dtype))
+
+
+def _append_epilogue(
+    inputs: list[Tensor], stages: list[Stage], channels: int, bias: int, relu: int
+) -> None:
+    """Append bias and relu stages over the last stage's output."""
+    if bias:
+        inputs.append(Tensor("bias", (channels,), stages[-1].output.dtype))
+    for wanted, name in ((bias, "Z"), (relu, "R")):
+        if not wanted:
+            continue
+        before = stages[-1]
+        axes = before.spatial_axes
+        value: ScalarExpr = _load(before.name, *(axis.name for axis in axes))
+        if name == "Z":
+            value = Binary("add", value, _load("bias", axes[-1].name))
+        else:
+            value = _relu(value, before.output.dtype)
+        stages.append(Stage(Tensor(name, before.output.shape, before.output.dtype), axes, value))
+
+
+def _padded_input(data: Tensor, pad: int) -> list[Stage]:
+    """A stage ``P`` that surrounds height and width of ``data`` with zeros, or nothing."""
+    if pad == 0:
+        return []
+    n, h, w, c = data.shape
+    axes = (Axis("n", n), Axis("hp", h + 2 * pad), Axis("wp", w + 2 * pad), Axis("cp", c))
+    inside: ScalarExpr | None = None
+    for name, extent in (("hp", h), ("wp", w)):
+        for bound in (
+            Binary("ge", IndexValue(var(name)), IndexValue(const(pad))),
+            Binary("lt", IndexValue(var(name)), IndexValue(const(pad + extent))),
+        ):
+            inside = bound if inside is None else Binary("and", inside, bound)
+    if inside is None:
+        raise InvalidValueError("padding needs at least one axis")
+    value = Load("X", (var("n"), var("hp") - pad, var("wp") - pad, var("cp")))
+    body = Select(inside, value, Constant(0.0, data.dtype))
+    shape = (n, h + 2 * pad, w + 2 * pad, c)
+    return [Stage(Tensor("P", shape, data.dtype), axes, body)]
+
+
+def _window_indices(stride: int, dilation: int) -> tuple[IntExpr, IntExpr, IntExpr]:
+    return (
+        var("n"),
+        var("ho") * stride + var("kh") * dilation,
+        var("wo") * stride + var("kw") * dilation,
+    )
+
+
+def _output_size(
+    name: str,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: int,
+    pad: int,
+    dilation: int,
+) -> tuple[int, int]:
+    results = []
+    for extent, window in zip(size, kernel, strict=True):
+        reach = (window - 1) * dilation + 1
+        if extent + 2 * pad < reach:
+            raise InvalidValueError(
+                f"{name}: a window that spans {reach} does not fit {extent} with padding {pad}"
+            )
+        results.append((extent + 2 * pad - reach) // stride + 1)
+    return results[0], results[1]
+
+
+def _checked(
+    name: str, shape: dict[str, int], dtype: str, dtypes: tuple[str, ...]
+) -> dict[str, Any]:
+    """Validate a shape and a type; returns them as the workload's parameters."""
+    for key, value in shape.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise InvalidValueError(f"{name}: {key} must be a positive integer, not {value!r}")
+    if dtype not in dtypes:
+        raise InvalidValueError(f"{name}: unknown dtype {dtype!r}; allowed: {', '.join(dtypes)}")
+    return {**shape, "dtype": dtype}
+
+
+def _window(name: str, stride: int, pad: int, dilation: int) -> dict[str, int]:
+    for key, value, low in (("stride", stride, 1), ("pad", pad, 0), ("dilation", dilation, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise InvalidValueError(
+                f"{name}: {key} must be an integer of at least {low}, not {value!r}"
+            )
+    return {"stride": stride, "pad": pad, "dilation": dilation}
+
+
+def _flags(name: str, **flags: int) -> dict[str, int]:
+    for key, value in flags.items():
+        if value not in (0, 1):
+            raise InvalidValueError(f"{name}: {key} must be 0 or 1, not {value!r}")
+    return {key: int(value) for key, value in flags.items()}
