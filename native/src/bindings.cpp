@@ -1,0 +1,19 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "machine_probe.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+// std::invalid_argument becomes ValueError; every probe runs without the interpreter's lock.
+NB_MODULE(_native, module) {
+    module.doc() = "Native parts of autotune; reached through the packages that wrap them.";
+    module.def("fma_instruction_set", &autotune::fma_instruction_set);
+    module.def("fma_rate", &autotune::fma_rate, "seconds"_a, nb::call_guard<nb::gil_scoped_release>());
+    module.def("read_bandwidth", &autotune::read_bandwidth, "bytes"_a, "seconds"_a,
+               nb::call_guard<nb::gil_scoped_release>());
+    module.def("repeat_times", &autotune::repeat_times, "repeats"_a, "work"_a,
+               nb::call_guard<nb::gil_scoped_release>());
+}
