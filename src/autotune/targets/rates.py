@@ -1,0 +1,96 @@
+"""Measured rates of this machine, from the native probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+
+from attrs import evolve
+
+from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.targets.target import Target
+
+__all__ = ["fma_instruction_set", "measure_rates", "repeat_times"]
+
+_MIB = 1 << 20
+
+
+def measure_rates(target: Target, seconds: float = 0.2) -> Target:
+    """Returns the target with rates measured on this machine, which must be what it describes.
+
+    All of the target's cores are busy at once, because they share power and memory. The rate of
+    float32 is measured; the other dtypes keep their ratio to it.
+
+    Args:
+        target: A CPU.
+        seconds: How long to measure each of the two rates.
+
+    Raises:
+        UnsupportedTarget: It is not a CPU.
+        InvalidValueError: `seconds` is out of range.
+    """
+    if target.kind != "cpu":
+        raise UnsupportedTarget(f"rates can only be measured on a CPU, not on {target.kind!r}")
+    native = _native()
+    flops = _on_all_cores(target.cores, lambda: native.fma_rate(seconds))
+    buffer = _buffer_bytes(target)
+    bandwidth = _on_all_cores(target.cores, lambda: native.read_bandwidth(buffer, seconds))
+    estimate = target.peak_flops.get("float32", 0.0)
+    scale = flops / estimate if estimate else 0.0
+    measured = {dtype: rate * scale for dtype, rate in target.peak_flops.items()}
+    return evolve(
+        target,
+        peak_flops={**measured, "float32": flops} if estimate else {"float32": flops},
+        memory_bandwidth=bandwidth,
+        rates_measured=True,
+    )
+
+
+def fma_instruction_set() -> str:
+    """Returns which instructions the probe uses here: `"avx512f"`, `"fma"` or `"sse2"`."""
+    name: str = _native().fma_instruction_set()
+    return name
+
+
+def repeat_times(repeats: int, work: int) -> list[float]:
+    """Times one loop again and again: where the times differ, timing is not stable.
+
+    Args:
+        repeats: How many times.
+        work: Multiplications in the loop, each waiting for the one before; about 1 ns each.
+
+    Returns:
+        Wall time of each repetition in seconds.
+
+    Raises:
+        InvalidValueError: A number is out of range.
+    """
+    try:
+        times: list[float] = _native().repeat_times(repeats, work)
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(str(error)) from error
+    return times
+
+
+def _native() -> ModuleType:
+    # Imported on use: describing targets needs nothing native.
+    from autotune import _native as native
+
+    return native
+
+
+def _on_all_cores(cores: int, measure: Callable[[], float]) -> float:
+    """Sums what `cores` threads reach at the same time; the probe holds no interpreter lock."""
+    with ThreadPoolExecutor(max_workers=cores) as pool:
+        futures = [pool.submit(measure) for _ in range(cores)]
+        try:
+            return sum(future.result() for future in futures)
+        except (TypeError, ValueError) as error:
+            raise InvalidValueError(str(error)) from error
+
+
+def _buffer_bytes(target: Target) -> int:
+    """Returns a size per thread past the caches, but modest where they are those of a host."""
+    last = max((cache.size_bytes for cache in target.caches), default=0)
+    return min(max(64 * _MIB, 4 * last // target.cores), 256 * _MIB)

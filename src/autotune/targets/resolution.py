@@ -1,0 +1,58 @@
+"""From what a user writes to a target."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.targets.presets import preset, preset_names
+from autotune.targets.target import Target
+
+__all__ = ["resolve"]
+
+
+def resolve(spec: Target | str | os.PathLike[str]) -> Target:
+    """Returns the target that a specification means.
+
+    Args:
+        spec: `"cpu"` for this machine's CPU, the name of a preset, the path of a JSON file that
+            holds `Target.to_json()`, or a target, which is returned as it is.
+
+    Raises:
+        UnknownNameError: It is none of these.
+        InvalidValueError: The file cannot be read, or holds no target.
+        UnsupportedTarget: It cannot be detected here, or is a GPU's preset.
+    """
+    if isinstance(spec, Target):
+        return spec
+    if spec == "cpu":
+        return Target.detect()
+    if not isinstance(spec, (str, os.PathLike)):
+        raise InvalidValueError(
+            f"a target is 'cpu', a preset, a path or a Target, not {type(spec).__name__}"
+        )
+    path = Path(spec)
+    if isinstance(spec, os.PathLike) or path.suffix == ".json" or os.sep in spec:
+        return _read(path)
+    try:
+        return preset(spec)
+    except UnknownNameError:
+        names = ("cpu", *preset_names())
+        raise UnknownNameError(
+            "target", spec, names, "A path of a JSON file ends in '.json'."
+        ) from None
+
+
+def _read(path: Path) -> Target:
+    try:
+        return Target.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise InvalidValueError(
+            f"cannot read the target file {str(path)!r}: {error.strerror}"
+        ) from error
+    except ValueError as error:
+        raise InvalidValueError(f"{str(path)!r} is not a JSON file: {error}") from error
+    except AutotuneError as error:
+        raise InvalidValueError(f"{str(path)!r} does not hold a target: {error}") from error

@@ -1,0 +1,266 @@
+"""The description of a machine, neutral between compilers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import NOTHING, Attribute, asdict, evolve, field, fields, frozen
+
+from autotune.errors import InvalidValueError, UnknownNameError
+
+__all__ = ["DTYPE_BYTES", "TARGET_KINDS", "Cache", "Target"]
+
+TARGET_KINDS = ("cpu", "cuda")
+
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        "float64": 8,
+        "float32": 4,
+        "float16": 2,
+        "bfloat16": 2,
+        "int64": 8,
+        "int32": 4,
+        "int16": 2,
+        "int8": 1,
+        "uint8": 1,
+    }
+)
+
+# What is measured or estimated about a machine, rather than what it is: two descriptions that
+# differ only in these are of machines on which the same code performs the same.
+_NOT_IN_FINGERPRINT = ("name", "memory_bandwidth", "peak_flops", "rates_measured")
+
+
+def _whole(instance: object, attribute: Attribute[Any], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidValueError(f"{attribute.name} must be a whole number, not {value!r}")
+
+
+def _positive(instance: object, attribute: Attribute[Any], value: object) -> None:
+    _whole(instance, attribute, value)
+    if value == 0:
+        raise InvalidValueError(f"{attribute.name} must be at least 1")
+
+
+def _rate(instance: object, attribute: Attribute[Any], value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e30:
+        raise InvalidValueError(f"{attribute.name} must be a rate per second, not {value!r}")
+
+
+def _text(instance: object, attribute: Attribute[Any], value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidValueError(f"{attribute.name} must be a non-empty string, not {value!r}")
+
+
+def _flag(instance: object, attribute: Attribute[Any], value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidValueError(f"{attribute.name} must be true or false, not {value!r}")
+
+
+@frozen
+class Cache:
+    """One level of data cache.
+
+    Attributes:
+        level: 1 is nearest to the core.
+        size_bytes: Size of one instance.
+        shared: Whether several cores use one instance.
+        line_bytes: Size of a line.
+    """
+
+    level: int = field(validator=_positive)
+    size_bytes: int = field(validator=_positive)
+    shared: bool = field(validator=_flag)
+    line_bytes: int = field(default=64, validator=_positive)
+
+
+def _features(names: object) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(name, str) for name in _listed(names)):
+        raise InvalidValueError(f"features must be a list of names, not {names!r}")
+    return tuple(sorted({str(name) for name in _listed(names)}))
+
+
+def _caches(caches: object) -> tuple[Cache, ...]:
+    found = _listed(caches)
+    if not all(isinstance(cache, Cache) for cache in found):
+        raise InvalidValueError(f"caches must be a list of Cache, not {caches!r}")
+    return tuple(sorted(found, key=lambda cache: int(cache.level)))
+
+
+def _listed(values: object) -> tuple[Any, ...]:
+    if not isinstance(values, (list, tuple, set, frozenset)):
+        raise InvalidValueError(f"expected a list, not {values!r}")
+    return tuple(values)
+
+
+def _shapes(shapes: object) -> tuple[tuple[int, int, int], ...]:
+    found = tuple(tuple(_listed(shape)) for shape in _listed(shapes))
+    for shape in found:
+        if len(shape) != 3 or not all(isinstance(extent, int) and extent > 0 for extent in shape):
+            raise InvalidValueError(f"a tensor-core shape is (m, n, k), not {shape!r}")
+    return tuple(sorted(found))
+
+
+def _rates(rates: object) -> Mapping[str, float]:
+    if not isinstance(rates, Mapping):
+        raise InvalidValueError(f"peak_flops must map dtypes to flop/s, not {rates!r}")
+    for dtype, rate in rates.items():
+        if dtype not in DTYPE_BYTES:
+            raise UnknownNameError("dtype", str(dtype), DTYPE_BYTES)
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1e30:
+            raise InvalidValueError(f"peak_flops of {dtype} must be positive, not {rate!r}")
+    return MappingProxyType({dtype: float(rates[dtype]) for dtype in sorted(rates)})
+
+
+@frozen
+class Target:
+    """What a program runs on.
+
+    Attributes:
+        kind: `"cpu"` or `"cuda"`.
+        name: What a user calls it; says nothing about performance.
+        cores: Cores that a program may use.
+        vector_bytes: Width of a vector register.
+        features: Instruction-set extensions, by LLVM's names, sorted.
+        processor: Processor model by LLVM's `-mcpu` names, such as `"sapphirerapids"`.
+        caches: Data caches, nearest first.
+        memory_bandwidth: bytes/s of all cores together; 0 when unknown.
+        peak_flops: flop/s of all cores together by dtype; a multiply-add counts as two.
+        rates_measured: Whether the two above were measured; otherwise they are estimates.
+        vector_registers: Vector registers that one thread can name.
+        fma_units: Full-width multiply-adds that a core starts per cycle.
+        multiprocessors: CUDA: streaming multiprocessors.
+        shared_memory_bytes: CUDA: shared memory that one block can have.
+        registers_per_block: CUDA: 32-bit registers that one block can have.
+        max_threads_per_block: CUDA: threads that one block can have.
+        warp_size: CUDA: threads per warp.
+        tensor_core_shapes: CUDA: (m, n, k) of each matrix instruction.
+
+    Raises:
+        InvalidValueError: A value has the wrong type or is out of range.
+        UnknownNameError: The kind or a dtype does not exist.
+    """
+
+    kind: str = field()
+    name: str = field(validator=_text)
+    cores: int = field(default=1, validator=_positive)
+    vector_bytes: int = field(default=16, validator=_positive)
+    features: tuple[str, ...] = field(default=(), converter=_features)
+    processor: str = field(default="x86-64", validator=_text)
+    caches: tuple[Cache, ...] = field(default=(), converter=_caches)
+    memory_bandwidth: float = field(default=0.0, validator=_rate)
+    peak_flops: Mapping[str, float] = field(factory=dict, converter=_rates, hash=False)
+    rates_measured: bool = field(default=False, validator=_flag)
+    vector_registers: int = field(default=16, validator=_positive)
+    fma_units: int = field(default=1, validator=_positive)
+    multiprocessors: int = field(default=0, validator=_whole)
+    shared_memory_bytes: int = field(default=0, validator=_whole)
+    registers_per_block: int = field(default=0, validator=_whole)
+    max_threads_per_block: int = field(default=0, validator=_whole)
+    warp_size: int = field(default=0, validator=_whole)
+    tensor_core_shapes: tuple[tuple[int, int, int], ...] = field(default=(), converter=_shapes)
+
+    @kind.validator
+    def _check_kind(self, attribute: Attribute[Any], value: object) -> None:
+        if value not in TARGET_KINDS:
+            raise UnknownNameError("kind of target", str(value), TARGET_KINDS)
+
+    @vector_bytes.validator
+    def _check_vector_bytes(self, attribute: Attribute[Any], value: int) -> None:
+        if value & (value - 1):
+            raise InvalidValueError(f"vector_bytes must be a power of two, not {value}")
+
+    @staticmethod
+    def detect() -> Target:
+        """Describes the CPU of this machine, as far as this process may use it.
+
+        Takes milliseconds: rates are estimates, which `measure_rates` replaces.
+
+        Raises:
+            UnsupportedTarget: This is not Linux on x86-64.
+        """
+        # Imported here because detection builds targets.
+        from autotune.targets.detection import detect_cpu
+
+        return detect_cpu()
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest (16 hex digits) of what the speed of generated code depends on.
+
+        The name and the rates are left out: they vary between measurements of one machine.
+        """
+        described = {
+            key: value for key, value in self.to_json().items() if key not in _NOT_IN_FINGERPRINT
+        }
+        text = json.dumps(described, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def lanes(self, dtype: str) -> int:
+        """Returns how many elements of `dtype` a vector register holds.
+
+        Raises:
+            UnknownNameError: There is no such dtype.
+        """
+        if dtype not in DTYPE_BYTES:
+            raise UnknownNameError("dtype", dtype, DTYPE_BYTES)
+        return max(1, self.vector_bytes // DTYPE_BYTES[dtype])
+
+    def with_cores(self, cores: int) -> Target:
+        """Returns the same machine when only `cores` of its cores are used.
+
+        Peak rates scale with the cores; the memory bandwidth stays, although few cores may be
+        unable to use all of it.
+
+        Raises:
+            InvalidValueError: `cores` is not a positive whole number.
+        """
+        stem = self.name.removesuffix(f"-{self.cores}core")
+        name = self.name if stem == self.name else f"{stem}-{cores}core"
+        changed = evolve(self, cores=cores, name=name)
+        scale = cores / self.cores
+        return evolve(
+            changed, peak_flops={dtype: rate * scale for dtype, rate in self.peak_flops.items()}
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns a JSON object that `from_json` reads back."""
+        data = {item.name: getattr(self, item.name) for item in fields(Target)}
+        data["features"] = list(self.features)
+        data["caches"] = [asdict(cache) for cache in self.caches]
+        data["peak_flops"] = dict(self.peak_flops)
+        data["tensor_core_shapes"] = [list(shape) for shape in self.tensor_core_shapes]
+        return data
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Target:
+        """Reads what `to_json` wrote; fields that are not there take their defaults.
+
+        Raises:
+            InvalidValueError: The object is not a target.
+            UnknownNameError: A field, kind or dtype does not exist.
+        """
+        _check_fields(data, Target, "a target")
+        if "caches" not in data:
+            return Target(**data)
+        caches = _listed(data["caches"])
+        for cache in caches:
+            _check_fields(cache, Cache, "a cache")
+        return Target(**{**data, "caches": tuple(Cache(**cache) for cache in caches)})
+
+
+def _check_fields(data: object, cls: type[Any], what: str) -> None:
+    if not isinstance(data, Mapping):
+        raise InvalidValueError(f"{what} is a JSON object, not {data!r}")
+    known = {item.name: item for item in fields(cls)}
+    for name in data:
+        if name not in known:
+            raise UnknownNameError(f"field of {what}", str(name), known)
+    required = [name for name, item in known.items() if item.default is NOTHING]
+    missing = [name for name in required if name not in data]
+    if missing:
+        raise InvalidValueError(f"{what} needs {', '.join(missing)}")

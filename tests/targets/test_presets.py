@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.targets import Target, preset, resolve
+
+
+@pytest.mark.parametrize(
+    ("name", "processor", "lanes", "registers"),
+    [
+        ("sse2", "x86-64", 4, 16),
+        ("avx2-4core", "x86-64-v3", 8, 16),
+        ("haswell", "haswell", 8, 16),
+        ("skylake-avx512", "skylake-avx512", 16, 32),
+        ("cascadelake-2core", "cascadelake", 16, 32),
+        ("sapphirerapids", "sapphirerapids", 16, 32),
+        ("zen4", "znver4", 16, 32),
+    ],
+)
+def test_presets(name: str, processor: str, lanes: int, registers: int) -> None:
+    target = preset(name)
+    assert (target.kind, target.processor) == ("cpu", processor)
+    assert (target.lanes("float32"), target.vector_registers) == (lanes, registers)
+    assert target.cores == (2 if name.endswith("2core") else 4)
+    assert [cache.level for cache in target.caches] == [1, 2, 3]
+    assert target.peak_flops["float32"] == 2 * target.peak_flops["float64"]
+    assert target.memory_bandwidth > 0 and not target.rates_measured
+
+
+@pytest.mark.parametrize("name", ["cuda", "h100", "A100"])
+def test_there_are_no_gpu_presets_yet(name: str) -> None:
+    with pytest.raises(UnsupportedTarget, match="no presets for CUDA yet"):
+        resolve(name)
+
+
+def test_resolve(tmp_path: Path) -> None:
+    target = preset("haswell")
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(target.to_json()))
+    assert resolve(target) is target
+    assert resolve("haswell") == target
+    assert resolve(str(path)) == resolve(path) == target
+    assert resolve("cpu") == Target.detect()
+
+
+@pytest.mark.parametrize("name", ["haswel", "haswell-0core", "haswell-core", "", "-4core"])
+def test_unknown_names(name: str) -> None:
+    with pytest.raises(UnknownNameError, match="unknown target .* available: alderlake, .*cpu, "):
+        resolve(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not a JSON file"),
+        ("[]", "does not hold a target: a target is a JSON object"),
+        ('{"kind": "cpu", "name": "x", "cors": 1}', "Did you mean 'cores'"),
+        ("\xff", "is not a JSON file"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidValueError, match=message) as caught:
+        resolve(path)
+    assert "bad.json" in str(caught.value)
+
+
+def test_a_file_that_is_not_there_and_a_value_that_is_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="No such file"):
+        resolve(os.path.join(tmp_path, "none"))
+    with pytest.raises(AutotuneError, match="not int"):
+        resolve(3)  # type: ignore[arg-type]

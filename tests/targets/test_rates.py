@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.targets import Target, fma_instruction_set, measure_rates, preset, repeat_times
+
+pytest.importorskip("autotune._native", reason="the native module is not built")
+
+
+def test_measured_rates_replace_the_estimates() -> None:
+    before = Target.detect()
+    after = measure_rates(before, seconds=0.02)
+    assert after.rates_measured and after.fingerprint == before.fingerprint
+    assert 1e9 < after.peak_flops["float32"] < 1e14
+    assert after.peak_flops["float64"] == pytest.approx(after.peak_flops["float32"] / 2)
+    assert 1e8 < after.memory_bandwidth < 1e13
+
+
+def test_rates_without_an_estimate_to_scale() -> None:
+    target = evolve(preset("sse2-1core"), peak_flops={})
+    assert measure_rates(target, seconds=0.01).peak_flops.keys() == {"float32"}
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(UnsupportedTarget, match="not on 'cuda'"):
+        measure_rates(Target("cuda", "gpu"))
+    with pytest.raises(InvalidValueError, match="seconds must be in"):
+        measure_rates(preset("sse2-1core"), seconds=0)
+    with pytest.raises(InvalidValueError, match="repeats must be"):
+        repeat_times(0, 10)
+
+
+def test_stability_and_instruction_set() -> None:
+    assert len(repeat_times(5, 1000)) == 5
+    assert fma_instruction_set() in ("avx512f", "fma", "sse2")
