@@ -1,0 +1,47 @@
+# Needs python3 (3.10 or later) with venv and headers, and g++; everything else comes from PyPI.
+PYTHON ?= python3
+VENV := .venv
+VENV_TOX := .venv-tox
+
+PLUGINS := $(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml))
+PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
+SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test venv check clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: venv ## Tune a small operator and show what it gained
+	$(VENV)/bin/autotune demo
+
+test: $(VENV_TOX)/.installed ## Run every check: lint, types, tests, docs, wheels
+	$(VENV_TOX)/bin/tox run
+
+venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository
+
+check: ## Say what this machine lacks for building
+	@sh scripts/check_system.sh $(PYTHON)
+
+clean: ## Remove environments and everything that was built
+	rm -rf $(VENV) $(VENV_TOX) .tox build dist docs/_build
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A new environment when dependencies may have changed.
+$(VENV)/.created: $(PROJECT_FILES) scripts/check_system.sh
+	@sh scripts/check_system.sh $(PYTHON)
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# One command for all, from local paths: a project given by path is the only candidate for its name.
+$(VENV)/.installed: $(VENV)/.created $(SOURCES)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check . $(PLUGINS)
+	@touch $@
+
+$(VENV_TOX)/.installed: scripts/check_system.sh
+	@sh scripts/check_system.sh $(PYTHON)
+	$(PYTHON) -m venv --clear $(VENV_TOX)
+	$(VENV_TOX)/bin/python -m pip install --quiet --disable-pip-version-check 'tox>=4.11,<5'
+	@touch $@
