@@ -6,4 +6,12 @@ from autotune.records.outcome import OUTCOME_STATUSES, Outcome
 from autotune.records.record import MeasureKey, Record
 from autotune.records.run import RUN_STATUSES, Run, run_identity
 
-__all__ = ["OUTCOME_STATUSES", "RUN_STATUSES", "MeasureKey", "Outcome", "Record", "Run", "run_identity"]
+__all__ = [
+    "OUTCOME_STATUSES",
+    "RUN_STATUSES",
+    "MeasureKey",
+    "Outcome",
+    "Record",
+    "Run",
+    "run_identity",
+]

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 from attrs import field, frozen
 
+from autotune.errors import InvalidValueError
 from autotune.records.outcome import Outcome
 from autotune.sketches import Candidate
+from autotune.workloads import Workload
+
+RECORD_SCHEMA = 1
 
 
 @frozen
@@ -32,6 +37,22 @@ class MeasureKey:
     threads: int
     protocol: str
 
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that :meth:`from_json` reads back."""
+        return attrs.asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> MeasureKey:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: the object is not a measure key.
+        """
+        try:
+            return MeasureKey(**data)
+        except TypeError as error:
+            raise InvalidValueError(f"not a measure key: {error}") from error
+
 
 @frozen
 class Record:
@@ -46,6 +67,7 @@ class Record:
         space: Name and version of the search space, such as ``sketch-1``.
         outcome: What happened.
         created: Unix time in seconds.
+        elapsed: Seconds that its run had taken by then.
     """
 
     run_id: str
@@ -56,3 +78,46 @@ class Record:
     space: str
     outcome: Outcome = field(hash=False)
     created: float
+    elapsed: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A self-contained JSON object that :meth:`from_json` reads back."""
+        return {
+            "schema": RECORD_SCHEMA,
+            "run_id": self.run_id,
+            "trial": self.trial,
+            "workload": self.candidate.sketch.workload.to_json(),
+            **self.candidate.to_json(),
+            "key": self.key.to_json(),
+            "target": dict(self.target),
+            "space": self.space,
+            "outcome": self.outcome.to_json(),
+            "created": self.created,
+            "elapsed": self.elapsed,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Record:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: the object is not a record, or one of a newer schema.
+        """
+        try:
+            if data["schema"] != RECORD_SCHEMA:
+                raise InvalidValueError(
+                    f"a record of schema {data['schema']!r}; this version reads {RECORD_SCHEMA}"
+                )
+            return Record(
+                data["run_id"],
+                data["trial"],
+                Candidate.from_json(data, Workload.from_json(data["workload"])),
+                MeasureKey.from_json(data["key"]),
+                dict(data["target"]),
+                data["space"],
+                Outcome.from_json(data["outcome"]),
+                data["created"],
+                data["elapsed"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidValueError(f"not a record: {error!r}") from error

@@ -1,0 +1,8 @@
+"""Durable records and runs."""
+
+from __future__ import annotations
+
+from autotune.database.database import Database, RecordFilter
+from autotune.database.sqlite_database import open_database
+
+__all__ = ["Database", "RecordFilter", "open_database"]
