@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -7,15 +8,21 @@ import textwrap
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import autotune.builtin_plugins
 from autotune import plugins
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.hooks import API_VERSION, HOOK_OF_KIND, HookSpecs, PluginSpec, hookimpl
 from autotune.plugins import PluginManager, PluginStatus
+from autotune.records import Outcome
+from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch
+from autotune.spaces import SearchSpace
+from autotune.strategies import Strategy, StrategyContext
+from autotune.workloads.builders import gemm
 
 EXAMPLE = Path(__file__).parent / "third_party" / "autotune_example"
 
@@ -41,6 +48,45 @@ def example(example_site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     yield
     for name in [name for name in sys.modules if name.startswith("autotune_example")]:
         del sys.modules[name]
+
+
+class LineSpace(SearchSpace):
+    """The numbers 0 to 9."""
+
+    name = "line"
+    version = "1"
+
+    def __init__(self) -> None:
+        self._sketch = Sketch(
+            "line", gemm(m=4, n=4, k=4), (Ordinal("x", tuple(range(10))),), (), ()
+        )
+
+    def sketches(self) -> tuple[Sketch, ...]:
+        return (self._sketch,)
+
+    def _batch(self, values: NDArray[np.int64]) -> CandidateBatch:
+        return CandidateBatch(((self._sketch, values.reshape(-1, 1)),))
+
+    def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
+        return self._batch(rng.integers(0, 10, n))
+
+    def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
+        values = np.array([candidate.values[0] for candidate in batch])
+        return self._batch(np.clip(values + rng.choice([-1, 1], len(values)), 0, 9))
+
+    def crossover(
+        self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
+    ) -> CandidateBatch:
+        return left
+
+    def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
+        return np.array([0 <= candidate.values[0] <= 9 for candidate in batch])
+
+    def count(self) -> int:
+        return 10
+
+    def enumerate(self) -> Iterator[Candidate]:
+        yield from self._batch(np.arange(10))
 
 
 class Site:
@@ -96,15 +142,26 @@ def test_the_example_is_swapped_in_by_name(example: None) -> None:
     assert "random" in manager.names("strategy")
     assert "autotune_example.strategy" not in sys.modules, "listing must not import the part"
 
-    space = SimpleNamespace(default=lambda: "first", neighbour=lambda best, rng: best + "'")
-    strategy = manager.create("strategy", "example-coordinate", space=space, rng=None, step=2)
-    assert strategy.ask(4) == ["first"]
-    strategy.tell([("first", SimpleNamespace(latency=1.0))])
-    assert strategy.ask(4) == ["first'", "first'"]
+    context = StrategyContext(
+        space=LineSpace(),
+        rng=np.random.default_rng(7),
+        cost_model=None,  # type: ignore[arg-type]
+        options={"tries": 8},
+    )
+    strategy = manager.create("strategy", "example-coordinate", context=context)
+    assert isinstance(strategy, Strategy)
+    asked = []
+    while batch := strategy.ask(2):
+        asked += batch
+        strategy.tell([(c, Outcome("ok", 1.0 + abs(c.values[0] - 3))) for c in batch])
+    assert sorted(candidate.values[0] for candidate in asked) == list(range(10))
+    again = manager.create("strategy", "example-coordinate", context=context)
+    again.load_state(json.loads(json.dumps(strategy.state())))
+    assert again.state() == strategy.state()
 
     ok = PluginStatus("strategy", "example-coordinate", "autotune-example", "1.2.3", "ok")
     assert ok in manager.report()
-    assert manager.get("strategy", "example-coordinate").options.keys() == {"step"}
+    assert manager.get("strategy", "example-coordinate").options.keys() == {"tries"}
 
 
 @pytest.mark.parametrize("name", ["example", "autotune-example", "*"])

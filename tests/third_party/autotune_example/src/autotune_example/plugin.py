@@ -14,7 +14,7 @@ def autotune_strategies() -> list[PluginSpec]:
         PluginSpec(
             "example-coordinate",
             "autotune_example.strategy:CoordinateStrategy",
-            "Changes one parameter of the best candidate at a time",
-            {"step": "how many neighbours are asked for at once"},
+            "Neighbours of the best candidate so far",
+            {"tries": "neighbours drawn for each candidate asked for"},
         )
     ]
