@@ -80,10 +80,11 @@ def tune(folder: Path, programs: Path) -> None:
     run(programs / "autotune", "tune", "gemm", *options, cwd=folder)
     require(database.exists(), "the database was not written")
     report = json.loads(result.read_text(encoding="utf-8"))
-    print(json.dumps(report, indent=1)[:2000])
-    latency = report.get("latency")
-    found = isinstance(latency, float) and 0 < latency < 1
-    require(found, f"'latency' of the best candidate is {latency!r}, not a time in seconds")
+    require(report["trials"] <= TRIALS, f"{report['trials']} trials, more than asked for")
+    require(report["outcomes"].get("ok", 0) > 0, f"nothing was right: {report['outcomes']}")
+    latency = report["best"]["latency"]
+    require(0 < latency < 1, f"the best latency is {latency!r} s")
+    print(f"tuned: {report['trials']} trials, best {latency:.3g} s")
 
 
 def main() -> None:
