@@ -1,0 +1,76 @@
+"""Options of a part: a frozen attrs class whose defaults say which types are accepted.
+
+A part declares its options once::
+
+    @frozen
+    class Options:
+        epsilon: float = option(0.1, low=0.0, high=1.0)
+
+and reads what the user gave with :func:`read_options`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from autotune.errors import InvalidValueError, near_matches
+
+_Options = TypeVar("_Options")
+
+
+def option(default: Any, *, low: float | None = None, high: float | None = None) -> Any:
+    """An option with a default, whose type is the option's, and inclusive bounds."""
+    return attrs.field(default=default, metadata={"low": low, "high": high})
+
+
+def read_options(owner: str, cls: type[_Options], given: Mapping[str, Any] | None) -> _Options:
+    """An instance of ``cls`` with the values in ``given``, checked.
+
+    Args:
+        owner: What the options belong to, for messages: ``"strategy 'random'"``.
+        cls: A frozen attrs class whose attributes are made by :func:`option`.
+        given: What the user gave; None for nothing.
+
+    Raises:
+        InvalidValueError: an option is unknown, of the wrong type, or out of its bounds.
+    """
+    # Every field of an options class has a default, so its type says what the option takes.
+    known = {item.name: item for item in attrs.fields(cls)}  # type: ignore[arg-type]
+    values = {}
+    for name, value in (given or {}).items():
+        if name not in known:
+            raise InvalidValueError(_unknown(owner, str(name), known))
+        values[name] = _checked(f"option {name!r} of {owner}", known[name], value)
+    return cls(**values)
+
+
+def _unknown(owner: str, name: str, known: Mapping[str, Any]) -> str:
+    message = f"{owner} has no option {name!r}; allowed: {', '.join(sorted(known)) or 'none'}"
+    matches = near_matches(name, known)
+    if matches:
+        message += ". Did you mean " + " or ".join(repr(match) for match in matches) + "?"
+    return message
+
+
+def _checked(what: str, attribute: attrs.Attribute[Any], value: Any) -> Any:
+    wanted = type(attribute.default)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if wanted is float and (whole or isinstance(value, float)):
+        value = float(value)
+        accepted = math.isfinite(value)
+    elif wanted is int:
+        accepted = whole
+    else:
+        accepted = isinstance(value, wanted)
+    if not accepted:
+        noun = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        raise InvalidValueError(f"{what} must be {noun[wanted]}, not {value!r}")
+    low, high = attribute.metadata["low"], attribute.metadata["high"]
+    if (low is not None and value < low) or (high is not None and value > high):
+        bounds = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InvalidValueError(f"{what} must be {bounds}, not {value!r}")
+    return value

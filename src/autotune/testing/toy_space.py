@@ -1,0 +1,202 @@
+"""A small search space with a known size and a synthetic latency, for tests of search parts.
+
+Importing it needs neither pytest nor a compiler.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import const, var
+from autotune.expressions.integer import evaluate
+from autotune.records import Outcome
+from autotune.sketches import (
+    AtMost,
+    Candidate,
+    CandidateBatch,
+    Order,
+    Ordinal,
+    Parallel,
+    Sketch,
+    Step,
+    Tile,
+)
+from autotune.sketches.candidate import Matrix
+from autotune.spaces.search_space import SearchSpace
+from autotune.workloads import Workload
+from autotune.workloads.builders import gemm
+
+
+class ToySpace(SearchSpace):
+    """Two sketches of a square matrix product, sequential and parallel, in powers of two.
+
+    Axes i and j are split in three (``i1, i2, j1, j2`` are the inner factors), k in two (``k1``).
+    A register tile ``i2 * j2`` has at most ``limit`` elements: the only constraint besides the
+    extents. The default has 760 candidates, ``limit=0`` has none.
+
+    Args:
+        extent: Extent of every axis, a power of two.
+        limit: Largest register tile.
+
+    Raises:
+        InvalidValueError: ``extent`` is not a power of two.
+    """
+
+    name = "toy"
+    version = "1"
+
+    def __init__(self, extent: int = 8, limit: int = 16) -> None:
+        if extent < 1 or extent & (extent - 1):
+            raise InvalidValueError(f"the toy space needs a power of two, not {extent}")
+        self.workload = gemm(m=extent, n=extent, k=extent)
+        self._sketches = tuple(
+            _sketch(self.workload, extent, limit, parallel) for parallel in (False, True)
+        )
+        self._feasible = tuple(_feasible_rows(sketch) for sketch in self._sketches)
+
+    def sketches(self) -> tuple[Sketch, ...]:
+        """Sequential, then parallel."""
+        return self._sketches
+
+    def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
+        """``n`` rows with repetition; nothing from an empty space."""
+        shares = [n // 2 + n % 2, n // 2]
+        return CandidateBatch(
+            tuple(
+                (sketch, _sampled(rows, share if len(rows) else 0, rng))
+                for sketch, rows, share in zip(self._sketches, self._feasible, shares, strict=True)
+            )
+        )
+
+    def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
+        """Each row with one parameter doubled or halved; the row itself where that fails."""
+        parts = []
+        for sketch, matrix in batch.parts:
+            result, open_rows = matrix.copy(), np.arange(len(matrix))
+            for _ in range(16):
+                moved = matrix[open_rows]
+                column = rng.integers(matrix.shape[1], size=len(moved))
+                places = np.arange(len(moved)), column
+                up = rng.random(len(moved)) < 0.5
+                moved[places] = np.where(up, moved[places] * 2, moved[places] // 2)
+                good = _satisfies(sketch, moved)
+                result[open_rows[good]] = moved[good]
+                open_rows = open_rows[~good]
+            parts.append((sketch, result))
+        return CandidateBatch(tuple(parts))
+
+    def crossover(
+        self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
+    ) -> CandidateBatch:
+        """Each column from either parent; the left row where that is not feasible."""
+        parts = []
+        for (sketch, one), (_, other) in zip(left.parts, right.parts, strict=True):
+            mixed = np.where(rng.random(one.shape) < 0.5, one, other)
+            good = _satisfies(sketch, mixed)
+            parts.append((sketch, np.where(good[:, None], mixed, one)))
+        return CandidateBatch(tuple(parts))
+
+    def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
+        """Whether each row is in the domains and satisfies the constraints."""
+        masks = [_satisfies(sketch, matrix) for sketch, matrix in batch.parts]
+        return np.concatenate([np.zeros(0, dtype=np.bool_), *masks])
+
+    def count(self) -> int:
+        """Number of candidates."""
+        return sum(map(len, self._feasible))
+
+    def enumerate(self) -> Iterator[Candidate]:
+        """Every candidate, the sketches in turn."""
+        for rows in itertools.zip_longest(*(matrix.tolist() for matrix in self._feasible)):
+            for sketch, row in zip(self._sketches, rows, strict=True):
+                if row is not None:
+                    yield Candidate(sketch, tuple(row))
+
+
+def _sketch(workload: Workload, extent: int, limit: int, parallel: bool) -> Sketch:
+    powers = tuple(1 << bit for bit in range(extent.bit_length()))
+    i1, i2, j1, j2, k1 = (var(name) for name in ("i1", "i2", "j1", "j2", "k1"))
+    steps: list[Step] = [
+        Tile("C", "i", (const(extent) // (i1 * i2), i1, i2)),
+        Tile("C", "j", (const(extent) // (j1 * j2), j1, j2)),
+        Tile("C", "k", (const(extent) // k1, k1)),
+        Order("C", ("i.0", "j.0", "k.0", "i.1", "j.1", "k.1", "i.2", "j.2")),
+    ]
+    if parallel:
+        steps.append(Parallel("C", ("i.0", "j.0")))
+    return Sketch(
+        "toy parallel" if parallel else "toy sequential",
+        workload,
+        tuple(Ordinal(name, powers) for name in ("i1", "i2", "j1", "j2", "k1")),
+        (
+            AtMost(i1 * i2, extent, "workload"),
+            AtMost(j1 * j2, extent, "workload"),
+            AtMost(i2 * j2, limit, "toy", hard=False),
+        ),
+        tuple(steps),
+    )
+
+
+def _satisfies(sketch: Sketch, matrix: Matrix) -> NDArray[np.bool_]:
+    columns = dict(zip(sketch.param_names, matrix.T, strict=True))
+    good = np.ones(len(matrix), dtype=np.bool_)
+    for param in sketch.params:
+        good &= np.isin(columns[param.name], param.values or ())
+    for constraint in sketch.constraints:
+        if isinstance(constraint, AtMost):
+            good &= evaluate(constraint.expression, columns) <= constraint.limit
+    return good
+
+
+def _feasible_rows(sketch: Sketch) -> Matrix:
+    domains = [param.values or () for param in sketch.params]
+    grid = np.stack(np.meshgrid(*domains, indexing="ij"), axis=-1).astype(np.int64)
+    rows = grid.reshape(-1, len(domains))
+    return rows[_satisfies(sketch, rows)]
+
+
+def _sampled(rows: Matrix, n: int, rng: np.random.Generator) -> Matrix:
+    """Half uniform; half uniform over the values of a random column first."""
+    if not n:
+        return rows[:0]
+    chosen = [rows[rng.integers(len(rows), size=n - n // 2)]]
+    columns = rng.integers(rows.shape[1], size=n // 2)
+    for column in range(rows.shape[1]):
+        values, owners = np.unique(rows[:, column], return_inverse=True)
+        wanted = rng.integers(len(values), size=int((columns == column).sum()))
+        order = np.argsort(owners, kind="stable")
+        starts = np.searchsorted(owners[order], np.arange(len(values) + 1))
+        within = rng.integers(starts[wanted], starts[wanted + 1])
+        chosen.append(rows[order[within]])
+    return np.concatenate(chosen)
+
+
+def toy_features(batch: CandidateBatch, target: object = None) -> NDArray[np.float64]:
+    """Binary logarithms of the values and whether the sketch is parallel; shape [n, 6]."""
+    parts = [
+        np.column_stack([np.log2(matrix), np.full(len(matrix), sketch.name.endswith("parallel"))])
+        for sketch, matrix in batch.parts
+    ]
+    return np.concatenate([np.zeros((0, 6)), *parts])
+
+
+def toy_latencies(batch: CandidateBatch) -> NDArray[np.float64]:
+    """Synthetic seconds of shape [n], from 1e-3: a bowl in the logarithms with a few bumps."""
+    features = toy_features(batch)
+    i1, i2, j1, j2, k1, parallel = features.T
+    bowl = (i2 - 2) ** 2 + (j2 - 1) ** 2 + 0.5 * (i1 - 1) ** 2 + 0.5 * (j1 - 1) ** 2
+    bumps = 0.3 * (k1 - 2) ** 2 + 0.7 * ((i1 + j1 + k1) % 2)
+    return np.asarray(1e-3 * (1 + 0.25 * (bowl + bumps)) * np.where(parallel, 1.0, 1.8))
+
+
+def toy_outcome(candidate: Candidate) -> Outcome:
+    """The synthetic outcome: candidates with ``k1 = 1`` and ``i2 = 1`` crash."""
+    if candidate.config["k1"] == candidate.config["i2"] == 1:
+        return Outcome("crash", message="synthetic")
+    latency = float(toy_latencies(CandidateBatch.of([candidate]))[0])
+    return Outcome("ok", latency, (latency,))
