@@ -1,0 +1,275 @@
+"""Replaying the steps of a sketch on a TVM module through ``s_tir.Schedule``.
+
+The table in ``docs/steps`` lists, for every step, the primitives used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, field
+from tvm import s_tir
+from tvm.ir import IRModule
+from tvm.tirx import floordiv, floormod
+
+from autotune.backends import InvalidSchedule
+from autotune.expressions import IntExpr
+from autotune.expressions.integer import evaluate
+from autotune.sketches import (
+    Accumulate,
+    Candidate,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    Order,
+    Pack,
+    PadExtent,
+    Parallel,
+    Step,
+    Tile,
+    Unroll,
+    Vectorize,
+)
+from autotune.workloads import Workload
+from autotune_tvm.pad import pack_name, pad_module, padded_name, write_name
+
+
+def schedule(
+    module: IRModule,
+    candidate: Candidate,
+    workload: Workload,
+    block_names: Mapping[str, str] | None = None,
+) -> Any:
+    """The schedule that results from the candidate's steps on ``module``.
+
+    Args:
+        module: One function ``main``; blocks are found by the names of the stages.
+        candidate: Sketch and configuration.
+        workload: What the function computes.
+        block_names: Name of the block that computes each stage, where it is not the stage's.
+
+    Raises:
+        InvalidSchedule: TVM refuses a step; the message names the step.
+    """
+    replay = _Replay(workload, candidate.config, dict(block_names or {}))
+    pads = [step for step in candidate.sketch.steps if isinstance(step, PadExtent)]
+    try:
+        module = replay.pad(module, pads, candidate.sketch.steps)
+        replay.start(module)
+        for step in candidate.sketch.steps:
+            replay.current = step
+            replay.apply(step)
+        replay.finish()
+    except s_tir.ScheduleError as error:
+        raise InvalidSchedule(f"{replay.current}: {_first_line(error)}") from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidSchedule(f"{replay.current}: {_first_line(error)}") from error
+    return replay.sch
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    wanted = [line for line in lines if line.startswith(("ScheduleError", "Error message"))]
+    return " ".join((wanted or lines or [type(error).__name__])[:2])[:400]
+
+
+@define(eq=False)
+class _Replay:
+    """Schedule under construction: blocks by statement, loops by stage and loop name."""
+
+    workload: Workload
+    config: Mapping[str, int]
+    block_names: dict[str, str]
+    sch: Any = None
+    current: Step | None = None
+    blocks: dict[str, Any] = field(factory=dict)
+    loops: dict[tuple[str, str], Any] = field(factory=dict)
+    padded: dict[str, frozenset[str]] = field(factory=dict)
+    order: dict[str, tuple[str, ...]] = field(factory=dict)
+
+    def value(self, expression: IntExpr) -> int:
+        return int(evaluate(expression, self.config))
+
+    def block_name(self, stage: str) -> str:
+        return self.block_names.get(stage, stage)
+
+    def pad(self, module: IRModule, pads: list[PadExtent], steps: tuple[Step, ...]) -> IRModule:
+        """Give padded stages their padded operands and result before anything is scheduled."""
+        by_stage: dict[str, dict[str, int]] = {}
+        for step in pads:
+            self.current = step
+            extent = self.value(step.extent)
+            own = self.workload.stage(step.stage).axis(step.axis).extent
+            if extent < own:
+                raise InvalidSchedule(f"{step}: extent {extent} is less than {own}")
+            if extent > own:
+                by_stage.setdefault(step.stage, {})[step.axis] = extent
+        for stage, extents in by_stage.items():
+            packed = {s.operand for s in steps if isinstance(s, Pack) and s.stage == stage}
+            module, operands = pad_module(
+                module, self.workload.stage(stage), self.block_name(stage), extents
+            )
+            if not operands <= packed:
+                missing = ", ".join(sorted(operands - packed))
+                raise InvalidSchedule(f"padding {stage} needs {missing} to be packed")
+            self.padded[stage] = operands
+        return module
+
+    def start(self, module: IRModule) -> None:
+        self.sch = s_tir.Schedule(module)
+        for stage in self.workload.stages:
+            block = self.sch.get_sblock(self.block_name(stage.name))
+            self.blocks[stage.name] = block
+            self._name_loops(stage.name, self.sch.get_loops(block))
+
+    def _name_loops(self, stage: str, loops: list[Any]) -> None:
+        axes = self.workload.stage(stage).axes
+        for axis, loop in zip(axes, loops, strict=True):
+            self.loops[stage, f"{axis.name}.0"] = loop
+
+    def apply(self, step: Step) -> None:
+        handlers: dict[type[Any], Any] = {
+            Inline: self._inline,
+            PadExtent: lambda step: None,
+            Tile: self._tile,
+            Order: self._order,
+            Pack: self._pack,
+            Accumulate: self._accumulate,
+            FuseConsumer: self._fuse_consumer,
+            FuseProducer: self._fuse_producer,
+            Parallel: self._parallel,
+            Vectorize: self._vectorize,
+            Unroll: self._unroll,
+        }
+        handlers[type(step)](step)
+
+    def _inline(self, step: Inline) -> None:
+        self.sch.compute_inline(self.blocks.pop(step.stage))
+
+    def _tile(self, step: Tile) -> None:
+        loop = self.loops.pop((step.stage, f"{step.axis}.0"))
+        parts = self.sch.split(
+            loop, [self.value(factor) for factor in step.factors], preserve_unit_iters=True
+        )
+        for level, part in enumerate(parts):
+            self.loops[step.stage, f"{step.axis}.{level}"] = part
+
+    def _order(self, step: Order) -> None:
+        self.order[step.stage] = step.loops
+        self.sch.reorder(*(self.loops[step.stage, name] for name in step.loops))
+
+    def _parallel(self, step: Parallel) -> None:
+        fused = self.sch.fuse(
+            *(self.loops[step.stage, name] for name in step.loops), preserve_unit_iters=True
+        )
+        self.sch.parallel(fused)
+        for name in step.loops:
+            self.loops[step.stage, name] = fused
+
+    def _pack(self, step: Pack) -> None:
+        main = self.blocks[step.stage]
+        if step.operand in self.padded.get(step.stage, ()):
+            copy = self.sch.get_sblock(pack_name(step.stage, step.operand))
+            buffer = padded_name(step.stage, step.operand)
+        else:
+            position = self._read_position(main, self._buffer_of(step.operand))
+            copy = self.sch.cache_read(main, position, "global")
+            buffer = self.sch.get(copy).writes[0].source.name
+        if step.block_dim is not None and step.block is not None:
+            self._set_layout(main, buffer, step.block_dim, self.value(step.block))
+        if step.at is not None:
+            loop = self.loops[step.stage, step.at]
+            self.sch.compute_at(copy, loop, preserve_unit_loops=True)
+            own = self._loops_inside(copy, loop)
+        else:
+            own = self.sch.get_loops(copy)
+        if step.lanes > 1:
+            *outer, last = own
+            rest, vector = self.sch.split(last, [None, step.lanes], preserve_unit_iters=True)
+            self.sch.vectorize(vector)
+            own = [*outer, rest]
+        else:
+            *outer, last = own
+        if step.at is None and outer:
+            count = max(1, len(outer) - 1)
+            self.sch.parallel(self.sch.fuse(*outer[:count], preserve_unit_iters=True))
+
+    def _buffer_of(self, tensor: str) -> str:
+        """Name of the buffer that holds ``tensor`` in the module."""
+        if tensor in self.blocks:
+            return str(self.sch.get(self.blocks[tensor]).writes[0].source.name)
+        return tensor
+
+    def _read_position(self, block: Any, buffer: str) -> int:
+        names = [read.source.name for read in self.sch.get(block).reads]
+        return names.index(buffer)
+
+    def _set_layout(self, main: Any, buffer: str, dim: int, block: int) -> None:
+        position = self._read_position(main, buffer)
+
+        def panels(*indices: Any) -> list[Any]:
+            others = [index for at, index in enumerate(indices) if at != dim]
+            return [floordiv(indices[dim], block), *others, floormod(indices[dim], block)]
+
+        self.sch.transform_layout(main, ("read", position), panels)
+
+    def _loops_inside(self, block: Any, loop: Any) -> list[Any]:
+        """Loops around ``block`` that lie inside ``loop``."""
+        loops = list(self.sch.get_loops(block))
+        outer = self.sch.get(loop).loop_var
+        for position, candidate in enumerate(loops):
+            if self.sch.get(candidate).loop_var.same_as(outer):
+                return loops[position + 1 :]
+        raise InvalidSchedule(f"{self.current}: the statement is not inside the loop")
+
+    def _accumulate(self, step: Accumulate) -> None:
+        main = self.blocks[step.stage]
+        if step.stage in self.padded:
+            copy = self.sch.get_sblock(write_name(step.stage))
+        else:
+            copy = self.sch.cache_write(main, 0, "global")
+        self._write_back(copy, self.loops[step.stage, step.at], step.write_factors)
+
+    def _fuse_consumer(self, step: FuseConsumer) -> None:
+        if step.producer in self.padded:
+            self.sch.compute_inline(self.sch.get_sblock(write_name(step.producer)))
+        block = self.blocks[step.stage]
+        self._write_back(block, self.loops[step.producer, step.at], step.write_factors)
+
+    def _write_back(self, copy: Any, loop: Any, factors: tuple[IntExpr, ...]) -> None:
+        self.sch.reverse_compute_at(copy, loop, preserve_unit_loops=True)
+        last = self._loops_inside(copy, loop)[-1]
+        values = [self.value(factor) for factor in factors]
+        parts = self.sch.split(last, values, preserve_unit_iters=True)
+        self.sch.vectorize(parts[-1])
+
+    def _fuse_producer(self, step: FuseProducer) -> None:
+        block = self.blocks[step.stage]
+        loop = self.loops[step.consumer, step.at]
+        self.sch.compute_at(block, loop, preserve_unit_loops=True)
+        own = self._loops_inside(block, loop)
+        self._name_loops(step.stage, own)
+        if step.lanes > 1:
+            rest, vector = self.sch.split(own[-1], [None, step.lanes], preserve_unit_iters=True)
+            self.sch.vectorize(vector)
+            last = self.workload.stage(step.stage).axes[-1].name
+            self.loops[step.stage, f"{last}.0"] = rest
+
+    def _vectorize(self, step: Vectorize) -> None:
+        self.sch.vectorize(self.loops[step.stage, step.loop])
+
+    def _unroll(self, step: Unroll) -> None:
+        for name in step.loops:
+            self.sch.unroll(self.loops[step.stage, name])
+
+    def finish(self) -> None:
+        """Hoist the initialisation of every reduction out of its reduce loops."""
+        for stage in self.workload.stages:
+            if not stage.reduce_axes or stage.name not in self.blocks:
+                continue
+            block = self.blocks[stage.name]
+            reduce = {axis.name for axis in stage.reduce_axes}
+            names = self.order.get(stage.name, tuple(f"{axis.name}.0" for axis in stage.axes))
+            first = next(name for name in names if name.rsplit(".", 1)[0] in reduce)
+            self.sch.decompose_reduction(block, self.loops[stage.name, first])

@@ -1,0 +1,355 @@
+"""The feasible set of a sketch, exactly: divisor lattices joined by constraints.
+
+Parameters fall into groups: the factors of one product (with the padded extent they multiply
+to), or a single free parameter. A group's values are rows of a small table. Constraints across
+groups see only a few columns of each; rows that agree on those share a *signature*. All
+combinations of signatures are checked once, weighted by how many rows stand behind them: this
+gives the exact count and exact uniform sampling without rejection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.expressions.integer import evaluate
+from autotune.sketches import (
+    AtLeast,
+    AtMost,
+    Constraint,
+    Factor,
+    OneOf,
+    ProductEquals,
+    Sketch,
+)
+
+Matrix = NDArray[np.int64]
+
+# Combinations of signatures that are checked at once; beyond it the space is refused as too big.
+_MAX_COMBINATIONS = 40_000_000
+_STRATA = 24
+
+
+def constraint_mask(constraint: Constraint, env: Mapping[str, Matrix]) -> NDArray[np.bool_]:
+    """Where ``constraint`` holds, for columns given by parameter name."""
+    if isinstance(constraint, ProductEquals):
+        product = np.ones((), dtype=np.int64)
+        for name in constraint.factors:
+            product = product * env[name]
+        return np.asarray(product == evaluate(constraint.total, env))
+    value = np.asarray(evaluate(constraint.expression, env))
+    if isinstance(constraint, AtMost):
+        return np.asarray(value <= constraint.limit)
+    if isinstance(constraint, AtLeast):
+        return np.asarray(value >= constraint.limit)
+    return np.isin(value, constraint.values)
+
+
+def ordered_factorizations(total: int, domains: list[tuple[int, ...] | None]) -> Matrix:
+    """Every tuple of factors with the given product, lexicographic; shape [m, len(domains)]."""
+    rows: list[tuple[int, ...]] = []
+
+    def extend(prefix: tuple[int, ...], rest: int) -> None:
+        position = len(prefix)
+        domain = domains[position]
+        if position == len(domains) - 1:
+            if domain is None or rest in domain:
+                rows.append((*prefix, rest))
+            return
+        for value in _divisors(rest) if domain is None else sorted(domain):
+            if rest % value == 0:
+                extend((*prefix, value), rest // value)
+
+    extend((), total)
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(domains))
+
+
+def _divisors(value: int) -> list[int]:
+    small = [d for d in range(1, int(value**0.5) + 1) if value % d == 0]
+    return small + [value // d for d in reversed(small) if d * d != value]
+
+
+@frozen(eq=False)
+class Group:
+    """A table of joint values of some parameters, and the signature of every row.
+
+    Attributes:
+        columns: Positions of the parameters in a configuration row.
+        rows: Joint values, shape [m, len(columns)].
+        signatures: Distinct values of the columns that joint constraints see, [s, c].
+        signature_of: Signature index of each row, [m]; rows are sorted by it.
+        starts: First row of each signature, [s + 1].
+    """
+
+    columns: tuple[int, ...]
+    rows: Matrix
+    signatures: Matrix
+    seen: tuple[int, ...]
+    signature_of: Matrix
+    starts: Matrix
+
+    @property
+    def sizes(self) -> Matrix:
+        """Number of rows behind each signature, [s]."""
+        return np.diff(self.starts)
+
+
+@frozen(eq=False)
+class Lattice:
+    """The feasible configurations of one sketch.
+
+    Attributes:
+        sketch: The sketch.
+        groups: Independent groups of parameters.
+        combinations: Feasible combinations of signatures, one column a group, [c, groups].
+        weights: Configurations behind each combination, [c].
+    """
+
+    sketch: Sketch
+    groups: tuple[Group, ...]
+    combinations: Matrix
+    weights: NDArray[np.float64]
+    joint: tuple[Constraint, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of feasible configurations."""
+        return round(float(self.weights.sum()))
+
+    def uniform(self, n: int, rng: np.random.Generator) -> Matrix:
+        """``n`` configurations, independent and uniform over the feasible set; [n, params]."""
+        return self._draw(n, self.weights, None, rng)
+
+    def stratified(self, n: int, rng: np.random.Generator) -> Matrix:
+        """``n`` configurations in strata: a parameter and one of its feasible values are drawn
+        uniformly, then configurations with that value uniformly."""
+        strata = min(n, _STRATA)
+        shares = np.full(strata, n // strata)
+        shares[: n % strata] += 1
+        parts = []
+        for share in shares.tolist():
+            position = int(rng.integers(len(self.groups)))
+            group = self.groups[position]
+            column = int(rng.integers(len(group.columns)))
+            used = np.isin(group.signature_of, self.combinations[:, position])
+            values = np.unique(group.rows[used, column])
+            value = values[int(rng.integers(len(values)))]
+            kept = group.rows[:, column] == value
+            parts.append(self._draw(share, self._restricted(position, kept), (position, kept), rng))
+        return rng.permutation(np.concatenate(parts), axis=0)
+
+    def _restricted(self, position: int, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Weights when one group's rows are restricted to ``kept``."""
+        group = self.groups[position]
+        counts = np.bincount(group.signature_of[kept], minlength=len(group.signatures))
+        share = counts / np.maximum(group.sizes, 1)
+        return np.asarray(self.weights * share[self.combinations[:, position]])
+
+    def _draw(
+        self,
+        n: int,
+        weights: NDArray[np.float64],
+        restriction: tuple[int, NDArray[np.bool_]] | None,
+        rng: np.random.Generator,
+    ) -> Matrix:
+        cumulative = np.cumsum(weights)
+        picks = np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
+        chosen = self.combinations[np.minimum(picks, len(cumulative) - 1)]
+        result = np.empty((n, len(self.sketch.params)), dtype=np.int64)
+        for position, group in enumerate(self.groups):
+            rows, starts = group.rows, group.starts
+            if restriction is not None and restriction[0] == position:
+                kept = restriction[1]
+                rows = rows[kept]
+                counts = np.bincount(
+                    group.signature_of[kept], minlength=len(group.signatures)
+                )
+                starts = np.concatenate([[0], np.cumsum(counts)])
+            signature = chosen[:, position]
+            size = starts[signature + 1] - starts[signature]
+            offset = np.minimum((rng.random(n) * size).astype(np.int64), size - 1)
+            result[:, group.columns] = rows[starts[signature] + offset]
+        return result
+
+    def contains(self, matrix: Matrix) -> NDArray[np.bool_]:
+        """Whether each row is feasible; [n]."""
+        env = {name: matrix[:, i] for i, name in enumerate(self.sketch.param_names)}
+        mask = np.ones(len(matrix), dtype=np.bool_)
+        for param in self.sketch.params:
+            if param.values is not None:
+                mask &= np.isin(env[param.name], param.values)
+            else:
+                mask &= env[param.name] >= 1
+        for constraint in self.sketch.constraints:
+            mask &= constraint_mask(constraint, env)
+        return mask
+
+    def joint_mask(self, matrix: Matrix) -> NDArray[np.bool_]:
+        """Whether rows made of valid group rows satisfy the joint constraints; [n]."""
+        env = {name: matrix[:, i] for i, name in enumerate(self.sketch.param_names)}
+        mask = np.ones(len(matrix), dtype=np.bool_)
+        for constraint in self.joint:
+            mask &= constraint_mask(constraint, env)
+        return mask
+
+    def enumerate(self) -> Iterator[tuple[int, ...]]:
+        """Every feasible configuration once, in a fixed order."""
+        for combination in self.combinations.tolist():
+            yield from self._expand(combination, 0, [0] * len(self.sketch.params))
+
+    def _expand(
+        self, combination: list[int], position: int, row: list[int]
+    ) -> Iterator[tuple[int, ...]]:
+        if position == len(self.groups):
+            yield tuple(row)
+            return
+        group = self.groups[position]
+        signature = combination[position]
+        for values in group.rows[group.starts[signature] : group.starts[signature + 1]].tolist():
+            for column, value in zip(group.columns, values, strict=True):
+                row[column] = value
+            yield from self._expand(combination, position + 1, row)
+
+
+def build_lattice(sketch: Sketch) -> Lattice:
+    """The feasible set of ``sketch``, hard and soft constraints alike.
+
+    Raises:
+        InvalidValueError: the constraints contradict each other, or join too many parameters.
+    """
+    tables = _tables(sketch)
+    joint: list[Constraint] = []
+    for constraint in sketch.constraints:
+        if isinstance(constraint, ProductEquals):
+            continue
+        names = constraint.expression.variables
+        owner = [columns for columns, _ in tables if names <= {sketch.param_names[c] for c in columns}]
+        if not owner:
+            joint.append(constraint)
+            continue
+        columns = owner[0]
+        at = next(i for i, (c, _) in enumerate(tables) if c == columns)
+        rows = tables[at][1]
+        env = {sketch.param_names[c]: rows[:, i] for i, c in enumerate(columns)}
+        tables[at] = (columns, rows[constraint_mask(constraint, env)])
+    seen = frozenset().union(*(_variables(constraint) for constraint in joint))
+    groups = tuple(_group(sketch, columns, rows, seen) for columns, rows in tables)
+    combinations = _feasible_combinations(sketch, groups, joint)
+    weights = np.ones(len(combinations))
+    for position, group in enumerate(groups):
+        weights = weights * group.sizes[combinations[:, position]]
+    if len(combinations) == 0 or weights.sum() == 0:
+        raise InvalidValueError(f"sketch {sketch.name!r} has no feasible configuration")
+    return Lattice(sketch, groups, combinations, weights, tuple(joint))
+
+
+def _variables(constraint: Constraint) -> frozenset[str]:
+    if isinstance(constraint, (AtMost, AtLeast, OneOf)):
+        return constraint.expression.variables
+    return frozenset(constraint.factors) | constraint.total.variables
+
+
+def _tables(sketch: Sketch) -> list[tuple[tuple[int, ...], Matrix]]:
+    """Columns and joint values of every group, before joint constraints."""
+    position = {name: index for index, name in enumerate(sketch.param_names)}
+    by_name = {param.name: param for param in sketch.params}
+    tables: list[tuple[tuple[int, ...], Matrix]] = []
+    grouped: set[str] = set()
+    for constraint in sketch.constraints:
+        if not isinstance(constraint, ProductEquals):
+            continue
+        names = [*sorted(constraint.total.variables), *constraint.factors]
+        if grouped & set(names):
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: parameters {sorted(grouped & set(names))} "
+                "belong to two products"
+            )
+        grouped |= set(names)
+        domains = [by_name[name].values for name in constraint.factors]
+        total = constraint.total.value
+        if total is not None:
+            rows = ordered_factorizations(total, domains)
+        else:
+            extents = by_name[names[0]].values or ()
+            parts = [
+                np.column_stack([np.full(len(part), extent), part])
+                for extent in extents
+                if len(part := ordered_factorizations(extent, domains))
+            ]
+            rows = np.concatenate(parts) if parts else np.empty((0, len(names)), dtype=np.int64)
+        tables.append((tuple(position[name] for name in names), rows))
+    for param in sketch.params:
+        if param.name in grouped:
+            continue
+        if isinstance(param, Factor) and param.values is None:
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: factor {param.name!r} belongs to no product"
+            )
+        values = np.array(param.values, dtype=np.int64).reshape(-1, 1)
+        tables.append(((position[param.name],), values))
+    return tables
+
+
+def _group(
+    sketch: Sketch, columns: tuple[int, ...], rows: Matrix, joint: frozenset[str]
+) -> Group:
+    seen = tuple(i for i, c in enumerate(columns) if sketch.param_names[c] in joint)
+    if len(rows) == 0:
+        empty = np.zeros(0, dtype=np.int64)
+        return Group(columns, rows, rows[:, list(seen)], seen, empty, np.zeros(1, dtype=np.int64))
+    signatures, inverse = np.unique(rows[:, list(seen)], axis=0, return_inverse=True)
+    if not seen:
+        signatures, inverse = np.zeros((1, 0), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    inverse = inverse.reshape(-1)
+    order = np.argsort(inverse, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(inverse, minlength=len(signatures)))])
+    return Group(columns, rows[order], signatures, seen, inverse[order], starts)
+
+
+def _feasible_combinations(
+    sketch: Sketch, groups: tuple[Group, ...], joint: list[Constraint]
+) -> Matrix:
+    """Combinations of signatures that satisfy ``joint``, joined group by group."""
+    combinations = np.zeros((1, 0), dtype=np.int64)
+    env: dict[str, Matrix] = {}
+    pending = list(joint)
+    for group in groups:
+        count, width = len(combinations), len(group.signatures)
+        if count * width > _MAX_COMBINATIONS:
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: its constraints join too many parameters "
+                f"({count * width} combinations, at most {_MAX_COMBINATIONS})"
+            )
+        left = np.repeat(np.arange(count), width)
+        right = np.tile(np.arange(width), count)
+        env = {name: values[left] for name, values in env.items()}
+        for index, column in enumerate(group.seen):
+            name = sketch.param_names[group.columns[column]]
+            env[name] = group.signatures[right, index]
+        mask = np.ones(len(left), dtype=np.bool_)
+        decided = [c for c in pending if _variables(c) <= env.keys()]
+        pending = [c for c in pending if c not in decided]
+        for constraint in decided:
+            mask &= constraint_mask(constraint, env)
+        for constraint in pending:
+            mask &= _still_possible(constraint, env)
+        combinations = np.column_stack([combinations[left], right])[mask]
+        env = {name: values[mask] for name, values in env.items()}
+    return combinations
+
+
+def _still_possible(constraint: Constraint, env: Mapping[str, Matrix]) -> NDArray[np.bool_]:
+    """False where an upper bound is already passed with the missing parameters at 1.
+
+    Sound because every expression of these constraints grows with its parameters, which are
+    positive.
+    """
+    count = len(next(iter(env.values()))) if env else 1
+    if not isinstance(constraint, AtMost):
+        return np.ones(count, dtype=np.bool_)
+    ones = {name: np.ones(count, dtype=np.int64) for name in constraint.expression.variables}
+    return np.broadcast_to(constraint_mask(constraint, {**ones, **env}), (count,)).copy()

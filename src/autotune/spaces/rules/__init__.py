@@ -1,0 +1,23 @@
+"""Sketch rules: how the stages of a workload become sketches for a target."""
+
+from __future__ import annotations
+
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.elementwise import ElementwiseRule
+from autotune.spaces.rules.epilogue import EpilogueRule
+from autotune.spaces.rules.generate import generate_sketches
+from autotune.spaces.rules.inline import InlineRule
+from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
+from autotune.spaces.rules.row_fusion import RowFusionRule
+from autotune.spaces.rules.rule import SketchRule
+
+__all__ = [
+    "ElementwiseRule",
+    "EpilogueRule",
+    "InlineRule",
+    "MultiLevelTilingRule",
+    "RowFusionRule",
+    "SketchDraft",
+    "SketchRule",
+    "generate_sketches",
+]

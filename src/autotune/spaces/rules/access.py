@@ -1,0 +1,86 @@
+"""Questions that rules ask about how stages read tensors."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.errors import UnsupportedWorkload
+from autotune.expressions import AffineForm, operation_counts
+from autotune.workloads import Stage, Workload
+
+EXPENSIVE_OPERATIONS = ("exp", "log", "tanh", "sigmoid", "erf", "pow", "sqrt", "rsqrt", "div")
+
+
+def is_pointwise(stage: Stage) -> bool:
+    """Whether the stage computes every output element on its own."""
+    return stage.combiner is None
+
+
+def is_expensive(stage: Stage) -> bool:
+    """Whether recomputing the stage's body for every use would cost more than a buffer."""
+    return any(op in EXPENSIVE_OPERATIONS for op in operation_counts(stage.body))
+
+
+def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
+    """The one access map by which ``stage`` reads ``tensor``.
+
+    Raises:
+        UnsupportedWorkload: it reads the tensor at several different places.
+    """
+    maps: list[tuple[AffineForm, ...]] = []
+    for load in stage.loads:
+        if load.tensor == tensor and (forms := stage.access_map(load)) not in maps:
+            maps.append(forms)
+    if len(maps) != 1:
+        raise UnsupportedWorkload(
+            f"stage {stage.name!r} reads {tensor!r} at {len(maps)} different places; "
+            "tiling with packed operands needs one"
+        )
+    return maps[0]
+
+
+def depends_on(forms: tuple[AffineForm, ...], axis: str) -> bool:
+    """Whether the access moves along ``axis``."""
+    return any(axis in form.coefficients for form in forms)
+
+
+def dimension_of(forms: tuple[AffineForm, ...], axis: str) -> int | None:
+    """The dimension whose index is exactly ``axis``, when it is the only one that uses it."""
+    uses = [dim for dim, form in enumerate(forms) if axis in form.coefficients]
+    if len(uses) != 1:
+        return None
+    form = forms[uses[0]]
+    return uses[0] if form.coefficients == {axis: 1} and form.constant == 0 else None
+
+
+def reads_at_own_point(consumer: Stage, tensor: str) -> bool:
+    """Whether ``consumer`` reads ``tensor`` exactly at the point it writes."""
+    names = [axis.name for axis in consumer.spatial_axes]
+    for load in consumer.loads:
+        if load.tensor != tensor:
+            continue
+        forms = consumer.access_map(load)
+        if len(forms) != len(names):
+            return False
+        for form, name in zip(forms, names, strict=True):
+            if form.coefficients != {name: 1} or form.constant != 0:
+                return False
+    return True
+
+
+def producer_stage(workload: Workload, tensor: str) -> Stage | None:
+    """The stage that computes ``tensor``; None for an input."""
+    for stage in workload.stages:
+        if stage.name == tensor:
+            return stage
+    return None
+
+
+def largest_divisor(extent: int, limit: int) -> int:
+    """The largest divisor of ``extent`` that is at most ``limit``."""
+    return max(divisor for divisor in range(1, min(extent, limit) + 1) if extent % divisor == 0)
+
+
+def round_up(value: int, multiple: int) -> int:
+    """``value`` rounded up to a multiple of ``multiple``."""
+    return math.ceil(value / multiple) * multiple

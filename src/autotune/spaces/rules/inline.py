@@ -1,0 +1,30 @@
+"""Rule: compute cheap pointwise stages inside their consumers."""
+
+from __future__ import annotations
+
+from autotune.sketches import Inline
+from autotune.spaces.rules.access import is_expensive, is_pointwise
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.rule import SketchRule
+from autotune.workloads import Stage
+
+
+class InlineRule(SketchRule):
+    """Inlines a pointwise stage that only pointwise stages read, unless recomputing is dear.
+
+    A pointwise stage that a reduction reads (a padded convolution input) is decided together
+    with the reduction.
+    """
+
+    name = "inline"
+
+    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        workload = draft.workload
+        consumers = workload.consumers(stage.name)
+        if not is_pointwise(stage) or stage.name in workload.outputs or not consumers:
+            return None
+        if not all(is_pointwise(consumer) for consumer in consumers):
+            return None
+        if is_expensive(stage) and len(consumers) > 1:
+            return None
+        return [draft.extended(settled=[stage.name], steps=[Inline(stage.name)])]

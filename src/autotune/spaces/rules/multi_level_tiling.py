@@ -1,0 +1,309 @@
+"""Rule: multi-level tiling of a reduction, with packed operands and an explicit register tile.
+
+The nest, for spatial axes ``a, b, ..., v`` (``v`` the innermost, vectorised) and reduce axes
+``r``: ``a.0 b.0 v.0 | a.1 b.1 v.1 | r ... | a.2 b.2 v.2 v.3``: level 0 is parallel, level 1
+walks over register tiles, levels 2 and 3 are the register tile, kept in an accumulate buffer
+over all of ``r``. Sketches differ in which operands are packed, and where.
+"""
+
+from __future__ import annotations
+
+import math
+
+from attrs import frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.expressions import AffineForm, IntExpr
+from autotune.sketches import (
+    Accumulate,
+    Constraint,
+    FuseConsumer,
+    Inline,
+    Order,
+    Pack,
+    PadExtent,
+    Parallel,
+    Param,
+    Step,
+    Tile,
+    Unroll,
+    Vectorize,
+)
+from autotune.spaces.rules.access import (
+    depends_on,
+    dimension_of,
+    is_pointwise,
+    largest_divisor,
+    operand_forms,
+    producer_stage,
+)
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.elementwise import root_copy_steps
+from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.tile_params import TileLevels, tile_levels
+from autotune.workloads import Stage
+
+# A panel shorter than this costs more to pack than its reuse returns.
+_MIN_PANEL_DEPTH = 16
+
+
+@frozen
+class Packing:
+    """Where operands are packed, as one choice of structure.
+
+    ``blocked`` operands hold the vector axis in one dimension and are laid out in panels of a
+    register tile's width; ``plain`` ones are copied as they are. ``None`` leaves them in place,
+    ``"root"`` packs the whole operand first, ``"outer"`` inside the parallel loop, ``"panel"``
+    and ``"rows"`` inside the level-1 loop of the vector axis and of the last row axis.
+    """
+
+    label: str
+    blocked: str | None
+    plain: str | None
+
+
+PACKINGS = (
+    Packing("direct", None, None),
+    Packing("plain-outer", None, "outer"),
+    Packing("plain-rows", None, "rows"),
+    Packing("packed-root", "root", None),
+    Packing("packed-panel", "panel", None),
+    Packing("packed-root-rows", "root", "rows"),
+    Packing("packed-panel-outer", "panel", "outer"),
+)
+
+
+@frozen
+class Operand:
+    """A tensor that the stage reads, and how."""
+
+    tensor: str
+    forms: tuple[AffineForm, ...]
+    block_dim: int | None
+
+    def contiguous_along(self, axis: str) -> bool:
+        """Whether neighbours along ``axis`` are neighbours in memory, or the same element."""
+        if not depends_on(self.forms, axis):
+            return True
+        return dimension_of(self.forms, axis) == len(self.forms) - 1
+
+
+class MultiLevelTilingRule(SketchRule):
+    """Tiles a reduction with at least one spatial axis."""
+
+    name = "multi-level-tiling"
+
+    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        if is_pointwise(stage) or not stage.spatial_axes:
+            return None
+        vector = stage.spatial_axes[-1].name
+        operands = [_operand(stage, tensor, vector) for tensor in stage.reads]
+        results = []
+        for packing in PACKINGS:
+            if _applicable(packing, operands, stage, vector):
+                results.append(_tiled(draft, stage, operands, packing))
+        if not results:
+            raise UnsupportedWorkload(
+                f"no packing suits stage {stage.name!r}, which reads {', '.join(stage.reads)}"
+            )
+        return results
+
+
+def _operand(stage: Stage, tensor: str, vector: str) -> Operand:
+    forms = operand_forms(stage, tensor)
+    block_dim = dimension_of(forms, vector)
+    spatial = [axis for axis in stage.spatial_axes if axis.extent > 1]
+    reused = any(not depends_on(forms, axis.name) for axis in spatial)
+    depth = math.prod(a.extent for a in stage.reduce_axes if depends_on(forms, a.name))
+    trivial = all(len(form.coefficients) <= 1 for form in forms)
+    return Operand(tensor, forms, block_dim if reused and depth >= _MIN_PANEL_DEPTH and trivial else None)
+
+
+def _copied_plain(operand: Operand, stage: Stage) -> bool:
+    """Whether a plain copy of the operand holds different elements for different rows."""
+    rows = stage.spatial_axes[:-1]
+    return operand.block_dim is None and any(
+        depends_on(operand.forms, axis.name) for axis in rows if axis.extent > 1
+    )
+
+
+def _place(operand: Operand, packing: Packing, stage: Stage) -> str | None:
+    """Where ``packing`` puts the operand's copy; None leaves it in place."""
+    if operand.block_dim is not None:
+        return packing.blocked
+    return packing.plain if _copied_plain(operand, stage) else None
+
+
+def _applicable(
+    packing: Packing, operands: list[Operand], stage: Stage, vector: str
+) -> bool:
+    blocked = [operand for operand in operands if operand.block_dim is not None]
+    plain = [operand for operand in operands if _copied_plain(operand, stage)]
+    if packing.blocked is None and not all(o.contiguous_along(vector) for o in blocked):
+        return False
+    has_rows = len(stage.spatial_axes) > 1
+    if packing.plain == "rows" and not has_rows:
+        return False
+    return (packing.blocked is None or bool(blocked)) and (packing.plain is None or bool(plain))
+
+
+def _tiled(
+    draft: SketchDraft, stage: Stage, operands: list[Operand], packing: Packing
+) -> SketchDraft:
+    target, limits = draft.target, draft.limits
+    packed = {
+        operand.tensor
+        for operand in operands
+        if _place(operand, packing, stage) is not None
+    }
+    paddable = {
+        axis.name
+        for axis in stage.spatial_axes
+        if all(o.tensor in packed for o in operands if depends_on(o.forms, axis.name))
+    }
+    batch = {
+        axis.name
+        for axis in stage.spatial_axes[:-1]
+        if all(dimension_of(operand.forms, axis.name) is not None for operand in operands)
+    }
+    row_reuse = any(operand.block_dim is not None for operand in operands)
+    levels = tile_levels(
+        stage, target, limits, paddable - batch, batch=batch, row_reuse=row_reuse
+    )
+    steps: list[Step] = []
+    for axis, extent in levels.padded.items():
+        steps.append(PadExtent(stage.name, axis, extent))
+    for axis, factors in levels.factors.items():
+        steps.append(Tile(stage.name, axis, factors))
+    steps.append(Order(stage.name, _order(stage, levels, packing)))
+    parallel = tuple(f"{axis.name}.0" for axis in stage.spatial_axes)
+    steps.append(Parallel(stage.name, parallel))
+    settled = {stage.name}
+    for operand in operands:
+        steps.extend(_operand_steps(draft, stage, operand, packing, levels, settled))
+    steps.extend(_result_steps(draft, stage, levels, _tile_loop(stage, packing)))
+    params: tuple[Param, ...] = levels.params
+    constraints: tuple[Constraint, ...] = levels.constraints
+    return draft.extended(
+        settled=settled,
+        label=packing.label,
+        params=params,
+        constraints=constraints,
+        steps=steps,
+    )
+
+
+def _order(stage: Stage, levels: TileLevels, packing: Packing) -> tuple[str, ...]:
+    spatial = [axis.name for axis in stage.spatial_axes]
+    rows, vector = spatial[:-1], spatial[-1]
+    walk = [f"{axis}.1" for axis in rows if len(levels.factors.get(axis, ())) > 1]
+    walk_vector = [f"{vector}.1"]
+    level_one = walk + walk_vector if packing.plain == "rows" else walk_vector + walk
+    reduce: list[str] = []
+    unrolled: list[str] = []
+    for axis in stage.reduce_axes:
+        reduce.append(f"{axis.name}.0")
+        if axis.name in levels.factors:
+            unrolled.append(f"{axis.name}.1")
+    tile = [f"{axis}.2" for axis in rows if len(levels.factors.get(axis, ())) > 2]
+    return (
+        *(f"{axis}.0" for axis in spatial),
+        *level_one,
+        *reduce,
+        *unrolled,
+        *tile,
+        f"{vector}.2",
+        f"{vector}.3",
+    )
+
+
+def _tile_loop(stage: Stage, packing: Packing) -> str:
+    """The loop that encloses exactly one register tile: the last of level 1."""
+    rows = [axis for axis in stage.spatial_axes[:-1] if axis.extent > 1]
+    if packing.plain == "rows" or not rows:
+        return f"{stage.spatial_axes[-1].name}.1"
+    return f"{rows[-1].name}.1"
+
+
+def _pack_loop(place: str, stage: Stage) -> str | None:
+    if place == "root":
+        return None
+    spatial = stage.spatial_axes
+    if place == "outer":
+        return f"{spatial[-1].name}.0"
+    if place == "panel":
+        return f"{spatial[-1].name}.1"
+    rows = [axis for axis in spatial[:-1] if axis.extent > 1]
+    return f"{rows[-1].name}.1" if rows else f"{spatial[-1].name}.0"
+
+
+def _operand_steps(
+    draft: SketchDraft,
+    stage: Stage,
+    operand: Operand,
+    packing: Packing,
+    levels: TileLevels,
+    settled: set[str],
+) -> list[Step]:
+    """Packing of one operand, and what becomes of the pointwise stage that computes it."""
+    place = _place(operand, packing, stage)
+    producer = producer_stage(draft.workload, operand.tensor)
+    lone = producer is not None and len(draft.workload.consumers(operand.tensor)) == 1
+    pointwise = producer is not None and is_pointwise(producer) and lone
+    kept = operand.tensor in draft.workload.outputs
+    lanes = draft.target.lanes(stage.output.dtype)
+    if place is None:
+        if producer is None or not pointwise or kept:
+            return []
+        settled.add(producer.name)
+        return root_copy_steps(producer, lanes)
+    block: IntExpr | None = None
+    if operand.block_dim is not None:
+        block, width = levels.panel, lanes
+    else:
+        width = _plain_lanes(draft, stage, operand, lanes)
+    steps: list[Step] = [
+        Pack(stage.name, operand.tensor, _pack_loop(place, stage), operand.block_dim, block, width)
+    ]
+    if producer is not None and pointwise and not kept:
+        settled.add(producer.name)
+        steps.append(Inline(producer.name))
+    return steps
+
+
+def _plain_lanes(draft: SketchDraft, stage: Stage, operand: Operand, lanes: int) -> int:
+    """Vector width of a plain copy: of its last dimension, when a reduce axis spans all of it."""
+    form = operand.forms[-1]
+    if len(form.coefficients) != 1:
+        return 1
+    (axis, coefficient), *_ = form.coefficients.items()
+    if coefficient != 1 or axis not in {reduce.name for reduce in stage.reduce_axes}:
+        return 1
+    extent = draft.workload.tensors[operand.tensor].shape[-1]
+    if stage.extents[axis] != extent:
+        return 1
+    return largest_divisor(extent, lanes)
+
+
+def _result_steps(
+    draft: SketchDraft, stage: Stage, levels: TileLevels, tile_loop: str
+) -> list[Step]:
+    vector = stage.spatial_axes[-1].name
+    write_factors = levels.factors[vector][2:]
+    result: list[Step] = []
+    consumer = draft.epilogues.get(stage.name)
+    if consumer is None:
+        result.append(Accumulate(stage.name, tile_loop, write_factors))
+    else:
+        result.append(FuseConsumer(consumer, stage.name, tile_loop, write_factors))
+    result.append(Vectorize(stage.name, f"{vector}.3"))
+    unrolled = [f"{axis.name}.1" for axis in stage.reduce_axes if axis.name in levels.factors]
+    rows = [
+        f"{axis.name}.2"
+        for axis in stage.spatial_axes[:-1]
+        if len(levels.factors.get(axis.name, ())) > 2
+    ]
+    result.append(Unroll(stage.name, (*unrolled, *rows, f"{vector}.2")))
+    return result
+
+

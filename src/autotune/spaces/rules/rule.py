@@ -1,0 +1,23 @@
+"""The interface of a sketch rule."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.workloads import Stage
+
+
+class SketchRule(ABC):
+    """Decides what happens to one stage of a draft.
+
+    Stages are visited from the outputs to the inputs. For each unsettled stage the rules are
+    asked in order, and the first that applies decides: it returns the drafts that replace the
+    given one, all of them with the stage settled.
+    """
+
+    name: str
+
+    @abstractmethod
+    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        """Drafts with ``stage`` settled, or None when the rule does not apply to it."""

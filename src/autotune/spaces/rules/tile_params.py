@@ -1,0 +1,148 @@
+"""Tile factors of a reduction stage: parameters, padded extents and constraints."""
+
+from __future__ import annotations
+
+import math
+
+from attrs import frozen
+
+from autotune.expressions import IntExpr, const, var
+from autotune.sketches import (
+    AtLeast,
+    AtMost,
+    Constraint,
+    Factor,
+    Ordinal,
+    Param,
+    ProductEquals,
+)
+from autotune.spaces.limits import ScheduleLimits
+from autotune.spaces.rules.access import largest_divisor, round_up
+from autotune.targets import Target
+from autotune.workloads import Axis, Stage
+from autotune.workloads.workload import DTYPE_BYTES
+
+# Rows of a register tile worth padding for: beyond 16 the accumulators spill.
+_USEFUL_ROWS = tuple(range(2, 17))
+_USEFUL_VECTORS = (1, 2, 3, 4, 6)
+_LONG_WASTE = 0.03
+_MAX_REDUCE_UNROLL = 8
+
+
+@frozen
+class TileLevels:
+    """Factors by axis (outermost first), with what they bring along.
+
+    ``panel`` is the width of a register tile along the vector axis, in elements.
+    """
+
+    factors: dict[str, tuple[IntExpr, ...]]
+    padded: dict[str, IntExpr]
+    params: tuple[Param, ...]
+    constraints: tuple[Constraint, ...]
+    panel: IntExpr
+
+
+def padded_extents(extent: int, multiples: tuple[int, ...], slack: int) -> tuple[int, ...]:
+    """Extents worth padding to: ``extent`` itself and multiples of useful tiles.
+
+    A padded extent wastes at most 3 % or ``slack`` elements, whichever is more.
+    """
+    limit = extent + max(math.floor(_LONG_WASTE * extent), slack)
+    candidates = {round_up(extent, multiple) for multiple in multiples}
+    return tuple(sorted({extent, *(value for value in candidates if value <= limit)}))
+
+
+def tile_levels(
+    stage: Stage,
+    target: Target,
+    limits: ScheduleLimits,
+    paddable: set[str],
+    *,
+    batch: set[str],
+    row_reuse: bool,
+) -> TileLevels:
+    """Levels for every axis of ``stage``.
+
+    The vector axis has 4, rows have 3, ``batch`` axes (along which nothing is shared) and the
+    last reduce axis (its inner level unrolled) have 2; axes of extent 1 and other reduce axes
+    stay whole. Axes in ``paddable`` get padded extents to choose from, batch axes do not.
+    """
+    factors: dict[str, tuple[IntExpr, ...]] = {}
+    padded: dict[str, IntExpr] = {}
+    params: list[Param] = []
+    constraints: list[Constraint] = []
+    lanes = target.lanes(stage.output.dtype)
+    *rows, vector = stage.spatial_axes
+
+    def add(axis: Axis, domains: list[tuple[int, ...] | None], extents: tuple[int, ...]) -> None:
+        names = [f"{stage.name}.{axis.name}.{level}" for level in range(len(domains))]
+        total = const(axis.extent)
+        if extents != (axis.extent,):
+            total = var(f"{stage.name}.{axis.name}.extent")
+            params.append(Ordinal(f"{stage.name}.{axis.name}.extent", extents))
+            padded[axis.name] = total
+        params.extend(Factor(name, domain) for name, domain in zip(names, domains, strict=True))
+        constraints.append(ProductEquals(tuple(names), total))
+        factors[axis.name] = tuple(var(name) for name in names)
+
+    for axis in rows:
+        if axis.extent == 1:
+            continue
+        if axis.name in batch:
+            add(axis, [None, None], (axis.extent,))
+            continue
+        extents = (axis.extent,)
+        if axis.name in paddable:
+            extents = padded_extents(axis.extent, _USEFUL_ROWS, 1)
+        add(axis, [None, None, None], extents)
+    extents, width = _vector_extents(vector, lanes, vector.name in paddable)
+    add(vector, [None, None, None, (width,)], extents)
+    last = stage.reduce_axes[-1]
+    inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if last.extent % d == 0)
+    add(last, [None, inner], (last.extent,))
+    constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, row_reuse))
+    panel = factors[vector.name][2] * factors[vector.name][3]
+    return TileLevels(factors, padded, tuple(params), tuple(constraints), panel)
+
+
+def _vector_extents(axis: Axis, lanes: int, paddable: bool) -> tuple[tuple[int, ...], int]:
+    """Extents of the vector axis and the width of one vector."""
+    if not paddable:
+        return (axis.extent,), largest_divisor(axis.extent, lanes)
+    multiples = tuple(lanes * vectors for vectors in _USEFUL_VECTORS)
+    extents = padded_extents(axis.extent, multiples, lanes)
+    whole = tuple(extent for extent in extents if extent % lanes == 0)
+    return whole, lanes
+
+
+def _tile_constraints(
+    stage: Stage,
+    target: Target,
+    limits: ScheduleLimits,
+    factors: dict[str, tuple[IntExpr, ...]],
+    lanes: int,
+    row_reuse: bool,
+) -> list[Constraint]:
+    vector = stage.spatial_axes[-1].name
+    rows: IntExpr = const(1)
+    parallel: IntExpr = factors[vector][0]
+    for axis in stage.spatial_axes[:-1]:
+        if axis.name in factors:
+            rows = rows * (factors[axis.name][2] if len(factors[axis.name]) > 2 else 1)
+            parallel = parallel * factors[axis.name][0]
+    vectors = factors[vector][2]
+    unrolled = rows * vectors * factors[stage.reduce_axes[-1].name][1]
+    tile_bytes = rows * vectors * factors[vector][3] * DTYPE_BYTES[stage.output.dtype]
+    result: list[Constraint] = [
+        AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body"),
+        AtMost(tile_bytes, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"),
+    ]
+    registers = target.vector_registers
+    if registers:
+        live = rows * vectors + (vectors + 1 if row_reuse else 2)
+        result.append(AtMost(live, registers, "vector registers", hard=False))
+    most = math.prod(axis.extent for axis in stage.spatial_axes[:-1])
+    if most * max(1, stage.spatial_axes[-1].extent // lanes) >= target.cores:
+        result.append(AtLeast(parallel, target.cores, "every core gets work", hard=False))
+    return result
