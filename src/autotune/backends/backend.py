@@ -136,3 +136,11 @@ class Backend(ABC):
     @abstractmethod
     def show(self, request: BuildRequest) -> str:
         """The scheduled program in the backend's own language, for people."""
+
+    def diagnose(self) -> list[tuple[str, str, str]]:
+        """Findings on the compiler's installation, for `autotune doctor`.
+
+        Returns:
+            Label, status (``"ok"``, ``"warning"`` or ``"error"``) and message of each.
+        """
+        return []

@@ -1,0 +1,9 @@
+"""The TVM backend of autotune.
+
+Nothing is imported here: importing TVM takes a second, and most of what a host does needs none
+of it.
+"""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,271 @@
+"""The backend: candidates become TVM schedules, compiled by LLVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.backends import (
+    Backend,
+    BoundCall,
+    BuildRequest,
+    Executable,
+    ImportedProgram,
+    InvalidSchedule,
+)
+from autotune.errors import InvalidValueError
+from autotune.sketches.steps import STEP_TYPES
+from autotune.spaces import ScheduleLimits
+from autotune.targets import Target
+from autotune.workloads import Tensor, Workload
+from autotune.workloads import gemm as _gemm
+from autotune_tvm import compiler, runtime
+
+__all__ = ["TVMBackend"]
+
+Array = NDArray[Any]
+
+# Below this many seconds per call the loop around the calls has to be native.
+_DIRECT_SECONDS = 2e-4
+_DIRECT_CALLS = 8
+
+
+class TVMBackend(Backend):
+    """Apache TVM's TensorIR on x86-64 CPUs.
+
+    Steps are replayed with ``tvm.s_tir.Schedule`` on the imported function, or on one made from
+    the workload where nothing was imported.
+    """
+
+    name = "tvm"
+    version = "1"
+
+    def compiler_version(self) -> str:
+        """Versions of TVM and of its FFI layer."""
+        return compiler.compiler_version()
+
+    def check_target(self, target: Target) -> None:
+        """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU."""
+        compiler.check_target(target)
+
+    def limits(self, target: Target) -> ScheduleLimits:
+        """Every step; the numbers are explained where they are defined.
+
+        Raises:
+            UnsupportedTarget: the backend cannot compile for ``target``.
+        """
+        compiler.check_target(target)
+        return ScheduleLimits(
+            steps=frozenset(STEP_TYPES),
+            stack_bytes=TILE_BYTES,
+            unrolled_statements=UNROLLED_STATEMENTS,
+            source="backend tvm",
+        )
+
+    def worker_environment(self, threads: int) -> dict[str, str]:
+        """The thread settings that TVM reads when it starts its pool."""
+        return {"TVM_NUM_THREADS": str(threads), **runtime.WORKER_ENVIRONMENT}
+
+    def warm_up(self) -> None:
+        """Import TVM and compile one small function, which initialises LLVM."""
+        from autotune_tvm.emit import module_for
+
+        target = Target(kind="cpu", name="warm-up", processor="x86-64")
+        compiler.compile_module(module_for(_gemm(m=2, n=2, k=2)), target, 1)
+
+    def imports(self, program: object) -> bool:
+        """Whether ``program`` is a TVM function or module."""
+        kind = type(program)
+        return kind.__module__.split(".")[0] == "tvm" and kind.__name__ in ("PrimFunc", "IRModule")
+
+    def import_program(self, program: object) -> ImportedProgram:
+        """Understand a ``PrimFunc`` or an ``IRModule`` with one.
+
+        Raises:
+            UnsupportedWorkload: names the block that cannot be expressed, and why.
+        """
+        from autotune_tvm import importer
+
+        workload, module = importer.import_module(program)
+        return ImportedProgram(workload, importer.text_of(module))
+
+    def build(self, request: BuildRequest) -> Executable:
+        """Replay the candidate's steps and compile with LLVM.
+
+        Raises:
+            InvalidSchedule: a step cannot be applied.
+            BuildFailed: TVM or LLVM rejected the scheduled program.
+            UnsupportedTarget: the target is no x86-64 CPU.
+        """
+        compiler.check_target(request.target)
+        module = _scheduled(request)
+        built = compiler.compile_module(module, request.target, request.threads)
+        return TVMExecutable(built, request.workload, _arguments(request), request.threads)
+
+    def show(self, request: BuildRequest) -> str:
+        """The scheduled program as TVMScript.
+
+        Raises:
+            InvalidSchedule: a step cannot be applied.
+        """
+        return str(_scheduled(request).script())
+
+    def diagnose(self) -> list[tuple[str, str, str]]:
+        """Findings on the installation: label, status, message."""
+        from autotune_tvm.doctor import findings
+
+        return findings()
+
+
+# An accumulate tile becomes a TVM buffer of constant size: below 1024 bytes on the stack
+# (kMaxStackAlloca), above in a pool of workspaces on the heap that each thread keeps. Nothing
+# overflows; PLACEHOLDER
+TILE_BYTES = 64 * 1024
+UNROLLED_STATEMENTS = 512
+
+
+class TVMExecutable(Executable):
+    """A compiled module.
+
+    Args:
+        module: The runtime module with the function ``main``.
+        workload: Its inputs and outputs.
+        arguments: Names of the tensors in the function's own order.
+        threads: Threads that its parallel loops use.
+    """
+
+    def __init__(
+        self, module: Any, workload: Workload, arguments: Sequence[str], threads: int
+    ) -> None:
+        self._module = module
+        self._workload = workload
+        self._arguments = tuple(arguments)
+        self._threads = threads
+
+    def bind(self, inputs: Sequence[Array]) -> BoundCall:
+        """Copy ``inputs`` (in the workload's order) and allocate the outputs.
+
+        Raises:
+            InvalidValueError: an array is missing or has another shape or type.
+        """
+        tvm = runtime.load()
+        workload = self._workload
+        if len(inputs) != len(workload.inputs):
+            raise InvalidValueError(
+                f"workload {workload.name!r} takes {len(workload.inputs)} inputs, "
+                f"got {len(inputs)}"
+            )
+        tensors: dict[str, Any] = {}
+        for tensor, array in zip(workload.inputs, inputs, strict=True):
+            _check_array(tensor, array)
+            tensors[tensor.name] = tvm.runtime.tensor(np.ascontiguousarray(array))
+        for name in workload.outputs:
+            output = workload.tensors[name]
+            tensors[name] = tvm.runtime.empty(output.shape, output.dtype, tvm.cpu())
+        arguments = [tensors[name] for name in self._arguments]
+        outputs = [tensors[name] for name in workload.outputs]
+        return TVMBoundCall(self._module, arguments, outputs, self._threads)
+
+
+class TVMBoundCall(BoundCall):
+    """A compiled module with its arguments."""
+
+    def __init__(
+        self, module: Any, arguments: Sequence[Any], outputs: Sequence[Any], threads: int
+    ) -> None:
+        self._module = module
+        self._function = module["main"]
+        self._arguments = tuple(arguments)
+        self._outputs = tuple(outputs)
+        self._threads = threads
+
+    def run(self) -> None:
+        """Run once."""
+        runtime.use_threads(self._threads)
+        self._function(*self._arguments)
+
+    def time(self, number: int) -> float:
+        """Seconds per call, averaged over ``number`` calls.
+
+        TVM's native loop makes one call more than it times, which would double the cost of a long
+        program timed once. A call from here costs 0.2 microseconds, so a few long ones are timed
+        from here.
+        """
+        runtime.use_threads(self._threads)
+        if number <= _DIRECT_CALLS:
+            function, arguments = self._function, self._arguments
+            begin = time.perf_counter()
+            for _ in range(number):
+                function(*arguments)
+            seconds = (time.perf_counter() - begin) / number
+            if seconds >= _DIRECT_SECONDS:
+                return seconds
+        tvm = runtime.load()
+        evaluator = self._module.time_evaluator("main", tvm.cpu(), number=number, repeat=1)
+        return float(evaluator(*self._arguments).results[0])
+
+    def outputs(self) -> list[Array]:
+        """Copies of the outputs, in the workload's order."""
+        return [np.array(output.numpy()) for output in self._outputs]
+
+    def poison(self) -> None:
+        """Fill the outputs with NaN, or with the smallest integer."""
+        for output in self._outputs:
+            array = output.numpy()
+            kind = array.dtype.kind
+            if kind == "f":
+                value: Any = np.nan
+            elif kind == "b":
+                value = True
+            else:
+                value = np.iinfo(array.dtype).min if kind == "i" else np.iinfo(array.dtype).max
+            output.copyfrom(np.full(array.shape, value, dtype=array.dtype))
+
+
+def _scheduled(request: BuildRequest) -> Any:
+    """The module to compile: TVM's, with the candidate's steps applied."""
+    runtime.load()
+    module = _module(request)
+    if request.candidate is None:
+        return module
+    from autotune_tvm import replay
+
+    try:
+        return replay.schedule(module, request.candidate, request.workload).mod
+    except InvalidSchedule:
+        raise
+    except RuntimeError as error:
+        # ScheduleError and the like: what TVM refuses. Anything else would be a defect here.
+        raise InvalidSchedule(compiler.brief(error)) from error
+
+
+def _module(request: BuildRequest) -> Any:
+    if request.program is not None:
+        from autotune_tvm.importer import module_from_text
+
+        return module_from_text(request.program)
+    from autotune_tvm.emit import module_for
+
+    return module_for(request.workload)
+
+
+def _arguments(request: BuildRequest) -> tuple[str, ...]:
+    """Names of the tensors in the order in which the compiled function takes them."""
+    if request.program is not None:
+        from autotune_tvm.importer import argument_names, module_from_text
+
+        return argument_names(module_from_text(request.program))
+    workload = request.workload
+    return (*(tensor.name for tensor in workload.inputs), *workload.outputs)
+
+
+def _check_array(tensor: Tensor, array: Array) -> None:
+    if tuple(array.shape) != tensor.shape or str(array.dtype) != tensor.dtype:
+        raise InvalidValueError(
+            f"input {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}, "
+            f"got {array.dtype} of shape {tuple(array.shape)}"
+        )

@@ -1,0 +1,107 @@
+"""From a target to TVM's, from TVM's exceptions to one line, and compiling."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from typing import Any
+
+from autotune.backends import BuildFailed
+from autotune.errors import UnsupportedTarget
+from autotune.targets import Target
+from autotune_tvm import runtime
+
+__all__ = ["brief", "check_target", "compile_module", "compiler_version", "tvm_target"]
+
+_MESSAGE_LIMIT = 480
+# Between them they have every feature that is worth naming.
+_RICHEST = ("diamondrapids", "graniterapids", "sapphirerapids", "znver5")
+_X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
+
+
+def compiler_version() -> str:
+    """The installed versions, such as ``"apache-tvm 0.27.0.post1 (ffi 0.1.14.post0)"``."""
+    return f"apache-tvm {_installed('apache-tvm')} (ffi {_installed('apache-tvm-ffi')})"
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def check_target(target: Target) -> None:
+    """Refuse what this plugin cannot compile for, without importing TVM.
+
+    Raises:
+        UnsupportedTarget: it is no x86-64 CPU.
+    """
+    if target.kind != "cpu":
+        raise UnsupportedTarget(
+            f"backend 'tvm' compiles for CPUs only so far; target {target.name!r} is of kind "
+            f"{target.kind!r}"
+        )
+    known = target.processor.startswith("x86-64")
+    if not known and not set(target.features) & set(_X86_FEATURES):
+        raise UnsupportedTarget(
+            f"backend 'tvm' compiles for x86-64 only; target {target.name!r} has processor "
+            f"{target.processor!r} and no x86-64 feature (such as {', '.join(_X86_FEATURES[:2])})"
+        )
+
+
+def tvm_target(target: Target, threads: int) -> dict[str, Any]:
+    """The dictionary that TVM makes its target from.
+
+    A processor that its LLVM does not know is described by its features instead.
+    """
+    codegen = runtime.load().target.codegen
+    make = runtime.load().target.Target
+    described: dict[str, Any] = {"kind": "llvm", "num-cores": threads, "mcpu": target.processor}
+    if target.processor not in map(str, codegen.llvm_get_cpu_archlist(make({"kind": "llvm"}))):
+        known: set[str] = set()
+        for rich in _RICHEST:
+            features = codegen.llvm_get_cpu_features(make({"kind": "llvm", "mcpu": rich}))
+            known.update(map(str, features))
+        described["mcpu"] = "x86-64"
+        described["mattr"] = [f"+{name}" for name in target.features if name in known]
+    return described
+
+
+def compile_module(module: Any, target: Target, threads: int) -> Any:
+    """Compile ``module`` into something that runs in this process.
+
+    Raises:
+        BuildFailed: TVM or LLVM rejected it; the message is the start of theirs.
+    """
+    tvm = runtime.load()
+    try:
+        return tvm.compile(module, target=tvm.target.Target(tvm_target(target, threads))).mod
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildFailed(brief(error)) from error
+
+
+def brief(error: BaseException) -> str:
+    """The first lines of a TVM message that say something, in less than 500 characters.
+
+    TVM's messages hold stack traces and whole programs.
+    """
+    kept: list[str] = []
+    for line in str(error).splitlines():
+        text = re.sub(r"\s+", " ", line).strip()
+        if not text or _is_noise(text):
+            continue
+        if text.startswith(("# from tvm", "@I.ir_module", "@T.prim_func")):
+            break
+        kept.append(text)
+        if sum(map(len, kept)) > _MESSAGE_LIMIT:
+            break
+    message = " ".join(kept) or "no message"
+    return f"{type(error).__name__}: {message}"[:_MESSAGE_LIMIT]
+
+
+def _is_noise(text: str) -> bool:
+    return bool(
+        re.match(r"(Traceback|File \"|\d+: |\[bt\]|at .*\.cc:|_+$|-+$|=+$)", text)
+        or text.endswith((".cc", ".h"))
+    )

@@ -1,0 +1,121 @@
+"""What `autotune doctor` says about this installation of TVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata, util
+
+from autotune_tvm import runtime
+
+__all__ = ["KNOWN_GOOD", "findings", "known_bad_pairs"]
+
+Finding = tuple[str, str, str]
+"""Label, status (``ok``, ``warning`` or ``error``), message."""
+
+KNOWN_GOOD = ("0.27.0.post1", "0.1.14.post0")
+"""The versions of apache-tvm and apache-tvm-ffi that this plugin is made for."""
+
+# What happens with other versions of the FFI layer, where it is known.
+_BAD_FFI = {
+    "0.1.15.post2": "the process crashes as soon as tensor intrinsics are registered",
+}
+
+_PROBE = """
+import tvm
+from tvm.target import codegen
+print("llvm", codegen.llvm_version_major())
+print("cpu", codegen.llvm_get_system_cpu())
+print("threads", tvm.get_global_func("runtime.NumThreads")())
+"""
+_PROBE_SECONDS = 60
+
+
+def findings() -> list[Finding]:
+    """Every finding; TVM is tried in a process of its own, so that a crash is one of them."""
+    if _version("apache-tvm") is None:
+        return [("tvm", "error", "apache-tvm is not installed")]
+    return [known_bad_pairs(_version("apache-tvm"), _version("apache-tvm-ffi")), *_tried()]
+
+
+def known_bad_pairs(tvm: str | None, ffi: str | None) -> Finding:
+    """Whether these versions of TVM and of its FFI layer work together."""
+    advice = f"install apache-tvm=={KNOWN_GOOD[0]} with apache-tvm-ffi=={KNOWN_GOOD[1]}"
+    installed = f"apache-tvm {tvm} with apache-tvm-ffi {ffi}"
+    if ffi is None:
+        return ("tvm versions", "error", f"apache-tvm-ffi is not installed; {advice}")
+    if ffi in _BAD_FFI:
+        return ("tvm versions", "error", f"{installed}: {_BAD_FFI[ffi]}; {advice}")
+    if (tvm, ffi) != KNOWN_GOOD:
+        return ("tvm versions", "warning", f"{installed} was not tested; {advice}")
+    return ("tvm versions", "ok", installed)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _tried() -> list[Finding]:
+    environment = {**os.environ, "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            env=environment,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [("tvm", "error", f"trying it failed: {error}")]
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
+        return [("tvm", "error", f"importing it fails with exit status {done.returncode}: {last}")]
+    lines = (line.split(maxsplit=1) for line in done.stdout.splitlines())
+    found = {line[0]: line[1] for line in lines if len(line) == 2}
+    llvm = f"LLVM {found.get('llvm')}, which takes this processor for {found.get('cpu')}"
+    return [
+        ("tvm code generator", "ok", llvm),
+        _threads(found.get("threads", "")),
+        *_imports(),
+    ]
+
+
+def _threads(found: str) -> Finding:
+    label = "tvm threads"
+    available = len(os.sched_getaffinity(0))
+    configured = os.environ.get("TVM_NUM_THREADS")
+    if configured is not None and configured != str(available):
+        return (
+            label,
+            "warning",
+            f"TVM_NUM_THREADS={configured} while {available} CPUs are available; tuning sets it "
+            "for its workers, programs of yours run with that number",
+        )
+    if found.isdigit() and int(found) < available:
+        return (
+            label,
+            "warning",
+            f"a program of yours runs on {found} of {available} CPUs unless TVM_NUM_THREADS is "
+            "set before TVM is imported; tuning sets it for its workers",
+        )
+    return (label, "ok", f"{found} threads for {available} CPUs")
+
+
+def _imports() -> list[Finding]:
+    if util.find_spec("torch") is None:
+        return []
+    disabled = runtime.WORKER_ENVIRONMENT["TVM_FFI_DISABLE_TORCH_C_DLPACK"]
+    return [
+        (
+            "tvm and torch",
+            "ok",
+            "torch is installed: workers import TVM without it "
+            f"(TVM_FFI_DISABLE_TORCH_C_DLPACK={disabled}) and never register tensor intrinsics, "
+            "which would take 40 s",
+        )
+    ]

@@ -1,0 +1,209 @@
+"""From a workload to a TIR function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import IRModule, te, tirx
+
+from autotune.errors import UnsupportedWorkload
+from autotune.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    affine_form,
+)
+from autotune.expressions.scalar import walk
+from autotune.workloads import Stage, Workload
+
+__all__ = ["ENTRY", "module_for", "prim_func"]
+
+ENTRY = "main"
+"""Name of the one function of every module that this plugin builds."""
+
+_BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "max": tirx.max,
+    "min": tirx.min,
+    "pow": tirx.power,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "and": tirx.And,
+    "or": tirx.Or,
+}
+_UNARY = {
+    "abs": tirx.abs,
+    "exp": tirx.exp,
+    "log": tirx.log,
+    "sqrt": tirx.sqrt,
+    "rsqrt": tirx.rsqrt,
+    "tanh": tirx.tanh,
+    "sigmoid": tirx.sigmoid,
+    "erf": tirx.erf,
+    "floor": tirx.floor,
+    "ceil": tirx.ceil,
+    "not": tirx.Not,
+}
+_REDUCERS = {
+    "add": te.sum,
+    "max": te.max,
+    "min": te.min,
+    "mul": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="prod"),
+}
+
+
+def module_for(workload: Workload) -> IRModule:
+    """The module whose one function, called ``main``, computes ``workload``.
+
+    Parameters are the inputs and then the outputs, in the workload's order. Blocks are called
+    after their stages and loops after their axes, spatial axes before reduction axes.
+
+    Raises:
+        UnsupportedWorkload: TVM has no form for a part of it.
+    """
+    return IRModule({ENTRY: prim_func(workload)})
+
+
+def prim_func(workload: Workload) -> tirx.PrimFunc:
+    """The function of :func:`module_for`.
+
+    Raises:
+        UnsupportedWorkload: TVM has no form for a part of it.
+    """
+    tensors: dict[str, Any] = {
+        tensor.name: te.placeholder(tensor.shape, tensor.dtype, tensor.name)
+        for tensor in workload.inputs
+    }
+    for stage in workload.stages:
+        _check_used(workload, stage)
+        tensors[stage.name] = _compute(stage, tensors)
+    arguments = [tensors[tensor.name] for tensor in workload.inputs]
+    arguments += [tensors[name] for name in workload.outputs]
+    return te.create_prim_func(arguments).with_attr("global_symbol", ENTRY)
+
+
+def _check_used(workload: Workload, stage: Stage) -> None:
+    """A function made from tensor expressions contains what its outputs depend on, and no more."""
+    if stage.name not in workload.outputs and not workload.consumers(stage.name):
+        raise UnsupportedWorkload(
+            f"stage {stage.name!r} of workload {workload.name!r} is neither read nor returned"
+        )
+
+
+def _compute(stage: Stage, tensors: Mapping[str, Any]) -> Any:
+    reduce_axes = {
+        axis.name: te.reduce_axis((0, axis.extent), name=axis.name) for axis in stage.reduce_axes
+    }
+    names = [axis.name for axis in stage.spatial_axes]
+
+    def value(*indices: Any) -> Any:
+        env = dict(zip(names, indices, strict=True))
+        env.update({name: axis.var for name, axis in reduce_axes.items()})
+        body = _Body(stage, env, tensors).scalar(stage.body)
+        if _dtype(body) != stage.output.dtype:
+            body = tirx.Cast(stage.output.dtype, body)
+        if stage.combiner is None:
+            return body
+        return _REDUCERS[stage.combiner](body, axis=list(reduce_axes.values()))
+
+    return te.compute(stage.output.shape, value, name=stage.name, varargs_names=names)
+
+
+class _Body:
+    """Turns expressions of one stage into TIR over the variables ``env``."""
+
+    def __init__(self, stage: Stage, env: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        self._stage = stage
+        self._env = env
+        self._tensors = tensors
+
+    def scalar(self, body: ScalarExpr) -> Any:
+        if isinstance(body, Constant):
+            return tirx.const(body.value, body.dtype)
+        if isinstance(body, IndexValue):
+            return self.index(body.index)
+        if isinstance(body, Load):
+            indices = [self.index(index) for index in body.indices]
+            return self._tensors[body.tensor](*indices)
+        if isinstance(body, Cast):
+            # Built as a node: `astype` would drop a conversion that it thinks redundant.
+            return tirx.Cast(body.dtype, self.scalar(body.operand))
+        if isinstance(body, Unary):
+            operand = self.scalar(body.operand)
+            return -operand if body.op == "neg" else _UNARY[body.op](operand)
+        if isinstance(body, Select):
+            operands = [
+                self.scalar(item) for item in (body.condition, body.on_true, body.on_false)
+            ]
+            safe = self._is_safe(body.on_true) and self._is_safe(body.on_false)
+            return tirx.Select(*operands) if safe else tirx.if_then_else(*operands)
+        return self._binary(body)
+
+    def _binary(self, body: Binary) -> Any:
+        left, right = self.scalar(body.left), self.scalar(body.right)
+        if body.op == "div":
+            integers = _is_integer(left) and _is_integer(right)
+            return tirx.truncdiv(left, right) if integers else tirx.div(left, right)
+        if body.op in ("eq", "ne"):
+            # The operators of these two compare references, lazily.
+            return (tirx.EQ if body.op == "eq" else tirx.NE)(left, right)
+        return _BINARY[body.op](left, right)
+
+    def index(self, index: IntExpr) -> Any:
+        if index.op == "const":
+            return tirx.const(index.args[0], "int32")
+        if index.op == "var":
+            return self._env[index.args[0]]
+        operands = [self.index(argument) for argument in index.args]
+        result = operands[0]
+        for operand in operands[1:]:
+            result = _INDEX[index.op](result, operand)
+        return result
+
+    def _is_safe(self, body: ScalarExpr) -> bool:
+        """Whether ``body`` may be evaluated where its branch is not taken.
+
+        Only then it may become a TVM ``Select``, which vectorises; a conditional does not.
+        """
+        for node in walk(body):
+            if isinstance(node, Binary) and node.op == "div":
+                return False
+            if isinstance(node, Load):
+                shape = self._tensors[node.tensor].shape
+                for index, extent in zip(node.indices, shape, strict=True):
+                    form = affine_form(index)
+                    if form is None:
+                        return False
+                    low, high = form.bounds(self._stage.extents)
+                    if low < 0 or high >= int(extent):
+                        return False
+        return True
+
+
+_INDEX = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "floordiv": tirx.floordiv,
+    "mod": tirx.floormod,
+    "min": tirx.min,
+    "max": tirx.max,
+}
+
+
+def _dtype(value: Any) -> str:
+    return str(value.ty.dtype)
+
+
+def _is_integer(value: Any) -> bool:
+    return _dtype(value).startswith(("int", "uint"))

@@ -1,0 +1,84 @@
+"""TVM itself: imported on first use, and told how many threads to use."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from autotune.errors import UnsupportedTarget
+
+__all__ = ["WORKER_ENVIRONMENT", "load", "use_threads"]
+
+WORKER_ENVIRONMENT = {
+    # By default TVM pins its threads, and the one that calls it, to the first CPUs of the machine
+    # by number: worker processes would all build on CPU 0, and a container or `taskset` that
+    # grants other CPUs is ignored. The scheduler does better.
+    "TVM_BIND_THREADS": "0",
+    # Idle threads of the pool poll this often before they sleep. The default, 300000, keeps a core
+    # busy for a tenth of a second after every parallel kernel, into whatever is timed next; this
+    # many last milliseconds, longer than any gap between the calls of one measurement.
+    "TVM_THREAD_POOL_SPIN_COUNT": "10000",
+    # Where torch is installed, importing TVM would import it and maybe compile an extension.
+    "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
+}
+"""Environment of every worker, besides ``TVM_NUM_THREADS``."""
+
+_configured = threading.local()
+
+
+def load() -> Any:
+    """Import TVM.
+
+    Raises:
+        UnsupportedTarget: it cannot be imported; says why.
+    """
+    try:
+        import tvm
+    except (ImportError, OSError) as error:
+        raise UnsupportedTarget(f"TVM cannot be imported: {error}") from error
+    return tvm
+
+
+def use_threads(threads: int) -> None:
+    """Make parallel loops that the calling thread runs use ``threads`` threads.
+
+    TVM keeps one pool per calling thread, made on first use and never enlarged. Its own choice of
+    size is half of the CPUs.
+    """
+    if getattr(_configured, "threads", None) == threads:
+        return
+    tvm = load()
+    # The number of CPUs named here is the number of threads; with binding off the CPUs themselves
+    # are not used. With one thread, parallel loops run on the calling thread without the pool.
+    cpus = [str(cpu) for cpu in range(threads)]
+    share_cpus = -3
+    with _environment(TVM_BIND_THREADS="0", TVM_NUM_THREADS=str(threads)):
+        tvm.get_global_func("runtime.config_threadpool")(share_cpus, threads, cpus)
+        found = int(tvm.get_global_func("runtime.NumThreads")())
+    if found < threads:
+        warnings.warn(
+            f"TVM was used in this process before, and started {found} threads: programs built "
+            f"for {threads} run on {found}; set TVM_NUM_THREADS={threads} before it starts",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    _configured.threads = threads
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Environment variables that hold only inside: they are read while a pool is set up."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

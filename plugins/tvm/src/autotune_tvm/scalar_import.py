@@ -1,0 +1,202 @@
+"""From TIR expressions to scalar bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad, Var
+
+from autotune.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    affine_form,
+    const,
+    maximum,
+    minimum,
+    var,
+)
+from autotune.workloads.workload import DTYPE_BYTES
+
+__all__ = ["BodyReader", "Unsupported", "dtype_of"]
+
+_BINARY: tuple[tuple[Any, str], ...] = (
+    (tirx.Add, "add"),
+    (tirx.Sub, "sub"),
+    (tirx.Mul, "mul"),
+    (tirx.Div, "div"),
+    (tirx.Max, "max"),
+    (tirx.Min, "min"),
+    (tirx.LT, "lt"),
+    (tirx.LE, "le"),
+    (tirx.GT, "gt"),
+    (tirx.GE, "ge"),
+    (tirx.EQ, "eq"),
+    (tirx.NE, "ne"),
+    (tirx.And, "and"),
+    (tirx.Or, "or"),
+)
+_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+_CALLS = {
+    "tirx.exp": "exp",
+    "tirx.log": "log",
+    "tirx.sqrt": "sqrt",
+    "tirx.rsqrt": "rsqrt",
+    "tirx.tanh": "tanh",
+    "tirx.sigmoid": "sigmoid",
+    "tirx.erf": "erf",
+    "tirx.floor": "floor",
+    "tirx.ceil": "ceil",
+    "tirx.fabs": "abs",
+}
+_INDEX: tuple[tuple[Any, Any], ...] = (
+    (tirx.Add, lambda a, b: a + b),
+    (tirx.Sub, lambda a, b: a - b),
+    (tirx.Mul, lambda a, b: a * b),
+    (tirx.FloorDiv, lambda a, b: a // b),
+    (tirx.FloorMod, lambda a, b: a % b),
+    (tirx.Min, minimum),
+    (tirx.Max, maximum),
+)
+
+
+class Unsupported(Exception):
+    """A reason why a block has no form as a stage; the importer adds the block's name."""
+
+
+def dtype_of(value: Any) -> str:
+    """The type of a TIR value, one that a workload can have.
+
+    Raises:
+        Unsupported: it is a vector, a handle, or a type that workloads do not have.
+    """
+    dtype = str(value.dtype if hasattr(value, "dtype") else value.ty.dtype)
+    if dtype not in DTYPE_BYTES:
+        raise Unsupported(f"dtype {dtype} is not one of {', '.join(DTYPE_BYTES)}")
+    return dtype
+
+
+class BodyReader:
+    """Reads the expressions of one block.
+
+    Args:
+        axes: Axis name of each block variable.
+        tensors: Name of each buffer that may be read.
+    """
+
+    def __init__(self, axes: Mapping[Any, str], tensors: Mapping[Any, str]) -> None:
+        self._axes = axes
+        self._tensors = tensors
+
+    def scalar(self, node: Any) -> ScalarExpr:
+        """The scalar body that ``node`` is.
+
+        Raises:
+            Unsupported: it has no such form.
+        """
+        if isinstance(node, (tirx.IntImm, tirx.FloatImm)):
+            dtype = dtype_of(node)
+            return Constant(bool(node.value) if dtype == "bool" else node.value, dtype)
+        index = self._pure_index(node)
+        if index is not None:
+            return IndexValue(index)
+        if isinstance(node, TensorLoad):
+            return self.load(node)
+        if isinstance(node, tirx.Cast):
+            return Cast(dtype_of(node), self.scalar(node.value))
+        if isinstance(node, tirx.Not):
+            return Unary("not", self.scalar(node.a))
+        if isinstance(node, tirx.Select):
+            parts = (node.condition, node.true_value, node.false_value)
+            return Select(*(self.scalar(part) for part in parts))
+        if isinstance(node, Call):
+            return self._call(node)
+        for kind, op in _BINARY:
+            if isinstance(node, kind):
+                return self._binary(op, node.a, node.b)
+        raise Unsupported(f"{type(node).__name__} expressions are not supported: {_brief(node)}")
+
+    def load(self, node: Any) -> Load:
+        """A load of a known tensor at affine indices.
+
+        Raises:
+            Unsupported: the tensor is not known here, or an index is not affine.
+        """
+        name = self._tensors.get(node.source)
+        if name is None:
+            raise Unsupported(
+                f"it reads {_brief(node.source)}, which is neither an input nor computed before it"
+            )
+        indices = []
+        for position, index in enumerate(node.indices):
+            expression = self.index(index)
+            if expression is None or affine_form(expression) is None:
+                raise Unsupported(
+                    f"index {position} of its read of {name!r} is not affine: {_brief(index)}"
+                )
+            indices.append(expression)
+        return Load(name, tuple(indices))
+
+    def index(self, node: Any) -> IntExpr | None:
+        """``node`` as an expression over axes, or None when it is something else."""
+        if isinstance(node, tirx.IntImm):
+            return const(int(node.value))
+        if isinstance(node, Var):
+            return var(self._axes[node]) if node in self._axes else None
+        if isinstance(node, tirx.Cast):
+            whole = str(node.ty.dtype) in ("int32", "int64")
+            return self.index(node.value) if whole else None
+        for kind, combine in _INDEX:
+            if isinstance(node, kind):
+                left, right = self.index(node.a), self.index(node.b)
+                if left is None or right is None:
+                    return None
+                if kind in (tirx.FloorDiv, tirx.FloorMod) and (right.value or 0) <= 0:
+                    return None
+                result: IntExpr = combine(left, right)
+                return result
+        return None
+
+    def _pure_index(self, node: Any) -> IntExpr | None:
+        """``node`` when it computes with axes alone; constants alone are no index."""
+        if isinstance(node, TensorLoad) or str(node.ty.dtype) not in ("int32", "int64"):
+            return None
+        if isinstance(node, tirx.Cast):
+            # Kept as a conversion where a value is wanted.
+            return None
+        return self.index(node)
+
+    def _binary(self, op: str, left: Any, right: Any) -> ScalarExpr:
+        operands = [self.scalar(left), self.scalar(right)]
+        if op in _MIRRORED:
+            # TVM writes a constant on the left of some comparisons; here it stands on the right.
+            if isinstance(operands[0], Constant) and not isinstance(operands[1], Constant):
+                operands.reverse()
+                op = _MIRRORED[op]
+            if isinstance(operands[0], IndexValue) and isinstance(operands[1], Constant):
+                operands[1] = IndexValue(const(int(operands[1].value)))
+        return Binary(op, operands[0], operands[1])
+
+    def _call(self, node: Any) -> ScalarExpr:
+        name = str(getattr(node.op, "name", node.op))
+        if name == "prim.if_then_else":
+            return Select(*(self.scalar(argument) for argument in node.args))
+        if name == "tirx.pow":
+            return Binary("pow", *(self.scalar(argument) for argument in node.args))
+        if name in _CALLS:
+            return Unary(_CALLS[name], self.scalar(node.args[0]))
+        raise Unsupported(f"calls of {name} are not supported")
+
+
+def _brief(node: Any) -> str:
+    """One short line for a TIR object, without the definitions that its printer puts before it."""
+    lines = str(node).strip().splitlines() or [type(node).__name__]
+    return lines[-1][:100]
