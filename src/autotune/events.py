@@ -1,25 +1,60 @@
-"""What happens during a run, as data. Progress, logs and reports consume these and nothing else."""
+"""What happens during a run, as data. Progress, logs and reports consume these and nothing else.
+
+Events of a task name it: tasks that are tuned together are one run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Union
+from typing import TypeAlias
 
 from attrs import frozen
 
 from autotune.records import Outcome, Record
 from autotune.sketches import Candidate
 
+__all__ = [
+    "AnsweredFromRecords",
+    "BaselineMeasured",
+    "CheckpointSaved",
+    "Event",
+    "EventListener",
+    "RoundStarted",
+    "RunFinished",
+    "RunInterrupted",
+    "RunStarted",
+    "TrialFinished",
+    "WarningRaised",
+    "WorkersReady",
+]
+
 
 @frozen
 class RunStarted:
-    """A task's run begins, or continues after ``resumed_trials`` trials."""
+    """A task's run begins, or continues after ``resumed_trials`` of its trials.
+
+    Attributes:
+        run_id: The run, as stored in the database.
+        task: What a person calls the task, such as ``gemm m=512 n=512 k=512 float32``.
+        workload: Digest of the workload.
+        flop: Arithmetic operations of one execution.
+        trials: The budget in trials, of all tasks of the run together.
+        seconds: The budget in seconds, if there is one.
+        resumed_trials: Trials of this run that were done before.
+        resumed_seconds: Seconds that this run had taken before.
+        database: Where the records go.
+        sketches: Number of sketches in the space.
+        configurations: Number of feasible configurations in the space.
+    """
 
     run_id: str
     task: str
     workload: str
+    flop: int
     trials: int
+    seconds: float | None
     resumed_trials: int
+    resumed_seconds: float
     database: str
     sketches: int
     configurations: int
@@ -27,16 +62,17 @@ class RunStarted:
 
 @frozen
 class WorkersReady:
-    """The measuring workers have imported the compiler."""
+    """The measuring workers have imported the compiler, ``seconds`` after the session began."""
 
-    workers: int
+    task: str
     seconds: float
 
 
 @frozen
 class BaselineMeasured:
-    """The untuned program was built and timed."""
+    """The untuned program was built and timed, or found in the records."""
 
+    task: str
     outcome: Outcome
 
 
@@ -44,6 +80,7 @@ class BaselineMeasured:
 class RoundStarted:
     """A round of ``candidates`` proposals goes to be measured; ``trial`` is the next trial."""
 
+    task: str
     round: int
     trial: int
     candidates: int
@@ -51,14 +88,33 @@ class RoundStarted:
 
 @frozen
 class TrialFinished:
-    """One candidate has an outcome. ``best`` is the best latency so far in seconds, if any."""
+    """One candidate has an outcome.
 
+    Attributes:
+        task: The task.
+        trial: Position among the task's trials, from 0.
+        candidate: What was measured.
+        outcome: What became of it.
+        best: Best latency of the task so far in seconds, if any.
+        improved: Whether this trial is that best one.
+        elapsed: Seconds since the run began, earlier sessions of it included.
+    """
+
+    task: str
     trial: int
     candidate: Candidate
     outcome: Outcome
     best: float | None
     improved: bool
     elapsed: float
+
+
+@frozen
+class WarningRaised:
+    """Something that a person should know; the run goes on."""
+
+    task: str
+    message: str
 
 
 @frozen
@@ -74,12 +130,14 @@ class AnsweredFromRecords:
     """The run had been finished before: nothing was searched."""
 
     run_id: str
-    record: Record
+    task: str
+    trials: int
+    best: Record | None
 
 
 @frozen
 class RunInterrupted:
-    """The run was stopped; the same call resumes it."""
+    """The run was stopped after ``trials`` trials; the same call resumes it."""
 
     run_id: str
     trials: int
@@ -87,9 +145,158 @@ class RunInterrupted:
 
 @frozen
 class RunFinished:
-    """The run ended: budget used up, time over, or the space exhausted (``reason``)."""
+    """A task's run ended; ``reason`` says why: budget used up, time over, space exhausted."""
 
     run_id: str
+    task: str
+    trials: int
+    reason: str
+    best: Record | None
+
+
+Event: TypeAlias = (
+    RunStarted
+    | WorkersReady
+    | BaselineMeasured
+    | RoundStarted
+    | TrialFinished
+    | WarningRaised
+    | CheckpointSaved
+    | AnsweredFromRecords
+    | RunInterrupted
+    | RunFinished
+)
+EventListener",
+    "RoundStarted",
+    "RunFinished",
+    "RunInterrupted",
+    "RunStarted",
+    "TrialFinished",
+    "WarningRaised",
+    "WorkersReady",
+]
+
+
+@frozen
+class RunStarted:
+    """A task's run begins, or continues after ``resumed_trials`` of its trials.
+
+    Attributes:
+        run_id: The run, as stored in the database.
+        task: What a person calls the task, such as ``gemm m=512 n=512 k=512 float32``.
+        workload: Digest of the workload.
+        flop: Arithmetic operations of one execution.
+        trials: The budget in trials, of all tasks of the run together.
+        seconds: The budget in seconds, if there is one.
+        resumed_trials: Trials of this run that were done before.
+        resumed_seconds: Seconds that this run had taken before.
+        database: Where the records go.
+        sketches: Number of sketches in the space.
+        configurations: Number of feasible configurations in the space.
+    """
+
+    run_id: str
+    task: str
+    workload: str
+    flop: int
+    trials: int
+    seconds: float | None
+    resumed_trials: int
+    resumed_seconds: float
+    database: str
+    sketches: int
+    configurations: int
+
+
+@frozen
+class WorkersReady:
+    """The measuring workers have imported the compiler, ``seconds`` after the session began."""
+
+    task: str
+    seconds: float
+
+
+@frozen
+class BaselineMeasured:
+    """The untuned program was built and timed, or found in the records."""
+
+    task: str
+    outcome: Outcome
+
+
+@frozen
+class RoundStarted:
+    """A round of ``candidates`` proposals goes to be measured; ``trial`` is the next trial."""
+
+    task: str
+    round: int
+    trial: int
+    candidates: int
+
+
+@frozen
+class TrialFinished:
+    """One candidate has an outcome.
+
+    Attributes:
+        task: The task.
+        trial: Position among the task's trials, from 0.
+        candidate: What was measured.
+        outcome: What became of it.
+        best: Best latency of the task so far in seconds, if any.
+        improved: Whether this trial is that best one.
+        elapsed: Seconds since the run began, earlier sessions of it included.
+    """
+
+    task: str
+    trial: int
+    candidate: Candidate
+    outcome: Outcome
+    best: float | None
+    improved: bool
+    elapsed: float
+
+
+@frozen
+class WarningRaised:
+    """Something that a person should know; the run goes on."""
+
+    task: str
+    message: str
+
+
+@frozen
+class CheckpointSaved:
+    """The run can be resumed from after ``trials`` trials."""
+
+    run_id: str
+    trials: int
+
+
+@frozen
+class AnsweredFromRecords:
+    """The run had been finished before: nothing was searched."""
+
+    run_id: str
+    task: str
+    trials: int
+    best: Record | None
+
+
+@frozen
+class RunInterrupted:
+    """The run was stopped after ``trials`` trials; the same call resumes it."""
+
+    run_id: str
+    trials: int
+
+
+@frozen
+class RunFinished:
+    """A task's run ended; ``reason`` says why: budget used up, time over, space exhausted."""
+
+    run_id: str
+    task: str
     trials: int
     reason: str
     best: Record | None
@@ -101,6 +308,7 @@ Event = Union[
     BaselineMeasured,
     RoundStarted,
     TrialFinished,
+    WarningRaised,
     CheckpointSaved,
     AnsweredFromRecords,
     RunInterrupted,

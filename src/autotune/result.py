@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
-from autotune.records import Outcome, Record
+from autotune.errors import NoValidCandidate
+from autotune.records import MeasureKey, Outcome, Record
+from autotune.stopwatch import ACTIVITIES
 from autotune.targets import Target
+from autotune.trial_log import describe_counts
+from autotune.tuned_function import TunedFunction, compile_record
 from autotune.workloads import Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+__all__ = ["RESULT_SCHEMA", "RESULT_VERSION", "HistoryPoint", "Result"]
 
-RESULT_SCHEMA = 1
-
-SECONDS_KEYS = ("startup", "search", "model", "build", "run", "other")
+RESULT_SCHEMA = "autotune.result"
+RESULT_VERSION = 1
+"""Grows when a field of the JSON form changes its meaning or goes away."""
 
 
 @frozen
@@ -36,15 +37,20 @@ class Result:
 
     Attributes:
         run_id: The run, as stored in the database.
+        task: What a person calls the task.
         workload: What was tuned.
         target: What it was tuned for.
-        backend: Name of the backend that built it.
+        key: What the measurements depend on: backend, compiler, threads, protocol.
+        space: Name and version of the search space.
         strategy: Name of the strategy.
+        cost_model: Name of the cost model.
         seed: Seed of the run.
         trials: Number of trials, cached ones included.
         outcomes: Number of trials by outcome status.
+        failures: First message of each kind of failure that occurred.
         cached: How many trials were answered from records.
-        seconds: Wall seconds by activity, the keys of ``SECONDS_KEYS``.
+        seconds: Wall seconds of the run by activity, the keys of ``ACTIVITIES``; a resumed run
+            counts its earlier sessions.
         baseline: Outcome of the untuned program, if it was measured.
         best: Record of the fastest valid candidate; None when there is none.
         history: One point per trial.
@@ -55,32 +61,147 @@ class Result:
     """
 
     run_id: str
+    task: str
     workload: Workload
     target: Target
-    backend: str
-    threads: int
+    key: MeasureKey
+    space: str
     strategy: str
+    cost_model: str
     seed: int
     trials: int
     outcomes: Mapping[str, int]
+    failures: Mapping[str, str]
     cached: int
     seconds: Mapping[str, float]
     baseline: Outcome | None
     best: Record | None
     history: tuple[HistoryPoint, ...]
     database: str
-    program: str | None = None
+    program: str | None = field(default=None, repr=False)
     from_records: bool = False
     reason: str = ""
-    failures: Mapping[str, str] = field(factory=dict)
 
-    def build(self) -> Callable[..., NDArray[Any] | list[NDArray[np.generic]]]:
+    @property
+    def backend(self) -> str:
+        """Name of the backend."""
+        return self.key.backend
+
+    @property
+    def threads(self) -> int:
+        """Threads that the program runs on."""
+        return self.key.threads
+
+    @property
+    def speedup(self) -> float | None:
+        """Latency of the untuned program over that of the best candidate, if both are known."""
+        if self.best is None or self.baseline is None or self.baseline.latency is None:
+            return None
+        return self.baseline.latency / (self.best.outcome.latency or self.baseline.latency)
+
+    def build(self) -> TunedFunction:
         """Compile the best schedule in this process; returns a callable on numpy arrays.
 
-        The callable takes the workload's inputs in order and returns its output, or a list of
+        The callable takes the workload's inputs in order and returns its output, or a tuple of
         outputs when there are several.
 
         Raises:
             NoValidCandidate: no candidate was valid; says what happened to them.
+            BuildFailed: the compiler rejects here what it accepted in a worker.
         """
-        raise NotImplementedError
+        return compile_record(self.require_best(), self.program)
+
+    def require_best(self) -> Record:
+        """The record of the fastest valid candidate.
+
+        Raises:
+            NoValidCandidate: there is none; says what happened to the candidates.
+        """
+        if self.best is None:
+            raise NoValidCandidate(self.failure_text())
+        return self.best
+
+    def failure_text(self) -> str:
+        """One line on why there is no valid candidate."""
+        text = (
+            f"{self.task}: none of {self.trials} candidates was valid "
+            f"({describe_counts(self.outcomes)})"
+        )
+        firsts = [f"first {status}: {_one_line(why)}" for status, why in self.failures.items()]
+        return "; ".join([text, *firsts])
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``docs`` describe the schema, ``schema`` and ``version`` name it."""
+        return {
+            "schema": RESULT_SCHEMA,
+            "version": RESULT_VERSION,
+            "task": {
+                "name": self.task,
+                "digest": self.workload.digest,
+                "flop": self.workload.flop,
+                "workload": self.workload.to_json(),
+            },
+            "target": {"fingerprint": self.target.fingerprint, **self.target.to_json()},
+            "backend": {
+                "name": self.key.backend,
+                "version": self.key.backend_version,
+                "compiler": self.key.compiler_version,
+            },
+            "threads": self.key.threads,
+            "protocol": self.key.protocol,
+            "space": self.space,
+            "strategy": self.strategy,
+            "cost_model": self.cost_model,
+            "seed": self.seed,
+            "trials": self.trials,
+            "cached": self.cached,
+            "outcomes": dict(self.outcomes),
+            "failures": dict(self.failures),
+            "seconds": self._seconds_json(),
+            "baseline": self._baseline_json(),
+            "best": self._best_json(),
+            "history": [[point.trial, point.elapsed, point.best] for point in self.history],
+            "run": {
+                "id": self.run_id,
+                "database": self.database,
+                "from_records": self.from_records,
+                "reason": self.reason,
+            },
+        }
+
+    def _seconds_json(self) -> dict[str, float]:
+        parts = {name: float(self.seconds.get(name, 0.0)) for name in ACTIVITIES}
+        return {**parts, "total": sum(parts.values())}
+
+    def _baseline_json(self) -> dict[str, Any] | None:
+        if self.baseline is None:
+            return None
+        return {
+            "status": self.baseline.status,
+            "latency": self.baseline.latency,
+            "flop_per_second": self._rate(self.baseline.latency),
+            "message": self.baseline.message,
+        }
+
+    def _best_json(self) -> dict[str, Any] | None:
+        if self.best is None:
+            return None
+        candidate, outcome = self.best.candidate, self.best.outcome
+        return {
+            "latency": outcome.latency,
+            "flop_per_second": self._rate(outcome.latency),
+            "speedup": self.speedup,
+            "samples": list(outcome.samples),
+            "digest": candidate.digest,
+            "sketch": candidate.sketch.to_json(),
+            "config": dict(candidate.config),
+            "record": {"run": self.best.run_id, "trial": self.best.trial},
+        }
+
+    def _rate(self, latency: float | None) -> float | None:
+        return self.workload.flop / latency if latency else None
+
+
+def _one_line(text: str, width: int = 160) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 3] + "..."

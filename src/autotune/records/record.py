@@ -80,6 +80,11 @@ class Record:
     created: float
     elapsed: float = 0.0
 
+    @property
+    def latency(self) -> float | None:
+        """Median seconds per call; None unless the outcome is ok."""
+        return self.outcome.latency
+
     def to_json(self) -> dict[str, Any]:
         """A self-contained JSON object that :meth:`from_json` reads back."""
         return {

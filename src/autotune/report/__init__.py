@@ -1,0 +1,25 @@
+"""From results and records to tables of text: data only, drawn elsewhere."""
+
+from __future__ import annotations
+
+from autotune.report.table import Table
+from autotune.report.tables import (
+    Finding,
+    builders_table,
+    comparison_table,
+    findings_table,
+    plugins_table,
+    records_table,
+    time_line,
+)
+
+__all__ = [
+    "Finding",
+    "Table",
+    "builders_table",
+    "comparison_table",
+    "findings_table",
+    "plugins_table",
+    "records_table",
+    "time_line",
+]

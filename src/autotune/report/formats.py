@@ -1,0 +1,47 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+__all__ = ["one_line", "percent", "rate", "ratio", "seconds", "size"]
+
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_RATES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
+_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+
+
+def seconds(value: float | None) -> str:
+    """A duration in seconds with three significant digits: ``"1.28 ms"``; ``"-"`` for None."""
+    return "-" if value is None else _scaled(value, _TIMES)
+
+
+def rate(flop: int, latency: float | None) -> str:
+    """Arithmetic rate of ``flop`` operations in ``latency`` seconds: ``"210 GFLOP/s"``."""
+    return "-" if not latency or not flop else _scaled(flop / latency, _RATES)
+
+
+def size(value: float) -> str:
+    """A number of bytes: ``"32 KiB"``."""
+    return _scaled(value, _SIZES)
+
+
+def ratio(value: float | None) -> str:
+    """A factor: ``"2.31x"``; ``"-"`` for None."""
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def percent(part: float, whole: float) -> str:
+    """A share in whole percent: ``"25 %"``."""
+    return f"{100 * part / whole:.0f} %" if whole > 0 else "-"
+
+
+def one_line(text: str, width: int = 120) -> str:
+    """``text`` on one line of at most ``width`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 3] + "..."
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    scale, unit = next(((scale, unit) for scale, unit in units if abs(value) >= scale), units[-1])
+    scaled = value / scale
+    digits = 0 if abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
+    return f"{scaled:.{digits}f} {unit}"

@@ -1,0 +1,144 @@
+"""What a user asks for, checked before anything is started or written."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.parts import check_part
+from autotune.targets import Target, resolve
+
+__all__ = ["Settings", "checked_target", "usable_cpus"]
+
+DEFAULT_TRIALS = 64
+DEFAULT_ROUND_SIZE = 16
+
+
+@frozen
+class Settings:
+    """How to tune. Construct it through :meth:`checked`.
+
+    Attributes:
+        target: What to tune for, with ``cores`` equal to ``threads``.
+        threads: Threads that the program runs on.
+        backend, space, strategy, cost_model, pruning_model, scheduler: Names of parts.
+        trials: Budget in trials.
+        seconds: Budget in wall seconds, or None.
+        seed: Seed of all randomness.
+        round_size: Candidates that are asked for at once.
+        strategy_options: Options of the strategy.
+        scheduler_options: Options of the task scheduler.
+        fresh: Whether to ignore records and earlier runs.
+        database: Path of the database.
+    """
+
+    target: Target
+    threads: int
+    backend: str
+    space: str
+    strategy: str
+    cost_model: str
+    pruning_model: str | None
+    scheduler: str
+    trials: int
+    seconds: float | None
+    seed: int
+    round_size: int
+    strategy_options: Mapping[str, Any] = field(hash=False)
+    scheduler_options: Mapping[str, Any] = field(hash=False)
+    fresh: bool
+    database: str
+
+    @staticmethod
+    def checked(
+        *,
+        target: Target | str | os.PathLike[str] = "cpu",
+        threads: int | None = None,
+        backend: str = "tvm",
+        space: str = "sketch",
+        strategy: str = "evolutionary",
+        cost_model: str = "gbdt",
+        pruning_model: str | None = None,
+        scheduler: str = "gradient",
+        trials: int = DEFAULT_TRIALS,
+        seconds: float | None = None,
+        seed: int = 0,
+        round_size: int = DEFAULT_ROUND_SIZE,
+        strategy_options: Mapping[str, Any] | None = None,
+        scheduler_options: Mapping[str, Any] | None = None,
+        fresh: bool = False,
+        database: str | os.PathLike[str] = "autotune.db",
+    ) -> Settings:
+        """Check every value.
+
+        Raises:
+            UnknownNameError: a part or target does not exist.
+            InvalidValueError: a number is out of range.
+            UnsupportedTarget: the target cannot be detected.
+        """
+        _check_whole("trials", trials, 1)
+        _check_whole("round_size", round_size, 1)
+        _check_whole("seed", seed, 0)
+        if seconds is not None and not (_is_number(seconds) and 0 < seconds < math.inf):
+            raise InvalidValueError(f"time must be a positive number of seconds, not {seconds!r}")
+        described = checked_target(target, threads)
+        return Settings(
+            target=described,
+            threads=described.cores,
+            backend=check_part("backend", backend),
+            space=check_part("search_space", space),
+            strategy=check_part("strategy", strategy),
+            cost_model=check_part("cost_model", cost_model),
+            pruning_model=pruning_model and check_part("pruning_model", pruning_model),
+            scheduler=check_part("task_scheduler", scheduler),
+            trials=trials,
+            seconds=None if seconds is None else float(seconds),
+            seed=seed,
+            round_size=round_size,
+            strategy_options=dict(strategy_options or {}),
+            scheduler_options=dict(scheduler_options or {}),
+            fresh=bool(fresh),
+            database=os.fspath(database),
+        )
+
+
+def checked_target(target: Target | str | os.PathLike[str], threads: int | None) -> Target:
+    """The target with as many cores as threads are to be used.
+
+    Args:
+        target: What ``autotune.targets.resolve`` takes.
+        threads: Threads to run on; None for one per core of the target.
+
+    Raises:
+        InvalidValueError: ``threads`` is not a positive number of CPUs that this process has.
+        UnknownNameError: there is no such target.
+    """
+    described = resolve(target)
+    if threads is None:
+        return described
+    _check_whole("threads", threads, 1)
+    if threads > usable_cpus():
+        raise InvalidValueError(
+            f"threads must be at most {usable_cpus()}, the CPUs that this process may use, "
+            f"not {threads}"
+        )
+    return described if threads == described.cores else described.with_cores(threads)
+
+
+def usable_cpus() -> int:
+    """Logical CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _check_whole(name: str, value: object, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InvalidValueError(f"{name} must be a whole number of at least {low}, not {value!r}")

@@ -1,0 +1,69 @@
+"""Where the time went: wall seconds by activity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+__all__ = ["ACTIVITIES", "Clock", "Stopwatch"]
+
+ACTIVITIES = ("startup", "search", "model", "build", "run", "other")
+"""Waiting for workers; proposing candidates; training the cost model; building; running
+(checks and timing); everything else."""
+
+Clock = Callable[[], float]
+
+
+class Stopwatch:
+    """Splits the wall time since its creation into activities.
+
+    One activity is timed at a time; what no activity claims is ``other``, so that the parts sum
+    to the total.
+
+    Args:
+        clock: Monotonic seconds.
+        before: Seconds of earlier sessions of the same run, by activity.
+        began: When the session began, if that was before now; the time since is ``startup``.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        before: Mapping[str, float] | None = None,
+        began: float | None = None,
+    ) -> None:
+        self._clock = clock
+        self._start = clock() if began is None else began
+        self._before = {name: float((before or {}).get(name, 0.0)) for name in ACTIVITIES}
+        self._claimed = dict.fromkeys(ACTIVITIES, 0.0)
+        self.claim("startup", self.session)
+
+    @property
+    def session(self) -> float:
+        """Seconds since the stopwatch was made."""
+        return self._clock() - self._start
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the run: this session and the earlier ones."""
+        return sum(self._before.values()) + self.session
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds by activity, earlier sessions included; the values sum to ``elapsed``."""
+        now = dict(self._claimed)
+        now["other"] = max(0.0, self.session - sum(self._claimed.values()))
+        return {name: self._before[name] + now[name] for name in ACTIVITIES}
+
+    def claim(self, activity: str, seconds: float) -> None:
+        """Count ``seconds`` that have just passed as ``activity``."""
+        self._claimed[activity] += max(0.0, seconds)
+
+    @contextmanager
+    def timing(self, activity: str) -> Iterator[None]:
+        """Count the body's wall time as ``activity``, also when it raises."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self.claim(activity, self._clock() - start)

@@ -1,0 +1,447 @@
+"""The tuning loop: rounds of proposals, measurements and learning, recorded as they happen.
+
+A run is an entity in the database. Its state is saved after every complete round; outcomes are
+recorded one by one. A run that is stopped anywhere and continued later proposes the candidates,
+in the order, that it would have proposed without the stop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from attrs import evolve, field, frozen
+
+from autotune.cost_models import CostModel
+from autotune.database import Database, RecordFilter
+from autotune.errors import DatabaseError
+from autotune.events import (
+    AnsweredFromRecords,
+    CheckpointSaved,
+    Event,
+    EventListener,
+    RoundStarted,
+    RunFinished,
+    RunInterrupted,
+    RunStarted,
+    WarningRaised,
+)
+from autotune.interrupts import InterruptGuard, TuningInterrupted
+from autotune.records import Outcome, Record, Run
+from autotune.result import HistoryPoint, Result
+from autotune.resume import Checkpoint, Progress, RunSpec, is_being_worked_on, this_process
+from autotune.sketches import Candidate
+from autotune.stopwatch import Clock, Stopwatch
+from autotune.task_schedulers import TaskScheduler
+from autotune.task_session import RunContext, TaskSession, TaskSpec
+from autotune.trial_log import LogEntry, TrialLog
+
+__all__ = ["Budget", "Tuner"]
+
+WARN_AFTER = 8
+GIVE_UP_AFTER = 32
+MOST_POOLS = 2
+"""Tasks that keep their workers at once; those of the others are ended."""
+TIMED_SLICE = 4
+"""Candidates that are measured between two looks at the clock, where there is a time budget."""
+
+TRIALS_USED = "the trial budget is used up"
+TIME_OVER = "the time is over"
+EXHAUSTED = "the space is exhausted"
+ALL_FAILED = f"the first {GIVE_UP_AFTER} candidates all failed"
+
+
+@frozen
+class Budget:
+    """How much may be spent on a run, by all its sessions and all its tasks together.
+
+    Attributes:
+        trials: Candidates, those answered from records included.
+        seconds: Wall seconds, or None.
+    """
+
+    trials: int
+    seconds: float | None = None
+
+
+@frozen(eq=False)
+class Tuner:
+    """Tunes one or several tasks on one machine.
+
+    Attributes:
+        tasks: What to tune; strategies and the cost model are new ones.
+        spec: What decides the proposals of the run.
+        cost_model: Shared by the tasks.
+        scheduler: Chooses the task of each round.
+        database: Where everything is recorded.
+        budget: When to stop.
+        fresh: Ignore records and earlier runs.
+        listeners: Receive every event.
+        guard: Turns signals into interrupts at safe moments; entered by the caller.
+        clock: Monotonic seconds.
+        now: Unix time in seconds.
+        began: When the caller began, by ``clock``; what came before the run is start-up.
+    """
+
+    tasks: Sequence[TaskSpec]
+    spec: RunSpec
+    cost_model: CostModel
+    scheduler: TaskScheduler
+    database: Database
+    budget: Budget
+    fresh: bool = False
+    listeners: Sequence[EventListener] = ()
+    guard: InterruptGuard = field(factory=InterruptGuard)
+    clock: Clock = time.monotonic
+    now: Clock = time.time
+    began: float | None = None
+
+    def run(self) -> list[Result]:
+        """Tune until the budget is used up; returns one result per task.
+
+        A run of the same kind that did as much before is answered from its records; one that did
+        less is continued.
+
+        Raises:
+            TuningInterrupted: SIGINT or SIGTERM; the run can be continued.
+            WorkerStartFailed: nothing can be measured here.
+            DatabaseError: an outcome cannot be recorded.
+        """
+        earlier = None if self.fresh else self.database.find_run(self.spec.identity)
+        if earlier is not None and earlier.checkpoint is not None:
+            checkpoint = Checkpoint.from_json(earlier.checkpoint, len(self.tasks))
+            if earlier.status == "finished" and self._is_enough(checkpoint.progress):
+                return self._answer(earlier, checkpoint)
+            if earlier.status != "failed" and not is_being_worked_on(earlier):
+                return _Session(self, earlier, checkpoint).run()
+        run = self.spec.new_run(self.budget.trials, fresh=self.fresh, created=self.now())
+        return _Session(self, run, None).run()
+
+    def emit(self, event: Event) -> None:
+        """Tell every listener."""
+        for listener in self.listeners:
+            listener(event)
+
+    def _is_enough(self, progress: Progress) -> bool:
+        if progress.trials >= self.budget.trials or progress.reason == EXHAUSTED:
+            return True
+        seconds = self.budget.seconds
+        return seconds is not None and sum(progress.seconds.values()) >= seconds
+
+    def _answer(self, run: Run, checkpoint: Checkpoint) -> list[Result]:
+        progress = checkpoint.progress
+        results = []
+        for spec, log, baseline in zip(self.tasks, progress.logs, progress.baselines, strict=True):
+            best = find_best(self.database, log)
+            self.emit(AnsweredFromRecords(run.run_id, spec.name, len(log), best))
+            result = self.result(spec, run, log, baseline, best)
+            results.append(
+                evolve(
+                    result,
+                    seconds=dict(progress.seconds),
+                    from_records=True,
+                    reason=progress.reason,
+                )
+            )
+        return results
+
+    def result(
+        self,
+        spec: TaskSpec,
+        run: Run,
+        log: TrialLog,
+        baseline: Outcome | None,
+        best: Record | None,
+    ) -> Result:
+        """A task's result, without what is known of the whole run only."""
+        return Result(
+            run_id=run.run_id,
+            task=spec.name,
+            workload=spec.workload,
+            target=spec.target,
+            key=self.spec.key,
+            space=self.spec.space,
+            strategy=self.spec.strategy,
+            cost_model=self.spec.cost_model,
+            seed=self.spec.seed,
+            trials=len(log),
+            outcomes=log.counts,
+            failures=log.failures,
+            cached=log.cached,
+            seconds={},
+            baseline=baseline,
+            best=best,
+            history=tuple(HistoryPoint(*point) for point in log.history()),
+            database=self.database.location,
+            program=spec.program,
+        )
+
+
+class _Session:
+    """One session of a run: from a checkpoint, or from nothing, to a stop."""
+
+    def __init__(self, tuner: Tuner, run: Run, checkpoint: Checkpoint | None) -> None:
+        self._tuner = tuner
+        self._run = run
+        self._is_new = checkpoint is None
+        state = checkpoint or Checkpoint.empty(len(tuner.tasks))
+        self._search = state.search
+        self._watch = Stopwatch(tuner.clock, state.progress.seconds, tuner.began)
+        own = {} if self._is_new else _records_of(tuner.database, run.run_id)
+        self._context = RunContext(
+            run_id=run.run_id,
+            database=tuner.database,
+            key=tuner.spec.key,
+            space=tuner.spec.space,
+            # A run that began without other runs' records goes on without them.
+            fresh=bool(run.options.get("fresh", tuner.fresh)),
+            watch=self._watch,
+            guard=tuner.guard,
+            emit=tuner.emit,
+            now=tuner.now,
+            own=own,
+        )
+        counts = self._search["trials"] if self._search else [0] * len(tuner.tasks)
+        self._tasks = [
+            TaskSession(spec, self._context, log.first(count), baseline)
+            for spec, log, baseline, count in zip(
+                tuner.tasks, state.progress.logs, state.progress.baselines, counts, strict=True
+            )
+        ]
+        for task in self._tasks:
+            task.given_up = is_hopeless(task.log)
+        self._rounds = int(self._search["rounds"]) if self._search else 0
+        self._pools: list[TaskSession] = []
+
+    @property
+    def _trials(self) -> int:
+        return sum(len(task.log) for task in self._tasks)
+
+    def run(self) -> list[Result]:
+        """Go on until there is a reason to stop."""
+        try:
+            self._begin()
+            reason = self._loop()
+            with self._tuner.guard.shield():
+                self._close()
+                return self._finish(reason)
+        except KeyboardInterrupt:
+            with self._tuner.guard.shield():
+                self._close()
+                self._save("interrupted")
+            run_id, trials = self._run.run_id, self._trials
+            self._tuner.emit(RunInterrupted(run_id, trials))
+            location = self._tuner.database.location
+            raise TuningInterrupted(run_id, trials, location) from None
+        except Exception:
+            # Whatever it is, what has been measured can be gone on from; the error is the news.
+            with suppress(DatabaseError):
+                self._save("interrupted")
+            raise
+        finally:
+            self._close()
+
+    def _begin(self) -> None:
+        """Start workers first: they import a compiler while the search thinks."""
+        tuner = self._tuner
+        self._use(self._tasks[0])
+        with tuner.guard.shield():
+            if self._is_new:
+                tuner.database.start_run(self._run)
+            self._save("running")
+        if self._search is not None:
+            tuner.scheduler.load_state(dict(self._search["scheduler"]))
+            tuner.cost_model.load_state(dict(self._search["cost_model"]))
+            for spec, state in zip(tuner.tasks, self._search["strategies"], strict=True):
+                spec.strategy.load_state(dict(state))
+        for task in self._tasks:
+            space = task.spec.space
+            tuner.emit(
+                RunStarted(
+                    run_id=self._run.run_id,
+                    task=task.spec.name,
+                    workload=task.spec.workload.digest,
+                    flop=task.spec.workload.flop,
+                    trials=tuner.budget.trials,
+                    seconds=tuner.budget.seconds,
+                    resumed_trials=len(task.log),
+                    resumed_seconds=self._watch.elapsed - self._watch.session,
+                    database=tuner.database.location,
+                    sketches=len(space.sketches()),
+                    configurations=space.count(),
+                )
+            )
+
+    def _loop(self) -> str:
+        """Do rounds; returns why they ended."""
+        scheduler, watch = self._tuner.scheduler, self._watch
+        while True:
+            reason = self._spent()
+            if reason is not None:
+                return reason
+            with watch.timing("search"):
+                index = scheduler.next_task()
+                if index is None:
+                    failed = all(task.given_up for task in self._tasks)
+                    return ALL_FAILED if failed else EXHAUSTED
+                task = self._tasks[index]
+                asked = [] if task.given_up else task.spec.strategy.ask(self._round_size)
+            if not asked:
+                scheduler.tell(index, task.log.best_latency, 0)
+                continue
+            outcomes = self._round(task, asked)
+            if len(outcomes) < len(asked):
+                # Not told: a larger budget asks for this round again and completes it.
+                return self._spent() or TIME_OVER
+            self._learn(index, asked, outcomes)
+
+    @property
+    def _round_size(self) -> int:
+        return self._tuner.spec.round_size
+
+    def _spent(self) -> str | None:
+        """Why the budget allows nothing more, or None."""
+        budget = self._tuner.budget
+        if self._trials >= budget.trials:
+            return TRIALS_USED
+        if budget.seconds is not None and self._watch.elapsed >= budget.seconds:
+            return TIME_OVER
+        return None
+
+    def _round(self, task: TaskSession, asked: Sequence[Candidate]) -> list[Outcome]:
+        """Outcomes of as many of ``asked`` as the budget allows."""
+        self._use(task)
+        task.find_baseline()
+        tuner, name = self._tuner, task.spec.name
+        batch = asked[: tuner.budget.trials - self._trials]
+        tuner.emit(RoundStarted(name, self._rounds, len(task.log), len(batch)))
+        size = len(batch) if tuner.budget.seconds is None else TIMED_SLICE
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(batch) and self._spent() is None:
+            start = len(outcomes)
+            outcomes += task.measure(batch[start : start + size], self._trials)
+        self._look_at_failures(task, len(task.log) - len(outcomes))
+        return outcomes
+
+    def _learn(self, index: int, asked: Sequence[Candidate], outcomes: Sequence[Outcome]) -> None:
+        """Tell everybody about a complete round, and save the state after it."""
+        tuner, task = self._tuner, self._tasks[index]
+        pairs = list(zip(asked, outcomes, strict=True))
+        with self._watch.timing("search"):
+            task.spec.strategy.tell(pairs)
+        with self._watch.timing("model"):
+            tuner.cost_model.update(pairs)
+        with self._watch.timing("search"):
+            trials = 0 if task.given_up else len(asked)
+            tuner.scheduler.tell(index, task.log.best_latency, trials)
+        self._rounds += 1
+        with tuner.guard.shield():
+            self._search = {
+                "rounds": self._rounds,
+                "trials": [len(other.log) for other in self._tasks],
+                "scheduler": tuner.scheduler.state(),
+                "cost_model": tuner.cost_model.state(),
+                "strategies": [spec.strategy.state() for spec in tuner.tasks],
+            }
+            self._save("running")
+        tuner.emit(CheckpointSaved(self._run.run_id, self._trials))
+
+    def _look_at_failures(self, task: TaskSession, before: int) -> None:
+        """Warn of a run in which everything fails, and give up on a hopeless task.
+
+        Args:
+            task: The task.
+            before: Trials it had before this round.
+        """
+        log = task.log
+        if log.best is not None:
+            return
+        statuses = {entry.status for entry in log.entries[:WARN_AFTER]}
+        if before < WARN_AFTER <= len(log) and len(statuses) == 1:
+            (status,) = statuses
+            self._tuner.emit(
+                WarningRaised(
+                    task.spec.name,
+                    f"the first {WARN_AFTER} candidates all ended in {status}: "
+                    f"{log.failures[status] or 'no message'}",
+                )
+            )
+        task.given_up = is_hopeless(log)
+
+    def _use(self, task: TaskSession) -> None:
+        """Have the task's workers at hand, and those of not too many others."""
+        if task in self._pools:
+            self._pools.remove(task)
+        self._pools.append(task)
+        while len(self._pools) > MOST_POOLS:
+            self._pools.pop(0).close()
+        task.start()
+
+    def _close(self) -> None:
+        for task in self._tasks:
+            task.close()
+
+    def _save(self, status: str, reason: str = "") -> None:
+        progress = Progress(
+            tuple(task.log for task in self._tasks),
+            tuple(task.baseline for task in self._tasks),
+            self._watch.seconds,
+            reason,
+        )
+        checkpoint = Checkpoint(self._search, progress, this_process())
+        self._tuner.database.update_run(
+            self._run.run_id,
+            status=status,
+            trials=self._tuner.budget.trials,
+            checkpoint=checkpoint.to_json(),
+        )
+
+    def _finish(self, reason: str) -> list[Result]:
+        tuner = self._tuner
+        self._save("failed" if reason == ALL_FAILED else "finished", reason)
+        results = []
+        for task in self._tasks:
+            best = find_best(tuner.database, task.log, self._context.own)
+            tuner.emit(RunFinished(self._run.run_id, task.spec.name, len(task.log), reason, best))
+            result = tuner.result(task.spec, self._run, task.log, task.baseline, best)
+            results.append(evolve(result, seconds=self._watch.seconds, reason=reason))
+        return results
+
+
+def is_hopeless(log: TrialLog) -> bool:
+    """Whether so much has failed that the rest would too."""
+    return log.best is None and len(log) >= GIVE_UP_AFTER
+
+
+def find_best(
+    database: Database, log: TrialLog, own: dict[str, Record] | None = None
+) -> Record | None:
+    """The record of the fastest trial of a run.
+
+    Args:
+        database: Where to look.
+        log: The run's trials.
+        own: Records of the run by candidate, where they are at hand.
+    """
+    best = log.best
+    if best is None:
+        return None
+    record = (own or {}).get(best.digest)
+    if record is not None and record.run_id == best.source:
+        return record
+    found = _matching(database.records(RecordFilter(run_id=best.source, status="ok")), best)
+    return min(found, key=lambda item: item.outcome.latency or 0.0, default=None)
+
+
+def _matching(records: Iterable[Record], entry: LogEntry) -> list[Record]:
+    return [
+        record
+        for record in records
+        if record.candidate.digest == entry.digest and record.outcome.latency == entry.latency
+    ]
+
+
+def _records_of(database: Database, run_id: str) -> dict[str, Record]:
+    records = database.records(RecordFilter(run_id=run_id))
+    return {record.candidate.digest: record for record in records}
