@@ -153,9 +153,9 @@ class _Padding:
         if hasattr(value, "a") and hasattr(value, "b"):
             return type(value)(self._rebuild(value.a), self._rebuild(value.b))
         if kind == "Cast":
-            return tirx.Cast(value.dtype, self._rebuild(value.value))
+            return self._rebuild(value.value).astype(str(value.ty.dtype))
         if kind == "Call":
-            return tirx.Call(value.dtype, value.op, [self._rebuild(arg) for arg in value.args])
+            return tirx.Call(value.ty.dtype, value.op, [self._rebuild(arg) for arg in value.args])
         if kind == "Select":
             return tirx.Select(
                 value.condition, self._rebuild(value.true_value), self._rebuild(value.false_value)
