@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 
+from attrs import define, field
+
+from autotune.errors import InvalidValueError
+from autotune.measure.backend_lookup import find_backend
+from autotune.measure.channel import Message
+from autotune.measure.errors import WorkerStartFailed
 from autotune.measure.measurer import Measurer, OnOutcome
+from autotune.measure.memory import default_memory_limit
+from autotune.measure.pool import Job, Place, Reply, WorkerPool
 from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.validation import write_reference
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.targets import Target
 from autotune.workloads import Workload
 
+# How many candidates per worker are built before they are timed: enough to keep the workers
+# busy to the end of a chunk, few enough that built programs do not fill the memory.
+_CHUNK_PER_WORKER = 8
+_MOST_BUILDS = 3
+_TIMING_PHASES = ("load", "verify", "run")
+
 
 class LocalMeasurer(Measurer):
     """Measures in long-lived worker processes on this machine.
+
+    The candidates of a batch are built in parallel, each in the worker that will run it, and
+    then checked and timed one after the other while nothing is built: timings have the machine
+    to themselves. Workers are started by :meth:`start`, best called before the host does
+    anything else; they die with the host, whatever ends it, and with the thread that started
+    them.
 
     Args:
         backend: Name of a registered backend, or an import string ``module:Class``.
@@ -26,6 +53,9 @@ class LocalMeasurer(Measurer):
         workers: Number of worker processes; by default one per usable core.
         seed: Seed of the random inputs.
         clock: Monotonic seconds.
+
+    Raises:
+        InvalidValueError: the number of threads or workers is not positive.
     """
 
     def __init__(
@@ -41,13 +71,83 @@ class LocalMeasurer(Measurer):
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        raise NotImplementedError
+        if workers is None:
+            workers = len(os.sched_getaffinity(0))
+        for name, value in (("threads", threads), ("workers", workers)):
+            if value < 1:
+                raise InvalidValueError(f"{name} must be at least 1, not {value}")
+        self._backend = backend
+        self._target = target
+        self._threads = threads
+        self._workload = workload
+        self._program = program
+        self._protocol = protocol or MeasureProtocol()
+        self._workers = workers
+        self._seed = seed
+        self._clock = clock
+        self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
+        self._batches = 0
+        self._pool: WorkerPool | None = None
+        self._folder: Path | None = None
+        self._cleanup: Callable[[], object] | None = None
+        self._has_task = False
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Wall seconds so far, by ``start`` (waiting for workers), ``build`` and ``run``."""
+        return dict(self._seconds)
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers, for people who look at the machine."""
+        return self._pool.pids() if self._pool is not None else []
 
     def start(self) -> None:
-        raise NotImplementedError
+        """Start the workers, which import the compiler, and return at once."""
+        if self._pool is not None:
+            return
+        environment = find_backend(self._backend).worker_environment(self._threads)
+        folder = Path(tempfile.mkdtemp(prefix="autotune-"))
+        memory = self._protocol.memory_bytes
+        pool = WorkerPool(
+            self._backend,
+            self._threads,
+            environment,
+            workers=self._workers,
+            deadlines=self._protocol.deadlines,
+            memory_bytes=default_memory_limit() if memory is None else memory,
+            folder=folder,
+            clock=self._clock,
+        )
+        self._pool, self._folder = pool, folder
+        # Also runs when the interpreter exits or the measurer is forgotten.
+        self._cleanup = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
+        pool.start()
 
     def wait_ready(self) -> None:
-        raise NotImplementedError
+        """Prepare inputs and reference outputs, and wait until the workers have them.
+
+        Raises:
+            WorkerStartFailed: the workers cannot be brought up.
+        """
+        self.start()
+        with self._timed("start"):
+            pool, folder = self._started()
+            if not self._has_task:
+                files = write_reference(self._workload, self._seed, folder)
+                pool.set_task(
+                    {
+                        "op": "task",
+                        "workload": self._workload.to_json(),
+                        "program": self._program,
+                        "target": self._target.to_json(),
+                        "threads": self._threads,
+                        "inputs": files.inputs,
+                        "outputs": files.outputs,
+                    }
+                )
+                self._has_task = True
+            pool.wait_ready()
 
     def measure(
         self,
@@ -56,14 +156,160 @@ class LocalMeasurer(Measurer):
         *,
         incumbent: float | None = None,
     ) -> list[Outcome]:
-        raise NotImplementedError
+        """See :meth:`Measurer.measure`."""
+        unique: dict[str, int] = {}
+        positions = [unique.setdefault(candidate.digest, len(unique)) for candidate in candidates]
+        firsts = [candidates[positions.index(number)] for number in range(len(unique))]
+        outcomes: list[Outcome] = []
+        known: list[Outcome] = []
+        for outcome in self._outcomes(firsts, self._protocol, incumbent):
+            known.append(outcome)
+            while len(outcomes) < len(candidates) and positions[len(outcomes)] < len(known):
+                outcomes.append(known[positions[len(outcomes)]])
+                if on_outcome is not None:
+                    on_outcome(len(outcomes) - 1, outcomes[-1])
+        return outcomes
 
     def measure_baseline(self) -> Outcome:
-        raise NotImplementedError
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        raise NotImplementedError
+        """The outcome of the untuned program, which gets longer deadlines."""
+        return next(self._outcomes([None], self._protocol.for_baseline(), None))
 
     def close(self) -> None:
-        raise NotImplementedError
+        """End every process and remove every file. Calling it again does nothing."""
+        if self._cleanup is not None:
+            self._cleanup()
+        self._pool = None
+        self._has_task = False
+
+    def _outcomes(
+        self,
+        candidates: Sequence[Candidate | None],
+        protocol: MeasureProtocol,
+        incumbent: float | None,
+    ) -> Iterator[Outcome]:
+        """Outcomes in order, chunk by chunk."""
+        self.wait_ready()
+        step = _CHUNK_PER_WORKER * self._workers
+        for start in range(0, len(candidates), step):
+            self._batches += 1
+            chunk = _Chunk(self._batches, candidates[start : start + step], protocol)
+            for number in range(len(chunk.candidates)):
+                while number not in chunk.outcomes:
+                    self._build(chunk)
+                    if number not in chunk.outcomes:
+                        self._run(chunk, number, incumbent)
+                outcome = chunk.outcomes[number]
+                if outcome.latency is not None:
+                    incumbent = min(outcome.latency, incumbent or outcome.latency)
+                yield outcome
+
+    def _build(self, chunk: _Chunk) -> None:
+        """Build, on all workers, what is neither built nor known to be bad."""
+        pool, _ = self._started()
+        missing = chunk.missing(pool)
+        if not missing:
+            return
+        jobs = [chunk.build_job(number) for number in missing]
+        with self._timed("build"), closing(pool.run(jobs)) as replies:
+            for reply in replies:
+                if reply.kind == "done" and "outcome" not in reply.body:
+                    chunk.places[reply.number] = reply.place
+                else:
+                    chunk.outcomes[reply.number] = _outcome_of(reply)
+
+    def _run(self, chunk: _Chunk, number: int, incumbent: float | None) -> None:
+        """Check and time one built candidate while everything else is still."""
+        pool, _ = self._started()
+        with self._timed("run"):
+            # A worker that was replaced imports its compiler first: that would disturb.
+            pool.wait_ready()
+            job = chunk.run_job(number, incumbent)
+            with closing(pool.run([job])) as replies:
+                for reply in replies:
+                    if reply.kind == "lost":
+                        chunk.lose(number)
+                    else:
+                        chunk.outcomes[number] = _outcome_of(reply)
+
+    def _started(self) -> tuple[WorkerPool, Path]:
+        if self._pool is None or self._folder is None:
+            raise WorkerStartFailed("the measurer has not been started, or was closed")
+        return self._pool, self._folder
+
+    @contextmanager
+    def _timed(self, activity: str) -> Iterator[None]:
+        begin = self._clock()
+        try:
+            yield
+        finally:
+            self._seconds[activity] += self._clock() - begin
+
+
+@define
+class _Chunk:
+    """Candidates that are built together, and what is known of them, by position."""
+
+    batch: int
+    candidates: Sequence[Candidate | None]
+    protocol: MeasureProtocol
+    outcomes: dict[int, Outcome] = field(factory=dict)
+    places: dict[int, Place] = field(factory=dict)
+    losses: dict[int, int] = field(factory=dict)
+
+    def missing(self, pool: WorkerPool) -> list[int]:
+        """Positions without an outcome that no living worker has built."""
+        return [
+            number
+            for number in range(len(self.candidates))
+            if number not in self.outcomes
+            and (number not in self.places or not pool.holds(self.places[number]))
+        ]
+
+    def build_job(self, number: int) -> Job:
+        """The order to build a candidate."""
+        candidate = self.candidates[number]
+        message: Message = {
+            "op": "build",
+            "batch": self.batch,
+            "handle": number,
+            "candidate": None if candidate is None else candidate.to_json(),
+        }
+        return Job(number, message, {"build": self.protocol.deadlines["build"]})
+
+    def run_job(self, number: int, incumbent: float | None) -> Job:
+        """The order to check and time a built candidate, to the worker that has it."""
+        message: Message = {
+            "op": "run",
+            "handle": number,
+            "protocol": self.protocol.to_json(),
+            "incumbent": incumbent,
+        }
+        deadlines = {phase: self.protocol.deadlines[phase] for phase in _TIMING_PHASES}
+        return Job(number, message, deadlines, self.places[number])
+
+    def lose(self, number: int) -> None:
+        """A worker ended while it only kept this candidate: build it again, but not for ever."""
+        self.places.pop(number, None)
+        self.losses[number] = self.losses.get(number, 0) + 1
+        if self.losses[number] >= _MOST_BUILDS:
+            self.outcomes[number] = Outcome(
+                "crash", message=f"the worker that had built it ended, {_MOST_BUILDS} times"
+            )
+
+
+def _outcome_of(reply: Reply) -> Outcome:
+    """What a reply says about a candidate."""
+    if reply.kind == "done":
+        return Outcome.from_json(reply.body["outcome"])
+    timings = {reply.phase: reply.seconds}
+    if reply.kind == "timeout":
+        return Outcome("timeout", timings=timings, message=reply.message)
+    message = f"worker failed during {reply.phase}: {reply.message}"
+    return Outcome("crash", timings=timings, message=message)
+
+
+def _clean_up(pool: WorkerPool, folder: Path, owner: int) -> None:
+    # A forked copy of the host has these objects too, but not these processes.
+    if os.getpid() == owner:
+        pool.close()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,164 @@
+"""Whether a candidate computed the right numbers.
+
+The reference is evaluated in double precision. A candidate adds in another order, so it may
+differ by rounding, and only by that. Adding ``K`` terms of either sign rounds ``K`` times, each
+time by up to ``eps / 2`` of a partial sum that has grown to the size of ``sqrt(k)`` terms. The
+roundings are as good as independent, so that they add up to about ``eps * K / 2.4`` of one term:
+relative to the sum, which is of size ``sqrt(K)``, that is ``eps * sqrt(K) / 2.4``. For terms of
+one sign the partial sums grow as ``k``, the sum as ``K``, and the law is the same. The bound on
+an element is therefore
+
+    8 * eps * sum over stages (1 + sqrt(K) + 4 * functions) * (|reference| + rms(reference))
+
+over the stages that the output depends on, ``K`` the points of each one's reduction and
+``functions`` the divisions, roots and transcendental functions in its body, which libraries
+round less well. The root mean square stands for the size of the terms where the sum happens to
+cancel. Twenty times the expected error is far below what one missing term does to a sum of
+thousands. Integers are compared exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from attrs import frozen
+
+from autotune.backends.backend import Array
+from autotune.expressions import operation_counts
+from autotune.workloads import Stage, Workload, random_inputs, reference_outputs
+
+_MARGIN = 8.0
+_FUNCTION_WEIGHT = 4.0
+_INEXACT = ("div", "pow", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf")
+
+
+@frozen
+class ReferenceFiles:
+    """Where the inputs and the reference outputs are, in the workload's order (``.npy``)."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@frozen(eq=False)
+class Expected:
+    """A reference output, and how far from it a candidate may be."""
+
+    name: str
+    reference: Array
+    bound: Array
+
+
+def write_reference(workload: Workload, seed: int, folder: Path) -> ReferenceFiles:
+    """Draw inputs, evaluate the reference, and write both into ``folder``."""
+    arrays = random_inputs(workload, np.random.default_rng(seed))
+    results = reference_outputs(workload, arrays)
+    inputs, outputs = [], []
+    for position, tensor in enumerate(workload.inputs):
+        inputs.append(folder / f"input-{position}.npy")
+        np.save(inputs[-1], arrays[tensor.name], allow_pickle=False)
+    for position, name in enumerate(workload.outputs):
+        outputs.append(folder / f"output-{position}.npy")
+        np.save(outputs[-1], results[name], allow_pickle=False)
+    return ReferenceFiles(tuple(map(str, inputs)), tuple(map(str, outputs)))
+
+
+def read_arrays(paths: Sequence[str]) -> list[Array]:
+    """Arrays mapped into memory: all workers share one copy."""
+    return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
+
+
+def expectations(workload: Workload, references: Sequence[Array]) -> list[Expected]:
+    """What each output is compared with."""
+    return [
+        Expected(name, reference, error_bound(reference, relative_bound(workload, name)))
+        for name, reference in zip(workload.outputs, references, strict=True)
+    ]
+
+
+def relative_bound(workload: Workload, output: str) -> float:
+    """The part of the bound that does not depend on the numbers; see the module's description."""
+    stages = _ancestors(workload, output)
+    names = {stage.name for stage in stages}.union(*(stage.reads for stage in stages))
+    tensors = workload.tensors
+    floats = [tensors[name].dtype for name in names if tensors[name].dtype.startswith("float")]
+    if not floats or not tensors[output].dtype.startswith("float"):
+        return 0.0
+    eps = max(float(np.finfo(dtype).eps) for dtype in floats)
+    return _MARGIN * eps * sum(_roundings(stage) for stage in stages)
+
+
+def error_bound(reference: Array, relative: float) -> Array:
+    """Largest absolute error allowed per element, as an array of the reference's shape."""
+    if relative == 0:
+        return np.zeros(reference.shape, dtype=np.int64)
+    finite = np.where(np.isfinite(reference), reference, 0).astype(np.float64)
+    scale = math.sqrt(float(np.mean(finite * finite))) if finite.size else 0.0
+    return np.asarray((relative * (np.abs(finite) + scale)).astype(np.float32))
+
+
+def mismatch(expected: Sequence[Expected], outputs: Sequence[Array]) -> str | None:
+    """What is wrong with ``outputs``, with the largest error and its bound; None if nothing."""
+    for want, got in zip(expected, outputs, strict=True):
+        message = _compare(want, got)
+        if message is not None:
+            return message
+    return None
+
+
+def _compare(want: Expected, got: Array) -> str | None:
+    reference = want.reference
+    if got.shape != reference.shape or got.dtype != reference.dtype:
+        return (
+            f"output {want.name!r} is {got.dtype}{list(got.shape)}, "
+            f"expected {reference.dtype}{list(reference.shape)}"
+        )
+    if reference.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            error = np.abs(got - reference)
+    elif reference.dtype.kind == "b":
+        error = (got != reference).astype(np.int64)
+    else:
+        error = np.abs(got.astype(np.int64) - reference.astype(np.int64))
+    wrong = ~(error <= want.bound)
+    if wrong.any() and reference.dtype.kind == "f":
+        # Infinities and NaN where the reference has the same are right.
+        wrong &= ~((got == reference) | (np.isnan(got) & np.isnan(reference)))
+    return _describe(want, got, error, wrong) if wrong.any() else None
+
+
+def _describe(want: Expected, got: Array, error: Array, wrong: Array) -> str:
+    excess = np.where(wrong, np.where(np.isnan(error), np.inf, error), -1)
+    place = np.unravel_index(int(np.argmax(excess)), excess.shape)
+    reference, value, bound = want.reference[place], got[place], want.bound[place]
+    size = float(np.abs(reference))
+    relative = float(error[place]) / size if size else math.inf
+    return (
+        f"output {want.name!r}: {int(wrong.sum())} of {wrong.size} elements are wrong; "
+        f"largest error {float(error[place]):.3g} (relative {relative:.3g}, "
+        f"allowed {float(bound):.3g}) at {[int(index) for index in place]}: "
+        f"{value} instead of {reference}"
+    )
+
+
+def _roundings(stage: Stage) -> float:
+    """How much one stage adds to the relative error, in units of eps."""
+    counts = operation_counts(stage.body)
+    functions = sum(counts.get(name, 0) for name in _INEXACT)
+    terms = math.prod(axis.extent for axis in stage.reduce_axes)
+    summed = math.sqrt(terms) if stage.combiner in ("add", "mul") else 0.0
+    return 1.0 + summed + _FUNCTION_WEIGHT * functions
+
+
+def _ancestors(workload: Workload, output: str) -> list[Stage]:
+    """The stages that ``output`` depends on, itself included."""
+    wanted = {output}
+    found = []
+    for stage in reversed(workload.stages):
+        if stage.name in wanted:
+            found.append(stage)
+            wanted.update(stage.reads)
+    return found

@@ -1,0 +1,355 @@
+"""A backend without a compiler, for tests: exact outputs, virtual time, scripted faults.
+
+Outputs come from the workload's numpy evaluator; latencies are a function of the candidate's
+values and a seed, and no time passes. What goes wrong is scripted: a JSON object, given as the
+request's program text or in the environment variable ``AUTOTUNE_REFERENCE_BACKEND``::
+
+    {"seed": 0, "log": "/some/file", "build_seconds": 0.0,
+     "faults": [{"fault": "crash", "phase": "run", "candidate": "0123456789abcdef"},
+                {"fault": "wrong", "where": {"tile": 4}},
+                {"fault": "build_error", "every": 7, "offset": 2}]}
+
+A fault applies to the candidate with this digest (``"baseline"``: the untuned program), to
+those with these values, or to those whose digest modulo ``every`` is ``offset``. ``phase`` is
+``build``, ``load``, ``verify`` or ``run``. With ``log``, the beginning and end of every build
+and timing are appended to that file: ``name event process monotonic-seconds``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from attrs import field, frozen
+
+from autotune.backends import (
+    Backend,
+    BoundCall,
+    BuildFailed,
+    BuildRequest,
+    Executable,
+    ImportedProgram,
+    InvalidSchedule,
+)
+from autotune.backends.backend import Array
+from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.sketches import STEP_TYPES, Candidate
+from autotune.spaces import ScheduleLimits
+from autotune.targets import Target
+from autotune.workloads import Workload, reference_outputs
+
+REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
+"""Import string by which a measurer finds the reference backend."""
+
+SCRIPT_VARIABLE = "AUTOTUNE_REFERENCE_BACKEND"
+
+FAULTS = (
+    "invalid",
+    "build_error",
+    "exception",
+    "crash",
+    "kill",
+    "exit",
+    "hang",
+    "grandchild",
+    "garbage",
+    "memory",
+    "chatter",
+    "wrong",
+    "nothing",
+)
+_PHASES = ("build", "load", "verify", "run")
+_FLOP_PER_SECOND = 1e10
+_BASELINE_FACTOR = 40.0
+
+
+@frozen
+class Fault:
+    """One thing that goes wrong; see the module's description."""
+
+    fault: str
+    phase: str
+    candidate: str | None = None
+    where: Mapping[str, int] | None = field(default=None, hash=False)
+    every: int | None = None
+    offset: int = 0
+
+    def applies(self, candidate: Candidate | None) -> bool:
+        """Whether it happens to ``candidate`` (None is the untuned program)."""
+        if candidate is None:
+            return self.candidate == "baseline"
+        if self.candidate is not None:
+            return self.candidate == candidate.digest
+        if self.where is not None:
+            return self.where.items() <= candidate.config.items()
+        if self.every is not None:
+            return int(candidate.digest, 16) % self.every == self.offset
+        return False
+
+
+@frozen
+class Script:
+    """What the reference backend does besides the right thing."""
+
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+    log: str | None = None
+    build_seconds: float = 0.0
+
+    @staticmethod
+    def read(text: str | None) -> Script:
+        """The script in ``text``, else the environment's, else one without faults.
+
+        Raises:
+            InvalidValueError: the script is not understood.
+        """
+        text = text or os.environ.get(SCRIPT_VARIABLE)
+        if not text:
+            return Script()
+        try:
+            data = json.loads(text)
+            faults = tuple(_fault(item) for item in data.pop("faults", ()))
+            return Script(faults=faults, **data)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidValueError(f"not a script: {text[:200]!r}: {error!r}") from error
+
+
+def _fault(data: Mapping[str, Any]) -> Fault:
+    default = "verify" if data["fault"] in ("wrong", "nothing") else "run"
+    if data["fault"] in ("invalid", "build_error", "exception"):
+        default = "build"
+    fault = Fault(**{"phase": default, **data})
+    if fault.fault not in FAULTS:
+        raise UnknownNameError("fault", fault.fault, FAULTS)
+    if fault.phase not in _PHASES:
+        raise UnknownNameError("phase", fault.phase, _PHASES)
+    return fault
+
+
+def virtual_latency(workload: Workload, candidate: Candidate | None, seed: int = 0) -> float:
+    """Seconds that the reference backend says one call takes.
+
+    Every parameter has a hidden best value, found by hashing; the cost grows with the square
+    of the distance from it on a logarithmic scale, and five percent is noise per candidate.
+    """
+    base = max(workload.flop / _FLOP_PER_SECOND, 1e-6)
+    if candidate is None:
+        return base * _BASELINE_FACTOR
+    latency = base * (1 + _unit(seed, candidate.sketch.digest))
+    for name, value in candidate.config.items():
+        best = 5 * _unit(seed, candidate.sketch.digest, name)
+        latency *= 1 + 0.25 * (math.log2(abs(value) + 1) - best) ** 2
+    return latency * (1 + 0.05 * _unit(seed, candidate.digest))
+
+
+def _unit(*parts: object) -> float:
+    """A number in [0, 1) that depends on ``parts`` only."""
+    digest = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
+
+
+class ReferenceBackend(Backend):
+    """Executes the workload in numpy; see the module's description."""
+
+    name = "reference"
+    version = "1"
+
+    def compiler_version(self) -> str:
+        return "numpy evaluator 1"
+
+    def check_target(self, target: Target) -> None:
+        """Every target will do."""
+
+    def limits(self, target: Target) -> ScheduleLimits:
+        return ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "reference backend")
+
+    def worker_environment(self, threads: int) -> dict[str, str]:
+        return {"AUTOTUNE_REFERENCE_THREADS": str(threads)}
+
+    def warm_up(self) -> None:
+        """There is nothing to warm up."""
+
+    def imports(self, program: object) -> bool:
+        return isinstance(program, ReferenceProgram)
+
+    def import_program(self, program: object) -> ImportedProgram:
+        if not isinstance(program, ReferenceProgram):
+            raise UnsupportedWorkload(f"not a reference program: {type(program).__name__}")
+        return ImportedProgram(program.workload, program.script)
+
+    def build(self, request: BuildRequest) -> Executable:
+        script = Script.read(request.program)
+        _log(script, "build", "begin")
+        try:
+            if script.build_seconds:
+                time.sleep(script.build_seconds)
+            _misbehave(script, request.candidate, "build")
+        finally:
+            _log(script, "build", "end")
+        return _ReferenceExecutable(request, script)
+
+    def show(self, request: BuildRequest) -> str:
+        config = request.candidate.config if request.candidate else None
+        return f"# {request.workload.name}, {request.threads} threads, config {config}"
+
+
+@frozen
+class ReferenceProgram:
+    """The reference backend's own kind of program: a workload and a script."""
+
+    workload: Workload
+    script: str = "{}"
+
+
+class _ReferenceExecutable(Executable):
+    def __init__(self, request: BuildRequest, script: Script) -> None:
+        self._request = request
+        self._script = script
+
+    def bind(self, inputs: Sequence[Array]) -> BoundCall:
+        tensors = self._request.workload.inputs
+        shapes = [(array.shape, str(array.dtype)) for array in inputs]
+        if shapes != [(tensor.shape, tensor.dtype) for tensor in tensors]:
+            raise InvalidValueError(f"expected {tensors}, got arrays of {shapes}")
+        _misbehave(self._script, self._request.candidate, "load")
+        return _ReferenceCall(self._request, self._script, [array.copy() for array in inputs])
+
+
+class _ReferenceCall(BoundCall):
+    def __init__(self, request: BuildRequest, script: Script, inputs: Sequence[Array]) -> None:
+        self._request = request
+        self._script = script
+        workload = request.workload
+        self._inputs = {t.name: a for t, a in zip(workload.inputs, inputs, strict=True)}
+        self._outputs = [
+            np.zeros(workload.tensors[name].shape, workload.tensors[name].dtype)
+            for name in workload.outputs
+        ]
+
+    def run(self) -> None:
+        wanted = _misbehave(self._script, self._request.candidate, "verify")
+        if wanted == "nothing":
+            return
+        results = reference_outputs(self._request.workload, self._inputs)
+        for output, name in zip(self._outputs, self._request.workload.outputs, strict=True):
+            output[...] = results[name]
+        if wanted == "wrong":
+            self._outputs[0].flat[0] += 1
+
+    def time(self, number: int) -> float:
+        _log(self._script, "time", "begin")
+        _misbehave(self._script, self._request.candidate, "run")
+        _log(self._script, "time", "end")
+        return virtual_latency(self._request.workload, self._request.candidate, self._script.seed)
+
+    def outputs(self) -> list[Array]:
+        return [output.copy() for output in self._outputs]
+
+    def poison(self) -> None:
+        for output in self._outputs:
+            if output.dtype.kind == "f":
+                output.fill(np.nan)
+            else:
+                output.fill(np.iinfo(output.dtype).min if output.dtype.kind in "iu" else True)
+
+
+def _log(script: Script, name: str, event: str) -> None:
+    if script.log is not None:
+        line = f"{name} {event} {os.getpid()} {time.monotonic():.9f}\n"
+        descriptor = os.open(script.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(descriptor, line.encode())
+        os.close(descriptor)
+
+
+def _misbehave(script: Script, candidate: Candidate | None, phase: str) -> str | None:
+    """Carry out the fault scripted for this candidate and phase.
+
+    Returns its name when it is for the caller to carry out.
+    """
+    for fault in script.faults:
+        if fault.phase == phase and fault.applies(candidate):
+            if fault.fault in ("wrong", "nothing"):
+                return fault.fault
+            _CONDUCT[fault.fault]()
+    return None
+
+
+def _invalid() -> NoReturn:
+    raise InvalidSchedule("scripted: step tile cannot be applied")
+
+
+def _build_error() -> NoReturn:
+    raise BuildFailed("scripted: the compiler rejects this")
+
+
+def _exception() -> NoReturn:
+    raise RuntimeError("scripted: an exception of no known kind")
+
+
+def _crash() -> None:
+    os.write(2, b"scripted: last words\n")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _exit() -> NoReturn:
+    os._exit(3)
+
+
+def _hang() -> NoReturn:
+    while True:
+        time.sleep(60)
+
+
+def _grandchild() -> NoReturn:
+    # The grandchild keeps every pipe of the worker open and has no reason to end.
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+    _hang()
+
+
+def _garbage() -> None:
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        try:
+            if descriptor > 2 and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.write(descriptor, b"\xff\xfe garbage " * 8)
+        except OSError:  # the listing's own descriptor, or a pipe's reading end
+            continue
+
+
+def _memory() -> None:
+    kept = []
+    while True:
+        kept.append(np.ones(1 << 24))
+
+
+def _chatter() -> None:
+    for _ in range(64):
+        os.write(1, b"chatter " * (1 << 13))
+
+
+_CONDUCT: Mapping[str, Callable[[], None]] = {
+    "invalid": _invalid,
+    "build_error": _build_error,
+    "exception": _exception,
+    "crash": _crash,
+    "kill": _kill,
+    "exit": _exit,
+    "hang": _hang,
+    "grandchild": _grandchild,
+    "garbage": _garbage,
+    "memory": _memory,
+    "chatter": _chatter,
+}

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from autotune.expressions import var
+from autotune.measure import LocalMeasurer, MeasureProtocol
+from autotune.sketches import Candidate, Ordinal, Sketch, Tile
+from autotune.targets import Target
+from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.workloads import Workload, gemm
+
+TARGET = Target("cpu", "test", cores=2)
+QUICK = MeasureProtocol(deadlines={"build": 1.0, "load": 1.0, "verify": 1.0, "run": 1.0})
+
+
+@pytest.fixture
+def workload() -> Workload:
+    return gemm(m=8, n=8, k=8)
+
+
+@pytest.fixture
+def candidates(workload: Workload) -> list[Candidate]:
+    """Ten candidates with ``tile`` from 1 to 10."""
+    sketch = Sketch(
+        "toy",
+        workload,
+        (Ordinal("tile", tuple(range(1, 11))),),
+        (),
+        (Tile("C", "i", (var("tile"),)),),
+    )
+    return [Candidate(sketch, (value,)) for value in range(1, 11)]
+
+
+MakeMeasurer = Callable[..., LocalMeasurer]
+
+
+@pytest.fixture
+def make_measurer(workload: Workload) -> Iterator[MakeMeasurer]:
+    """Makes measurers with the reference backend and the given faults, and closes them."""
+    with ExitStack() as stack:
+
+        def make(*faults: dict[str, Any], **options: Any) -> LocalMeasurer:
+            script = {key: options.pop(key) for key in ("log", "build_seconds") if key in options}
+            program = json.dumps({"faults": list(faults), **script})
+            options = {"workers": 2, "threads": 2, "protocol": QUICK, **options}
+            measurer = LocalMeasurer(
+                REFERENCE_BACKEND, TARGET, workload=workload, program=program, **options
+            )
+            return stack.enter_context(measurer)
+
+        yield make
