@@ -1,0 +1,135 @@
+"""Conformance suite of task schedulers; see :mod:`autotune.testing.strategy_suite` for the use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from autotune.errors import InvalidValueError
+from autotune.task_schedulers import TaskInfo, TaskScheduler
+
+TaskSchedulerFactory = Callable[..., TaskScheduler]
+
+TASKS = (
+    TaskInfo(1.0, 1e9, "matmul"),
+    TaskInfo(3.0, 2e9, "matmul"),
+    TaskInfo(0.5, 4e8),
+    TaskInfo(2.0, 1e9, "conv"),
+)
+
+
+class TaskSchedulerSuite:
+    """What every task scheduler promises."""
+
+    @pytest.fixture
+    def task_scheduler_factory(self) -> TaskSchedulerFactory:
+        """Makes the scheduler from (tasks, seed, options), as its class does."""
+        raise NotImplementedError("give the fixture 'task_scheduler_factory'")
+
+    def test_every_task_is_served_first_once(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        scheduler = task_scheduler_factory(TASKS, 0, None)
+        assert sorted(_play(scheduler, len(TASKS))) == list(range(len(TASKS)))
+
+    def test_no_tasks_no_turn(self, task_scheduler_factory: TaskSchedulerFactory) -> None:
+        assert task_scheduler_factory((), 0, None).next_task() is None
+
+    def test_exhausted_tasks_are_not_served(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        scheduler = task_scheduler_factory(TASKS, 0, None)
+        open_tasks = set(range(len(TASKS)))
+        for used_up in (2, 0, 3, 1):
+            assert set(_play(scheduler, 6)) <= open_tasks
+            scheduler.tell(used_up, None, 0)
+            open_tasks.remove(used_up)
+        assert scheduler.next_task() is None
+
+    def test_asking_twice_gives_the_same_task(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        scheduler = task_scheduler_factory(TASKS, 0, None)
+        for _ in range(8):
+            assert scheduler.next_task() == scheduler.next_task()
+            _play(scheduler, 1)
+
+    def test_tasks_without_a_latency_do_no_harm(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        scheduler = task_scheduler_factory(TASKS, 0, None)
+        for _ in range(12):
+            task = scheduler.next_task()
+            assert task is not None
+            scheduler.tell(task, None if task < 2 else 1e-3, 16)
+
+    def test_a_task_that_always_fails_does_not_get_every_round(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        scheduler = task_scheduler_factory(TASKS, 0, None)
+        served = []
+        for _ in range(60):
+            task = scheduler.next_task()
+            assert task is not None
+            served.append(task)
+            scheduler.tell(task, None if task == 0 else 1e-3, 16)
+        assert served.count(0) < 45
+
+    def test_one_seed_gives_the_same_order(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        one, other = (task_scheduler_factory(TASKS, 7, None) for _ in range(2))
+        assert _play(one, 20) == _play(other, 20)
+
+    @pytest.mark.parametrize("rounds", [0, 1, 3, 4, 9])
+    @pytest.mark.parametrize("exhausted", [False, True])
+    def test_state_continues_exactly(
+        self, task_scheduler_factory: TaskSchedulerFactory, rounds: int, exhausted: bool
+    ) -> None:
+        scheduler = task_scheduler_factory(TASKS, 0, None)
+        _play(scheduler, rounds)
+        if exhausted:
+            scheduler.tell(1, None, 0)
+        other = task_scheduler_factory(TASKS, 0, None)
+        _play(other, 2)
+        state = scheduler.state()
+        kept = json.dumps(state, allow_nan=False)
+        other.load_state(json.loads(kept))
+        assert _play(other, 8, rounds) == _play(scheduler, 8, rounds)
+        assert json.dumps(state) == kept, "a state must not change after it was taken"
+
+    def test_state_of_other_tasks_is_refused(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        state = task_scheduler_factory(TASKS[:2], 0, None).state()
+        with pytest.raises(InvalidValueError):
+            task_scheduler_factory(TASKS, 0, None).load_state(state)
+
+    @pytest.mark.parametrize("task", [-1, len(TASKS)])
+    def test_unknown_tasks_are_refused(
+        self, task_scheduler_factory: TaskSchedulerFactory, task: int
+    ) -> None:
+        with pytest.raises(InvalidValueError):
+            task_scheduler_factory(TASKS, 0, None).tell(task, 1.0, 16)
+
+    def test_an_unknown_option_is_refused_by_name(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        options: dict[str, Any] = {"no_such_option": 1}
+        with pytest.raises(InvalidValueError, match="no_such_option"):
+            task_scheduler_factory(TASKS, 0, options)
+
+
+def _play(scheduler: TaskScheduler, rounds: int, offset: int = 0) -> list[int]:
+    """Tasks served over some rounds, each a little faster than the last."""
+    served = []
+    for step in range(offset, offset + rounds):
+        task = scheduler.next_task()
+        if task is None:
+            break
+        served.append(task)
+        scheduler.tell(task, (1 + task) * 1e-3 * 0.9**step, 16)
+    return served
