@@ -1,0 +1,182 @@
+"""Conformance suite of search strategies.
+
+Subclass it in a test module and give the one fixture::
+
+    class TestMyStrategy(StrategySuite):
+        @pytest.fixture
+        def strategy_factory(self):
+            return MyStrategy
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.cost_models import RandomCostModel
+from autotune.errors import InvalidValueError
+from autotune.records import Outcome
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.spaces.search_space import SearchSpace
+from autotune.strategies import Strategy, StrategyContext
+from autotune.testing.toy_space import ToySpace, toy_outcome
+
+StrategyFactory = Callable[[StrategyContext], Strategy]
+
+
+class StrategySuite:
+    """What every strategy promises."""
+
+    @pytest.fixture
+    def strategy_factory(self) -> StrategyFactory:
+        """Makes the strategy from a context, as its class does."""
+        raise NotImplementedError("give the fixture 'strategy_factory'")
+
+    @pytest.fixture
+    def options(self) -> Mapping[str, Any]:
+        """Strategy options to run the suite with."""
+        return {}
+
+    @pytest.fixture
+    def make(
+        self, strategy_factory: StrategyFactory, options: Mapping[str, Any]
+    ) -> Callable[..., Strategy]:
+        """Makes a strategy for a space and a seed."""
+
+        def create(space: SearchSpace | None = None, seed: int = 0) -> Strategy:
+            space = ToySpace() if space is None else space
+            rng = np.random.default_rng(seed)
+            return strategy_factory(
+                StrategyContext(space, rng, RandomCostModel(seed=1), options=options)
+            )
+
+        return create
+
+    def test_it_has_a_name(self, make: Callable[..., Strategy]) -> None:
+        assert isinstance(make().name, str) and make().name
+
+    def test_asked_candidates_are_feasible_and_never_repeat(
+        self, make: Callable[..., Strategy]
+    ) -> None:
+        space, strategy = ToySpace(), make()
+        seen: set[str] = set()
+        for _ in range(5):
+            asked = strategy.ask(16)
+            assert 0 < len(asked) <= 16
+            assert space.contains(CandidateBatch.of(asked)).all()
+            assert not seen & {candidate.digest for candidate in asked}
+            assert len({candidate.digest for candidate in asked}) == len(asked)
+            seen |= {candidate.digest for candidate in asked}
+            strategy.tell([(candidate, toy_outcome(candidate)) for candidate in asked])
+
+    def test_asking_again_before_telling_does_not_repeat(
+        self, make: Callable[..., Strategy]
+    ) -> None:
+        strategy = make()
+        asked = [candidate.digest for _ in range(4) for candidate in strategy.ask(5)]
+        assert len(set(asked)) == len(asked)
+
+    def test_asking_for_nothing_gives_nothing(self, make: Callable[..., Strategy]) -> None:
+        strategy, other = make(), make()
+        assert strategy.ask(0) == []
+        assert _digests(strategy.ask(4)) == _digests(other.ask(4))
+
+    def test_a_small_space_is_used_up_and_then_nothing_is_asked(
+        self, make: Callable[..., Strategy]
+    ) -> None:
+        space = ToySpace(extent=2)
+        strategy, asked = make(space), []
+        for _ in range(space.count() + 1):
+            batch = strategy.ask(7)
+            if not batch:
+                break
+            asked += _digests(batch)
+            strategy.tell([(candidate, toy_outcome(candidate)) for candidate in batch])
+        assert strategy.ask(7) == []
+        assert len(set(asked)) == len(asked) <= space.count()
+
+    def test_an_empty_space_gives_nothing(self, make: Callable[..., Strategy]) -> None:
+        strategy = make(ToySpace(limit=0))
+        assert strategy.ask(3) == []
+        assert strategy.ask(3) == []
+
+    def test_a_part_of_the_outcomes_may_be_told(self, make: Callable[..., Strategy]) -> None:
+        strategy, seen = make(), []
+        for _ in range(3):
+            asked = strategy.ask(8)
+            seen += _digests(asked)
+            strategy.tell([])
+            strategy.tell([(candidate, toy_outcome(candidate)) for candidate in asked[1::3]])
+        assert len(set(seen)) == len(seen)
+
+    def test_failures_alone_do_no_harm(self, make: Callable[..., Strategy]) -> None:
+        strategy = make()
+        for _ in range(3):
+            asked = strategy.ask(8)
+            assert asked
+            strategy.tell([(c, Outcome("build_error", message="synthetic")) for c in asked])
+
+    def test_one_seed_gives_the_same_candidates(self, make: Callable[..., Strategy]) -> None:
+        assert _play(make(seed=3), 4) == _play(make(seed=3), 4)
+
+    @pytest.mark.parametrize("rounds", [0, 1, 2, 4])
+    @pytest.mark.parametrize("told", ["all", "some", "none"])
+    def test_state_continues_exactly(
+        self, make: Callable[..., Strategy], rounds: int, told: str
+    ) -> None:
+        strategy = make(seed=5)
+        _play(strategy, rounds)
+        pending = strategy.ask(6)
+        outcomes = [(candidate, toy_outcome(candidate)) for candidate in pending]
+        strategy.tell(outcomes[: {"all": 6, "some": 2, "none": 0}[told]])
+        other = make(seed=99)
+        other.load_state(_through_json(strategy.state()))
+        assert _through_json(other.state()) == _through_json(strategy.state())
+        assert _play(other, 3) == _play(strategy, 3)
+
+    def test_state_of_an_untouched_strategy(self, make: Callable[..., Strategy]) -> None:
+        strategy, other = make(seed=5), make(seed=6)
+        other.load_state(_through_json(strategy.state()))
+        assert _play(other, 3) == _play(strategy, 3)
+
+    def test_taking_the_state_changes_nothing(self, make: Callable[..., Strategy]) -> None:
+        strategy, other = make(), make()
+        first = strategy.state()
+        kept = json.dumps(first)
+        assert _play(strategy, 3) == _play(other, 3)
+        assert json.dumps(first) == kept, "a state must not change after it was taken"
+
+    def test_state_of_another_strategy_is_refused(self, make: Callable[..., Strategy]) -> None:
+        strategy = make()
+        with pytest.raises(InvalidValueError):
+            strategy.load_state({**strategy.state(), "strategy": "no such strategy"})
+
+    def test_an_unknown_option_is_refused_by_name(self, strategy_factory: StrategyFactory) -> None:
+        context = StrategyContext(
+            ToySpace(), np.random.default_rng(0), RandomCostModel(), options={"no_such_option": 1}
+        )
+        with pytest.raises(InvalidValueError, match="no_such_option"):
+            strategy_factory(context)
+
+
+def _digests(candidates: list[Candidate]) -> list[str]:
+    return [candidate.digest for candidate in candidates]
+
+
+def _play(strategy: Strategy, rounds: int) -> list[str]:
+    """Digests asked for over some rounds, everything told."""
+    digests = []
+    for _ in range(rounds):
+        asked = strategy.ask(6)
+        digests += _digests(asked)
+        strategy.tell([(candidate, toy_outcome(candidate)) for candidate in asked])
+    return digests
+
+
+def _through_json(state: dict[str, Any]) -> dict[str, Any]:
+    restored: dict[str, Any] = json.loads(json.dumps(state, allow_nan=False))
+    return restored

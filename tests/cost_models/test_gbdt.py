@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autotune.cost_models import GradientBoostedTrees
+from autotune.errors import AutotuneError, InvalidValueError
+from autotune.records import Outcome
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.testing.cost_model_suite import CostModelFactory, CostModelSuite
+from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
+
+SPACE = ToySpace(extent=64)
+
+
+def _model(**arguments: Any) -> GradientBoostedTrees:
+    return GradientBoostedTrees(**{"target": None, "features": toy_features, **arguments})
+
+
+def _told(n: int, seed: int = 0, space: ToySpace = SPACE) -> list[tuple[Candidate, Outcome]]:
+    candidates = list(space.sample(n, np.random.default_rng(seed)))
+    return [(candidate, toy_outcome(candidate)) for candidate in candidates]
+
+
+def _rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
+
+
+class TestGradientBoostedTrees(CostModelSuite):
+    @pytest.fixture(params=[1, 2], ids="{} threads".format)
+    def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
+        return lambda: _model(seed=3, threads=request.param)
+
+
+def test_untrained_it_predicts_zeros() -> None:
+    batch = SPACE.sample(9, np.random.default_rng(0))
+    assert _model().predict(batch).tolist() == [0.0] * 9
+
+
+@pytest.mark.parametrize(("n", "correlation"), [(16, 0.3), (64, 0.7), (200, 0.85)])
+def test_it_learns_to_rank(n: int, correlation: float) -> None:
+    batch = SPACE.sample(1000, np.random.default_rng(9))
+    found = []
+    for seed in range(5):
+        model = _model(seed=seed)
+        model.update(_told(n, seed))
+        found.append(_rank_correlation(model.predict(batch), 1 / toy_latencies(batch)))
+    assert np.median(found) > correlation
+
+
+def test_failures_rank_below_what_works() -> None:
+    candidates = list(SPACE.sample(100, np.random.default_rng(0)))
+    model = _model()
+    model.update(
+        [
+            (item, Outcome("ok", 1e-3) if item.config["i2"] > 4 else Outcome("crash"))
+            for item in candidates
+        ]
+    )
+    fresh = list(SPACE.sample(100, np.random.default_rng(1)))
+    scores = model.predict(CandidateBatch.of(fresh))
+    works = np.array([item.config["i2"] > 4 for item in CandidateBatch.of(fresh)])
+    assert scores[works].min() > scores[~works].max()
+
+
+def test_tasks_of_any_size_share_the_model() -> None:
+    # The same bowl, a million times slower for the large workload: labels are relative.
+    small, large = ToySpace(extent=32), ToySpace(extent=64)
+    slow = [
+        (candidate, Outcome(outcome.status, outcome.latency and outcome.latency * 1e6))
+        for candidate, outcome in _told(60, 1, large)
+    ]
+    batch = small.sample(500, np.random.default_rng(5))
+    model = _model()
+    model.update(slow)
+    model.update(_told(60, 2, small))
+    assert _rank_correlation(model.predict(batch), 1 / toy_latencies(batch)) > 0.7
+    assert 0.9 < model.predict(batch).max() < 1.3
+
+
+def test_order_of_outcomes_may_mix_sketches() -> None:
+    told = _told(40)
+    mixed = [told[index] for index in np.random.default_rng(0).permutation(40)]
+    model, memorised = _model(), []
+    model.update(mixed)
+    for row, (candidate, outcome) in zip(model.state()["features"], mixed, strict=True):
+        assert row == toy_features(CandidateBatch.of([candidate]))[0].tolist()
+        memorised.append(outcome.latency)
+    assert model.state()["latencies"] == memorised
+
+
+def test_a_latency_of_zero_is_the_best() -> None:
+    told = _told(20)
+    model = _model()
+    model.update([(told[0][0], Outcome("ok", 0.0)), *told[1:]])
+    assert np.isfinite(model.predict(CandidateBatch.of([told[0][0]]))).all()
+
+
+def test_features_that_are_not_finite_are_stored_as_json() -> None:
+    def features(batch: CandidateBatch, target: object) -> NDArray[np.float64]:
+        table = toy_features(batch)
+        table[:, 0], table[:, 1], table[:, 2] = np.nan, np.inf, -np.inf
+        return table
+
+    model = _model(features=features)
+    model.update(_told(20))
+    json.dumps(model.state(), allow_nan=False)
+    assert np.isfinite(model.predict(SPACE.sample(5, np.random.default_rng(0)))).all()
+
+
+def test_features_of_the_wrong_shape_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match=r"must have shape \(4, 6\), not \(3, 6\)"):
+        _model(features=lambda batch, target: toy_features(batch)[1:]).update(_told(4))
+
+
+def test_another_feature_version_is_refused_naming_both() -> None:
+    model = _model(feature_version="a")
+    model.update(_told(4))
+    with pytest.raises(InvalidValueError, match="version 'a'.*version 'b'"):
+        _model(feature_version="b").load_state(model.state())
+
+
+def test_training_and_prediction_take_little_time() -> None:
+    def features(batch: CandidateBatch, target: object) -> NDArray[np.float64]:
+        return np.tile(toy_features(batch), (1, 20)) * np.linspace(1, 2, 120)
+
+    model = _model(features=features)
+    seconds = []
+    for _ in range(3):
+        told = _told(64)
+        begin = time.perf_counter()
+        model.update(told)
+        model.predict(SPACE.sample(1024, np.random.default_rng(0)))
+        seconds.append(time.perf_counter() - begin)
+    # About 0.03 s where this was written; the bound leaves room for slow and busy machines.
+    assert min(seconds) < 0.3
+
+
+def test_without_lightgbm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(AutotuneError, match="pip install lightgbm"):
+        _model().update(_told(4))
+    assert _model().predict(SPACE.sample(2, np.random.default_rng(0))).tolist() == [0.0, 0.0]
+
+
+def test_lightgbm_is_imported_when_needed() -> None:
+    script = (
+        "import sys, autotune.cost_models as c\n"
+        "from autotune.testing.toy_space import ToySpace, toy_features\n"
+        "import numpy as np\n"
+        "m = c.GradientBoostedTrees(None, features=toy_features)\n"
+        "m.predict(ToySpace().sample(4, np.random.default_rng(0)))\n"
+        "m.load_state(m.state())\n"
+        "sys.exit('lightgbm' in sys.modules)\n"
+    )
+    environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
+    assert (
+        subprocess.run([sys.executable, "-c", script], env=environment, timeout=60).returncode == 0
+    )
