@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from autotune.pruning_models import PruningModel
+from autotune.sketches import CandidateBatch
 from autotune.strategies import (
     EvolutionaryStrategy,
     GridStrategy,
@@ -51,12 +55,12 @@ class TestEvolutionary(StrategySuite):
         return options
 
 
-class ToyDraft:
+class ToyDraft(PruningModel):
     """A pruning model that knows the answer."""
 
     name = "toy"
 
-    def score(self, batch: Any) -> Any:
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         return -toy_latencies(batch)
 
 
