@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.report.steps import step_lines
 from autotune.report.table import Table
 from autotune.report.tables import (
     Finding,
@@ -21,5 +22,6 @@ __all__ = [
     "findings_table",
     "plugins_table",
     "records_table",
+    "step_lines",
     "time_line",
 ]

@@ -1,0 +1,143 @@
+"""The command group: finds subcommands lazily and turns errors into one line and a status."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import click
+
+from autotune.errors import AutotuneError, NoValidCandidate, near_matches
+
+__all__ = ["ERROR", "INTERRUPTED", "NOTHING_FOUND", "OK", "command_group", "run"]
+
+OK = 0
+NOTHING_FOUND = 1
+"""Nothing was wrong with the call, but there is no valid candidate or no matching record."""
+ERROR = 2
+INTERRUPTED = 130
+
+SUMMARIES: Mapping[str, str] = MappingProxyType(
+    {
+        "tune": "Find a fast schedule for an operator.",
+        "best": "Query the records.",
+        "show": "Show a recorded schedule: steps, script, loop nest.",
+        "workloads": "List workload builders and their parameters.",
+        "plugins": "List what is installed, and what failed to load.",
+        "doctor": "Check this machine and installation.",
+        "demo": "Tune two operators here and show what it gained.",
+    }
+)
+"""Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``; the
+summaries are here so that the list can be shown without importing any."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SUMMARIES:
+            return None
+        module = importlib.import_module(f"autotune.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in SUMMARIES:
+            matches = near_matches(args[0], SUMMARIES)
+            hint = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+            raise click.UsageError(
+                f"unknown command {args[0]!r}; available: {', '.join(SUMMARIES)}.{hint}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+
+class _Version(click.Option):
+    """``--version``, looked up only when asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_show_version,
+            help="Show the version and exit.",
+        )
+
+
+def _show_version(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    from importlib import metadata
+
+    try:
+        version = metadata.version("tensor-autotune")
+    except metadata.PackageNotFoundError:
+        version = "of a source tree"
+    click.echo(f"autotune {version}")
+    context.exit()
+
+
+command_group = LazyGroup(
+    name="autotune",
+    help="Find fast schedules for tensor programs.\n\n"
+    "Example: autotune tune gemm --shape m=512,n=512,k=512 --trials 64",
+    params=[_Version()],
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; returns its exit status.
+
+    0: done. 1: there is no valid candidate, no matching record, or something is wrong with the
+    machine. 2: the call is wrong or cannot be carried out; one line on stderr says why.
+    130: interrupted.
+    """
+    try:
+        status = command_group.main(
+            args=list(arguments), prog_name="autotune", standalone_mode=False
+        )
+        sys.stdout.flush()
+        return status if isinstance(status, int) else OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return ERROR
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except NoValidCandidate as error:
+        return _fail(str(error), NOTHING_FOUND)
+    except AutotuneError as error:
+        # Imported here: it is part of tuning, and `autotune --help` is not.
+        from autotune.interrupts import TuningInterrupted
+
+        if isinstance(error, TuningInterrupted):
+            click.echo(f"autotune: {error}", err=True)
+            return INTERRUPTED
+        return _fail(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("autotune: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away, as with `| head`; nothing may be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _fail(message: str, status: int = ERROR) -> int:
+    click.echo(f"autotune: error: {' '.join(message.split())}", err=True)
+    return status

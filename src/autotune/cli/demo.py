@@ -1,0 +1,66 @@
+"""``autotune demo``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from autotune.cli.options import database_option, json_option
+
+__all__ = ["command"]
+
+EPILOG = """\b
+Example:
+  autotune demo --json demo.json
+"""
+
+OPERATORS: tuple[tuple[str, dict[str, int]], ...] = (
+    ("gemm", {"m": 512, "n": 512, "k": 512}),
+    ("conv2d", {"h": 14, "w": 14, "ci": 256, "co": 256, "kh": 3, "kw": 3, "pad": 1}),
+)
+"""A matrix product, and a convolution of ResNet; both float32."""
+
+
+@click.command("demo", epilog=EPILOG)
+@click.option("--trials", type=int, default=64, show_default=True, help="Budget per operator.")
+@click.option("--backend", default="tvm", show_default=True, help="What compiles and runs.")
+@click.option("--threads", type=int, help="Threads to run on; one per core if not given.")
+@click.option("--fresh", is_flag=True, help="Ignore the records and earlier runs.")
+@database_option
+@json_option
+def command(json_path: str | None, **settings: Any) -> int:
+    """Tune a matrix product and a convolution here, and show what it gained.
+
+    Run again, it answers from the records.
+    """
+    from autotune.api import tune
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.cli.progress import progress
+    from autotune.measure import MeasureProtocol
+    from autotune.measure.vendor import vendor_latency
+    from autotune.report import comparison_table
+    from autotune.workload_spec import make_workload
+
+    output = Output(json_path)
+    results = []
+    tables = []
+    for name, shape in OPERATORS:
+        with progress(sys.stderr) as listeners:
+            result = tune(make_workload(name, shape), listeners=listeners, **settings)
+        vendor = vendor_latency(result.workload, result.threads, MeasureProtocol())
+        results.append((result, vendor))
+        tables.append(comparison_table(result, vendor, "numpy (BLAS)"))
+    for table in tables:
+        output.say()
+        output.table(table)
+    output.json(
+        [
+            {**result.to_json(), "vendor": vendor and {"latency": vendor.latency}}
+            for result, vendor in results
+        ]
+    )
+    failed = any(result.best is None for result, _ in results)
+    return NOTHING_FOUND if failed else OK

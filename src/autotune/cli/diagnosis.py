@@ -1,0 +1,192 @@
+"""What ``autotune doctor`` looks at."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from autotune.errors import AutotuneError
+from autotune.parts import create_part
+from autotune.plugins import manager
+from autotune.report import Finding, formats
+from autotune.settings import usable_cpus
+from autotune.targets import Target, repeat_times
+
+__all__ = ["Diagnosis", "diagnose"]
+
+DISTRIBUTIONS = (
+    "tensor-autotune",
+    "numpy",
+    "attrs",
+    "pluggy",
+    "click",
+    "rich",
+    "lightgbm",
+)
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TVM_NUM_THREADS",
+)
+LOW_DISK = 1 << 30
+STABLE_SPREAD = 0.05
+"""Timing is called stable when nine of ten repetitions are within this share of the median."""
+
+
+@frozen
+class Diagnosis:
+    """Everything that was found.
+
+    Attributes:
+        findings: In the order in which they were looked at.
+        target: The target as detected; None where it cannot be.
+    """
+
+    findings: tuple[Finding, ...]
+    target: Target | None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "findings": [attrs.asdict(finding) for finding in self.findings],
+            "target": None if self.target is None else self.target.to_json(),
+        }
+
+
+def diagnose() -> Diagnosis:
+    """Look at everything; what fails to be looked at is a finding too."""
+    target, target_findings = _target()
+    checks: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
+        ("system", _system),
+        ("versions", _versions),
+        ("plugins", _plugins),
+        ("backends", _backends),
+        ("target", lambda: target_findings),
+        ("threads", lambda: _threads(target)),
+        ("compiler", _compiler),
+        ("disk", _disk),
+        ("timing", _timing),
+    )
+    findings: list[Finding] = []
+    for label, check in checks:
+        try:
+            findings += check()
+        except Exception as error:  # a diagnosis goes on where anything else would stop
+            findings.append(Finding(label, "error", f"{type(error).__name__}: {error}"))
+    return Diagnosis(tuple(findings), target)
+
+
+def _system() -> Iterator[Finding]:
+    supported = platform.system() == "Linux" and platform.machine() == "x86_64"
+    text = f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}"
+    if not supported:
+        text += "; only Linux on x86-64 is supported"
+    yield Finding("system", "ok" if supported else "error", f"{text} at {sys.executable}")
+
+
+def _versions() -> Iterator[Finding]:
+    plugins = {status.distribution for status in manager().report() if status.distribution}
+    for name in (*DISTRIBUTIONS, *sorted(plugins - set(DISTRIBUTIONS))):
+        try:
+            yield Finding(name, "ok", metadata.version(name))
+        except metadata.PackageNotFoundError:
+            if name == "tensor-autotune":
+                yield Finding(name, "warning", "not installed: running from a source tree")
+            else:
+                yield Finding(name, "warning", f"not installed; pip install {name}")
+
+
+def _plugins() -> Iterator[Finding]:
+    for status in manager().report():
+        if status.status != "ok":
+            level = "error" if status.status == "quarantined" else "warning"
+            yield Finding(f"plugin {status.name}", level, f"{status.status}: {status.error}")
+
+
+def _backends() -> Iterator[Finding]:
+    names = manager().names("backend")
+    if not names:
+        yield Finding("backends", "error", "none is installed; pip install autotune-tvm")
+    for name in names:
+        try:
+            backend = create_part("backend", name)
+            yield Finding(f"backend {name}", "ok", str(backend.compiler_version()))
+            for label, status, message in backend.diagnose():
+                yield Finding(f"{name}: {label}", status, message)
+        except AutotuneError as error:
+            yield Finding(f"backend {name}", "error", str(error))
+
+
+def _target() -> tuple[Target | None, list[Finding]]:
+    try:
+        target = Target.detect()
+    except AutotuneError as error:
+        return None, [Finding("target", "error", str(error))]
+    caches = ", ".join(
+        f"L{cache.level} {formats.size(cache.size_bytes)}{' shared' if cache.shared else ''}"
+        for cache in target.caches
+    )
+    text = (
+        f"{target.processor}, {target.cores} cores, {8 * target.vector_bytes}-bit vectors, "
+        f"{target.vector_registers} registers, {caches}"
+    )
+    return target, [Finding("target", "ok", text)]
+
+
+def _threads(target: Target | None) -> Iterator[Finding]:
+    cores = target.cores if target else usable_cpus()
+    yield Finding(
+        "threads", "ok", f"{usable_cpus()} logical CPUs usable; {cores} threads by default"
+    )
+    for name in THREAD_VARIABLES:
+        value = os.environ.get(name)
+        if value is not None:
+            yield Finding(
+                name,
+                "ok" if value == str(cores) else "warning",
+                f"set to {value}; workers are given their own value",
+            )
+    load = os.getloadavg()[0]
+    status = "ok" if load < 0.5 * usable_cpus() else "warning"
+    yield Finding(
+        "load", status, f"{load:.1f} processes want to run; timings need a quiet machine"
+    )
+
+
+def _compiler() -> Iterator[Finding]:
+    path = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if path is None:
+        yield Finding("C compiler", "warning", "no cc; needed to export programs, not to tune")
+        return
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
+    yield Finding("C compiler", "ok", f"{path}: {formats.one_line(done.stdout[:90])}")
+
+
+def _disk() -> Iterator[Finding]:
+    for label, folder in (("disk here", os.getcwd()), ("disk temporary", tempfile.gettempdir())):
+        free = shutil.disk_usage(folder).free
+        status = "ok" if free >= LOW_DISK else "warning"
+        yield Finding(label, status, f"{formats.size(free)} free in {folder}")
+
+
+def _timing() -> Iterator[Finding]:
+    times = repeat_times(200, 200_000)
+    median = statistics.median(times)
+    spread = sorted(abs(time - median) for time in times)[int(0.9 * len(times))] / median
+    status = "ok" if spread <= STABLE_SPREAD else "warning"
+    text = f"nine of ten repetitions within {100 * spread:.1f} % of {formats.seconds(median)}"
+    if status != "ok":
+        text += "; close other programs, or expect noisy results"
+    yield Finding("timing", status, text)

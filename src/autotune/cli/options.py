@@ -1,0 +1,107 @@
+"""Options that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from autotune.errors import InvalidValueError
+
+__all__ = [
+    "check_json_path",
+    "database_option",
+    "json_option",
+    "read_options",
+    "read_shape",
+    "shape_option",
+]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+DEFAULT_DATABASE = "autotune.db"
+
+
+def json_option(command: Command) -> Command:
+    """``--json FILE``."""
+    return click.option(
+        "--json",
+        "json_path",
+        metavar="FILE",
+        callback=lambda _context, _option, path: check_json_path(path),
+        help="Also write the result as JSON; - for standard output.",
+    )(command)
+
+
+def database_option(command: Command) -> Command:
+    """``--database FILE``."""
+    return click.option(
+        "--database",
+        metavar="FILE",
+        default=DEFAULT_DATABASE,
+        show_default=True,
+        help="Where the records are.",
+    )(command)
+
+
+def shape_option(command: Command) -> Command:
+    """``--shape k=v,...``."""
+    return click.option(
+        "--shape",
+        metavar="K=V,...",
+        multiple=True,
+        help="Shape of the workload, such as m=512,n=512,k=512.",
+    )(command)
+
+
+def check_json_path(path: str | None) -> str | None:
+    """Check that a file can be written, before anything is done whose result it would hold.
+
+    Raises:
+        InvalidValueError: it cannot.
+    """
+    if path is None or path == "-":
+        return path
+    file = Path(path)
+    if file.is_dir():
+        raise InvalidValueError(f"--json {path!r} is a directory")
+    if not file.parent.is_dir():
+        raise InvalidValueError(f"--json {path!r}: there is no directory {str(file.parent)!r}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise InvalidValueError(f"--json {path!r} cannot be written: permission denied")
+    return path
+
+
+def read_shape(texts: Sequence[str]) -> dict[str, str]:
+    """Read ``--shape``, which may be given in one piece or several."""
+    from autotune.workload_spec import parse_assignments
+
+    return parse_assignments(",".join(texts), "--shape")
+
+
+def read_options(texts: Sequence[str], option: str) -> dict[str, Any]:
+    """Read ``name=value`` texts; values that are JSON numbers or booleans become such.
+
+    Raises:
+        InvalidValueError: a text is not of this form.
+    """
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise InvalidValueError(f"{option} {text!r} is not of the form name=value")
+        if name in values:
+            raise InvalidValueError(f"{option} names {name!r} twice")
+        values[name] = _value(value)
+    return values
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (bool, int, float)) else text

@@ -1,0 +1,61 @@
+"""Where a command's words go: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from autotune.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from autotune.report import Table
+
+__all__ = ["Output"]
+
+
+class Output:
+    """Writes text to standard output, or to standard error where JSON has the former.
+
+    Args:
+        json_path: File for the JSON form, ``"-"`` for standard output, None for none.
+    """
+
+    def __init__(self, json_path: str | None) -> None:
+        self._json_path = json_path
+        self.stream: TextIO = sys.stderr if json_path == "-" else sys.stdout
+
+    def say(self, text: str = "") -> None:
+        """Write lines."""
+        click.echo(text, file=self.stream)
+
+    def table(self, table: Table) -> None:
+        """Write a table: drawn on a terminal, aligned text elsewhere."""
+        if self.stream.isatty():
+            from autotune.cli.drawing import draw_table
+
+            draw_table(table, self.stream)
+        else:
+            self.say(table.to_text())
+
+    def json(self, data: Any) -> None:
+        """Write the JSON form, if it was asked for.
+
+        Raises:
+            InvalidValueError: the file cannot be written.
+        """
+        if self._json_path is None:
+            return
+        text = json.dumps(data, indent=1, sort_keys=False, allow_nan=False) + "\n"
+        if self._json_path == "-":
+            click.echo(text, nl=False)
+            return
+        try:
+            Path(self._json_path).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InvalidValueError(
+                f"--json {self._json_path!r} cannot be written: {error.strerror}"
+            ) from error

@@ -1,0 +1,126 @@
+"""Choosing records: the options that ``best`` and ``show`` share, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from attrs import field, frozen
+
+from autotune.cli.options import database_option, read_shape, shape_option
+from autotune.errors import InvalidValueError, UnknownNameError
+
+if TYPE_CHECKING:
+    from autotune.database import Database
+    from autotune.records import Record
+
+__all__ = ["Query", "best_records", "query_options"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def query_options(command: Command) -> Command:
+    """Add the options; the command receives their values as keyword arguments of `Query.read`."""
+    for decorate in reversed(
+        (
+            click.argument("workload", required=False),
+            shape_option,
+            click.option("--dtype", help="Element type."),
+            click.option("--target", help="cpu for this machine, a preset, or a JSON file."),
+            click.option("--backend", help="Name of the backend."),
+            click.option("--threads", type=int, help="Threads the program ran on."),
+            database_option,
+        )
+    ):
+        command = decorate(command)
+    return command
+
+
+@frozen
+class Query:
+    """Which records are meant; None and missing parameters match everything."""
+
+    workload: str | None = None
+    parameters: dict[str, Any] = field(factory=dict)
+    target: str | None = None
+    backend: str | None = None
+    threads: int | None = None
+
+    @staticmethod
+    def read(
+        workload: str | None,
+        shape: tuple[str, ...],
+        dtype: str | None,
+        target: str | None,
+        backend: str | None,
+        threads: int | None,
+    ) -> Query:
+        """From the options' values.
+
+        Raises:
+            InvalidValueError: a shape is given without a workload, or is not made of integers.
+            UnknownNameError: the shape names something that the workload does not have.
+        """
+        parameters: dict[str, Any] = dict(read_shape(shape))
+        if parameters and workload is None:
+            raise InvalidValueError("--shape needs a workload, such as gemm")
+        if workload is not None:
+            parameters = _checked_shape(workload, parameters)
+        if dtype is not None:
+            parameters["dtype"] = dtype
+        fingerprint = None
+        if target is not None:
+            from autotune.settings import checked_target
+
+            fingerprint = checked_target(target, threads).fingerprint
+        return Query(workload, parameters, fingerprint, backend, threads)
+
+    def select(self, database: Database) -> Iterable[Record]:
+        """The valid records that match, in the order in which they were measured.
+
+        Raises:
+            UnknownNameError: the database has no record of such a workload.
+        """
+        from autotune.database import RecordFilter
+
+        where = RecordFilter(
+            workload_name=self.workload,
+            target=self.target,
+            backend=self.backend,
+            threads=self.threads,
+            status="ok",
+        )
+        for record in database.records(where):
+            parameters = record.candidate.sketch.workload.parameters
+            if all(parameters.get(key) == value for key, value in self.parameters.items()):
+                yield record
+
+
+def best_records(records: Iterable[Record]) -> list[Record]:
+    """The fastest record of each workload under each measure key, in order of appearance."""
+    fastest: dict[tuple[Any, ...], Record] = {}
+    for record in records:
+        group = (record.candidate.sketch.workload.digest, record.key)
+        best = fastest.get(group)
+        if best is None or (record.latency or 0.0) < (best.latency or 0.0):
+            fastest[group] = record
+    return list(fastest.values())
+
+
+def _checked_shape(workload: str, given: dict[str, Any]) -> dict[str, Any]:
+    from autotune.plugins import manager
+    from autotune.workload_spec import builder_info
+
+    # Imported programs have names of their own; only those of builders can be checked.
+    if workload in manager().names("workload"):
+        known = {parameter.name for parameter in builder_info(workload).shape}
+        for key in given:
+            if key not in known:
+                raise UnknownNameError(f"shape parameter of {workload}", key, known)
+    shape: dict[str, Any] = {}
+    for key, value in given.items():
+        if not value.lstrip("-").isdigit() or int(value) < 0:
+            raise InvalidValueError(f"{workload}: {key} must be a whole number, not {value!r}")
+        shape[key] = int(value)
+    return shape

@@ -1,0 +1,135 @@
+"""``autotune tune``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotune.cli.options import (
+    database_option,
+    json_option,
+    read_options,
+    read_shape,
+    shape_option,
+)
+
+if TYPE_CHECKING:
+    from autotune.records import Outcome
+    from autotune.result import Result
+
+__all__ = ["command"]
+
+EPILOG = """\b
+Examples:
+  autotune tune gemm --shape m=512,n=512,k=512 --trials 64 --json out.json
+  autotune tune conv2d --shape h=14,w=14,ci=256,co=256,pad=1 --time 60 --database records.db
+
+The same command resumes a run that was interrupted, and answers from the records a run that was
+finished. `autotune workloads` lists workloads and their shapes, `autotune plugins` everything
+that can be named here.
+"""
+
+
+@click.command("tune", epilog=EPILOG)
+@click.argument("workload")
+@shape_option
+@click.option("--dtype", help="Element type; the workload's default if it is not given.")
+@click.option(
+    "--target",
+    default="cpu",
+    show_default=True,
+    help="cpu for this machine, the name of a preset, or a JSON file.",
+)
+@click.option("--backend", default="tvm", show_default=True, help="What compiles and runs.")
+@click.option("--space", default="sketch", show_default=True, help="Search space.")
+@click.option("--strategy", default="evolutionary", show_default=True, help="Search strategy.")
+@click.option(
+    "--strategy-option",
+    "strategy_options",
+    metavar="K=V",
+    multiple=True,
+    help="Option of the strategy; may be repeated.",
+)
+@click.option("--cost-model", default="gbdt", show_default=True, help="Learned model.")
+@click.option("--pruning-model", help="Model that needs no measurements, for the strategy.")
+@click.option("--trials", type=int, default=64, show_default=True, help="Budget in candidates.")
+@click.option("--time", "seconds", type=float, metavar="SECONDS", help="Budget in seconds.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all randomness.")
+@click.option("--threads", type=int, help="Threads to run on; one per core if not given.")
+@database_option
+@click.option("--fresh", is_flag=True, help="Ignore the records and earlier runs.")
+@click.option(
+    "--round-size",
+    type=int,
+    default=16,
+    show_default=True,
+    help="Candidates proposed before the model learns from them.",
+)
+@click.option("--vendor", is_flag=True, help="Also time the vendor's library, if it can do this.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@json_option
+def command(
+    workload: str,
+    shape: tuple[str, ...],
+    dtype: str | None,
+    strategy_options: tuple[str, ...],
+    seconds: float | None,
+    vendor: bool,
+    quiet: bool,
+    json_path: str | None,
+    fresh: bool,
+    **settings: Any,
+) -> int:
+    """Find a fast schedule for WORKLOAD on this machine."""
+    # Imported here: the group imports this module to show its help.
+    from autotune.api import tune
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.cli.progress import progress
+    from autotune.interrupts import TuningInterrupted
+    from autotune.report import comparison_table
+    from autotune.workload_spec import make_workload
+
+    options = read_options(strategy_options, "--strategy-option")
+    made = make_workload(workload, read_shape(shape), dtype)
+    output = Output(json_path)
+    try:
+        with progress(sys.stderr, quiet=quiet) as listeners:
+            result = tune(
+                made,
+                time=seconds,
+                strategy_options=options,
+                fresh=fresh,
+                listeners=listeners,
+                **settings,
+            )
+    except TuningInterrupted as interrupted:
+        advice = "the same command without --fresh" if fresh else "the same command"
+        click.echo(
+            f"autotune: interrupted after {interrupted.trials} trials, which are recorded in "
+            f"{interrupted.database}; {advice} resumes the run",
+            err=True,
+        )
+        return 130
+    library = _vendor(result) if vendor else None
+    output.json({**result.to_json(), **_vendor_json(vendor, library)})
+    output.table(comparison_table(result, library, "numpy (BLAS)"))
+    if result.best is None:
+        click.echo(f"autotune: error: {result.failure_text()}", err=True)
+        return NOTHING_FOUND
+    return OK
+
+
+def _vendor(result: Result) -> Outcome | None:
+    from autotune.measure import MeasureProtocol
+    from autotune.measure.vendor import vendor_latency
+
+    return vendor_latency(result.workload, result.threads, MeasureProtocol())
+
+
+def _vendor_json(wanted: bool, outcome: Outcome | None) -> dict[str, Any]:
+    if not wanted:
+        return {}
+    return {"vendor": outcome and {"name": "numpy", "latency": outcome.latency}}

@@ -1,0 +1,31 @@
+"""``autotune workloads``."""
+
+from __future__ import annotations
+
+import click
+
+from autotune.cli.options import json_option
+
+__all__ = ["command"]
+
+EPILOG = """\b
+Example:
+  autotune workloads
+"""
+
+
+@click.command("workloads", epilog=EPILOG)
+@json_option
+def command(json_path: str | None) -> None:
+    """List workload builders and what their shapes are made of."""
+    import attrs
+
+    from autotune.cli.output import Output
+    from autotune.plugins import manager
+    from autotune.report import builders_table
+    from autotune.workload_spec import builder_info
+
+    builders = [builder_info(name) for name in manager().names("workload")]
+    output = Output(json_path)
+    output.json([attrs.asdict(builder) for builder in builders])
+    output.table(builders_table(builders))

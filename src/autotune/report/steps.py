@@ -1,0 +1,43 @@
+"""A candidate's steps with their values, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from autotune.expressions import IntExpr
+from autotune.expressions.integer import evaluate
+from autotune.sketches import Candidate
+from autotune.sketches.steps import STEP_NAMES, Step
+
+__all__ = ["step_lines"]
+
+
+def step_lines(candidate: Candidate) -> list[str]:
+    """One line per step, expressions evaluated, and the configuration at the end."""
+    lines = [f"sketch {candidate.sketch.name}"]
+    lines += [
+        f"{number:3}. {_step(step, candidate.config)}"
+        for number, step in enumerate(candidate.sketch.steps, 1)
+    ]
+    config = ", ".join(f"{name}={value}" for name, value in candidate.config.items())
+    return [*lines, f"config {config}"]
+
+
+def _step(step: Step, config: Mapping[str, int]) -> str:
+    fields = {
+        attribute.name: _value(getattr(step, attribute.name), config)
+        for attribute in attrs.fields(type(step))
+    }
+    listed = ", ".join(f"{name}={value}" for name, value in fields.items() if value != "None")
+    return f"{STEP_NAMES[type(step)]:<13} {listed}"
+
+
+def _value(value: Any, config: Mapping[str, int]) -> str:
+    if isinstance(value, IntExpr):
+        return str(int(evaluate(value, dict(config))))
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_value(item, config) for item in value) + "]"
+    return str(value)
