@@ -1,1 +1,37 @@
 """The symbolic loop nest of a sketch, and the tape it is flattened into."""
+
+from __future__ import annotations
+
+from autotune.nest.derive import derive_nest
+from autotune.nest.describe import describe
+from autotune.nest.features import (
+    FEATURE_NAMES,
+    FEATURE_VERSION,
+    STATEMENT_FEATURES,
+    estimated_seconds,
+    pooled_features,
+    statement_features,
+)
+from autotune.nest.loop_nest import Access, Buffer, Loop, LoopNest, Statement
+from autotune.nest.nest_tape import NestTape, nest_tape
+from autotune.nest.tape import Tape, build_tape
+
+__all__ = [
+    "FEATURE_NAMES",
+    "FEATURE_VERSION",
+    "STATEMENT_FEATURES",
+    "Access",
+    "Buffer",
+    "Loop",
+    "LoopNest",
+    "NestTape",
+    "Statement",
+    "Tape",
+    "build_tape",
+    "derive_nest",
+    "describe",
+    "estimated_seconds",
+    "nest_tape",
+    "pooled_features",
+    "statement_features",
+]

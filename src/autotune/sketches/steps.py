@@ -62,7 +62,8 @@ class Pack:
     ``at`` is None for the whole operand, copied before the stage in a parallel loop nest of
     its own. With ``block_dim`` the buffer's layout is ``[operand[block_dim] // block, the
     other dimensions in order, operand[block_dim] % block]``; without it the layout is kept.
-    The innermost loop is vectorised by ``lanes`` where that divides it.
+    The copy's loops follow the operand's dimensions; the innermost is split into vectors of
+    ``lanes``, which divide it (1: not vectorised).
     """
 
     stage: str
@@ -103,7 +104,7 @@ class FuseConsumer:
 class FuseProducer:
     """Compute the part of ``stage`` that ``consumer`` needs inside its loop ``at``.
 
-    The innermost loop is vectorised by ``lanes`` where that divides it (1: not at all).
+    The innermost loop is split into vectors of ``lanes``, which divide it (1: not vectorised).
     """
 
     stage: str

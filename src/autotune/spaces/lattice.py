@@ -139,7 +139,9 @@ class Lattice:
             values = np.unique(group.rows[used, column])
             value = values[int(rng.integers(len(values)))]
             kept = group.rows[:, column] == value
-            parts.append(self._draw(share, self._restricted(position, kept), (position, kept), rng))
+            parts.append(
+                self._draw(share, self._restricted(position, kept), (position, kept), rng)
+            )
         return rng.permutation(np.concatenate(parts), axis=0)
 
     def _restricted(self, position: int, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -165,9 +167,7 @@ class Lattice:
             if restriction is not None and restriction[0] == position:
                 kept = restriction[1]
                 rows = rows[kept]
-                counts = np.bincount(
-                    group.signature_of[kept], minlength=len(group.signatures)
-                )
+                counts = np.bincount(group.signature_of[kept], minlength=len(group.signatures))
                 starts = np.concatenate([[0], np.cumsum(counts)])
             signature = chosen[:, position]
             size = starts[signature + 1] - starts[signature]
@@ -227,7 +227,9 @@ def build_lattice(sketch: Sketch) -> Lattice:
         if isinstance(constraint, ProductEquals):
             continue
         names = constraint.expression.variables
-        owner = [columns for columns, _ in tables if names <= {sketch.param_names[c] for c in columns}]
+        owner = [
+            columns for columns, _ in tables if names <= {sketch.param_names[c] for c in columns}
+        ]
         if not owner:
             joint.append(constraint)
             continue
@@ -294,9 +296,7 @@ def _tables(sketch: Sketch) -> list[tuple[tuple[int, ...], Matrix]]:
     return tables
 
 
-def _group(
-    sketch: Sketch, columns: tuple[int, ...], rows: Matrix, joint: frozenset[str]
-) -> Group:
+def _group(sketch: Sketch, columns: tuple[int, ...], rows: Matrix, joint: frozenset[str]) -> Group:
     seen = tuple(i for i, c in enumerate(columns) if sketch.param_names[c] in joint)
     if len(rows) == 0:
         empty = np.zeros(0, dtype=np.int64)

@@ -122,9 +122,7 @@ class SketchSpace(SearchSpace):
         return sum(lattice.count for lattice in self._lattices.values())
 
     def enumerate(self) -> Iterator[Candidate]:
-        streams = [
-            (lattice.sketch, lattice.enumerate()) for lattice in self._lattices.values()
-        ]
+        streams = [(lattice.sketch, lattice.enumerate()) for lattice in self._lattices.values()]
         while streams:
             remaining = []
             for sketch, stream in streams:

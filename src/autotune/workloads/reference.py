@@ -132,9 +132,7 @@ def _contract(stage: Stage, arrays: Mapping[str, Array]) -> Array | None:
     return np.asarray(np.einsum(f"{terms[0]},{terms[1]}->{output}", *values, optimize=True))
 
 
-def _strided_view(
-    stage: Stage, load: Load, array: Array
-) -> tuple[Array, tuple[str, ...]] | None:
+def _strided_view(stage: Stage, load: Load, array: Array) -> tuple[Array, tuple[str, ...]] | None:
     """``load`` over the axes it depends on, as a view; None when it may leave the array."""
     strides: dict[str, int] = {}
     offset = 0

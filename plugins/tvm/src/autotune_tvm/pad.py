@@ -109,7 +109,10 @@ class _Padding:
         indices, loops = self._fresh(old.shape)
         load = tirx.BufferLoad(self.result, indices)
         back = self._nest(
-            write_name(self.stage.name), loops, list(old.shape), tirx.BufferStore(old, load, indices)
+            write_name(self.stage.name),
+            loops,
+            list(old.shape),
+            tirx.BufferStore(old, load, indices),
         )
         return [*self.copies, main, back]
 

@@ -27,7 +27,9 @@ def generate_sketches(
         drafts = [
             result
             for draft in drafts
-            for result in ([draft] if stage.name in draft.settled else _settle(draft, stage, rules))
+            for result in (
+                [draft] if stage.name in draft.settled else _settle(draft, stage, rules)
+            )
         ]
     sketches = [draft.finished() for draft in drafts]
     replayable = [

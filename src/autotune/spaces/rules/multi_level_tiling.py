@@ -13,7 +13,7 @@ import math
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import AffineForm, IntExpr
+from autotune.expressions import AffineForm
 from autotune.sketches import (
     Accumulate,
     Constraint,
@@ -116,7 +116,9 @@ def _operand(stage: Stage, tensor: str, vector: str) -> Operand:
     reused = any(not depends_on(forms, axis.name) for axis in spatial)
     depth = math.prod(a.extent for a in stage.reduce_axes if depends_on(forms, a.name))
     trivial = all(len(form.coefficients) <= 1 for form in forms)
-    return Operand(tensor, forms, block_dim if reused and depth >= _MIN_PANEL_DEPTH and trivial else None)
+    return Operand(
+        tensor, forms, block_dim if reused and depth >= _MIN_PANEL_DEPTH and trivial else None
+    )
 
 
 def _copied_plain(operand: Operand, stage: Stage) -> bool:
@@ -134,9 +136,7 @@ def _place(operand: Operand, packing: Packing, stage: Stage) -> str | None:
     return packing.plain if _copied_plain(operand, stage) else None
 
 
-def _applicable(
-    packing: Packing, operands: list[Operand], stage: Stage, vector: str
-) -> bool:
+def _applicable(packing: Packing, operands: list[Operand], stage: Stage, vector: str) -> bool:
     blocked = [operand for operand in operands if operand.block_dim is not None]
     plain = [operand for operand in operands if _copied_plain(operand, stage)]
     if packing.blocked is None and not all(o.contiguous_along(vector) for o in blocked):
@@ -152,9 +152,7 @@ def _tiled(
 ) -> SketchDraft:
     target, limits = draft.target, draft.limits
     packed = {
-        operand.tensor
-        for operand in operands
-        if _place(operand, packing, stage) is not None
+        operand.tensor for operand in operands if _place(operand, packing, stage) is not None
     }
     paddable = {
         axis.name
@@ -167,9 +165,7 @@ def _tiled(
         if all(dimension_of(operand.forms, axis.name) is not None for operand in operands)
     }
     row_reuse = any(operand.block_dim is not None for operand in operands)
-    levels = tile_levels(
-        stage, target, limits, paddable - batch, batch=batch, row_reuse=row_reuse
-    )
+    levels = tile_levels(stage, target, limits, paddable - batch, batch=batch, row_reuse=row_reuse)
     steps: list[Step] = []
     for axis, extent in levels.padded.items():
         steps.append(PadExtent(stage.name, axis, extent))
@@ -257,11 +253,12 @@ def _operand_steps(
             return []
         settled.add(producer.name)
         return root_copy_steps(producer, lanes)
-    block: IntExpr | None = None
-    if operand.block_dim is not None:
-        block, width = levels.panel, lanes
-    else:
+    block = levels.panel if operand.block_dim is not None else None
+    if operand.block_dim is None:
         width = _plain_lanes(draft, stage, operand, lanes)
+    else:
+        # A copy that also transposes has no dimension contiguous on both sides.
+        width = lanes if operand.block_dim == len(operand.forms) - 1 else 1
     steps: list[Step] = [
         Pack(stage.name, operand.tensor, _pack_loop(place, stage), operand.block_dim, block, width)
     ]
@@ -305,5 +302,3 @@ def _result_steps(
     ]
     result.append(Unroll(stage.name, (*unrolled, *rows, f"{vector}.2")))
     return result
-
-

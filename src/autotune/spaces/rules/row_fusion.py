@@ -112,9 +112,7 @@ class RowFusionRule(SketchRule):
             parallel = parallel * axis.extent
         soft = []
         if math.prod(axis.extent for axis in row_axes) >= draft.target.cores:
-            soft.append(
-                AtLeast(parallel, draft.target.cores, "every core gets work", hard=False)
-            )
+            soft.append(AtLeast(parallel, draft.target.cores, "every core gets work", hard=False))
         return draft.extended(
             settled=[stage.name, *(producer.name for producer in behind)],
             label="row-fusion",

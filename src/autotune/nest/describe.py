@@ -1,0 +1,53 @@
+"""A loop nest printed for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.expressions.integer import evaluate
+from autotune.nest.derive import derive_nest
+from autotune.nest.loop_nest import Loop, Statement
+from autotune.sketches import Sketch
+
+
+def describe(sketch: Sketch, config: Mapping[str, int] | None = None) -> str:
+    """The loop nest of ``sketch`` as indented text.
+
+    With ``config`` extents are numbers and loops of extent 1 are left out; without it they are
+    expressions of the parameters.
+    """
+    nest = derive_nest(sketch)
+    lines: list[str] = []
+    open_loops: list[Loop] = []
+    for statement in nest.statements:
+        shown = [
+            loop for loop in statement.loops if config is None or _extent(loop, config) != "1"
+        ]
+        common = 0
+        while (
+            common < min(len(open_loops), len(shown))
+            and open_loops[common].name == shown[common].name
+        ):
+            common += 1
+        for depth, loop in enumerate(shown[common:], start=common):
+            kind = "" if loop.kind == "serial" else f" {loop.kind}"
+            lines.append(f"{'  ' * depth}for {loop.name} in {_extent(loop, config)}{kind}:")
+        lines.append(f"{'  ' * len(shown)}{_text(statement)}")
+        open_loops = shown
+    for buffer in nest.buffers:
+        shape = " x ".join(
+            str(evaluate(extent, config)) if config is not None else repr(extent)
+            for extent in buffer.shape
+        )
+        lines.append(f"buffer {buffer.name}: {shape} {buffer.dtype}")
+    return "\n".join(lines)
+
+
+def _extent(loop: Loop, config: Mapping[str, int] | None) -> str:
+    return repr(loop.extent) if config is None else str(evaluate(loop.extent, config))
+
+
+def _text(statement: Statement) -> str:
+    reads = ", ".join(dict.fromkeys(a.buffer for a in statement.accesses if not a.write))
+    writes = ", ".join(a.buffer for a in statement.accesses if a.write)
+    return f"{statement.name}: {writes} <- {reads or 'identity'}"
