@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from autotune.database.database import Database, RecordFilter
-from autotune.database.sqlite_database import open_database
+from autotune.database.sqlite_database import SQLiteDatabase, open_database
 
-__all__ = ["Database", "RecordFilter", "open_database"]
+__all__ = ["Database", "RecordFilter", "SQLiteDatabase", "open_database"]

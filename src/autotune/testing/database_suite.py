@@ -1,0 +1,270 @@
+"""Conformance suite for databases: subclass it and give one fixture.
+
+::
+
+    class TestMyDatabase(DatabaseSuite):
+        @pytest.fixture
+        def open_database(self, tmp_path):
+            return lambda: MyDatabase(tmp_path / "records")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from autotune.database import Database, RecordFilter
+from autotune.errors import DatabaseError, InvalidValueError
+from autotune.expressions import var
+from autotune.records import MeasureKey, Outcome, Record, Run, run_identity
+from autotune.sketches import AtMost, Candidate, Ordinal, Sketch, Tile
+from autotune.targets import Target
+from autotune.workloads import Workload, gemm
+
+OpenDatabase = Callable[[], Database]
+
+KEY = MeasureKey("fingerprint", "reference", "1", "numpy 1", 2, "warm-1")
+
+
+def sample_record(
+    trial: int = 0,
+    latency: float | None = 1e-3,
+    *,
+    workload: Workload | None = None,
+    tile: int | None = None,
+    status: str = "ok",
+    **changes: Any,
+) -> Record:
+    """A record for tests; ``changes`` replace its attributes."""
+    workload = workload or gemm(m=8, n=8, k=8)
+    sketch = Sketch(
+        "toy",
+        workload,
+        (Ordinal("tile", (1, 2, 4, 8)), Ordinal("unroll", (0, 16))),
+        (AtMost(var("tile") * var("unroll"), 64, "test"),),
+        (Tile("C", "i", (var("tile"),)),),
+    )
+    candidate = Candidate(sketch, (trial if tile is None else tile, 16))
+    outcome = Outcome(
+        status,
+        latency if status == "ok" else None,
+        (1.5e-3, 1e-3) if status == "ok" else (),
+        {"build": 0.25, "run": 0.125},
+        "" if status == "ok" else f"what went wrong: {status} ünïcode \n second line",
+    )
+    target = Target("cpu", "test", cores=2).to_json()
+    record = Record("run-1", trial, candidate, KEY, target, "toy-1", outcome, 1e9 + trial, 2.5)
+    return evolve(record, **changes)
+
+
+def sample_run(run_id: str = "run-1", **changes: Any) -> Run:
+    """A run for tests; ``changes`` replace its attributes."""
+    workload = gemm(m=8, n=8, k=8).digest
+    options = {"population": 64, "nested": {"list": [1, 2]}}
+    identity = run_identity(workload, KEY, "toy-1", "random", options, 0)
+    run = Run(run_id, identity, workload, KEY, "toy-1", "random", options, 0, 64, "running", 1e9)
+    return evolve(run, **changes)
+
+
+class DatabaseSuite:
+    """What every database promises."""
+
+    @pytest.fixture
+    def open_database(self) -> OpenDatabase:
+        """A function that opens a database, empty at first; each call opens the same one."""
+        raise NotImplementedError("override this fixture")
+
+    def test_is_empty_at_first(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            assert list(database.records()) == []
+            assert database.count() == 0
+            assert database.best(RecordFilter()) is None
+            assert database.lookup("0" * 16, KEY) is None
+            assert database.baseline("0" * 16, KEY) is None
+            assert database.runs() == []
+            assert database.run("run-1") is None
+            assert database.find_run("nothing") is None
+            assert database.location
+
+    def test_gives_back_what_was_stored(self, open_database: OpenDatabase) -> None:
+        records = [sample_record(0), sample_record(1, status="crash"), sample_record(2, 5e-4)]
+        with open_database() as database:
+            numbers = [database.append_record(record) for record in records]
+            assert numbers == sorted(set(numbers))
+            assert list(database.records()) == records
+        with open_database() as database:
+            again = list(database.records())
+        assert again == records
+        assert [r.to_json() for r in again] == [r.to_json() for r in records]
+        assert [dict(r.outcome.timings) for r in again] == [
+            dict(r.outcome.timings) for r in records
+        ]
+
+    def test_a_record_stands_alone(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            database.append_record(sample_record())
+            (record,) = database.records()
+        text = json.dumps(record.to_json())
+        assert Record.from_json(json.loads(text)) == record
+
+    def test_equal_sketches_under_other_names_stay_apart(
+        self, open_database: OpenDatabase
+    ) -> None:
+        one = sample_record(1)
+        sketch = evolve(one.candidate.sketch, name="other", constraints=())
+        two = evolve(one, trial=2, candidate=evolve(one.candidate, sketch=sketch))
+        with open_database() as database:
+            database.append_record(one)
+            database.append_record(two)
+            assert [r.candidate.sketch for r in database.records()] == [
+                one.candidate.sketch,
+                sketch,
+            ]
+
+    @pytest.mark.parametrize(
+        ("where", "trials"),
+        [
+            (RecordFilter(), [0, 1, 2, 3]),
+            (RecordFilter(workload=gemm(m=8, n=8, k=8).digest), [0, 1, 3]),
+            (RecordFilter(workload_name="gemm"), [0, 1, 2, 3]),
+            (RecordFilter(workload_name="conv2d"), []),
+            (RecordFilter(run_id="run-2"), [1]),
+            (RecordFilter(status="timeout"), [3]),
+            (RecordFilter(key=KEY), [0, 2, 3]),
+            (RecordFilter(threads=1), [1]),
+            (RecordFilter(target="fingerprint", backend="reference"), [0, 1, 2, 3]),
+            (RecordFilter(protocol="cold-1"), []),
+            (RecordFilter(key=KEY, status="ok"), [0, 2]),
+        ],
+    )
+    def test_filters(
+        self, open_database: OpenDatabase, where: RecordFilter, trials: list[int]
+    ) -> None:
+        with open_database() as database:
+            database.append_record(sample_record(0))
+            database.append_record(sample_record(1, run_id="run-2", key=evolve(KEY, threads=1)))
+            database.append_record(sample_record(2, workload=gemm(m=4, n=4, k=4)))
+            database.append_record(sample_record(3, status="timeout"))
+            assert [record.trial for record in database.records(where)] == trials
+            assert database.count(where) == len(trials)
+
+    def test_reads_many_records_while_writing(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            for trial in range(600):
+                database.append_record(sample_record(trial))
+            trials = []
+            for record in database.records(RecordFilter(run_id="run-1")):
+                trials.append(record.trial)
+                if record.trial == 0:
+                    database.append_record(sample_record(600))
+            assert trials == list(range(601))
+
+    def test_best_is_the_fastest_that_is_ok(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            for trial, latency in enumerate([3e-3, 1e-3, 1e-3, 2e-3]):
+                database.append_record(sample_record(trial, latency))
+            database.append_record(sample_record(4, status="wrong_result"))
+            database.append_record(sample_record(5, 1e-9, key=evolve(KEY, compiler_version="2")))
+            best = database.best(RecordFilter(workload=gemm(m=8, n=8, k=8).digest, key=KEY))
+            assert best is not None
+            assert best.trial == 1
+            loose = database.best(RecordFilter())
+            assert loose is not None
+            assert loose.trial == 5
+
+    def test_lookup_gives_the_most_recent_that_counts(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            digest = sample_record(0, tile=4).candidate.digest
+            database.append_record(sample_record(0, tile=4))
+            database.append_record(sample_record(1, 2e-3, tile=4))
+            database.append_record(sample_record(2, tile=4, status="crash"))
+            database.append_record(sample_record(3, tile=4, status="timeout"))
+            database.append_record(sample_record(4, tile=8))
+            found = database.lookup(digest, KEY)
+            assert found is not None
+            assert found.trial == 1
+            assert database.lookup(digest, evolve(KEY, protocol="cold-1")) is None
+            crashed = sample_record(5, tile=2, status="crash")
+            database.append_record(crashed)
+            assert database.lookup(crashed.candidate.digest, KEY) is None
+
+    def test_failures_that_would_repeat_are_looked_up(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            for tile, status in enumerate(("invalid", "build_error", "wrong_result")):
+                record = sample_record(0, tile=tile, status=status)
+                database.append_record(record)
+                found = database.lookup(record.candidate.digest, KEY)
+                assert found is not None
+                assert found.outcome == record.outcome
+
+    def test_baselines(self, open_database: OpenDatabase) -> None:
+        slow, slower = Outcome("ok", 1.0, (1.0,)), Outcome("ok", 2.0, (2.0,))
+        with open_database() as database:
+            database.append_baseline("run-1", "a" * 16, KEY, slow, 1.0)
+            database.append_baseline("run-2", "a" * 16, KEY, slower, 2.0)
+            database.append_baseline("run-3", "a" * 16, KEY, Outcome("timeout"), 3.0)
+            assert database.baseline("a" * 16, KEY) == slower
+            assert database.baseline("b" * 16, KEY) is None
+            assert database.baseline("a" * 16, evolve(KEY, threads=1)) is None
+            assert database.count() == 0
+
+    def test_a_run_from_start_to_end(self, open_database: OpenDatabase) -> None:
+        run = sample_run()
+        state = {"z": [1, 2.5, None], "a": {"nested": True}, "rng": 2**100}
+        with open_database() as database:
+            database.start_run(run)
+            assert database.run("run-1") == run
+            database.update_run("run-1", checkpoint=state)
+            database.update_run("run-1", trials=128, status="interrupted")
+        with open_database() as database:
+            found = database.find_run(run.identity)
+            assert found is not None
+            assert (found.trials, found.status) == (128, "interrupted")
+            assert found.checkpoint == state
+            # State may depend on the order of keys, as dictionaries keep it.
+            assert list(found.checkpoint) == list(state)
+            assert found.options == run.options
+
+    def test_the_most_recent_run_of_an_identity(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            database.start_run(sample_run("run-1"))
+            database.start_run(sample_run("run-2", created=0.0))
+            database.start_run(sample_run("run-3", identity="other", workload="w" * 16))
+            found = database.find_run(sample_run().identity)
+            assert found is not None
+            assert found.run_id == "run-2"
+            assert [run.run_id for run in database.runs()] == ["run-1", "run-2", "run-3"]
+            assert [run.run_id for run in database.runs("w" * 16)] == ["run-3"]
+
+    def test_mistakes_with_runs(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            database.start_run(sample_run())
+            with pytest.raises(DatabaseError, match="run-1"):
+                database.start_run(sample_run())
+            with pytest.raises(DatabaseError, match="run-9"):
+                database.update_run("run-9", status="finished")
+            with pytest.raises(DatabaseError, match="run-9"):
+                database.update_run("run-9")
+            with pytest.raises(InvalidValueError, match="finished"):
+                database.update_run("run-1", status="done")
+            assert database.run("run-1") == sample_run()
+
+    def test_closes_once_and_for_all(self, open_database: OpenDatabase) -> None:
+        database = open_database()
+        database.close()
+        database.close()
+        with pytest.raises(DatabaseError):
+            database.append_record(sample_record())
+        with pytest.raises(DatabaseError):
+            database.count()
+
+    def test_two_at_once_see_each_other(self, open_database: OpenDatabase) -> None:
+        with open_database() as one, open_database() as two:
+            one.append_record(sample_record(0))
+            two.append_record(sample_record(1))
+            assert [record.trial for record in one.records()] == [0, 1]
+            assert [record.trial for record in two.records()] == [0, 1]
