@@ -8,14 +8,12 @@ numpy arrays alike, so that one expression serves a whole matrix of configuratio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
-
-IntLike = Union["IntExpr", int]
 
 _SYMBOLS = {"floordiv": "//", "mod": "%"}
 _BINARY = ("floordiv", "mod", "min", "max")
@@ -131,6 +129,9 @@ class IntExpr:
         return f"{self.op}({', '.join(map(repr, self.args))})"
 
 
+IntLike = IntExpr | int
+
+
 def const(value: int) -> IntExpr:
     """The constant ``value``."""
     return IntExpr("const", (int(value),))
@@ -235,14 +236,14 @@ def _linear_sum(parts: list[tuple[IntExpr, int]]) -> IntExpr:
             else:
                 coefficient, base = _split_coefficient(term)
                 coefficients[base] = coefficients.get(base, 0) + sign * coefficient
-    terms = [
+    summands = [
         _scaled(base, coefficient)
         for base, coefficient in sorted(coefficients.items(), key=lambda item: repr(item[0]))
         if coefficient != 0
     ]
-    if constant != 0 or not terms:
-        terms.append(const(constant))
-    return terms[0] if len(terms) == 1 else IntExpr("add", tuple(terms))
+    if constant != 0 or not summands:
+        summands.append(const(constant))
+    return summands[0] if len(summands) == 1 else IntExpr("add", tuple(summands))
 
 
 def _scaled(base: IntExpr, coefficient: int) -> IntExpr:
@@ -262,7 +263,8 @@ def _factors(expression: IntExpr) -> tuple[int, list[IntExpr]]:
 def _product(left: IntExpr, right: IntExpr) -> IntExpr:
     left_constant, left_factors = _factors(left)
     right_constant, right_factors = _factors(right)
-    constant, factors = left_constant * right_constant, left_factors + right_factors
+    constant = left_constant * right_constant
+    factors = [*left_factors, *right_factors]
     if constant == 0 or not factors:
         return const(constant)
     if len(factors) == 1 and factors[0].op == "add":
@@ -282,7 +284,7 @@ def _exact_quotient(top: IntExpr, bottom: IntExpr) -> IntExpr | None:
         return const(0)
     if bottom_constant == 0 or top_constant % bottom_constant != 0:
         return None
-    remaining = list(top_factors)
+    remaining: list[IntExpr] = [*top_factors]
     for factor in bottom_factors:
         if factor not in remaining:
             return None

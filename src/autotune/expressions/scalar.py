@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Union
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -27,8 +27,6 @@ UNARY = (
     "ceil",
     "not",
 )
-
-ScalarExpr = Union["Constant", "Load", "IndexValue", "Cast", "Unary", "Binary", "Select"]
 
 
 @frozen
@@ -91,6 +89,9 @@ class Select:
     on_false: ScalarExpr
 
 
+ScalarExpr = Constant | Load | IndexValue | Cast | Unary | Binary | Select
+
+
 def children(body: ScalarExpr) -> tuple[ScalarExpr, ...]:
     """Direct operands of a node."""
     if isinstance(body, (Cast, Unary)):
@@ -141,7 +142,7 @@ def operation_counts(body: ScalarExpr) -> dict[str, int]:
 
 
 def transform(body: ScalarExpr, replace: Callable[[ScalarExpr], ScalarExpr | None]) -> ScalarExpr:
-    """Rebuild ``body`` from the leaves; where ``replace`` returns a node, that node is used as is."""
+    """Rebuild ``body``; where ``replace`` returns a node, that node is used as it is."""
     replacement = replace(body)
     if replacement is not None:
         return replacement

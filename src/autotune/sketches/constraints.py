@@ -6,7 +6,7 @@ search honours them, a configuration that breaks them is still a program.
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 import attrs
 from attrs import frozen
@@ -55,7 +55,7 @@ class OneOf:
     hard: bool = True
 
 
-Constraint = Union[ProductEquals, AtMost, AtLeast, OneOf]
+Constraint = ProductEquals | AtMost | AtLeast | OneOf
 
 _KINDS: dict[str, type[Any]] = {
     "product_equals": ProductEquals,

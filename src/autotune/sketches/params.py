@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 from attrs import frozen
 
@@ -41,7 +41,7 @@ class Categorical:
         return tuple(range(len(self.labels)))
 
 
-Param = Union[Factor, Ordinal, Categorical]
+Param = Factor | Ordinal | Categorical
 
 _KINDS: dict[str, type[Any]] = {"factor": Factor, "ordinal": Ordinal, "categorical": Categorical}
 _NAMES = {cls: name for name, cls in _KINDS.items()}

@@ -9,7 +9,7 @@ pad, tile, order, then the rest.
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 import attrs
 from attrs import frozen
@@ -137,19 +137,19 @@ class Unroll:
     loops: tuple[str, ...]
 
 
-Step = Union[
-    Inline,
-    PadExtent,
-    Tile,
-    Order,
-    Pack,
-    Accumulate,
-    FuseConsumer,
-    FuseProducer,
-    Parallel,
-    Vectorize,
-    Unroll,
-]
+Step = (
+    Inline
+    | PadExtent
+    | Tile
+    | Order
+    | Pack
+    | Accumulate
+    | FuseConsumer
+    | FuseProducer
+    | Parallel
+    | Vectorize
+    | Unroll
+)
 
 STEP_TYPES: dict[str, type[Any]] = {
     "inline": Inline,

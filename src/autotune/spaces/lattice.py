@@ -352,4 +352,5 @@ def _still_possible(constraint: Constraint, env: Mapping[str, Matrix]) -> NDArra
     if not isinstance(constraint, AtMost):
         return np.ones(count, dtype=np.bool_)
     ones = {name: np.ones(count, dtype=np.int64) for name in constraint.expression.variables}
-    return np.broadcast_to(constraint_mask(constraint, {**ones, **env}), (count,)).copy()
+    mask = constraint_mask(constraint, {**ones, **env})
+    return np.array(np.broadcast_to(mask, (count,)), dtype=np.bool_)

@@ -142,7 +142,7 @@ def _mutated(lattice: Lattice, matrix: Matrix, rng: np.random.Generator) -> Matr
     """Each row with one group moved to one of the nearest other rows of its table."""
 
     def propose(rows: Matrix) -> Matrix:
-        result = rows.copy()
+        result: Matrix = rows.copy()
         movable = [group for group in lattice.groups if len(group.rows) > 1]
         if not movable:
             return result
@@ -151,14 +151,15 @@ def _mutated(lattice: Lattice, matrix: Matrix, rng: np.random.Generator) -> Matr
             where = np.flatnonzero(chosen == position)
             if len(where) == 0:
                 continue
-            current = np.log2(np.maximum(rows[np.ix_(where, group.columns)], 0.5))
+            columns = np.array(group.columns)
+            current = np.log2(np.maximum(rows[np.ix_(where, columns)], 0.5))
             table = np.log2(np.maximum(group.rows, 0.5))
             distance = np.abs(current[:, None, :] - table[None, :, :]).sum(axis=2)
             distance[distance == 0] = np.inf
             near = min(_NEAREST, len(group.rows) - 1)
             nearest = np.argpartition(distance, near - 1, axis=1)[:, :near]
             pick = nearest[np.arange(len(where)), rng.integers(near, size=len(where))]
-            result[np.ix_(where, group.columns)] = group.rows[pick]
+            result[np.ix_(where, columns)] = group.rows[pick]
         return result
 
     return _until_feasible(lattice, matrix, propose)
@@ -172,14 +173,15 @@ def _crossed(
     width = mothers.shape[1]
 
     def propose(rows: Matrix) -> Matrix:
-        result = rows[:, :width].copy()
+        result: Matrix = rows[:, :width].copy()
         for group in lattice.groups:
             where = np.flatnonzero(rng.random(len(rows)) < 0.5)
             columns = np.array(group.columns)
             result[np.ix_(where, columns)] = rows[np.ix_(where, columns + width)]
         return result
 
-    return _until_feasible(lattice, both, propose)[:, :width]
+    mixed: Matrix = _until_feasible(lattice, both, propose)
+    return mixed
 
 
 def _until_feasible(
@@ -187,7 +189,7 @@ def _until_feasible(
 ) -> Matrix:
     """Proposals for every row, drawn again a few times where infeasible, else the row itself."""
     width = len(lattice.sketch.params)
-    result = matrix[:, :width].copy()
+    result: Matrix = matrix[:, :width].copy()
     pending = np.arange(len(matrix))
     for _ in range(_ATTEMPTS):
         if len(pending) == 0:

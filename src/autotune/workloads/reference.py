@@ -37,6 +37,7 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Arr
     """One random array per input: uniform in [-1, 1) for floats, small integers otherwise."""
     arrays: dict[str, Array] = {}
     for tensor in workload.inputs:
+        values: Array
         if tensor.dtype.startswith("float"):
             values = rng.random(tensor.shape, dtype=np.float64) * 2 - 1
         else:

@@ -92,7 +92,7 @@ def tile_levels(
         if axis.name in batch:
             add(axis, [None, None], (axis.extent,))
             continue
-        extents = (axis.extent,)
+        extents: tuple[int, ...] = (axis.extent,)
         if axis.name in paddable:
             extents = padded_extents(axis.extent, _USEFUL_ROWS, 1)
         add(axis, [None, None, None], extents)
