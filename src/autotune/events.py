@@ -5,7 +5,7 @@ Events of a task name it: tasks that are tuned together are one run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from attrs import frozen
@@ -41,6 +41,8 @@ class RunStarted:
         trials: The budget in trials, of all tasks of the run together.
         seconds: The budget in seconds, if there is one.
         resumed_trials: Trials of this run that were done before.
+        resumed_outcomes: How they ended: trials by outcome status.
+        resumed_best: Best latency among them in seconds, if any.
         resumed_seconds: Seconds that this run had taken before.
         database: Where the records go.
         sketches: Number of sketches in the space.
@@ -54,6 +56,8 @@ class RunStarted:
     trials: int
     seconds: float | None
     resumed_trials: int
+    resumed_outcomes: Mapping[str, int]
+    resumed_best: float | None
     resumed_seconds: float
     database: str
     sketches: int

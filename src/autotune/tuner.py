@@ -266,6 +266,8 @@ class _Session:
                     trials=tuner.budget.trials,
                     seconds=tuner.budget.seconds,
                     resumed_trials=len(task.log),
+                    resumed_outcomes=task.log.counts,
+                    resumed_best=task.log.best_latency,
                     resumed_seconds=self._watch.elapsed - self._watch.session,
                     database=tuner.database.location,
                     sketches=len(space.sketches()),

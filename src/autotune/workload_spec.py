@@ -102,10 +102,15 @@ def make_workload(name: str, shape: Mapping[str, int | str], dtype: str | None =
 
 def task_name(workload: Workload) -> str:
     """What a person calls a workload: ``"gemm m=512 n=512 k=512 float32"``."""
-    words = [workload.name]
-    for key, value in workload.parameters.items():
-        words.append(str(value) if key == "dtype" else f"{key}={value}")
-    return " ".join(words)
+    parameters = dict(workload.parameters)
+    order = list(parameters)
+    if workload.name in manager().names("workload"):
+        # A stored workload may have lost the order in which people write its shape.
+        known = [parameter.name for parameter in builder_info(workload.name).shape]
+        order.sort(key=lambda key: known.index(key) if key in known else len(known))
+    shape = [f"{key}={parameters[key]}" for key in order if key != "dtype"]
+    dtype = [str(parameters["dtype"])] if "dtype" in parameters else []
+    return " ".join([workload.name, *shape, *dtype])
 
 
 def parse_assignments(text: str, what: str) -> dict[str, str]:

@@ -20,7 +20,6 @@ from autotune.events import (
     WarningRaised,
     WorkersReady,
 )
-from autotune.records import OUTCOME_STATUSES
 from autotune.report import formats
 from autotune.trial_log import describe_counts
 
@@ -37,9 +36,9 @@ class RunState:
         self.started = started
         self.trials = started.resumed_trials
         self.elapsed = started.resumed_seconds
-        self.best: float | None = None
+        self.best = started.resumed_best
         self.baseline: float | None = None
-        self.counts = dict.fromkeys(OUTCOME_STATUSES, 0)
+        self.counts = dict(started.resumed_outcomes)
         self.cached = 0
 
     def update(self, event: TrialFinished) -> None:
@@ -72,7 +71,7 @@ class RunState:
         if self.started.flop:
             text += f" ({formats.rate(self.started.flop, self.best)})"
         if self.baseline is not None:
-            text += f", {formats.ratio(self.baseline / self.best)} of untuned"
+            text += f", {self.baseline / self.best:.1f} times as fast as untuned"
         return text
 
     @property

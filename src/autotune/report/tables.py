@@ -56,7 +56,7 @@ def comparison_table(
     """
     tuned = None if result.best is None else result.best.outcome.latency
     untuned = None if result.baseline is None else result.baseline.latency
-    lines = [(f"untuned ({result.backend})", untuned), ("tuned", tuned)]
+    lines = [(f"untuned ({short_name(result.backend)})", untuned), ("tuned", tuned)]
     if vendor is not None:
         lines.append((vendor_name or "vendor", vendor.latency))
     flop = result.workload.flop
@@ -71,6 +71,11 @@ def comparison_table(
     )
     columns = ("program", "latency>", "rate>", "time / tuned>")
     return Table(result.task, columns, rows, _notes(result))
+
+
+def short_name(part: str) -> str:
+    """A part's name without the module, where it was given by import string."""
+    return part.rpartition(":")[2]
 
 
 def _notes(result: Result) -> tuple[str, ...]:
@@ -136,7 +141,7 @@ def records_table(records: Sequence[Record]) -> Table:
                 formats.seconds(latency),
                 formats.rate(workload.flop, latency),
                 str(record.target.get("name", "-")),
-                f"{record.key.backend} {record.key.backend_version}",
+                f"{short_name(record.key.backend)} {record.key.backend_version}",
                 str(record.key.threads),
                 record.candidate.sketch.name,
                 f"{record.run_id}/{record.trial}",

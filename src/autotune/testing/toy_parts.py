@@ -1,0 +1,89 @@
+"""Parts for tests of tuning as a whole: named by import string, or measured in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from autotune.measure import Measurer, OnOutcome
+from autotune.records import Outcome
+from autotune.sketches import Candidate
+from autotune.spaces import ScheduleLimits
+from autotune.targets import Target
+from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
+from autotune.testing.toy_space import ToySpace
+from autotune.workloads import Workload
+
+__all__ = ["REFERENCE_BACKEND", "TOY_SPACE", "InProcessMeasurer", "toy_space", "valid_outcome"]
+
+TOY_SPACE = "autotune.testing.toy_parts:toy_space"
+"""Import string of :func:`toy_space`."""
+
+
+def toy_space(workload: Workload, target: Target, limits: ScheduleLimits) -> ToySpace:
+    """The toy space of a square matrix product, made like any other space."""
+    return ToySpace(workload.parameters["m"])
+
+
+def valid_outcome(candidate: Candidate) -> Outcome:
+    """The reference backend's latency of ``candidate``, without running anything."""
+    latency = virtual_latency(candidate.sketch.workload, candidate)
+    return Outcome("ok", latency, (latency,) * 3, {"run": 0.0})
+
+
+class InProcessMeasurer(Measurer):
+    """Gives outcomes at once, by a function.
+
+    Args:
+        workload: What candidates compute.
+        outcome: The outcome of a candidate; by default the reference backend's latency.
+        tick: Called before every outcome, such as to let a clock go on.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        outcome: Callable[[Candidate], Outcome] = valid_outcome,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._workload = workload
+        self._outcome = outcome
+        self._tick = tick
+        self.baselines = 0
+        self.is_open = False
+
+    def start(self) -> None:
+        """Opens it."""
+        self.is_open = True
+
+    def wait_ready(self) -> None:
+        """There is nothing to wait for."""
+
+    def measure(
+        self,
+        candidates: Sequence[Candidate],
+        on_outcome: OnOutcome | None = None,
+        *,
+        incumbent: float | None = None,
+    ) -> list[Outcome]:
+        """Outcomes by the function, one after the other."""
+        outcomes = []
+        for position, candidate in enumerate(candidates):
+            self._tick()
+            outcomes.append(self._outcome(candidate))
+            if on_outcome is not None:
+                on_outcome(position, outcomes[-1])
+        return outcomes
+
+    def measure_baseline(self) -> Outcome:
+        """The reference backend's latency of the untuned program."""
+        self.baselines += 1
+        return Outcome("ok", virtual_latency(self._workload, None))
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """No time passes."""
+        return {"start": 0.0, "build": 0.0, "run": 0.0}
+
+    def close(self) -> None:
+        """Closes it."""
+        self.is_open = False
