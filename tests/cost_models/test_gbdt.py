@@ -14,6 +14,7 @@ from autotune.cost_models import GradientBoostedTrees
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.records import Outcome
 from autotune.sketches import Candidate, CandidateBatch
+from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, CostModelSuite
 from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
 
@@ -37,6 +38,12 @@ class TestGradientBoostedTrees(CostModelSuite):
     @pytest.fixture(params=[1, 2], ids="{} threads".format)
     def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
         return lambda: _model(seed=3, threads=request.param)
+
+
+class TestWithLoopNestFeatures(CostModelSuite):
+    @pytest.fixture
+    def cost_model_factory(self) -> CostModelFactory:
+        return lambda: GradientBoostedTrees(preset("skylake-avx512"))
 
 
 def test_untrained_it_predicts_zeros() -> None:

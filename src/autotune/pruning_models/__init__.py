@@ -1,7 +1,8 @@
-"""Interface and built-ins."""
+"""Pruning (draft) models: the interface and the built-ins."""
 
 from __future__ import annotations
 
 from autotune.pruning_models.pruning_model import PruningModel
+from autotune.pruning_models.roofline import Roofline
 
-__all__ = ["PruningModel"]
+__all__ = ["PruningModel", "Roofline"]
