@@ -115,6 +115,8 @@ class IntExpr:
             return var(data)
         if len(data) < 3 or data[0] not in ("add", "mul", *_BINARY):
             raise InvalidValueError(f"not an integer expression: {data!r}")
+        if data[0] in _BINARY and len(data) != 3:
+            raise InvalidValueError(f"{data[0]} takes two operands: {data!r}")
         return _rebuild(data[0], [IntExpr.from_json(arg) for arg in data[1:]])
 
     def __repr__(self) -> str:

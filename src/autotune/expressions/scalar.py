@@ -189,6 +189,24 @@ def scalar_from_json(data: Any) -> ScalarExpr:
     if not isinstance(data, list) or not data:
         raise InvalidValueError(f"not a scalar expression: {data!r}")
     kind, *rest = data
+    try:
+        leaf = _leaf_from_json(kind, rest)
+    except (IndexError, TypeError, ValueError) as error:
+        raise InvalidValueError(f"not a scalar expression: {data!r}") from error
+    if leaf is not None:
+        return leaf
+    operands = [scalar_from_json(item) for item in rest]
+    if kind == "select" and len(operands) == 3:
+        return Select(*operands)
+    if kind in UNARY and len(operands) == 1:
+        return Unary(kind, operands[0])
+    if kind in (*ARITHMETIC, *COMPARISONS, *LOGIC) and len(operands) == 2:
+        return Binary(kind, operands[0], operands[1])
+    raise InvalidValueError(f"not a scalar expression: {data!r}")
+
+
+def _leaf_from_json(kind: Any, rest: list[Any]) -> ScalarExpr | None:
+    """A node whose JSON form is not just its operands'; None for any other kind."""
     if kind == "constant":
         value = float(rest[0]) if isinstance(rest[0], str) else rest[0]
         return Constant(value, rest[1])
@@ -198,11 +216,4 @@ def scalar_from_json(data: Any) -> ScalarExpr:
         return IndexValue(IntExpr.from_json(rest[0]))
     if kind == "cast":
         return Cast(rest[0], scalar_from_json(rest[1]))
-    operands = [scalar_from_json(item) for item in rest]
-    if kind == "select" and len(operands) == 3:
-        return Select(*operands)
-    if kind in UNARY and len(operands) == 1:
-        return Unary(kind, operands[0])
-    if kind in (*ARITHMETIC, *COMPARISONS, *LOGIC) and len(operands) == 2:
-        return Binary(kind, operands[0], operands[1])
-    raise InvalidValueError(f"not a scalar expression: {data!r}")
+    return None
