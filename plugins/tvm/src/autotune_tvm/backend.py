@@ -29,6 +29,15 @@ __all__ = ["TVMBackend"]
 
 Array = NDArray[Any]
 
+# An accumulate tile becomes a buffer of constant size. TVM keeps it on the stack below 1024 bytes
+# (its kMaxStackAlloca) and otherwise takes it from a pool of workspaces on the heap, one pool a
+# thread, so that no tile overflows a stack: the limit is the largest that was tried and was right.
+_TILE_BYTES = 1 << 20
+
+# LLVM's time grows with the square of the unrolled statements. A GEMM tile takes 0.1 s with 64 of
+# them, 0.35 s with 512, 1.8 s with 2048, 5 s with 4096 and 78 s with 16384.
+_UNROLLED_STATEMENTS = 512
+
 # Below this many seconds per call the loop around the calls has to be native.
 _DIRECT_SECONDS = 2e-4
 _DIRECT_CALLS = 8
@@ -61,8 +70,8 @@ class TVMBackend(Backend):
         compiler.check_target(target)
         return ScheduleLimits(
             steps=frozenset(STEP_TYPES),
-            stack_bytes=TILE_BYTES,
-            unrolled_statements=UNROLLED_STATEMENTS,
+            stack_bytes=_TILE_BYTES,
+            unrolled_statements=_UNROLLED_STATEMENTS,
             source="backend tvm",
         )
 
@@ -119,13 +128,6 @@ class TVMBackend(Backend):
         from autotune_tvm.doctor import findings
 
         return findings()
-
-
-# An accumulate tile becomes a TVM buffer of constant size: below 1024 bytes on the stack
-# (kMaxStackAlloca), above in a pool of workspaces on the heap that each thread keeps. Nothing
-# overflows; PLACEHOLDER
-TILE_BYTES = 64 * 1024
-UNROLLED_STATEMENTS = 512
 
 
 class TVMExecutable(Executable):
@@ -232,10 +234,14 @@ def _scheduled(request: BuildRequest) -> Any:
     module = _module(request)
     if request.candidate is None:
         return module
-    from autotune_tvm import replay
+    from autotune_tvm import importer, replay
 
+    names = None
+    if request.program is not None:
+        module = importer.in_axis_order(module)
+        names = importer.block_names(module)
     try:
-        return replay.schedule(module, request.candidate, request.workload).mod
+        return replay.schedule(module, request.candidate, request.workload, names).mod
     except InvalidSchedule:
         raise
     except RuntimeError as error:

@@ -21,7 +21,7 @@ from autotune.expressions import ScalarExpr
 from autotune.workloads import Axis, Stage, Tensor
 from autotune_tvm.scalar_import import BodyReader, Unsupported, dtype_of
 
-__all__ = ["Block", "FunctionReading", "nests_of", "read_function"]
+__all__ = ["Block", "FunctionReading", "Nest", "nests_of", "read_function"]
 
 _COMBINERS = ((tirx.Add, "add"), (tirx.Mul, "mul"), (tirx.Max, "max"), (tirx.Min, "min"))
 
@@ -33,11 +33,13 @@ class Block:
     Attributes:
         name: Its name in the program.
         loop_axes: Names of the stage's axes in the order of the loops, outermost first.
+        variable_axes: Names of the stage's axes in the order of the block's variables.
         stage: What it computes.
     """
 
     name: str
     loop_axes: tuple[str, ...]
+    variable_axes: tuple[str, ...]
     stage: Stage
 
 
@@ -221,7 +223,12 @@ class _BlockReader:
         if combiner is not None:
             self._check_identity(stage)
         order = sorted(axes.values(), key=lambda found: found[0])
-        return Block(self._nest.name, tuple(axis.name for _, axis in order), stage)
+        return Block(
+            self._nest.name,
+            tuple(axis.name for _, axis in order),
+            tuple(axis.name for _, axis in axes.values()),
+            stage,
+        )
 
     def _check_plain(self) -> None:
         predicate = self._nest.realize.predicate

@@ -6,6 +6,7 @@ is refused with the block's name and the reason.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tvm import IRModule, tirx
@@ -14,14 +15,14 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.errors import UnsupportedWorkload
 from autotune.workloads import Workload
-from autotune_tvm.blocks import nests_of, read_function
+from autotune_tvm.blocks import Block, Nest, nests_of, read_function
 from autotune_tvm.emit import ENTRY
 
 __all__ = [
     "argument_names",
     "block_names",
     "import_module",
-    "loop_axes",
+    "in_axis_order",
     "module_from_text",
     "module_of",
     "text_of",
@@ -55,11 +56,6 @@ def block_names(module: IRModule) -> dict[str, str]:
     return {block.stage.name: block.name for block in read_function(module[ENTRY]).blocks}
 
 
-def loop_axes(module: IRModule) -> dict[str, tuple[str, ...]]:
-    """The axes of each stage in the order of the loops around its block, outermost first."""
-    return {block.stage.name: block.loop_axes for block in read_function(module[ENTRY]).blocks}
-
-
 def argument_names(module: IRModule) -> tuple[str, ...]:
     """The tensors that the function takes, in its own order."""
     return tuple(tensor.name for tensor in read_function(module[ENTRY]).parameters)
@@ -88,11 +84,10 @@ def module_from_text(text: str) -> IRModule:
 def module_of(program: object) -> tuple[IRModule, str]:
     """``program`` as a module with one function called ``main``, and the function's own name.
 
-    Blocks that share a name are renamed: schedules find blocks by name.
+    Blocks that share a name are renamed, since schedules find blocks by name; and so are buffers.
 
     Raises:
-        UnsupportedWorkload: it is no ``PrimFunc`` and no module with just one, or it holds
-            something else than loop nests with one block each.
+        UnsupportedWorkload: it is no ``PrimFunc`` and no module with just one.
     """
     function: Any = program
     name = ENTRY
@@ -108,64 +103,96 @@ def module_of(program: object) -> tuple[IRModule, str]:
         raise UnsupportedWorkload(f"{kind} is not a TIR function (PrimFunc)")
     if function.attrs is not None and "global_symbol" in function.attrs:
         name = str(function.attrs["global_symbol"])
-    renamed = _with_unique_block_names(function).with_attr("global_symbol", ENTRY)
-    return IRModule({ENTRY: renamed}), name
+    # The arguments of a workload never overlap; the code generator relies on being told.
+    function = function.with_attr("global_symbol", ENTRY).with_attr("tirx.noalias", True)
+    return _with_unique_names(IRModule({ENTRY: function})), name
 
 
 def _function_names(module: IRModule) -> list[str]:
     return [str(variable.name_hint) for variable, _ in module.functions_items()]
 
 
-def _with_unique_block_names(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    names = [nest.name for nest in nests_of(function)]
-    taken = set(names)
-    if len(taken) == len(names):
-        return function
-    seen: set[str] = set()
-    fresh = []
-    for name in names:
-        unique, count = name, 1
-        while unique in seen or (unique != name and unique in taken):
-            unique, count = f"{name}_{count}", count + 1
-        seen.add(unique)
-        fresh.append(unique)
-    root = function.body
+def in_axis_order(module: IRModule) -> IRModule:
+    """The same program with loops and block variables in the order of the stages' axes.
+
+    Steps name loops by axes; which order they had in the imported program is not part of its
+    meaning.
+    """
+    function = module[ENTRY]
+    nests = nests_of(function)
+    reading = read_function(function)
+    wanted = [_positions(block) for block in reading.blocks]
+    if all(loops == variables == sorted(loops) for loops, variables in wanted):
+        return module
     statements = [
-        _rebuilt(nest.loops, nest.realize, name)
-        for nest, name in zip(nests_of(function), fresh, strict=True)
+        _permuted(nest, loops, variables)
+        for nest, (loops, variables) in zip(nests, wanted, strict=True)
     ]
-    body = _realize_with(root, root.block.name_hint, tirx.SeqStmt(statements))
-    return function.with_body(body)
+    root = function.body
+    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+    block = _block_with(root.block, root.block.iter_vars, body)
+    realize = SBlockRealize(root.iter_values, root.predicate, block)
+    return IRModule({ENTRY: function.with_body(realize)})
 
 
-def _rebuilt(loops: tuple[Any, ...], realize: Any, name: str) -> Any:
-    """The nest again, its block called ``name``."""
-    statement = _realize_with(realize, name, realize.block.body)
-    for loop in reversed(loops):
-        statement = tirx.For(
-            loop.loop_var,
-            loop.min,
-            loop.extent,
-            loop.kind,
-            statement,
-            loop.thread_binding,
-            loop.annotations,
-            loop.step,
-        )
+def _positions(block: Block) -> tuple[list[int], list[int]]:
+    """Where the loop, and where the block variable, of every axis of the stage is."""
+    names = [axis.name for axis in block.stage.axes]
+    loops = [block.loop_axes.index(name) for name in names]
+    return loops, [block.variable_axes.index(name) for name in names]
+
+
+def _permuted(nest: Nest, loops: list[int], variables: list[int]) -> Any:
+    realize = nest.realize
+    iter_vars = [realize.block.iter_vars[position] for position in variables]
+    values = [realize.iter_values[position] for position in variables]
+    block = _block_with(realize.block, iter_vars, realize.block.body)
+    statement = SBlockRealize(values, realize.predicate, block)
+    for position in reversed(loops):
+        loop = nest.loops[position]
+        statement = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, statement)
     return statement
 
 
-def _realize_with(realize: Any, name: str, body: Any) -> Any:
-    block = realize.block
-    changed = SBlock(
-        block.iter_vars,
+def _block_with(block: Any, iter_vars: Any, body: Any) -> Any:
+    return SBlock(
+        iter_vars,
         block.reads,
         block.writes,
-        name,
+        block.name_hint,
         body,
         block.init,
         block.alloc_buffers,
         block.match_buffers,
         block.annotations,
     )
-    return SBlockRealize(realize.iter_values, realize.predicate, changed)
+
+
+def _with_unique_names(module: IRModule) -> IRModule:
+    """The same program with a name of its own for every buffer and every block.
+
+    Names are the only thing that changes; they are changed in the text form, where each object
+    stands once.
+    """
+    data = json.loads(text_of(module))
+    nodes = data["nodes"]
+    changed = False
+    for kind, key in (("ir.Var", "name"), ("s_tir.SBlock", "name_hint")):
+        taken: set[str] = set()
+        for node in list(nodes):
+            if node["type"] != kind or (key == "name" and not _is_buffer(node, nodes)):
+                continue
+            name = nodes[node["data"][key]]["data"]
+            unique, count = name, 1
+            while unique in taken:
+                unique, count = f"{name}_{count}", count + 1
+            taken.add(unique)
+            if unique != name:
+                changed = True
+                nodes.append({"type": "ffi.String", "data": unique})
+                node["data"][key] = len(nodes) - 1
+    return module_from_text(json.dumps(data)) if changed else module
+
+
+def _is_buffer(node: dict[str, Any], nodes: list[dict[str, Any]]) -> bool:
+    return bool(nodes[node["data"]["ty"]]["type"] == "tirx.BufferType")
