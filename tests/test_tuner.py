@@ -192,7 +192,7 @@ def test_events_tell_the_story(bench: Bench) -> None:
     assert kinds.count(TrialFinished) == 12
     assert kinds.count(BaselineMeasured) == 1
     assert kinds.count(CheckpointSaved) == 1  # the second round is not complete
-    bests = [event.best for event in bench.events if isinstance(event, TrialFinished)]
+    bests = [event.best or 0 for event in bench.events if isinstance(event, TrialFinished)]
     assert bests == sorted(bests, reverse=True)
 
 

@@ -384,7 +384,8 @@ class _Session:
         for task in self._tasks:
             task.close()
 
-    def _save(self, status: str, reason: str = "") -> None:
+    def _save(self, status: str, reason: str = "") -> dict[str, float]:
+        """Write the run's state; returns its seconds as written."""
         progress = Progress(
             tuple(task.log for task in self._tasks),
             tuple(task.baseline for task in self._tasks),
@@ -398,16 +399,17 @@ class _Session:
             trials=self._tuner.budget.trials,
             checkpoint=checkpoint.to_json(),
         )
+        return dict(progress.seconds)
 
     def _finish(self, reason: str) -> list[Result]:
         tuner = self._tuner
-        self._save("failed" if reason == ALL_FAILED else "finished", reason)
+        seconds = self._save("failed" if reason == ALL_FAILED else "finished", reason)
         results = []
         for task in self._tasks:
             best = find_best(tuner.database, task.log, self._context.own)
             tuner.emit(RunFinished(self._run.run_id, task.spec.name, len(task.log), reason, best))
             result = tuner.result(task.spec, self._run, task.log, task.baseline, best)
-            results.append(evolve(result, seconds=self._watch.seconds, reason=reason))
+            results.append(evolve(result, seconds=seconds, reason=reason))
         return results
 
 

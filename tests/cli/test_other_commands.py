@@ -1,0 +1,141 @@
+"""The commands beside ``tune``, and the group itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from autotune.cli.app import SUMMARIES
+
+
+def test_every_command_has_an_example_and_json(cli: Any) -> None:
+    for name in SUMMARIES:
+        done = cli(name, "--help")
+        assert done.status == 0
+        assert "Example" in done.stdout and f"autotune {name}" in done.stdout
+        assert "--json" in done.stdout
+
+
+def test_help_lists_the_commands(cli: Any) -> None:
+    done = cli("--help")
+    assert done.status == 0
+    assert all(name in done.stdout and text in done.stdout for name, text in SUMMARIES.items())
+    assert cli("--version").stdout.startswith("autotune ")
+
+
+def test_unknown_commands_are_named(cli: Any) -> None:
+    done = cli("tuen")
+    assert done.status == 2
+    assert "unknown command 'tuen'" in done.stderr and "Did you mean 'tune'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_help_is_quick_and_imports_little() -> None:
+    code = (
+        "import sys; from autotune.cli.app import run; status = run(['--help']); "
+        "sys.exit([m for m in ('numpy', 'rich', 'tvm', 'pluggy') if m in sys.modules] or status)"
+    )
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=os.environ)
+        times.append(time.perf_counter() - start)
+        assert done.returncode == 0, done.stderr
+    assert min(times) < 0.5
+
+
+def test_plugins_lists_what_is_registered(cli: Any) -> None:
+    done = cli("plugins", "--json", "-")
+    parts = json.loads(done.stdout)
+    assert {"kind", "name", "distribution", "version", "status", "error"} == set(parts[0])
+    assert ("strategy", "evolutionary") in {(part["kind"], part["name"]) for part in parts}
+    assert "evolutionary" in cli("plugins").stdout
+
+
+def test_workloads_lists_builders(cli: Any) -> None:
+    builders = {item["name"]: item for item in json.loads(cli("workloads", "--json", "-").stdout)}
+    assert builders["gemm"]["shape"] == [{"name": n, "default": None} for n in ("m", "n", "k")]
+    assert {"name": "stride", "default": 1} in builders["conv2d"]["shape"]
+    assert "kh (default 3)" in cli("workloads").stdout
+
+
+def test_best_queries_the_records(cli: Any) -> None:
+    cli.tune("--trials", "4", "--database", "records.db")
+    cli.tune("--trials", "4", "--database", "records.db", shape="m=4,n=4,k=4")
+    every = json.loads(cli("best", "--database", "records.db", "--json", "-").stdout)
+    assert len(every) == 2
+    done = cli("best", "gemm", "--shape", "m=4", "--database", "records.db", "--json", "-")
+    (record,) = json.loads(done.stdout)
+    assert record["workload"]["parameters"]["m"] == 4
+    assert (
+        cli("best", "gemm", "--database", "records.db", "--limit", "1").stdout.count("gemm") == 1
+    )
+    assert "gemm m=8 n=8 k=8 float32" in cli("best", "--database", "records.db").stdout
+
+
+def test_a_query_without_an_answer_is_status_1(cli: Any) -> None:
+    cli.tune("--trials", "4", "--database", "records.db")
+    done = cli("best", "conv2d", "--database", "records.db", "--json", "-")
+    assert done.status == 1 and json.loads(done.stdout) == []
+    assert cli("best", "--threads", "99", "--database", "records.db").status == 1
+    assert cli("show", "softmax", "--database", "records.db").status == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["best", "--database", "none.db"], "none.db"),
+        (["show", "--database", "none.db"], "none.db"),
+        (["best", "--shape", "m=1"], "--shape needs a workload"),
+        (["best", "gemm", "--shape", "z=1"], "unknown shape parameter of gemm 'z'"),
+        (["best", "gemm", "--shape", "m=x"], "m must be a whole number"),
+        (["best", "--target", "haswel"], "Did you mean 'haswell'"),
+    ],
+)
+def test_bad_queries_are_one_line(arguments: list[str], message: str, cli: Any) -> None:
+    done = cli(*arguments)
+    assert done.status == 2 and message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert cli.files() == set()
+
+
+def test_show_explains_a_schedule(cli: Any) -> None:
+    cli.tune("--trials", "4", "--database", "records.db", "--json", "out.json")
+    report = json.loads((cli.folder / "out.json").read_text())
+    name = f"{report['run']['id']}/{report['best']['record']['trial']}"
+    for which in (["gemm"], ["--record", name]):
+        done = cli("show", *which, "--database", "records.db")
+        assert done.status == 0, done.stderr
+        assert "Steps" in done.stdout and "Script" in done.stdout and "Loop nest" in done.stdout
+        assert "tile" in done.stdout and name in done.stdout
+    shown = json.loads(cli("show", "--database", "records.db", "--json", "-").stdout)
+    assert set(shown) == {"record", "steps", "script", "nest"}
+    only = cli("show", "--part", "steps", "--database", "records.db").stdout
+    assert "Steps" in only and "Script" not in only
+    assert cli("show", "--record", "nonsense", "--database", "records.db").status == 2
+
+
+def test_doctor_reports_everything_it_looks_at(cli: Any) -> None:
+    done = cli("doctor", "--json", "doctor.json")
+    assert done.status in (0, 1)  # 1 where no backend is installed
+    report = json.loads((cli.folder / "doctor.json").read_text())
+    labels = {finding["label"] for finding in report["findings"]}
+    expected = {
+        "system",
+        "numpy",
+        "target",
+        "threads",
+        "load",
+        "C compiler",
+        "disk here",
+        "timing",
+    }
+    assert expected <= labels
+    assert {finding["status"] for finding in report["findings"]} <= {"ok", "warning", "error"}
+    assert report["target"]["kind"] == "cpu"

@@ -1,0 +1,226 @@
+"""``autotune tune``: results, bad input, faults, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.records import OUTCOME_STATUSES
+from autotune.stopwatch import ACTIVITIES
+from autotune.testing.reference_backend import SCRIPT_VARIABLE
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+
+PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
+TUNE = ("tune", "gemm", "--shape", "m=8,n=8,k=8", *PARTS, "--threads", "1")
+
+
+def test_a_run_shows_a_table_and_writes_json(cli: Any) -> None:
+    done = cli.tune("--trials", "20", "--database", "records.db", "--json", "out.json")
+    assert done.status == 0, done.stderr
+    for text in ("gemm m=8 n=8 k=8 float32", "untuned (ReferenceBackend)", "tuned", "20 ok"):
+        assert text in done.stdout
+    assert "records.db" in done.stdout and "start-up" in done.stdout
+    assert "20/20 trials" in done.stderr and "untuned program" in done.stderr
+    report = json.loads((cli.folder / "out.json").read_text())
+    assert report["schema"] == "autotune.result" and report["version"] == 1
+    assert report["strategy"] == "evolutionary" and report["seed"] == 0
+    assert report["trials"] == len(report["history"]) == 20
+    assert set(report["outcomes"]) == set(OUTCOME_STATUSES)
+    assert set(report["seconds"]) == {*ACTIVITIES, "total"}
+    parts = sum(report["seconds"][name] for name in ACTIVITIES)
+    assert parts == pytest.approx(report["seconds"]["total"])
+    assert report["baseline"]["latency"] > report["best"]["latency"] > 0
+    assert report["history"][-1] == [19, report["history"][-1][1], report["best"]["latency"]]
+    assert report["best"]["config"] and report["best"]["sketch"]["steps"]
+
+
+def test_the_same_command_answers_from_the_records(cli: Any) -> None:
+    first = cli.tune("--json", "1.json")
+    again = cli.tune("--json", "2.json")
+    assert first.status == again.status == 0
+    assert "answered from records" in again.stdout and "no new search" in again.stderr
+    one, two = (json.loads((cli.folder / name).read_text()) for name in ("1.json", "2.json"))
+    assert two["run"]["from_records"] and not one["run"]["from_records"]
+    assert {**one, "run": 0} == {**two, "run": 0}
+    assert "answered" not in cli.tune("--fresh", "--trials", "8").stdout
+
+
+def test_json_on_standard_output_is_all_of_it(cli: Any) -> None:
+    done = cli.tune("--trials", "4", "--json", "-", "--quiet")
+    assert json.loads(done.stdout)["trials"] == 4
+    assert "untuned" in done.stderr
+
+
+def test_strategy_options_and_round_size(cli: Any) -> None:
+    options = ("--strategy-option", "epsilon=0.5", "--strategy-option", "population=16")
+    done = cli.tune(*options, "--round-size", "4", "--trials", "8")
+    assert done.status == 0, done.stderr
+    assert "4/8 trials" in done.stderr and "8/8 trials" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gem", "--shape", "m=1"], "unknown workload 'gem'; .*Did you mean 'gemm'"),
+        (["gemm", "--shape", "m=8,n=8"], "gemm: the shape lacks k; it takes m, n, k"),
+        (["gemm"], "the shape lacks m, n, k"),
+        (["gemm", "--shape", "m=8,n=8,k=8,q=2"], "unknown shape parameter of gemm 'q'.*k, m, n"),
+        (["gemm", "--shape", "m=8,n=0,k=8"], "n must be a positive integer, not 0"),
+        (["gemm", "--shape", "m=8,n=-3,k=8"], "n must be a positive integer, not -3"),
+        (["gemm", "--shape", "m=8,n=2.5,k=8"], "n must be a whole number, not '2.5'"),
+        (["gemm", "--shape", "m=8,n=x,k=8"], "n must be a whole number, not 'x'"),
+        (["gemm", "--shape", "m=8,n,k=8"], "--shape 'n' is not of the form name=value"),
+        (["gemm", "--shape", "m=8,m=9"], "--shape names 'm' twice"),
+        ([*TUNE[1:], "--dtype", "float31"], "unknown dtype 'float31'; allowed: .*float32"),
+        ([*TUNE[1:], "--strategy", "evolutionry"], "Did you mean 'evolutionary'"),
+        ([*TUNE[1:], "--backend", "refrence"], "unknown backend 'refrence'"),
+        ([*TUNE[1:], "--space", "sketh"], "Did you mean 'sketch'"),
+        ([*TUNE[1:], "--cost-model", "gdbt"], "Did you mean 'gbdt'"),
+        ([*TUNE[1:], "--target", "haswel"], "Did you mean 'haswell'"),
+        ([*TUNE[1:], "--target", "nowhere.json"], "cannot read the target file 'nowhere.json'"),
+        ([*TUNE[1:], "--trials", "0"], "trials must be a whole number of at least 1, not 0"),
+        ([*TUNE[1:], "--trials", "many"], "'many' is not a valid integer"),
+        ([*TUNE[1:], "--time", "0"], "time must be a positive number"),
+        ([*TUNE[1:], "--threads", "0"], "threads must be"),
+        ([*TUNE[1:], "--strategy-option", "epsilon"], "is not of the form name=value"),
+        ([*TUNE[1:], "--strategy-option", "epsilom=1"], "Did you mean 'epsilon'"),
+        ([*TUNE[1:], "--strategy-option", "epsilon=7"], "epsilon"),
+        ([*TUNE[1:], "--json", "nowhere/out.json"], "there is no directory 'nowhere'"),
+        ([*TUNE[1:], "--database", "nowhere/records.db"], "nowhere"),
+        ([*TUNE[1:], "--trils", "3"], "No such option.*--trils"),
+        ([*TUNE[1:], "more"], "unexpected extra argument"),
+        ([], "Missing argument 'WORKLOAD'"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(
+    arguments: list[str], message: str, cli: Any
+) -> None:
+    done = cli("tune", *arguments)
+    assert done.status == 2
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("autotune: error: "), done.stderr
+    assert re.search(message, lines[0]), lines[0]
+    assert cli.files() == set()
+
+
+def test_a_corrupt_database_is_left_alone(cli: Any) -> None:
+    (cli.folder / "records.db").write_bytes(b"nonsense" * 1000)
+    done = cli.tune("--database", "records.db")
+    assert done.status == 2 and "records.db" in done.stderr
+    assert (cli.folder / "records.db").read_bytes() == b"nonsense" * 1000
+    assert cli.files() == {"records.db"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anything")
+def test_a_read_only_database_is_refused(cli: Any) -> None:
+    assert cli.tune("--trials", "2", "--database", "records.db").status == 0
+    (cli.folder / "records.db").chmod(0o444)
+    done = cli.tune("--trials", "4", "--database", "records.db")
+    assert done.status == 2 and "records.db" in done.stderr
+
+
+def test_no_valid_candidate_is_status_1(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [{"fault": "build_error", "every": 1}]
+    monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"faults": faults}))
+    done = cli.tune("--trials", "10", "--json", "out.json")
+    assert done.status == 1
+    assert "warning: the first 8 candidates all ended in build_error" in done.stderr
+    assert "none of 10 candidates was valid (10 build_error)" in done.stderr.splitlines()[-1]
+    assert json.loads((cli.folder / "out.json").read_text())["best"] is None
+
+
+def test_the_final_message_counts_failures(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [
+        {"fault": "crash", "every": 4, "offset": 0},
+        {"fault": "wrong", "every": 4, "offset": 1},
+        {"fault": "invalid", "every": 4, "offset": 2},
+    ]
+    monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"faults": faults}))
+    done = cli.tune("--trials", "24", "--json", "out.json")
+    assert done.status == 0, done.stderr
+    outcomes = json.loads((cli.folder / "out.json").read_text())["outcomes"]
+    for status in ("ok", "crash", "wrong_result", "invalid"):
+        assert outcomes[status] > 0
+        assert f"{outcomes[status]} {status}" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(
+    spawn: Any, tmp_path: Path, number: int
+) -> None:
+    command = [*TUNE, "--trials", "48", "--database", "records.db", "--json", "out.json"]
+    process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})})
+    _wait_for_records(tmp_path / "records.db", 3)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    last = stderr.splitlines()[-1]
+    assert "interrupted after" in last and "the same command resumes the run" in last
+    assert "Traceback" not in stderr
+    assert _processes_of(process.pid) == []
+    stored = _count(tmp_path / "records.db")
+    assert 3 <= stored < 48
+    finished = spawn(*command)
+    _, stderr = finished.communicate(timeout=60)
+    assert finished.returncode == 0, stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["trials"] == 48 and report["cached"] == 0
+    assert _count(tmp_path / "records.db") == 48
+    assert _runs(tmp_path / "records.db") == 1
+
+
+def test_a_killed_run_is_resumed(spawn: Any, tmp_path: Path) -> None:
+    command = [*TUNE, "--trials", "40", "--database", "records.db", "--json", "out.json"]
+    process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})})
+    _wait_for_records(tmp_path / "records.db", 10)
+    process.kill()
+    process.communicate(timeout=30)
+    finished = spawn(*command)
+    _, stderr = finished.communicate(timeout=60)
+    assert finished.returncode == 0, stderr
+    assert _count(tmp_path / "records.db") == 40
+    assert _runs(tmp_path / "records.db") == 1
+
+
+def _wait_for_records(path: Path, number: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if path.exists() and _count(path) >= number:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{path} did not get {number} records")
+
+
+def _count(path: Path) -> int:
+    return _query(path, "SELECT count(*) FROM records")
+
+
+def _runs(path: Path) -> int:
+    return _query(path, "SELECT count(*) FROM runs")
+
+
+def _query(path: Path, query: str) -> int:
+    connection = sqlite3.connect(path, timeout=10)
+    try:
+        return int(connection.execute(query).fetchone()[0])
+    except sqlite3.OperationalError:  # the tables are just being made
+        return 0
+    finally:
+        connection.close()
+
+
+def _processes_of(session: int) -> list[str]:
+    """Processes whose parent was the given one; its workers have sessions of their own."""
+    done = subprocess.run(["ps", "-eo", "ppid,args"], capture_output=True, text=True, check=True)
+    lines = (line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
+    return [args for ppid, args in lines if int(ppid) == session]

@@ -1,0 +1,193 @@
+"""Tables, formats, and the JSON form of a result."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.plugins import PluginStatus
+from autotune.records import OUTCOME_STATUSES, MeasureKey, Outcome, Record
+from autotune.report import (
+    Finding,
+    Table,
+    comparison_table,
+    findings_table,
+    formats,
+    plugins_table,
+    records_table,
+    step_lines,
+    time_line,
+)
+from autotune.result import HistoryPoint, Result
+from autotune.stopwatch import ACTIVITIES, Stopwatch
+from autotune.targets import preset
+from autotune.testing.toy_space import ToySpace
+from autotune.trial_log import TrialLog, describe_counts
+
+GOLDEN = Path(__file__).with_name("result_version_1.json")
+
+
+def make_result(**changes: object) -> Result:
+    """A result that is the same everywhere."""
+    space = ToySpace()
+    target = preset("haswell")
+    key = MeasureKey(target.fingerprint, "toy", "1.0", "compiler 2", 4, "warm-1")
+    outcome = Outcome("ok", 2e-6, (2e-6, 2.5e-6, 1.5e-6), {"build": 0.5})
+    candidate = next(iter(space.enumerate()))
+    record = Record("0123456789ab", 1, candidate, key, target.to_json(), "toy-1", outcome, 1e9)
+    fields: dict[str, object] = {
+        "run_id": "0123456789ab",
+        "task": "gemm m=8 n=8 k=8 float32",
+        "workload": space.workload,
+        "target": target,
+        "key": key,
+        "space": "toy-1",
+        "strategy": "evolutionary",
+        "cost_model": "random",
+        "seed": 7,
+        "trials": 3,
+        "outcomes": {**dict.fromkeys(OUTCOME_STATUSES, 0), "ok": 2, "crash": 1},
+        "failures": {"crash": "killed by SIGSEGV"},
+        "cached": 1,
+        "seconds": dict(zip(ACTIVITIES, (1.0, 0.5, 0.25, 4.0, 2.0, 0.25), strict=True)),
+        "baseline": Outcome("ok", 8e-6, (8e-6,)),
+        "best": record,
+        "history": (
+            HistoryPoint(0, 1.5, 4e-6),
+            HistoryPoint(1, 2.5, 2e-6),
+            HistoryPoint(2, 3.5, 2e-6),
+        ),
+        "database": "records.db",
+        "reason": "the trial budget is used up",
+        **changes,
+    }
+    return Result(**fields)  # type: ignore[arg-type]
+
+
+def test_the_json_form_is_the_documented_one() -> None:
+    assert make_result().to_json() == json.loads(GOLDEN.read_text())
+
+
+def test_the_json_form_without_a_best() -> None:
+    data = make_result(best=None, baseline=None).to_json()
+    assert data["best"] is None and data["baseline"] is None
+    assert set(data) == set(json.loads(GOLDEN.read_text()))
+
+
+def test_the_comparison() -> None:
+    table = comparison_table(make_result(), Outcome("ok", 1e-6), "numpy (BLAS)")
+    assert table.title == "gemm m=8 n=8 k=8 float32"
+    assert table.rows == (
+        ("untuned (toy)", "8.00 us", "128 MFLOP/s", "4.00x"),
+        ("tuned", "2.00 us", "512 MFLOP/s", "1.00x"),
+        ("numpy (BLAS)", "1.00 us", "1.02 GFLOP/s", "0.50x"),
+    )
+    notes = "\n".join(table.notes)
+    assert "trials: 3, 1 of them from records (2 ok, 1 crash)" in notes
+    assert "time: 8.00 s = build 4.00 s (50 %), run 2.00 s (25 %)" in notes
+    assert "records.db, run 0123456789ab, trial 1" in notes
+
+
+def test_the_comparison_of_a_failed_run() -> None:
+    result = make_result(best=None, outcomes={"ok": 0, "crash": 3})
+    table = comparison_table(result)
+    assert table.rows[1] == ("tuned", "-", "-", "-")
+    assert "none of 3 candidates was valid (3 crash); first crash: killed by" in table.notes[-1]
+
+
+def test_the_comparison_of_a_known_run() -> None:
+    notes = comparison_table(make_result(from_records=True)).notes
+    assert "answered from records; the run took 8.00 s when it was made" in notes
+
+
+def test_a_table_as_text_and_data() -> None:
+    table = Table("Title", ("name", "value>"), (("a", "1"), ("long", "22")), ("note",))
+    assert table.to_text().splitlines() == [
+        "Title",
+        "name  value",
+        "a         1",
+        "long     22",
+        "note",
+    ]
+    assert table.to_json() == [{"name": "a", "value": "1"}, {"name": "long", "value": "22"}]
+
+
+def test_other_tables() -> None:
+    statuses = [PluginStatus("plugin", "p", "", "", "quarantined", "broken")]
+    assert plugins_table(statuses).rows == (("plugin", "p", "-", "-", "quarantined", "broken"),)
+    findings = [Finding("disk", "warning", "full")]
+    assert findings_table(findings).rows == (("warning", "disk", "full"),)
+    record = make_result().require_best()
+    (row,) = records_table([record]).rows
+    assert row[0] == "gemm m=8 n=8 k=8 float32" and row[-1] == "0123456789ab/1"
+
+
+def test_steps_have_their_values() -> None:
+    candidate = make_result().require_best().candidate
+    lines = step_lines(candidate)
+    assert lines[0] == "sketch toy sequential"
+    assert any("tile" in line and "stage=C, axis=i, factors=[" in line for line in lines)
+    assert all(name in lines[-1] for name in candidate.config)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0.00 ns"),
+        (1.2345e-3, "1.23 ms"),
+        (12.345e-6, "12.3 us"),
+        (0.9999, "1000 ms"),
+        (123.4, "123 s"),
+    ],
+)
+def test_seconds(value: float | None, text: str) -> None:
+    assert formats.seconds(value) == text
+
+
+def test_other_formats() -> None:
+    assert formats.rate(2 * 10**9, 1e-3) == "2.00 TFLOP/s"
+    assert formats.rate(100, None) == "-"
+    assert formats.size(48 * 1024) == "48.0 KiB"
+    assert formats.percent(1, 0) == "-"
+    assert formats.one_line("a\n b" + "c" * 200, 10) == "a bcccc..."
+    assert time_line(dict.fromkeys(ACTIVITIES, 0.0)).startswith("time: 0.00 ns")
+
+
+def test_a_log_survives_json() -> None:
+    space = ToySpace()
+    log = TrialLog()
+    outcomes = [
+        Outcome("crash", message="first"),
+        Outcome("ok", 3.0),
+        Outcome("crash", message="second"),
+        Outcome("ok", 2.0).as_cached(),
+    ]
+    for number, (candidate, outcome) in enumerate(zip(space.enumerate(), outcomes, strict=False)):
+        log.add(candidate, outcome, float(number), "run")
+    for copy in (log, TrialLog.from_json(json.loads(json.dumps(log.to_json())))):
+        assert copy.entries == log.entries
+        assert copy.best_latency == 2.0 and copy.cached == 1
+        assert copy.failures == {"crash": "first"}
+        assert describe_counts(copy.counts) == "2 ok, 2 crash"
+        assert [point[2] for point in copy.history()] == [None, 3.0, 3.0, 2.0]
+    assert log.first(2).best_latency == 3.0
+
+
+def test_the_stopwatch_accounts_for_every_second() -> None:
+    now = [10.0]
+    watch = Stopwatch(lambda: now[0], {"build": 5.0}, began=8.0)
+    with pytest.raises(KeyError), watch.timing("search"):
+        now[0] += 3.0
+        raise KeyError
+    now[0] += 1.0
+    assert watch.seconds == {
+        **dict.fromkeys(ACTIVITIES, 0.0),
+        "startup": 2.0,
+        "build": 5.0,
+        "search": 3.0,
+        "other": 1.0,
+    }
+    assert watch.session == 6.0 and watch.elapsed == 11.0
