@@ -14,8 +14,16 @@ from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 from autotune.workloads import Workload, gemm
 
-TARGET = Target("cpu", "test", cores=2)
-QUICK = MeasureProtocol(deadlines={"build": 1.0, "load": 1.0, "verify": 1.0, "run": 1.0})
+
+@pytest.fixture
+def target() -> Target:
+    return Target("cpu", "test", cores=2)
+
+
+@pytest.fixture
+def quick() -> MeasureProtocol:
+    """A protocol with deadlines of a second."""
+    return MeasureProtocol(deadlines=dict.fromkeys(("build", "load", "verify", "run"), 1.0))
 
 
 @pytest.fixture
@@ -36,20 +44,19 @@ def candidates(workload: Workload) -> list[Candidate]:
     return [Candidate(sketch, (value,)) for value in range(1, 11)]
 
 
-MakeMeasurer = Callable[..., LocalMeasurer]
-
-
 @pytest.fixture
-def make_measurer(workload: Workload) -> Iterator[MakeMeasurer]:
+def make_measurer(
+    workload: Workload, target: Target, quick: MeasureProtocol
+) -> Iterator[Callable[..., LocalMeasurer]]:
     """Makes measurers with the reference backend and the given faults, and closes them."""
     with ExitStack() as stack:
 
         def make(*faults: dict[str, Any], **options: Any) -> LocalMeasurer:
             script = {key: options.pop(key) for key in ("log", "build_seconds") if key in options}
             program = json.dumps({"faults": list(faults), **script})
-            options = {"workers": 2, "threads": 2, "protocol": QUICK, **options}
+            options = {"workers": 2, "threads": 2, "protocol": quick, **options}
             measurer = LocalMeasurer(
-                REFERENCE_BACKEND, TARGET, workload=workload, program=program, **options
+                REFERENCE_BACKEND, target, workload=workload, program=program, **options
             )
             return stack.enter_context(measurer)
 

@@ -34,27 +34,32 @@ class Decoder:
         """The messages that ``data`` completes.
 
         Raises:
-            NotAMessage: the stream is damaged; nothing that follows can be understood.
+            NotAMessage: the stream is damaged; nothing that follows can be understood. Messages
+                before the damage are returned first, the next call raises.
         """
         self._bytes += data
         messages = []
         while len(self._bytes) >= _HEADER.size:
             magic, length = _HEADER.unpack_from(self._bytes)
-            if magic != _MAGIC or length > _MAX_BYTES:
-                raise NotAMessage(repr(bytes(self._bytes[:32])))
             end = _HEADER.size + length
-            if len(self._bytes) < end:
+            is_header = magic == _MAGIC and length <= _MAX_BYTES
+            if is_header and len(self._bytes) < end:
                 break
-            messages.append(_parse(bytes(self._bytes[_HEADER.size : end])))
-            del self._bytes[:end]
+            message = _parse(bytes(self._bytes[_HEADER.size : end])) if is_header else None
+            if message is not None:
+                messages.append(message)
+                del self._bytes[:end]
+            elif messages:
+                break
+            else:
+                raise NotAMessage(repr(bytes(self._bytes[:32])))
         return messages
 
 
-def _parse(body: bytes) -> Message:
+def _parse(body: bytes) -> Message | None:
+    """The message, or None if it is none."""
     try:
         message = json.loads(body)
-    except ValueError as error:
-        raise NotAMessage(repr(body[:32])) from error
-    if not isinstance(message, dict):
-        raise NotAMessage(repr(body[:32]))
-    return message
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) else None

@@ -196,7 +196,7 @@ class LocalMeasurer(Measurer):
             for number in range(len(chunk.candidates)):
                 while number not in chunk.outcomes:
                     self._build(chunk)
-                    if number not in chunk.outcomes:
+                    if number not in chunk.outcomes and number in chunk.places:
                         self._run(chunk, number, incumbent)
                 outcome = chunk.outcomes[number]
                 if outcome.latency is not None:
@@ -212,7 +212,9 @@ class LocalMeasurer(Measurer):
         jobs = [chunk.build_job(number) for number in missing]
         with self._timed("build"), closing(pool.run(jobs)) as replies:
             for reply in replies:
-                if reply.kind == "done" and "outcome" not in reply.body:
+                if reply.kind == "lost":
+                    chunk.lose(reply.number)
+                elif reply.kind == "done" and "outcome" not in reply.body:
                     chunk.places[reply.number] = reply.place
                 else:
                     chunk.outcomes[reply.number] = _outcome_of(reply)
@@ -288,12 +290,12 @@ class _Chunk:
         return Job(number, message, deadlines, self.places[number])
 
     def lose(self, number: int) -> None:
-        """A worker ended while it only kept this candidate: build it again, but not for ever."""
+        """A worker ended while it did nothing with this candidate: try again, but not for ever."""
         self.places.pop(number, None)
         self.losses[number] = self.losses.get(number, 0) + 1
         if self.losses[number] >= _MOST_BUILDS:
             self.outcomes[number] = Outcome(
-                "crash", message=f"the worker that had built it ended, {_MOST_BUILDS} times"
+                "crash", message=f"{_MOST_BUILDS} workers that were given it ended by themselves"
             )
 
 

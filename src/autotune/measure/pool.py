@@ -39,7 +39,7 @@ class Reply:
     Attributes:
         number: The job's number.
         kind: ``done``; ``failed`` (the worker refused, alive); ``died``; ``timeout``; ``lost``
-            (the worker at the wanted place is gone, and not because of this job).
+            (the worker ended before it had begun this job, hence not because of it).
         place: Where it was done.
         phase: The last phase the worker announced.
         seconds: How long that phase had lasted.
@@ -65,6 +65,7 @@ class _Slot:
     generation: int = 0
     setup: deque[Message] = field(factory=deque)
     job: Job | None = None
+    begun: bool = False
     waiting: bool = False
     phase: str = "start"
     since: float = 0.0
@@ -227,6 +228,7 @@ class WorkerPool:
             return self._died(slot, "died", str(error))
         for message in messages:
             if "phase" in message:
+                slot.begun = True
                 self._enter(slot, message["phase"])
             else:
                 return self._answered(slot, message)
@@ -262,6 +264,8 @@ class WorkerPool:
 
     def _died(self, slot: _Slot, kind: str, message: str) -> Reply | None:
         job, slot.job = slot.job, None
+        if kind == "died" and not slot.begun:
+            kind = "lost"
         place, phase, seconds = slot.place, slot.phase, self._clock() - slot.since
         if job is None:
             slot.start_failures += 1
@@ -315,6 +319,7 @@ class WorkerPool:
         if slot.process is None:
             return
         slot.waiting = True
+        slot.begun = False
         self._enter(slot, phase)
         try:
             slot.process.send(message)

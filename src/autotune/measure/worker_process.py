@@ -133,20 +133,20 @@ class WorkerProcess:
         """
         # Asked first: what a dead process has written is all in the pipe by then.
         alive = self.alive
-        messages: list[Message] = []
-        while True:
-            try:
+        try:
+            # Damage behind messages that were returned shows now.
+            messages = self._decoder.feed(b"")
+            while not messages:
                 data = os.read(self._receive_end, 1 << 16)
-            except BlockingIOError:
-                break
-            if not data:
-                alive = False
-                break
-            try:
-                messages += self._decoder.feed(data)
-            except NotAMessage as error:
-                self.end()
-                raise WorkerDied(f"sent something that is not a message: {error}") from None
+                if not data:
+                    alive = False
+                    break
+                messages = self._decoder.feed(data)
+        except BlockingIOError:
+            pass
+        except NotAMessage as error:
+            self.end()
+            raise WorkerDied(f"sent something that is not a message: {error}") from None
         if not alive and not messages:
             raise WorkerDied(self.end())
         self._bound_log()
