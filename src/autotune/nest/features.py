@@ -122,8 +122,7 @@ def estimated_seconds(features: Values, target: Target) -> Values:
     def column(name: str) -> Values:
         return np.asarray(features[:, :, position[name]])
 
-    cores = np.minimum(column("parallel"), target.cores) * column("parallel_efficiency")
-    cores = np.maximum(cores, 1.0)
+    cores = target.cores * column("parallel_efficiency")
     vector = np.maximum(column("vector_lanes"), 1.0)
     flop_per_cycle = 2 * target.fma_units * vector
     load_bytes_per_cycle = 2.0 * target.vector_bytes
@@ -225,14 +224,8 @@ def _traffic(columns: StatementColumns, extents: Values, size: Values, capacity:
     fits = size.sum(axis=1) <= capacity
     fits[:, -1] = True
     depth = fits.argmax(axis=1)
-    total = np.zeros(n)
-    rows = np.arange(n)
-    for buffer in range(len(columns.buffers)):
-        reloads = np.ones((n, depths))
-        for d in range(1, depths):
-            moved = columns.moves[buffer, :d]
-            # Loops outside the innermost one that moves the buffer bring it in again.
-            last = int(np.flatnonzero(moved)[-1]) + 1 if moved.any() else 0
-            reloads[:, d] = extents[:, :last].prod(axis=1)
-        total += size[rows, buffer, depth] * reloads[rows, depth]
-    return total
+    rows = np.arange(len(extents))[:, None]
+    buffers = np.arange(len(columns.buffers))[None, :]
+    entered = np.concatenate([np.ones((len(extents), 1)), np.cumprod(extents, axis=1)], axis=1)
+    loads = size[rows, buffers, depth[:, None]] * entered[rows, columns.reloaded[:, depth].T]
+    return np.asarray(loads.sum(axis=1))

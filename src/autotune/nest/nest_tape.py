@@ -25,7 +25,8 @@ class StatementColumns:
         extents: Column of each loop's extent, [loops].
         elements: Column of each buffer's region in elements at each depth, [buffers, loops + 1].
         element_bytes: Bytes of one element of each buffer, [buffers].
-        moves: Whether each loop moves each buffer's region, [buffers, loops].
+        reloaded: For a region held at each depth, the number of outer loops that bring it in
+            again: all up to the innermost one that moves the buffer, [buffers, loops + 1].
         written: Whether each buffer is written, [buffers].
     """
 
@@ -34,7 +35,7 @@ class StatementColumns:
     extents: NDArray[np.int64]
     elements: NDArray[np.int64]
     element_bytes: NDArray[np.int64]
-    moves: NDArray[np.bool_]
+    reloaded: NDArray[np.int64]
     written: NDArray[np.bool_]
 
 
@@ -120,7 +121,7 @@ def _columns(nest: LoopNest, statement: Statement, tape: Tape) -> StatementColum
     buffers = _buffers(statement)
     depths = range(len(statement.loops) + 1)
     index = tape.output_index
-    moves = np.zeros((len(buffers), len(statement.loops)), dtype=np.bool_)
+    reloaded = np.zeros((len(buffers), len(depths)), dtype=np.int64)
     for row, buffer in enumerate(buffers):
         axes = {
             axis
@@ -129,15 +130,16 @@ def _columns(nest: LoopNest, statement: Statement, tape: Tape) -> StatementColum
             for form in access.forms
             for axis in form.coefficients
         }
-        for column, loop in enumerate(statement.loops):
-            moves[row, column] = any(axis in axes for axis, _ in loop.parts)
+        for depth, loop in enumerate(statement.loops, start=1):
+            moved = any(axis in axes for axis, _ in loop.parts)
+            reloaded[row, depth] = depth if moved else reloaded[row, depth - 1]
     return StatementColumns(
         statement,
         buffers,
         np.array([index[f"{statement.name}/loop/{i}"] for i in range(len(statement.loops))]),
         np.array([[index[f"{statement.name}/region/{b}/{d}"] for d in depths] for b in buffers]),
         np.array([nest.element_bytes(buffer) for buffer in buffers], dtype=np.int64),
-        moves,
+        reloaded,
         np.array(
             [any(a.write for a in statement.accesses if a.buffer == b) for b in buffers],
             dtype=np.bool_,
