@@ -238,7 +238,7 @@ def _scheduled(request: BuildRequest) -> Any:
 
     names = None
     if request.program is not None:
-        module = importer.in_axis_order(module)
+        module = importer.ready_for_replay(module)
         names = importer.block_names(module)
     try:
         return replay.schedule(module, request.candidate, request.workload, names).mod

@@ -216,8 +216,7 @@ class _BlockReader:
         store = self._block.body
         spatial = self._spatial_order(store.indices, axes)
         reductions = [axis for _, axis in axes.values() if axis.kind == "reduce"]
-        names = {variable: axis.name for variable, (_, axis) in axes.items()}
-        reader = BodyReader(names, self._known)
+        reader = BodyReader({v: axis for v, (_, axis) in axes.items()}, self._known)
         body, combiner = self._body(reader, bool(reductions))
         stage = Stage(self._tensor, (*spatial, *reductions), body, combiner)
         if combiner is not None:

@@ -22,9 +22,9 @@ __all__ = [
     "argument_names",
     "block_names",
     "import_module",
-    "in_axis_order",
     "module_from_text",
     "module_of",
+    "ready_for_replay",
     "text_of",
 ]
 
@@ -112,12 +112,13 @@ def _function_names(module: IRModule) -> list[str]:
     return [str(variable.name_hint) for variable, _ in module.functions_items()]
 
 
-def in_axis_order(module: IRModule) -> IRModule:
-    """The same program with loops and block variables in the order of the stages' axes.
+def ready_for_replay(module: IRModule) -> IRModule:
+    """The same program with 32-bit loops in the order of the stages' axes.
 
     Steps name loops by axes; which order they had in the imported program is not part of its
-    meaning.
+    meaning. What schedules add has 32-bit loops, and the two do not mix.
     """
+    module = _with_narrow_indices(module)
     function = module[ENTRY]
     nests = nests_of(function)
     reading = read_function(function)
@@ -133,6 +134,18 @@ def in_axis_order(module: IRModule) -> IRModule:
     block = _block_with(root.block, root.block.iter_vars, body)
     realize = SBlockRealize(root.iter_values, root.predicate, block)
     return IRModule({ENTRY: function.with_body(realize)})
+
+
+def _with_narrow_indices(module: IRModule) -> IRModule:
+    """64-bit loops and indices, which Relax makes, as 32-bit ones where everything fits."""
+    variables = [loop.loop_var for nest in nests_of(module[ENTRY]) for loop in nest.loops]
+    if all(str(variable.ty.dtype) == "int32" for variable in variables):
+        return module
+    reading = read_function(module[ENTRY])
+    tensors = (*reading.parameters, *(block.stage.output for block in reading.blocks))
+    if any(tensor.dtype == "int64" or tensor.elements >= 1 << 31 for tensor in tensors):
+        return module
+    return tirx.transform.ForceNarrowIndexToInt32()(module)
 
 
 def _positions(block: Block) -> tuple[list[int], list[int]]:

@@ -24,6 +24,7 @@ from autotune.expressions import (
     minimum,
     var,
 )
+from autotune.workloads import Axis
 from autotune.workloads.workload import DTYPE_BYTES
 
 __all__ = ["BodyReader", "Unsupported", "dtype_of"]
@@ -61,8 +62,8 @@ _INDEX: tuple[tuple[Any, Any], ...] = (
     (tirx.Add, lambda a, b: a + b),
     (tirx.Sub, lambda a, b: a - b),
     (tirx.Mul, lambda a, b: a * b),
-    (tirx.FloorDiv, lambda a, b: a // b),
-    (tirx.FloorMod, lambda a, b: a % b),
+    (tirx.FloorDiv, None),
+    (tirx.FloorMod, None),
     (tirx.Min, minimum),
     (tirx.Max, maximum),
 )
@@ -88,12 +89,13 @@ class BodyReader:
     """Reads the expressions of one block.
 
     Args:
-        axes: Axis name of each block variable.
+        axes: The axis that each block variable is.
         tensors: Name of each buffer that may be read.
     """
 
-    def __init__(self, axes: Mapping[Any, str], tensors: Mapping[Any, str]) -> None:
+    def __init__(self, axes: Mapping[Any, Axis], tensors: Mapping[Any, str]) -> None:
         self._axes = axes
+        self._extents = {axis.name: axis.extent for axis in axes.values()}
         self._tensors = tensors
 
     def scalar(self, node: Any) -> ScalarExpr:
@@ -150,7 +152,7 @@ class BodyReader:
         if isinstance(node, tirx.IntImm):
             return const(int(node.value))
         if isinstance(node, Var):
-            return var(self._axes[node]) if node in self._axes else None
+            return var(self._axes[node].name) if node in self._axes else None
         if isinstance(node, tirx.Cast):
             whole = str(node.ty.dtype) in ("int32", "int64")
             return self.index(node.value) if whole else None
@@ -159,11 +161,27 @@ class BodyReader:
                 left, right = self.index(node.a), self.index(node.b)
                 if left is None or right is None:
                     return None
-                if kind in (tirx.FloorDiv, tirx.FloorMod) and (right.value or 0) <= 0:
-                    return None
+                if kind in (tirx.FloorDiv, tirx.FloorMod):
+                    return self._quotient(kind is tirx.FloorDiv, left, right)
                 result: IntExpr = combine(left, right)
                 return result
         return None
+
+    def _quotient(self, wants_quotient: bool, top: IntExpr, bottom: IntExpr) -> IntExpr | None:
+        """``top // bottom`` or ``top % bottom``, simplified where the quotient never changes.
+
+        That is common: a convolution with one group divides its channel by the channel count.
+        """
+        divisor = bottom.value
+        if divisor is None or divisor <= 0:
+            return None
+        form = affine_form(top)
+        if form is not None:
+            low, high = form.bounds(self._extents)
+            if low // divisor == high // divisor:
+                quotient = low // divisor
+                return const(quotient) if wants_quotient else top - quotient * divisor
+        return top // divisor if wants_quotient else top % divisor
 
     def _pure_index(self, node: Any) -> IntExpr | None:
         """``node`` when it computes with axes alone; constants alone are no index."""
