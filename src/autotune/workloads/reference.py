@@ -70,7 +70,8 @@ def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[s
 
 
 def _widened(array: Array) -> Array:
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    """A contiguous array, of double precision where it is of floats."""
+    return np.ascontiguousarray(array, dtype=np.float64 if array.dtype.kind == "f" else None)
 
 
 def _evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
@@ -80,7 +81,7 @@ def _evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
         if contracted is not None:
             return contracted.astype(dtype)
     result = np.empty(stage.output.shape, dtype=dtype)
-    extent = stage.axes[0].extent if stage.spatial_axes else 1
+    extent = stage.spatial_axes[0].extent if stage.spatial_axes else 1
     step = max(1, _CHUNK_POINTS * extent // max(stage.points, 1))
     for start in range(0, extent, step):
         stop = min(extent, start + step)
@@ -90,13 +91,13 @@ def _evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
 
 
 def _evaluate_chunk(stage: Stage, arrays: Mapping[str, Array], start: int, stop: int) -> Array:
-    """The stage for the first axis in ``range(start, stop)``."""
+    """The stage for the first spatial axis in ``range(start, stop)``."""
     rank = len(stage.axes)
+    first = next(iter(stage.spatial_axes), None)
     grid: dict[str, Array] = {}
     shape = []
     for position, axis in enumerate(stage.axes):
-        first = position == 0 and axis.kind == "spatial"
-        values = np.arange(start, stop) if first else np.arange(axis.extent)
+        values = np.arange(start, stop) if axis is first else np.arange(axis.extent)
         grid[axis.name] = values.reshape([-1 if p == position else 1 for p in range(rank)])
         shape.append(len(values))
     value = np.broadcast_to(_evaluate_body(stage.body, grid, arrays), shape)
@@ -117,7 +118,10 @@ def _contract(stage: Stage, arrays: Mapping[str, Array]) -> Array | None:
         load = side.operand if isinstance(side, Cast) else side
         if not isinstance(load, Load):
             return None
-        view = _strided_view(stage, load, arrays[load.tensor])
+        array = arrays[load.tensor]
+        if isinstance(side, Cast) and not side.dtype.startswith("float"):
+            array = array.astype(side.dtype)
+        view = _strided_view(stage, load, array)
         if view is None:
             return None
         operands.append(view)

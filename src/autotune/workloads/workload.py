@@ -13,6 +13,7 @@ from attrs import field, frozen
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.expressions import (
     AffineForm,
+    IndexValue,
     IntExpr,
     Load,
     ScalarExpr,
@@ -23,6 +24,7 @@ from autotune.expressions import (
     scalar_to_json,
     var,
 )
+from autotune.expressions.scalar import walk
 
 DTYPE_BYTES = {
     "bool": 1,
@@ -34,6 +36,7 @@ DTYPE_BYTES = {
     "float32": 4,
     "float64": 8,
 }
+AXIS_KINDS = ("spatial", "reduce")
 COMBINERS = ("add", "mul", "max", "min")
 _NOT_FLOP = ("cast", "select", "and", "or", "not")
 
@@ -280,6 +283,8 @@ def _validate(workload: Workload) -> None:
     for name in workload.outputs:
         if name not in produced:
             raise InvalidValueError(f"output {name!r} is not computed by any stage")
+        if workload.outputs.count(name) > 1:
+            raise InvalidValueError(f"output {name!r} is named twice")
     if not workload.stages or not workload.outputs:
         raise InvalidValueError(f"workload {workload.name!r} computes nothing")
 
@@ -291,11 +296,25 @@ def _validate_tensor(tensor: Tensor, known: dict[str, Tensor]) -> None:
         raise InvalidValueError(
             f"tensor {tensor.name!r} has dtype {tensor.dtype!r}; allowed: {', '.join(DTYPE_BYTES)}"
         )
-    if any(extent <= 0 for extent in tensor.shape):
+    if not all(isinstance(extent, int) and extent > 0 for extent in tensor.shape):
         raise InvalidValueError(f"tensor {tensor.name!r} has shape {tensor.shape}")
 
 
+def _validate_axis(stage: Stage, axis: Axis) -> None:
+    if axis.kind not in AXIS_KINDS:
+        raise InvalidValueError(
+            f"axis {axis.name!r} of stage {stage.name!r} is of kind {axis.kind!r}; "
+            f"allowed: {', '.join(AXIS_KINDS)}"
+        )
+    if not isinstance(axis.extent, int) or axis.extent <= 0:
+        raise InvalidValueError(
+            f"axis {axis.name!r} of stage {stage.name!r} has extent {axis.extent!r}"
+        )
+
+
 def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
+    for axis in stage.axes:
+        _validate_axis(stage, axis)
     shape = tuple(axis.extent for axis in stage.spatial_axes)
     if shape != stage.output.shape:
         raise InvalidValueError(
@@ -316,6 +335,12 @@ def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
             raise InvalidValueError(
                 f"stage {stage.name!r} reads {load.tensor!r} with {len(load.indices)} indices"
             )
+    for node in walk(stage.body):
+        indices = node.indices if isinstance(node, Load) else ()
+        if isinstance(node, IndexValue):
+            indices = (node.index,)
+        for name in sorted({name for index in indices for name in index.variables}):
+            stage.axis(name)
 
 
 def identity_indices(axes: tuple[Axis, ...]) -> tuple[IntExpr, ...]:

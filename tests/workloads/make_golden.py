@@ -1,0 +1,44 @@
+"""Writes ``digests.json``: ``python make_golden.py``.
+
+A digest that changes orphans every record of its workload, so this is not run lightly.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from autotune import workloads
+
+# Builder and arguments; together they use every argument of every builder.
+EXAMPLES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("gemm", {"m": 37, "n": 53, "k": 29}),
+    ("gemm", {"m": 8, "n": 16, "k": 4, "dtype": "int8"}),
+    ("gemm", {"m": 8, "n": 16, "k": 4, "dtype": "int32"}),
+    ("gemm", {"m": 8, "n": 16, "k": 4, "dtype": "float64"}),
+    ("batch_matmul", {"b": 2, "m": 3, "n": 4, "k": 5}),
+    ("batch_matmul", {"b": 3, "m": 2, "n": 5, "k": 4, "dtype": "int8"}),
+    ("dense", {"m": 5, "n": 7, "k": 11}),
+    ("dense", {"m": 5, "n": 7, "k": 11, "bias": 0, "relu": 0}),
+    ("dense", {"m": 5, "n": 7, "k": 11, "bias": 0, "relu": 1}),
+    ("conv2d", {"h": 9, "w": 7, "ci": 3, "co": 5}),
+    ("conv2d", {"n": 2, "h": 8, "w": 7, "ci": 3, "co": 5, "pad": 1, "bias": 1, "relu": 1}),
+    ("conv2d", {"h": 11, "w": 9, "ci": 2, "co": 3, "kh": 5, "kw": 1, "stride": 2, "pad": 2}),
+    ("conv2d", {"h": 12, "w": 10, "ci": 2, "co": 3, "dilation": 2, "stride": 3, "relu": 1}),
+    ("depthwise_conv2d", {"h": 9, "w": 8, "c": 5}),
+    ("depthwise_conv2d", {"n": 2, "h": 9, "w": 8, "c": 5, "kw": 2, "stride": 2, "pad": 1}),
+    ("depthwise_conv2d", {"h": 9, "w": 8, "c": 5, "dilation": 2, "dtype": "float64"}),
+    ("softmax", {"m": 5, "n": 7}),
+    ("elementwise", {"m": 5, "n": 7}),
+)
+
+
+def label(builder: str, arguments: dict[str, Any]) -> str:
+    return f"{builder}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
+
+
+if __name__ == "__main__":
+    digests = {label(b, a): getattr(workloads, b)(**a).digest for b, a in EXAMPLES}
+    path = Path(__file__).parent / "digests.json"
+    path.write_text(json.dumps(digests, indent=1) + "\n")

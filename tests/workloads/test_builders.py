@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from autotune import workloads
+from autotune.errors import InvalidValueError
+from autotune.workloads import conv2d, dense, depthwise_conv2d, elementwise, gemm, softmax
+
+BUILDERS = (
+    "gemm",
+    "batch_matmul",
+    "dense",
+    "conv2d",
+    "depthwise_conv2d",
+    "softmax",
+    "elementwise",
+)
+
+
+def smallest(builder: str) -> dict[str, Any]:
+    """Arguments for a builder: 5 for everything that has to be given."""
+    parameters = inspect.signature(getattr(workloads, builder)).parameters
+    return {name: 5 for name, item in parameters.items() if item.default is item.empty}
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_builders_take_keywords_and_shapes_are_integers(builder: str) -> None:
+    parameters = inspect.signature(getattr(workloads, builder), eval_str=True).parameters
+    assert all(item.kind is item.KEYWORD_ONLY for item in parameters.values())
+    annotations = {name: item.annotation for name, item in parameters.items()}
+    assert annotations.pop("dtype") is str
+    assert set(annotations.values()) == {int}
+    assert parameters["dtype"].default == "float32"
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_the_parameters_build_the_same_workload(builder: str) -> None:
+    workload = getattr(workloads, builder)(**smallest(builder))
+    assert workload.name == builder
+    assert set(workload.parameters) == set(
+        inspect.signature(getattr(workloads, builder)).parameters
+    )
+    assert getattr(workloads, builder)(**workload.parameters) == workload
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 2.0, "2", None])
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_bad_shapes_are_named(builder: str, value: Any) -> None:
+    arguments = smallest(builder)
+    for name in arguments:
+        message = f"{builder}: {name} must be a positive integer, not {value!r}"
+        with pytest.raises(InvalidValueError, match=message):
+            getattr(workloads, builder)(**{**arguments, name: value})
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_bad_dtypes_are_named(builder: str) -> None:
+    with pytest.raises(InvalidValueError, match="unknown dtype 'float8'; allowed: .*float32"):
+        getattr(workloads, builder)(**smallest(builder), dtype="float8")
+
+
+@pytest.mark.parametrize("build", [dense, conv2d, softmax, elementwise, depthwise_conv2d])
+def test_floating_point_operators_refuse_integers(build: Any) -> None:
+    with pytest.raises(InvalidValueError, match="unknown dtype 'int8'; allowed: float32, float64"):
+        build(**smallest(build.__name__), dtype="int8")
+
+
+@pytest.mark.parametrize("build", [conv2d, depthwise_conv2d])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"stride": 0}, "stride must be an integer of at least 1, not 0"),
+        ({"stride": True}, "stride must be an integer of at least 1, not True"),
+        ({"pad": -1}, "pad must be an integer of at least 0, not -1"),
+        ({"dilation": 0}, "dilation must be an integer of at least 1, not 0"),
+        ({"kh": 0}, "kh must be a positive integer, not 0"),
+        ({"kh": 6}, "a window that spans 6 does not fit 5 with padding 0"),
+        ({"kw": 4, "dilation": 2, "pad": 0}, "a window that spans 7 does not fit 5"),
+    ],
+)
+def test_windows_are_checked(build: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"{build.__name__}: .*{message}"):
+        build(**{**smallest(build.__name__), **arguments})
+
+
+@pytest.mark.parametrize("build", [dense, conv2d])
+@pytest.mark.parametrize("flag", ["bias", "relu"])
+def test_flags_are_checked(build: Any, flag: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"{flag} must be 0 or 1, not 2"):
+        build(**smallest(build.__name__), **{flag: 2})
+
+
+def test_a_window_that_just_fits() -> None:
+    workload = conv2d(h=5, w=5, ci=1, co=1, kh=3, kw=5, dilation=1, pad=0)
+    assert workload.stage("Y").output.shape == (1, 3, 1, 1)
+
+
+def test_integers_accumulate_in_32_bits() -> None:
+    workload = gemm(m=2, n=2, k=2, dtype="int8")
+    assert workload.tensors["C"].dtype == "int32"
+    assert gemm(m=2, n=2, k=2, dtype="int32").tensors["C"].dtype == "int32"
