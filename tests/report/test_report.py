@@ -90,6 +90,12 @@ def test_the_comparison() -> None:
     assert "records.db, run 0123456789ab, trial 1" in notes
 
 
+def test_a_vendor_that_cannot_be_compared_gets_no_ratio() -> None:
+    table = comparison_table(make_result(), Outcome("ok", 24e-3), "BLAS", "the machine is busy")
+    assert table.rows[-1] == ("BLAS", "24.0 ms", formats.rate(1024, 24e-3), "not comparable")
+    assert table.notes[-1] == "BLAS is not comparable here: the machine is busy"
+
+
 def test_the_comparison_of_a_failed_run() -> None:
     result = make_result(best=None, outcomes={"ok": 0, "crash": 3})
     table = comparison_table(result)

@@ -39,8 +39,7 @@ def command(json_path: str | None, **settings: Any) -> int:
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.cli.progress import progress
-    from autotune.measure import MeasureProtocol
-    from autotune.measure.vendor import vendor_latency
+    from autotune.cli.vendor import VENDOR_NAME, time_vendor
     from autotune.report import comparison_table
     from autotune.workload_spec import make_workload
 
@@ -50,16 +49,18 @@ def command(json_path: str | None, **settings: Any) -> int:
     for name, shape in OPERATORS:
         with progress(sys.stderr) as listeners:
             result = tune(make_workload(name, shape), listeners=listeners, **settings)
-        vendor = vendor_latency(result.workload, result.threads, MeasureProtocol())
-        results.append((result, vendor))
-        tables.append(comparison_table(result, vendor, "numpy (BLAS)"))
+        timing = time_vendor(result)
+        results.append((result, timing))
+        caveat = timing.caveat if timing else ""
+        outcome = timing.outcome if timing else None
+        tables.append(comparison_table(result, outcome, VENDOR_NAME, caveat))
     for table in tables:
         output.say()
         output.table(table)
     output.json(
         [
-            {**result.to_json(), "vendor": vendor and {"latency": vendor.latency}}
-            for result, vendor in results
+            {**result.to_json(), "vendor": timing.to_json() if timing else None}
+            for result, timing in results
         ]
     )
     failed = any(result.best is None for result, _ in results)

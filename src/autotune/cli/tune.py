@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,10 +14,6 @@ from autotune.cli.options import (
     read_shape,
     shape_option,
 )
-
-if TYPE_CHECKING:
-    from autotune.records import Outcome
-    from autotune.result import Result
 
 __all__ = ["command"]
 
@@ -113,23 +109,22 @@ def command(
             err=True,
         )
         return 130
-    library = _vendor(result) if vendor else None
-    output.json({**result.to_json(), **_vendor_json(vendor, library)})
-    output.table(comparison_table(result, library, "numpy (BLAS)"))
+    if vendor:
+        from autotune.cli.vendor import VENDOR_NAME, time_vendor
+
+        timing = time_vendor(result)
+        output.json({**result.to_json(), "vendor": timing.to_json() if timing else None})
+        table = comparison_table(
+            result,
+            timing.outcome if timing else None,
+            VENDOR_NAME,
+            timing.caveat if timing else "",
+        )
+    else:
+        output.json(result.to_json())
+        table = comparison_table(result)
+    output.table(table)
     if result.best is None:
         click.echo(f"autotune: error: {result.failure_text()}", err=True)
         return NOTHING_FOUND
     return OK
-
-
-def _vendor(result: Result) -> Outcome | None:
-    from autotune.measure import MeasureProtocol
-    from autotune.measure.vendor import vendor_latency
-
-    return vendor_latency(result.workload, result.threads, MeasureProtocol())
-
-
-def _vendor_json(wanted: bool, outcome: Outcome | None) -> dict[str, Any]:
-    if not wanted:
-        return {}
-    return {"vendor": outcome and {"name": "numpy", "latency": outcome.latency}}

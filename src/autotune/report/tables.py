@@ -45,7 +45,7 @@ class Finding:
 
 
 def comparison_table(
-    result: Result, vendor: Outcome | None = None, vendor_name: str = ""
+    result: Result, vendor: Outcome | None = None, vendor_name: str = "", caveat: str = ""
 ) -> Table:
     """What tuning gained: untuned, tuned, vendor; and below it trials, time and record.
 
@@ -53,6 +53,7 @@ def comparison_table(
         result: What tuning returned.
         vendor: Latency of the vendor library, where there is one.
         vendor_name: What that library is called.
+        caveat: Why its latency cannot be compared, if it cannot; then no ratio is shown.
     """
     tuned = None if result.best is None else result.best.outcome.latency
     untuned = None if result.baseline is None else result.baseline.latency
@@ -69,8 +70,12 @@ def comparison_table(
         )
         for label, latency in lines
     )
+    notes = _notes(result)
+    if caveat:
+        rows = (*rows[:-1], (*rows[-1][:-1], "not comparable"))
+        notes = (*notes, f"{vendor_name or 'vendor'} is not comparable here: {caveat}")
     columns = ("program", "latency>", "rate>", "time / tuned>")
-    return Table(result.task, columns, rows, _notes(result))
+    return Table(result.task, columns, rows, notes)
 
 
 def short_name(part: str) -> str:

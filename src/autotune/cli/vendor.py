@@ -1,0 +1,107 @@
+"""The vendor's library beside a result, and whether the two can be compared at all.
+
+BLAS libraries wait for their threads at barriers: where another program wants the same cores,
+a call of one millisecond takes a whole scheduler quantum, and every sample of a process agrees
+on that. So the library is timed in several processes, the fastest of which counts, and the
+machine is looked at before each of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from autotune.measure import MeasureProtocol
+from autotune.measure.vendor import vendor_latency
+from autotune.records import Outcome
+from autotune.result import Result
+
+__all__ = ["VENDOR_NAME", "VendorTiming", "busy_cores", "compare", "time_vendor"]
+
+VENDOR_NAME = "numpy (BLAS)"
+REPEATS = 3
+MOST_BUSY_CORES = 0.25
+MOST_SPREAD = 1.2
+_LOOK_SECONDS = 0.1
+_TICKS_PER_SECOND = 100
+
+
+@frozen
+class VendorTiming:
+    """What the vendor's library takes.
+
+    Attributes:
+        outcome: The fastest repetition.
+        caveat: Why a ratio to it would mislead; "" when nothing speaks against it.
+    """
+
+    outcome: Outcome
+    caveat: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "name": VENDOR_NAME,
+            "status": self.outcome.status,
+            "latency": self.outcome.latency,
+            "caveat": self.caveat,
+        }
+
+
+def time_vendor(result: Result) -> VendorTiming | None:
+    """Time the vendor's library on a result's workload and threads; None if it has no routine."""
+    outcomes: list[Outcome] = []
+    busy = 0.0
+    for _ in range(REPEATS):
+        busy = max(busy, busy_cores())
+        outcome = vendor_latency(result.workload, result.threads, MeasureProtocol())
+        if outcome is None:
+            return None
+        outcomes.append(outcome)
+    return compare(outcomes, busy, result.from_records)
+
+
+def compare(outcomes: Sequence[Outcome], busy: float, from_records: bool) -> VendorTiming:
+    """Judge repetitions.
+
+    Args:
+        outcomes: One per process.
+        busy: Cores that other programs kept busy, at most, before any of them.
+        from_records: Whether the result was measured at another time.
+    """
+    valid = [outcome for outcome in outcomes if outcome.latency is not None]
+    if not valid:
+        return VendorTiming(outcomes[0], f"the library failed: {outcomes[0].message}")
+    latencies = [outcome.latency or 0.0 for outcome in valid]
+    best = valid[latencies.index(min(latencies))]
+    caveats = []
+    if busy > MOST_BUSY_CORES:
+        caveats.append(f"other programs kept {busy:.1f} cores busy")
+    if max(latencies) > MOST_SPREAD * min(latencies):
+        factor = max(latencies) / min(latencies)
+        caveats.append(f"its repetitions differ by a factor of {factor:.1f}")
+    if from_records and caveats:
+        caveats.append("the schedule was timed earlier")
+    return VendorTiming(best, "; ".join(caveats))
+
+
+def busy_cores(seconds: float = _LOOK_SECONDS, path: Path = Path("/proc/stat")) -> float:
+    """Cores that are kept busy while this process sleeps; 0 where that cannot be told."""
+    before = _busy_ticks(path)
+    start = time.perf_counter()
+    time.sleep(seconds)
+    passed = time.perf_counter() - start
+    return max(0.0, (_busy_ticks(path) - before) / _TICKS_PER_SECOND / passed)
+
+
+def _busy_ticks(path: Path) -> int:
+    try:
+        fields = path.read_text(encoding="ascii").splitlines()[0].split()[1:]
+        user, nice, system, _idle, _wait, irq, softirq = map(int, fields[:7])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return user + nice + system + irq + softirq

@@ -1,0 +1,45 @@
+"""Whether the vendor's library can be compared with what was tuned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.cli.vendor import busy_cores, compare
+from autotune.records import Outcome
+
+
+def ok(*latencies: float) -> list[Outcome]:
+    return [Outcome("ok", latency) for latency in latencies]
+
+
+def test_quiet_repetitions_are_comparable() -> None:
+    timing = compare(ok(1.0e-3, 0.96e-3, 1.05e-3), 0.05, from_records=True)
+    assert timing.outcome.latency == 0.96e-3 and timing.caveat == ""
+
+
+@pytest.mark.parametrize(
+    ("latencies", "busy", "caveat"),
+    [
+        ((24e-3, 0.96e-3, 24e-3), 0.0, "repetitions differ by a factor of 25.0"),
+        ((24e-3, 24e-3, 24e-3), 2.0, "other programs kept 2.0 cores busy"),
+    ],
+)
+def test_a_busy_machine_is_noticed(latencies: tuple[float, ...], busy: float, caveat: str) -> None:
+    timing = compare(ok(*latencies), busy, from_records=False)
+    assert caveat in timing.caveat
+    assert timing.outcome.latency == min(latencies)
+    assert timing.to_json()["caveat"] == timing.caveat
+
+
+def test_a_library_that_fails_is_not_compared() -> None:
+    timing = compare([Outcome("crash", message="no BLAS")] * 3, 0.0, from_records=False)
+    assert timing.outcome.latency is None and "no BLAS" in timing.caveat
+
+
+def test_busy_cores_reads_what_linux_says(tmp_path: Path) -> None:
+    assert busy_cores(0.01, tmp_path / "missing") == 0.0
+    (tmp_path / "stat").write_text("nonsense\n")
+    assert busy_cores(0.01, tmp_path / "stat") == 0.0
+    assert busy_cores(0.02) >= 0.0
