@@ -1,0 +1,295 @@
+"""Conformance suite for backends: subclass it and give a few fixtures.
+
+::
+
+    class TestMyBackend(BackendSuite):
+        @pytest.fixture
+        def backend(self):
+            return MyBackend()
+
+        @pytest.fixture
+        def candidates(self, workload):
+            return [...]  # a few that the backend can replay on ``workload``
+
+        @pytest.fixture
+        def invalid_candidate(self, workload):
+            return ...  # one that it has to refuse, or leave the fixture out
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from autotune.backends import Backend, BoundCall, BuildRequest, InvalidSchedule
+from autotune.backends.backend import Array
+from autotune.errors import AutotuneError, UnsupportedWorkload
+from autotune.measure.validation import expectations, mismatch
+from autotune.measure.worker_process import worker_environment
+from autotune.sketches import STEP_TYPES, Candidate
+from autotune.targets import Target
+from autotune.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
+
+
+class BackendSuite:
+    """What every backend promises."""
+
+    heavy_modules: Sequence[str] = ()
+    """Modules that importing the backend must not import, such as the compiler's package."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        """The backend."""
+        raise NotImplementedError("override this fixture")
+
+    @pytest.fixture
+    def target(self) -> Target:
+        """A target that the backend supports and this machine can run; the machine itself."""
+        return Target.detect()
+
+    @pytest.fixture
+    def workload(self) -> Workload:
+        """What ``candidates`` compute."""
+        return gemm(m=32, n=48, k=16)
+
+    @pytest.fixture
+    def candidates(self, workload: Workload) -> list[Candidate]:
+        """Candidates of ``workload`` that the backend can replay."""
+        raise NotImplementedError("override this fixture")
+
+    @pytest.fixture
+    def invalid_candidate(self, workload: Workload) -> Candidate:
+        """A candidate that the backend has to refuse."""
+        pytest.skip("no invalid candidate given")
+
+    @pytest.fixture
+    def program(self) -> str | None:
+        """The imported program's text, when the candidates are for one."""
+        return None
+
+    def request(
+        self,
+        workload: Workload,
+        target: Target,
+        candidate: Candidate | None = None,
+        program: str | None = None,
+        threads: int = 1,
+    ) -> BuildRequest:
+        """A build request; override to change the number of threads and the like."""
+        return BuildRequest(workload, program, candidate, target, threads)
+
+    def test_names_itself(self, backend: Backend) -> None:
+        assert backend.name
+        assert backend.version
+        assert backend.compiler_version()
+        assert isinstance(backend.compiler_version(), str)
+
+    def test_is_cheap_to_import(self, backend: Backend) -> None:
+        cls = type(backend)
+        check = (
+            f"import sys; from {cls.__module__} import {cls.__qualname__} as B; b = B(); "
+            f"b.version, b.compiler_version(), b.worker_environment(1); "
+            f"sys.exit(' '.join(set({list(self.heavy_modules)!r}) & set(sys.modules)) or 0)"
+        )
+        process = subprocess.run(
+            [sys.executable, "-c", check],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=worker_environment(1, {}),
+        )
+        assert (process.returncode, process.stderr) == (0, "")
+
+    def test_limits(self, backend: Backend, target: Target) -> None:
+        backend.check_target(target)
+        limits = backend.limits(target)
+        assert limits.steps <= set(STEP_TYPES)
+        assert limits.stack_bytes > 0
+        assert limits.unrolled_statements > 0
+        assert limits.source
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_worker_environment(self, backend: Backend, threads: int) -> None:
+        environment = backend.worker_environment(threads)
+        assert all(isinstance(v, str) for item in environment.items() for v in item)
+
+    def test_foreign_programs_are_not_its_own(self, backend: Backend) -> None:
+        for program in (object(), 3, "text", None, gemm(m=1, n=1, k=1)):
+            assert not backend.imports(program)
+        with pytest.raises(UnsupportedWorkload):
+            backend.import_program(object())
+
+    def test_the_untuned_program_is_right(
+        self, backend: Backend, target: Target, workload: Workload, program: str | None
+    ) -> None:
+        call, inputs = self._bound(backend, self.request(workload, target, None, program))
+        self._check(workload, call, inputs)
+
+    @pytest.mark.parametrize(
+        "workload",
+        [gemm(m=7, n=5, k=3, dtype="float64"), softmax(m=5, n=9)],
+        ids=["f64", "stages"],
+    )
+    def test_other_workloads_are_right(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        call, inputs = self._bound(backend, self.request(workload, target))
+        self._check(workload, call, inputs)
+
+    def test_candidates_are_right(
+        self,
+        backend: Backend,
+        target: Target,
+        workload: Workload,
+        program: str | None,
+        candidates: list[Candidate],
+    ) -> None:
+        assert candidates
+        for candidate in candidates:
+            request = self.request(workload, target, candidate, program)
+            call, inputs = self._bound(backend, request)
+            self._check(workload, call, inputs)
+
+    def test_a_candidate_survives_the_way_to_a_worker(
+        self,
+        backend: Backend,
+        target: Target,
+        workload: Workload,
+        program: str | None,
+        candidates: list[Candidate],
+    ) -> None:
+        text = json.dumps([workload.to_json(), candidates[0].to_json(), target.to_json()])
+        data = json.loads(text)
+        received = Workload.from_json(data[0])
+        candidate = Candidate.from_json(data[1], received)
+        request = self.request(received, Target.from_json(data[2]), candidate, program)
+        call, inputs = self._bound(backend, request)
+        self._check(workload, call, inputs)
+
+    def test_poison_leaves_nothing_right(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        call, inputs = self._bound(backend, self.request(workload, target))
+        call.run()
+        call.poison()
+        right = reference_outputs(workload, inputs)
+        for name, output in zip(workload.outputs, call.outputs(), strict=True):
+            assert not np.any(output == right[name])
+
+    def test_outputs_are_copies(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        call, inputs = self._bound(backend, self.request(workload, target))
+        call.run()
+        first = call.outputs()
+        kept = [output.copy() for output in first]
+        call.poison()
+        for output, copy in zip(first, kept, strict=True):
+            np.testing.assert_array_equal(output, copy)
+            output.fill(0)
+        call.run()
+        self._check(workload, call, inputs)
+
+    def test_inputs_are_copied_and_kept(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        inputs = random_inputs(workload, np.random.default_rng(0))
+        given = {name: array.copy() for name, array in inputs.items()}
+        call = backend.build(self.request(workload, target)).bind(list(given.values()))
+        call.run()
+        for name, array in given.items():
+            np.testing.assert_array_equal(array, inputs[name])
+            array.fill(0)
+        call.poison()
+        call.time(3)
+        call.run()
+        self._check(workload, call, inputs)
+
+    def test_read_only_inputs_are_accepted(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        inputs = random_inputs(workload, np.random.default_rng(0))
+        for array in inputs.values():
+            array.flags.writeable = False
+        call = backend.build(self.request(workload, target)).bind(list(inputs.values()))
+        self._check(workload, call, inputs)
+
+    def test_two_calls_do_not_share(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        executable = backend.build(self.request(workload, target))
+        calls = []
+        for seed in (1, 2):
+            inputs = random_inputs(workload, np.random.default_rng(seed))
+            calls.append((executable.bind(list(inputs.values())), inputs))
+        for call, _ in calls:
+            call.run()
+        for call, inputs in calls:
+            self._compare(workload, call, inputs)
+
+    def test_time_is_positive(self, backend: Backend, target: Target, workload: Workload) -> None:
+        call, _ = self._bound(backend, self.request(workload, target))
+        for number in (1, 10):
+            assert 0 < call.time(number) < 10
+
+    def test_timing_keeps_the_outputs(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        call, inputs = self._bound(backend, self.request(workload, target))
+        call.run()
+        call.time(2)
+        self._compare(workload, call, inputs)
+
+    def test_refuses_what_it_cannot_replay(
+        self,
+        backend: Backend,
+        target: Target,
+        workload: Workload,
+        program: str | None,
+        invalid_candidate: Candidate,
+    ) -> None:
+        with pytest.raises(InvalidSchedule) as caught:
+            backend.build(self.request(workload, target, invalid_candidate, program))
+        assert str(caught.value)
+
+    def test_refuses_wrong_arguments(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        executable = backend.build(self.request(workload, target))
+        inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
+        with pytest.raises(AutotuneError):
+            executable.bind(inputs[:-1])
+        with pytest.raises(AutotuneError):
+            executable.bind([inputs[0][:-1], *inputs[1:]])
+
+    def test_shows_programs(
+        self, backend: Backend, target: Target, workload: Workload, candidates: list[Candidate]
+    ) -> None:
+        for candidate in (None, candidates[0]):
+            text = backend.show(self.request(workload, target, candidate))
+            assert isinstance(text, str)
+            assert text.strip()
+
+    def test_warms_up_more_than_once(self, backend: Backend) -> None:
+        backend.warm_up()
+        backend.warm_up()
+
+    def _bound(
+        self, backend: Backend, request: BuildRequest
+    ) -> tuple[BoundCall, dict[str, Array]]:
+        inputs = random_inputs(request.workload, np.random.default_rng(0))
+        return backend.build(request).bind(list(inputs.values())), inputs
+
+    def _check(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
+        call.poison()
+        call.run()
+        self._compare(workload, call, inputs)
+
+    def _compare(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
+        references = list(reference_outputs(workload, inputs).values())
+        assert mismatch(expectations(workload, references), call.outputs()) is None

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.measure import MeasureProtocol
+from autotune.measure.timing import median_interval, time_call
+
+
+class FakeCall:
+    """Takes as long as ``seconds`` says for the n-th sample; remembers what was asked."""
+
+    def __init__(self, seconds: Callable[[int], float], overhead: float = 0.0) -> None:
+        self.seconds = seconds
+        self.overhead = overhead
+        self.numbers: list[int] = []
+
+    def time(self, number: int) -> float:
+        self.numbers.append(number)
+        return self.seconds(len(self.numbers) - 1) + self.overhead / number
+
+    @property
+    def calls(self) -> int:
+        return sum(self.numbers)
+
+
+def test_a_steady_call_needs_as_few_samples_as_tell_its_precision() -> None:
+    call = FakeCall(lambda _: 2e-3)
+    assert time_call(call, MeasureProtocol()) == (2e-3,) * 6
+    assert call.numbers == [1] * 7
+
+
+def test_samples_of_a_short_call_last_a_millisecond() -> None:
+    call = FakeCall(lambda _: 1e-6, overhead=50e-6)
+    samples = time_call(call, MeasureProtocol())
+    assert 0.5e-3 <= call.numbers[-1] * samples[-1] <= 2.1e-3
+    assert statistics.median(samples) == pytest.approx(1e-6, rel=0.1)
+    assert call.calls < 20_000
+
+
+def test_a_call_of_no_time_at_all_ends() -> None:
+    call = FakeCall(lambda _: 0.0)
+    assert len(time_call(call, MeasureProtocol())) >= 3
+
+
+def test_a_slow_call_gets_few_samples() -> None:
+    call = FakeCall(lambda _: 0.6)
+    assert time_call(call, MeasureProtocol()) == (0.6,) * 3
+    assert call.calls == 3
+
+
+def test_noise_is_sampled_until_the_budget_is_spent() -> None:
+    rng = np.random.default_rng(0)
+    call = FakeCall(lambda _: float(4e-3 * rng.lognormal(0, 0.5)))
+    samples = time_call(call, MeasureProtocol())
+    assert 3 < len(samples) < 50
+    assert 0.1 <= sum(samples) < 0.15
+
+
+def test_noise_is_sampled_no_longer_than_the_limit() -> None:
+    rng = np.random.default_rng(0)
+    call = FakeCall(lambda _: float(1e-3 * rng.lognormal(0, 0.3)))
+    assert len(time_call(call, MeasureProtocol(budget_seconds=10.0))) == 50
+
+
+def test_a_little_noise_is_averaged_out() -> None:
+    rng = np.random.default_rng(0)
+    call = FakeCall(lambda _: float(1e-3 * rng.lognormal(0, 0.03)))
+    samples = time_call(call, MeasureProtocol())
+    assert 6 < len(samples) < 50
+    assert statistics.median(samples) == pytest.approx(1e-3, rel=0.02)
+
+
+def test_a_clearly_slower_call_is_dropped_early() -> None:
+    rng = np.random.default_rng(0)
+
+    def seconds(_: int) -> float:
+        return float(2e-3 * (1 + rng.random()))
+
+    assert len(time_call(FakeCall(seconds), MeasureProtocol(), incumbent=1e-3)) == 3
+    assert len(time_call(FakeCall(seconds), MeasureProtocol(), incumbent=3e-3)) > 3
+    assert len(time_call(FakeCall(seconds), MeasureProtocol())) > 3
+
+
+@given(st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=60))
+def test_the_interval_encloses_the_median(samples: list[float]) -> None:
+    interval = median_interval(samples)
+    assert (interval is None) == (len(samples) < 6)
+    if interval is not None:
+        low, high = interval
+        assert low <= statistics.median(samples) <= high
+        assert {low, high} <= set(samples)
+
+
+def test_the_interval_has_the_coverage_that_it_claims() -> None:
+    rng = np.random.default_rng(1)
+    for count in (6, 10, 25):
+        inside = 0
+        for _ in range(2000):
+            interval = median_interval(rng.exponential(size=count).tolist())
+            assert interval is not None
+            inside += interval[0] <= np.log(2) <= interval[1]
+        assert 0.94 <= inside / 2000 <= 0.995

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autotune.measure.validation import (
+    expectations,
+    mismatch,
+    read_arrays,
+    relative_bound,
+    write_reference,
+)
+from autotune.workloads import (
+    Workload,
+    conv2d,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
+
+
+def reference(workload: Workload) -> list[NDArray[np.generic]]:
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    return list(reference_outputs(workload, inputs).values())
+
+
+def float32_sum(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A matrix product that rounds after every single addition, as the plainest code does."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total = total + a[:, k : k + 1] * b[k]
+    return total
+
+
+@pytest.mark.parametrize("k", [1, 7, 64, 1024, 4096])
+def test_plain_float32_accumulation_passes_with_a_margin(k: int) -> None:
+    workload = gemm(m=16, n=16, k=k)
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
+    result = float32_sum(inputs["A"], inputs["B"])
+    assert mismatch(expected, [result]) is None
+    error = np.abs(result - expected[0].reference)
+    # The bound grows as the error does: neither is far from the other at any length.
+    assert 4 * error.max() < expected[0].bound.mean() < 200 * max(error.max(), 1e-8)
+
+
+@pytest.mark.parametrize("k", [7, 64, 1024, 4096])
+def test_one_missing_term_does_not_pass(k: int) -> None:
+    workload = gemm(m=16, n=16, k=k)
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
+    result = float32_sum(inputs["A"][:, 1:], inputs["B"][1:])
+    assert mismatch(expected, [result]) is not None
+
+
+def test_half_precision_in_between_does_not_pass() -> None:
+    workload = gemm(m=16, n=16, k=64)
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
+    result = expected[0].reference.astype(np.float16).astype(np.float32)
+    assert mismatch(expected, [result]) is not None
+
+
+def test_float64_is_held_to_its_own_precision() -> None:
+    workload = gemm(m=8, n=8, k=8, dtype="float64")
+    (right,) = reference(workload)
+    expected = expectations(workload, [right])
+    assert mismatch(expected, [right * (1 + 1e-15)]) is None
+    assert mismatch(expected, [right.astype(np.float32).astype(np.float64)]) is not None
+
+
+def test_integers_are_exact() -> None:
+    workload = gemm(m=8, n=8, k=8, dtype="int8")
+    (right,) = reference(workload)
+    expected = expectations(workload, [right])
+    assert mismatch(expected, [right.copy()]) is None
+    wrong = right.copy()
+    wrong[3, 4] += 1
+    message = mismatch(expected, [wrong])
+    assert message is not None
+    assert "1 of 64 elements" in message
+    assert "largest error 1 " in message
+    assert "[3, 4]" in message
+
+
+def test_the_message_says_what_is_wrong() -> None:
+    workload = gemm(m=8, n=8, k=8)
+    (right,) = reference(workload)
+    wrong = right.copy()
+    wrong[2, 5] += 0.5
+    wrong[7, 7] += 0.25
+    message = mismatch(expectations(workload, [right]), [wrong])
+    assert message is not None
+    for part in ("'C'", "2 of 64", "largest error 0.5 ", "relative", "allowed", "[2, 5]"):
+        assert part in message
+
+
+def test_what_was_not_written_does_not_pass() -> None:
+    workload = gemm(m=8, n=8, k=8)
+    (right,) = reference(workload)
+    wrong = right.copy()
+    wrong[0, 0] = np.nan
+    message = mismatch(expectations(workload, [right]), [wrong])
+    assert message is not None
+    assert "nan" in message
+
+
+def test_infinities_and_nan_in_the_reference() -> None:
+    workload = gemm(m=2, n=2, k=2)
+    right = np.array([[np.inf, -np.inf], [np.nan, 1.0]], np.float32)
+    expected = expectations(workload, [right])
+    assert mismatch(expected, [right.copy()]) is None
+    for place, value in (((0, 0), -np.inf), ((0, 1), 0.0), ((1, 0), 1.0), ((1, 1), np.nan)):
+        wrong = right.copy()
+        wrong[place] = value
+        assert mismatch(expected, [wrong]) is not None
+
+
+def test_another_shape_or_type_does_not_pass() -> None:
+    workload = gemm(m=4, n=4, k=4)
+    (right,) = reference(workload)
+    expected = expectations(workload, [right])
+    assert "expected float32[4, 4]" in (mismatch(expected, [right[:2]]) or "")
+    assert "is float64" in (mismatch(expected, [right.astype(np.float64)]) or "")
+
+
+def test_the_bound_counts_all_stages_before_an_output() -> None:
+    eps = float(np.finfo(np.float32).eps)
+    assert relative_bound(gemm(m=4, n=4, k=64), "C") == pytest.approx(8 * eps * (1 + 8))
+    padded = conv2d(h=8, w=8, ci=4, co=4, pad=1, relu=1)
+    assert relative_bound(padded, "R") == pytest.approx(8 * eps * (1 + (1 + 6) + 1))
+    rows = softmax(m=4, n=16)
+    # M (a maximum: exact), E (exp), S (16 terms), Y (a division)
+    assert relative_bound(rows, "Y") == pytest.approx(8 * eps * (1 + 5 + (1 + 4) + 5))
+    assert relative_bound(gemm(m=4, n=4, k=4, dtype="int8"), "C") == 0
+
+
+def test_files_give_back_what_was_drawn(tmp_path: Path) -> None:
+    workload = softmax(m=4, n=4)
+    files = write_reference(workload, 7, tmp_path)
+    again = write_reference(workload, 7, tmp_path)
+    assert files == again
+    inputs = random_inputs(workload, np.random.default_rng(7))
+    (mapped,) = read_arrays(files.inputs)
+    np.testing.assert_array_equal(mapped, inputs["X"])
+    assert not mapped.flags.writeable
+    (output,) = read_arrays(files.outputs)
+    np.testing.assert_array_equal(output, reference_outputs(workload, inputs)["Y"])

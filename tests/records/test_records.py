@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from autotune.errors import InvalidValueError
+from autotune.records import MeasureKey, Outcome, Record, run_identity
+from autotune.testing.database_suite import KEY, sample_record
+
+
+class TestOutcome:
+    def test_json_round_trip(self) -> None:
+        outcome = Outcome("ok", 1.5e-3, (1e-3, 1.5e-3, 2e-3), {"build": 0.5}, "")
+        assert Outcome.from_json(json.loads(json.dumps(outcome.to_json()))) == outcome
+
+    def test_being_cached_is_not_stored(self) -> None:
+        cached = Outcome("ok", 1.0).as_cached()
+        assert cached.cached
+        assert not Outcome.from_json(cached.to_json()).cached
+
+    @pytest.mark.parametrize("status", ["ok", "timeout"])
+    def test_a_latency_goes_with_being_ok(self, status: str) -> None:
+        with pytest.raises(InvalidValueError, match="exactly when it is ok"):
+            Outcome(status, None if status == "ok" else 1.0)
+
+    @pytest.mark.parametrize(
+        ("status", "retriable"),
+        [("crash", True), ("timeout", True), ("invalid", False), ("wrong_result", False)],
+    )
+    def test_what_may_be_tried_again(self, status: str, retriable: bool) -> None:
+        assert Outcome(status).retriable is retriable
+
+    @pytest.mark.parametrize(
+        "data", [{}, {"status": "ok"}, {**Outcome("ok", 1.0).to_json(), "status": "fine"}]
+    )
+    def test_mistakes(self, data: dict[str, Any]) -> None:
+        with pytest.raises(InvalidValueError, match="not an outcome"):
+            Outcome.from_json(data)
+
+
+class TestRecord:
+    @pytest.mark.parametrize("status", ["ok", "crash"])
+    def test_json_round_trip(self, status: str) -> None:
+        record = sample_record(3, status=status)
+        text = json.dumps(record.to_json())
+        again = Record.from_json(json.loads(text))
+        assert again == record
+        assert again.candidate.digest == record.candidate.digest
+        assert json.dumps(again.to_json()) == text
+
+    def test_mistakes(self) -> None:
+        data = sample_record().to_json()
+        with pytest.raises(InvalidValueError, match="schema 99"):
+            Record.from_json({**data, "schema": 99})
+        for missing in data:
+            with pytest.raises(InvalidValueError):
+                Record.from_json({key: data[key] for key in data if key != missing})
+        with pytest.raises(InvalidValueError, match="not a measure key"):
+            Record.from_json({**data, "key": {"colour": "red"}})
+
+    def test_measure_key_round_trip(self) -> None:
+        assert MeasureKey.from_json(json.loads(json.dumps(KEY.to_json()))) == KEY
+
+
+def test_a_runs_identity_is_what_decides_its_proposals() -> None:
+    content: tuple[Any, ...] = ("workload", KEY, "toy-1", "random", {"a": 1, "b": 2}, 0)
+    identity = run_identity(*content)
+    assert identity == run_identity(*content[:4], {"b": 2, "a": 1}, 0)
+    others: list[tuple[int, Any]] = [
+        (0, "other"),
+        (1, evolve(KEY, threads=1)),
+        (2, "toy-2"),
+        (3, "grid"),
+        (4, {"a": 1}),
+        (5, 1),
+    ]
+    for position, value in others:
+        changed = [*content]
+        changed[position] = value
+        assert run_identity(*changed) != identity
