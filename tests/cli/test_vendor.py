@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from autotune.cli.vendor import busy_cores, compare
+from autotune.cli import machine
+from autotune.cli.machine import busy_cores
+from autotune.cli.vendor import compare
 from autotune.records import Outcome
 
 
@@ -43,3 +46,16 @@ def test_busy_cores_reads_what_linux_says(tmp_path: Path) -> None:
     (tmp_path / "stat").write_text("nonsense\n")
     assert busy_cores(0.01, tmp_path / "stat") == 0.0
     assert busy_cores(0.02) >= 0.0
+
+
+def test_a_busy_machine_is_warned_of_when_a_run_starts(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "busy_cores", lambda: 1.5)
+    warning = "other programs keep 1.5 cores busy"
+    assert warning not in cli.tune("--trials", "0").stderr
+    assert cli.tune("--trials", "2").stderr.count(warning) == 1
+    assert warning not in cli.tune("--trials", "2").stderr  # answered from records
+    assert warning not in cli.tune("--trials", "2", "--fresh", "--quiet").stderr
+    monkeypatch.setattr(machine, "busy_cores", lambda: 0.1)
+    assert "cores busy" not in cli.tune("--trials", "2", "--fresh").stderr

@@ -37,6 +37,7 @@ def command(json_path: str | None, **settings: Any) -> int:
     """
     from autotune.api import tune
     from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output
     from autotune.cli.progress import progress
     from autotune.cli.vendor import VENDOR_NAME, time_vendor
@@ -48,7 +49,8 @@ def command(json_path: str | None, **settings: Any) -> int:
     tables = []
     for name, shape in OPERATORS:
         with progress(sys.stderr) as listeners:
-            result = tune(make_workload(name, shape), listeners=listeners, **settings)
+            watchers = [BusyWarning(), *listeners]
+            result = tune(make_workload(name, shape), listeners=watchers, **settings)
         timing = time_vendor(result)
         results.append((result, timing))
         caveat = timing.caveat if timing else ""

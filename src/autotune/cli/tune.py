@@ -82,6 +82,7 @@ def command(
     # Imported here: the group imports this module to show its help.
     from autotune.api import tune
     from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output
     from autotune.cli.progress import progress
     from autotune.interrupts import TuningInterrupted
@@ -91,6 +92,7 @@ def command(
     options = read_options(strategy_options, "--strategy-option")
     made = make_workload(workload, read_shape(shape), dtype)
     output = Output(json_path)
+    watchers = [] if quiet else [BusyWarning()]
     try:
         with progress(sys.stderr, quiet=quiet) as listeners:
             result = tune(
@@ -98,7 +100,7 @@ def command(
                 time=seconds,
                 strategy_options=options,
                 fresh=fresh,
-                listeners=listeners,
+                listeners=[*watchers, *listeners],
                 **settings,
             )
     except TuningInterrupted as interrupted:

@@ -8,26 +8,22 @@ machine is looked at before each of them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
+from autotune.cli.machine import MOST_BUSY_CORES, busy_cores
 from autotune.measure import MeasureProtocol
 from autotune.measure.vendor import vendor_latency
 from autotune.records import Outcome
 from autotune.result import Result
 
-__all__ = ["VENDOR_NAME", "VendorTiming", "busy_cores", "compare", "time_vendor"]
+__all__ = ["VENDOR_NAME", "VendorTiming", "compare", "time_vendor"]
 
 VENDOR_NAME = "numpy (BLAS)"
 REPEATS = 3
-MOST_BUSY_CORES = 0.25
 MOST_SPREAD = 1.2
-_LOOK_SECONDS = 0.1
-_TICKS_PER_SECOND = 100
 
 
 @frozen
@@ -87,21 +83,3 @@ def compare(outcomes: Sequence[Outcome], busy: float, from_records: bool) -> Ven
     if from_records and caveats:
         caveats.append("the schedule was timed earlier")
     return VendorTiming(best, "; ".join(caveats))
-
-
-def busy_cores(seconds: float = _LOOK_SECONDS, path: Path = Path("/proc/stat")) -> float:
-    """Cores that are kept busy while this process sleeps; 0 where that cannot be told."""
-    before = _busy_ticks(path)
-    start = time.perf_counter()
-    time.sleep(seconds)
-    passed = time.perf_counter() - start
-    return max(0.0, (_busy_ticks(path) - before) / _TICKS_PER_SECOND / passed)
-
-
-def _busy_ticks(path: Path) -> int:
-    try:
-        fields = path.read_text(encoding="ascii").splitlines()[0].split()[1:]
-        user, nice, system, _idle, _wait, irq, softirq = map(int, fields[:7])
-    except (OSError, ValueError, IndexError):
-        return 0
-    return user + nice + system + irq + softirq
