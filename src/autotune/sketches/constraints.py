@@ -77,21 +77,23 @@ def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
     return data
 
 
-def constraint_from_json(data: dict[str, Any]) -> Constraint:
+def constraint_from_json(data: Any) -> Constraint:
     """Read what :func:`constraint_to_json` wrote.
 
     Raises:
         InvalidValueError: the object is not a constraint.
     """
+    if not isinstance(data, dict):
+        raise InvalidValueError(f"not a constraint: {data!r}")
     fields = dict(data)
     kind = fields.pop("constraint", None)
-    for key in ("expression", "total"):
-        if key in fields:
-            fields[key] = IntExpr.from_json(fields[key])
-    for key in ("factors", "values"):
-        if key in fields:
-            fields[key] = tuple(fields[key])
     try:
+        for key in ("expression", "total"):
+            if key in fields:
+                fields[key] = IntExpr.from_json(fields[key])
+        for key in ("factors", "values"):
+            if key in fields:
+                fields[key] = tuple(fields[key])
         constraint: Constraint = _KINDS[str(kind)](**fields)
     except (KeyError, TypeError) as error:
         raise InvalidValueError(f"not a constraint: {data!r}") from error

@@ -183,24 +183,26 @@ def step_to_json(step: Step) -> dict[str, Any]:
     return data
 
 
-def step_from_json(data: dict[str, Any]) -> Step:
+def step_from_json(data: Any) -> Step:
     """Read what :func:`step_to_json` wrote.
 
     Raises:
         InvalidValueError: the object is not a step.
     """
+    if not isinstance(data, dict):
+        raise InvalidValueError(f"not a step: {data!r}")
     fields = dict(data)
     name = fields.pop("step", None)
-    if name not in STEP_TYPES:
+    if not isinstance(name, str) or name not in STEP_TYPES:
         raise InvalidValueError(f"unknown step {name!r}; known: {', '.join(STEP_TYPES)}")
-    for key, value in fields.items():
-        if key in _EXPRESSIONS and value is not None:
-            fields[key] = IntExpr.from_json(value)
-        elif key in _EXPRESSION_LISTS:
-            fields[key] = tuple(IntExpr.from_json(item) for item in value)
-        elif isinstance(value, list):
-            fields[key] = tuple(value)
     try:
+        for key, value in fields.items():
+            if key in _EXPRESSIONS and value is not None:
+                fields[key] = IntExpr.from_json(value)
+            elif key in _EXPRESSION_LISTS:
+                fields[key] = tuple(IntExpr.from_json(item) for item in value)
+            elif isinstance(value, list):
+                fields[key] = tuple(value)
         step: Step = STEP_TYPES[name](**fields)
     except TypeError as error:
         raise InvalidValueError(f"malformed step {data!r}: {error}") from error

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import const, var
+from autotune.sketches import (
+    Candidate,
+    CandidateBatch,
+    Factor,
+    Ordinal,
+    ProductEquals,
+    Sketch,
+    Tile,
+    Unroll,
+)
+from autotune.sketches.candidate import order_of
+from autotune.workloads import gemm
+
+# A busy machine is no reason to fail.
+UNHURRIED = settings(deadline=None)
+
+WORKLOAD = gemm(m=12, n=4, k=4)
+TILED = Sketch(
+    "tiled",
+    WORKLOAD,
+    (Factor("C.i.0"), Factor("C.i.1")),
+    (ProductEquals(("C.i.0", "C.i.1"), const(12)),),
+    (Tile("C", "i", (var("C.i.0"), var("C.i.1"))),),
+)
+UNROLLED = Sketch("unrolled", WORKLOAD, (Ordinal("u", (0, 1)),), (), (Unroll("C", ("k.0",)),))
+PLAIN = Sketch("plain", WORKLOAD, (), (), ())
+CANDIDATES: st.SearchStrategy[Candidate] = st.one_of(
+    st.builds(Candidate, st.just(TILED), st.tuples(st.integers(1, 12), st.integers(1, 12))),
+    st.builds(Candidate, st.just(UNROLLED), st.tuples(st.integers(0, 1))),
+    st.just(Candidate(PLAIN, ())),
+)
+
+
+@UNHURRIED
+@given(CANDIDATES)
+def test_json_round_trip(candidate: Candidate) -> None:
+    data = json.loads(json.dumps(candidate.to_json()))
+    restored = Candidate.from_json(data, WORKLOAD)
+    assert restored == candidate and restored.digest == candidate.digest
+    assert restored.config == candidate.config
+
+
+def test_values_are_named() -> None:
+    candidate = Candidate(TILED, (3, 4))
+    assert candidate.config == {"C.i.0": 3, "C.i.1": 4}
+    assert Candidate.from_config(TILED, {"C.i.1": 4, "C.i.0": 3}) == candidate
+
+
+def test_digests_differ() -> None:
+    digests = {Candidate(TILED, values).digest for values in ((3, 4), (4, 3), (1, 12), (11, 2))}
+    assert len(digests) == 4 and all(len(digest) == 16 for digest in digests)
+
+
+@pytest.mark.parametrize("values", [(), (1,), (1, 2, 3)])
+def test_the_number_of_values_is_checked(values: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidValueError, match=f"has 2 parameters, got {len(values)} values"):
+        Candidate(TILED, values)
+
+
+@pytest.mark.parametrize("config", [{}, {"C.i.0": 1}, {"C.i.0": 1, "C.i.1": 2, "C.i.2": 3}])
+def test_the_names_of_a_configuration_are_checked(config: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match=r"has parameters \['C.i.0', 'C.i.1'\], got"):
+        Candidate.from_config(TILED, config)
+
+
+@UNHURRIED
+@given(st.lists(CANDIDATES, max_size=12))
+def test_batches_group_by_sketch_and_can_be_read_back(candidates: list[Candidate]) -> None:
+    batch = CandidateBatch.of(candidates)
+    assert len(batch) == len(candidates)
+    assert len({sketch.digest for sketch, _ in batch.parts}) == len(batch.parts)
+    for sketch, matrix in batch.parts:
+        assert matrix.dtype == np.int64
+        assert matrix.ndim == 2 and matrix.shape[1] == len(sketch.params)
+    order = order_of(candidates)
+    assert sorted(order) == list(range(len(candidates)))
+    assert batch.take(order) == candidates
+    listed = list(batch)
+    assert [listed[position] for position in order] == candidates
+
+
+@UNHURRIED
+@given(st.lists(CANDIDATES, min_size=1, max_size=8), st.lists(st.integers(0, 7), max_size=8))
+def test_take(candidates: list[Candidate], indices: list[int]) -> None:
+    batch = CandidateBatch.of(candidates)
+    wanted = [index for index in indices if index < len(candidates)]
+    listed = list(batch)
+    assert batch.take(wanted) == [listed[index] for index in wanted]
+
+
+def test_an_empty_part_is_skipped() -> None:
+    empty = np.zeros((0, 2), dtype=np.int64)
+    batch = CandidateBatch(((TILED, empty), (UNROLLED, np.array([[1], [0]]))))
+    assert len(batch) == 2
+    assert batch.take([1, 0]) == [Candidate(UNROLLED, (0,)), Candidate(UNROLLED, (1,))]

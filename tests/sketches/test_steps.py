@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import IntExpr, const, var
+from autotune.sketches import (
+    STEP_TYPES,
+    Accumulate,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    Order,
+    Pack,
+    PadExtent,
+    Parallel,
+    Step,
+    Tile,
+    Unroll,
+    Vectorize,
+    step_from_json,
+    step_to_json,
+)
+
+# A busy machine is no reason to fail.
+UNHURRIED = settings(deadline=None)
+
+NAMES = st.sampled_from(["C", "Y", "i", "i.0", "j.1"])
+OPTIONAL_NAMES = st.none() | NAMES
+NAME_LISTS = st.lists(NAMES, max_size=4).map(tuple)
+EXPRESSIONS: st.SearchStrategy[IntExpr] = st.sampled_from(
+    [const(1), const(16), var("p"), var("p") * var("q"), var("p") + 3, var("p") // 4]
+)
+EXPRESSION_LISTS = st.lists(EXPRESSIONS, max_size=4).map(tuple)
+SMALL = st.integers(1, 16)
+STEPS: st.SearchStrategy[Step] = st.one_of(
+    st.builds(Inline, NAMES),
+    st.builds(PadExtent, NAMES, NAMES, EXPRESSIONS),
+    st.builds(Tile, NAMES, NAMES, EXPRESSION_LISTS),
+    st.builds(Order, NAMES, NAME_LISTS),
+    st.builds(
+        Pack,
+        NAMES,
+        NAMES,
+        OPTIONAL_NAMES,
+        st.none() | st.integers(0, 3),
+        st.none() | EXPRESSIONS,
+        SMALL,
+    ),
+    st.builds(Accumulate, NAMES, NAMES, EXPRESSION_LISTS),
+    st.builds(FuseConsumer, NAMES, NAMES, NAMES, EXPRESSION_LISTS),
+    st.builds(FuseProducer, NAMES, NAMES, NAMES, SMALL),
+    st.builds(Parallel, NAMES, NAME_LISTS),
+    st.builds(Vectorize, NAMES, NAMES),
+    st.builds(Unroll, NAMES, NAME_LISTS),
+)
+
+
+@UNHURRIED
+@given(STEPS)
+def test_json_round_trip(step: Step) -> None:
+    data = json.loads(json.dumps(step_to_json(step)))
+    assert step_from_json(data) == step
+    assert type(step_from_json(data)) is type(step)
+    assert set(data) == {"step", *(field.name for field in attrs.fields(type(step)))}
+
+
+def test_every_step_has_a_name_and_all_are_tested() -> None:
+    assert set(STEP_TYPES.values()) == {
+        Inline,
+        PadExtent,
+        Tile,
+        Order,
+        Pack,
+        Accumulate,
+        FuseConsumer,
+        FuseProducer,
+        Parallel,
+        Vectorize,
+        Unroll,
+    }
+
+
+def test_the_form_in_json() -> None:
+    step = Pack("C", "B", None, 1, var("C.j.2") * 16, 16)
+    assert step_to_json(step) == {
+        "step": "pack",
+        "stage": "C",
+        "operand": "B",
+        "at": None,
+        "block_dim": 1,
+        "block": ["mul", 16, "C.j.2"],
+        "lanes": 16,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"step": "fly"}, "unknown step 'fly'; known: inline, pad_extent"),
+        ({}, "unknown step None"),
+        ({"step": ["tile"]}, "unknown step"),
+        (None, "not a step"),
+        ("tile", "not a step"),
+        ([], "not a step"),
+        ({"step": "inline"}, "malformed step"),
+        ({"step": "inline", "stage": "C", "axis": "i"}, "malformed step"),
+        ({"step": "tile", "stage": "C", "axis": "i", "factors": 3}, "malformed step"),
+        ({"step": "tile", "stage": "C", "axis": "i", "factors": [None]}, "integer expression"),
+        ({"step": "pad_extent", "stage": "C", "axis": "i", "extent": 1.5}, "integer expression"),
+    ],
+)
+def test_malformed_json_is_refused(data: Any, message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        step_from_json(data)
