@@ -47,26 +47,38 @@ def use_threads(threads: int) -> None:
     """Make parallel loops that the calling thread runs use ``threads`` threads.
 
     TVM keeps one pool per calling thread, made on first use and never enlarged. Its own choice of
-    size is half of the CPUs.
+    size is half of the CPUs; here it is made with a thread for every CPU, or as many as the
+    environment says, and used in part.
     """
     if getattr(_configured, "threads", None) == threads:
         return
     tvm = load()
-    # The number of CPUs named here is the number of threads; with binding off the CPUs themselves
-    # are not used. With one thread, parallel loops run on the calling thread without the pool.
-    cpus = [str(cpu) for cpu in range(threads)]
-    share_cpus = -3
-    with _environment(TVM_BIND_THREADS="0", TVM_NUM_THREADS=str(threads)):
-        tvm.get_global_func("runtime.config_threadpool")(share_cpus, threads, cpus)
+    configure = tvm.get_global_func("runtime.config_threadpool")
+    with _environment(TVM_BIND_THREADS="0"):
+        if not hasattr(_configured, "threads"):
+            _configure(configure, max(threads, _pool_size()))
+        _configure(configure, threads)
         found = int(tvm.get_global_func("runtime.NumThreads")())
     if found < threads:
         warnings.warn(
-            f"TVM was used in this process before, and started {found} threads: programs built "
-            f"for {threads} run on {found}; set TVM_NUM_THREADS={threads} before it starts",
+            f"TVM's pool has {found} threads in this process: programs built for {threads} run "
+            f"on {found}; set TVM_NUM_THREADS={threads} before the process starts",
             RuntimeWarning,
             stacklevel=3,
         )
     _configured.threads = threads
+
+
+def _configure(configure: Any, threads: int) -> None:
+    # The number of CPUs named here is the number of threads; with binding off the CPUs themselves
+    # are not used. With one thread, parallel loops run on the calling thread without the pool.
+    share_cpus = -3
+    configure(share_cpus, threads, [str(cpu) for cpu in range(threads)])
+
+
+def _pool_size() -> int:
+    said = os.environ.get("TVM_NUM_THREADS", "")
+    return int(said) if said.isdigit() and int(said) > 0 else len(os.sched_getaffinity(0))
 
 
 @contextmanager

@@ -1,0 +1,75 @@
+"""Shared by the tests of the TVM backend; all of them need TVM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+# Read when TVM starts its pool: the same as in a worker.
+os.environ.setdefault("TVM_NUM_THREADS", "2")
+os.environ.setdefault("TVM_BIND_THREADS", "0")
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+
+from autotune.backends import BuildRequest
+from autotune.sketches import Candidate
+from autotune.targets import Target
+from autotune.workloads import Workload, random_inputs, reference_outputs
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    """This machine."""
+    return Target.detect()
+
+
+@pytest.fixture(scope="session")
+def backend() -> TVMBackend:
+    """The backend, TVM loaded."""
+    backend = TVMBackend()
+    backend.warm_up()
+    return backend
+
+
+@pytest.fixture(scope="session")
+def check(backend: TVMBackend, target: Target) -> Callable[..., Any]:
+    """Builds a workload (or an imported program), runs it, and compares it with numpy."""
+
+    def checked(
+        workload: Workload,
+        program: str | None = None,
+        candidate: Candidate | None = None,
+        threads: int = 1,
+    ) -> Any:
+        arrays = random_inputs(workload, np.random.default_rng(7))
+        # Several functions are defined for positive numbers only.
+        if workload.parameters.get("positive"):
+            arrays = {name: np.abs(array) + np.float32(0.25) for name, array in arrays.items()}
+        request = BuildRequest(
+            workload=workload,
+            program=program,
+            candidate=candidate,
+            target=target,
+            threads=threads,
+        )
+        call = backend.build(request).bind([arrays[t.name] for t in workload.inputs])
+        call.poison()
+        call.run()
+        expected = reference_outputs(workload, arrays)
+        outputs = call.outputs()
+        assert len(outputs) == len(workload.outputs)
+        for name, output in zip(workload.outputs, outputs, strict=True):
+            assert output.dtype == expected[name].dtype
+            if output.dtype.kind == "f":
+                np.testing.assert_allclose(output, expected[name], rtol=2e-5, atol=2e-5)
+            else:
+                np.testing.assert_array_equal(output, expected[name])
+        return call
+
+    return checked

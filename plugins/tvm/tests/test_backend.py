@@ -1,0 +1,353 @@
+"""Building, running and timing through TVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_tvm import backend as backend_module
+from autotune_tvm import compiler, plugin, runtime
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.compiler import brief, tvm_target
+
+import autotune.hooks
+from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
+from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.expressions import const
+from autotune.sketches import Candidate, Sketch, Tile
+from autotune.sketches.steps import STEP_TYPES
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.targets import Target
+from autotune.workloads import Workload, gemm, random_inputs, reference_outputs
+
+SMALL = gemm(m=48, n=64, k=32)
+
+
+def request_for(
+    target: Target,
+    workload: Workload = SMALL,
+    candidate: Candidate | None = None,
+    threads: int = 1,
+) -> BuildRequest:
+    return BuildRequest(
+        workload=workload, program=None, candidate=candidate, target=target, threads=threads
+    )
+
+
+def bound(backend: TVMBackend, request: BuildRequest) -> Any:
+    arrays = random_inputs(request.workload, np.random.default_rng(0))
+    return backend.build(request).bind([arrays[t.name] for t in request.workload.inputs])
+
+
+def in_fresh_process(text: str, **environment: str) -> str:
+    """What a new interpreter prints."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
+    paths = [entry for entry in sys.path if entry]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env={**inherited, "PYTHONPATH": os.pathsep.join(paths), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_registered_lazily() -> None:
+    (spec,) = plugin.autotune_backends()
+    assert spec.problem() is None
+    assert plugin.AUTOTUNE_API_VERSION == autotune.hooks.API_VERSION
+    assert spec.resolve() is TVMBackend
+
+
+def test_importing_the_backend_does_not_import_tvm(target: Target) -> None:
+    printed = in_fresh_process(
+        """
+        import sys
+        from autotune.targets import Target
+        from autotune_tvm.backend import TVMBackend
+        backend = TVMBackend()
+        backend.check_target(Target.detect())
+        backend.limits(Target.detect())
+        backend.worker_environment(2)
+        backend.compiler_version()
+        backend.imports(3)
+        print(sorted(name for name in sys.modules if name.split(".")[0] in ("tvm", "tvm_ffi")))
+        """
+    )
+    assert printed == "[]"
+
+
+def test_tensor_intrinsics_are_never_imported(target: Target) -> None:
+    printed = in_fresh_process(
+        """
+        import sys
+        from autotune_tvm.backend import TVMBackend
+        TVMBackend().warm_up()
+        print("tvm" in sys.modules, "tvm.s_tir.tensor_intrin" in sys.modules)
+        """
+    )
+    assert printed == "True False"
+
+
+def test_versions(backend: TVMBackend) -> None:
+    assert backend.compiler_version() == "apache-tvm 0.27.0.post1 (ffi 0.1.14.post0)"
+
+
+def test_limits_name_every_step(backend: TVMBackend, target: Target) -> None:
+    limits = backend.limits(target)
+    assert limits.steps == frozenset(STEP_TYPES)
+    assert limits.source == "backend tvm"
+    assert limits.stack_bytes >= 4096
+    assert limits.unrolled_statements >= 64
+
+
+def test_other_targets_are_refused(backend: TVMBackend) -> None:
+    cuda = Target(kind="cuda", name="gpu")
+    arm = Target(kind="cpu", name="arm", processor="neoverse-n1", features=("neon",))
+    for refused, why in ((cuda, "CPUs only so far.*'cuda'"), (arm, "x86-64 only.*neoverse-n1")):
+        for act in (backend.check_target, backend.limits):
+            with pytest.raises(UnsupportedTarget, match=why):
+                act(refused)
+        with pytest.raises(UnsupportedTarget, match=why):
+            backend.build(request_for(refused))
+    backend.check_target(Target(kind="cpu", name="plain", processor="x86-64"))
+
+
+def test_processors_by_name_or_by_features() -> None:
+    known = Target(kind="cpu", name="known", processor="haswell", features=("avx2",))
+    assert tvm_target(known, 3) == {"kind": "llvm", "num-cores": 3, "mcpu": "haswell"}
+    features = ("avx2", "fma", "made-up")
+    unknown = Target(kind="cpu", name="unknown", processor="lake-lake", features=features)
+    described = tvm_target(unknown, 1)
+    assert described["mcpu"] == "x86-64"
+    assert described["mattr"] == ["+avx2", "+fma"]
+
+
+def test_an_unknown_processor_is_compiled_for_by_its_features(backend: TVMBackend) -> None:
+    features = ("avx2", "fma", "sse4.2")
+    target = Target(kind="cpu", name="unknown", processor="lake-lake", features=features)
+    call = bound(backend, request_for(target))
+    call.run()
+    assert np.isfinite(call.outputs()[0]).all()
+
+
+def test_run_outputs_and_poison(backend: TVMBackend, target: Target) -> None:
+    call = bound(backend, request_for(target))
+    arrays = random_inputs(SMALL, np.random.default_rng(0))
+    call.poison()
+    assert np.isnan(call.outputs()[0]).all()
+    call.run()
+    (output,) = call.outputs()
+    np.testing.assert_allclose(output, reference_outputs(SMALL, arrays)["C"], rtol=1e-4, atol=1e-4)
+    output[...] = 0
+    assert not (call.outputs()[0] == 0).any()
+
+
+def test_integers_are_poisoned_with_the_smallest(backend: TVMBackend, target: Target) -> None:
+    call = bound(backend, request_for(target, gemm(m=3, n=4, k=5, dtype="int8")))
+    call.poison()
+    assert (call.outputs()[0] == np.iinfo(np.int32).min).all()
+
+
+def test_inputs_are_copied(backend: TVMBackend, target: Target) -> None:
+    arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
+    call = backend.build(request_for(target)).bind([np.asfortranarray(a) for a in arrays])
+    arrays[0][...] = 7
+    call.run()
+    assert (call.outputs()[0] == 32).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays: arrays[:1], "takes 2 inputs, got 1"),
+        (lambda arrays: [arrays[0], arrays[1].T], r"'B' is float32 of shape \(32, 64\), got"),
+        (lambda arrays: [arrays[0].astype("float64"), arrays[1]], "got float64"),
+    ],
+)
+def test_wrong_inputs(backend: TVMBackend, target: Target, change: Any, message: str) -> None:
+    arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
+    with pytest.raises(InvalidValueError, match=message):
+        backend.build(request_for(target)).bind(change(arrays))
+
+
+@pytest.mark.parametrize("number", [1, 3, 40])
+def test_time_is_per_call(backend: TVMBackend, target: Target, number: int) -> None:
+    call = bound(backend, request_for(target))
+    call.run()
+    assert 1e-7 < call.time(number) < 1e-1
+
+
+def test_a_long_program_timed_once_runs_once(
+    backend: TVMBackend, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = bound(backend, request_for(target))
+    monkeypatch.setattr(backend_module, "_DIRECT_SECONDS", 0.0)
+    calls = []
+    monkeypatch.setattr(call, "_function", lambda *arguments: calls.append(arguments))
+    call.time(1)
+    assert len(calls) == 1
+
+
+def test_one_thread_is_really_one() -> None:
+    """With one thread no other thread computes anything, with two one does."""
+    text = """
+        import os, threading, numpy as np
+        from autotune.backends import BuildRequest
+        from autotune.spaces.sketch_space import SketchSpace
+        from autotune.targets import Target
+        from autotune.workloads import gemm
+        from autotune_tvm.backend import TVMBackend
+
+        def ticks():
+            total = 0
+            for task in os.listdir("/proc/self/task"):
+                if int(task) != threading.get_native_id():
+                    with open(f"/proc/self/task/{task}/stat") as file:
+                        fields = file.read().rpartition(")")[2].split()
+                    total += int(fields[11])
+            return total
+
+        threads = int(os.environ["THREADS"])
+        backend, target = TVMBackend(), Target.detect()
+        workload = gemm(m=192, n=256, k=64)
+        space = SketchSpace(workload, target, backend.limits(target))
+        candidate = next(iter(space.sample(1, np.random.default_rng(0))))
+        request = BuildRequest(workload=workload, program=None, candidate=candidate,
+                               target=target, threads=threads)
+        arrays = [np.ones(t.shape, t.dtype) for t in workload.inputs]
+        call = backend.build(request).bind(arrays)
+        call.run()
+        before = ticks()
+        seconds = 0
+        while seconds < 0.5:
+            seconds += 50 * call.time(50)
+        print("others" if ticks() - before > 5 else "alone")
+    """
+    spin = {"TVM_THREAD_POOL_SPIN_COUNT": "0"}
+    assert in_fresh_process(text, THREADS="1", **spin) == "alone"
+    # What the environment says is for programs that nobody told how many threads they have.
+    assert in_fresh_process(text, THREADS="1", TVM_NUM_THREADS="2", **spin) == "alone"
+    if len(os.sched_getaffinity(0)) > 1:
+        assert in_fresh_process(text, THREADS="2", **spin) == "others"
+
+
+def test_thread_counts_may_change_within_a_process(backend: TVMBackend, target: Target) -> None:
+    import tvm
+
+    threads_of = tvm.get_global_func("runtime.NumThreads")
+    found = []
+
+    def work() -> None:
+        # A new calling thread has a pool of its own.
+        for threads in (2, 1, 2):
+            bound(backend, request_for(target, threads=threads)).run()
+            found.append(threads_of())
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    assert found == [2, 1, 2]
+
+
+def test_too_small_a_pool_is_reported() -> None:
+    found = []
+
+    def work() -> None:
+        runtime.use_threads(1)
+        with pytest.warns(RuntimeWarning, match="set TVM_NUM_THREADS=64"):
+            runtime.use_threads(64)
+        found.append(True)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    assert found == [True]
+
+
+def test_worker_environment(backend: TVMBackend) -> None:
+    environment = backend.worker_environment(3)
+    assert environment["TVM_NUM_THREADS"] == "3"
+    assert environment["TVM_BIND_THREADS"] == "0"
+    assert all(isinstance(value, str) for value in environment.values())
+
+
+def test_candidates_of_every_sketch(backend: TVMBackend, target: Target, check: Any) -> None:
+    space = SketchSpace(SMALL, target, backend.limits(target))
+    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+        check(SMALL, None, candidate, threads=2)
+
+
+def broken_candidate() -> Candidate:
+    steps = (Tile("C", "i", (const(5), const(3))),)
+    return Candidate(Sketch("broken", SMALL, (), (), steps), ())
+
+
+def test_a_step_that_cannot_be_applied(backend: TVMBackend, target: Target) -> None:
+    request = request_for(target, candidate=broken_candidate())
+    for act in (backend.build, backend.show):
+        with pytest.raises(InvalidSchedule) as caught:
+            act(request)
+        assert len(str(caught.value)) < 500
+
+
+def test_a_program_that_does_not_compile(
+    backend: TVMBackend, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tvm
+
+    broken = tvm.script.from_source(
+        """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(C: T.Buffer((4,), "float32")):
+        C[0] = T.call_intrin("float32", "tirx.tvm_load_matrix_sync", 1)
+"""
+    )
+    monkeypatch.setattr(backend_module, "_scheduled", lambda request: broken)
+    with pytest.raises(BuildFailed) as caught:
+        backend.build(request_for(target))
+    assert 10 < len(str(caught.value)) < 500
+
+
+def test_messages_are_brief() -> None:
+    error = RuntimeError(
+        'Traceback (most recent call last):\n  File "x.cc", line 3\n  12: thing\n'
+        "ScheduleError: An error occurred\nError message: The loop is wrong   here\n"
+        "# from tvm.script import ir as I\n" + "noise " * 500
+    )
+    expected = (
+        "RuntimeError: ScheduleError: An error occurred Error message: The loop is wrong here"
+    )
+    assert brief(error) == expected
+    assert len(brief(RuntimeError("word " * 500))) < 500
+    assert brief(ValueError("")) == "ValueError: no message"
+
+
+def test_show(backend: TVMBackend, target: Target) -> None:
+    untuned = backend.show(request_for(target))
+    assert 'with T.sblock("C")' in untuned
+    space = SketchSpace(SMALL, target, backend.limits(target))
+    candidate = next(iter(space.sample(1, np.random.default_rng(0))))
+    assert "T.vectorized" in backend.show(request_for(target, candidate=candidate))
+
+
+def test_without_tvm(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:
+    monkeypatch.setitem(sys.modules, "tvm", None)
+    with pytest.raises(UnsupportedTarget, match="TVM cannot be imported"):
+        runtime.load()
+    monkeypatch.setattr(compiler.metadata, "version", _missing)
+    assert "not installed" in compiler.compiler_version()
+
+
+def _missing(name: str) -> str:
+    raise compiler.metadata.PackageNotFoundError(name)
