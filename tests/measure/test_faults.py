@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from attrs import evolve
@@ -68,6 +69,10 @@ def test_all_is_well(
         baseline = measurer.measure_baseline()
         assert baseline.latency == pytest.approx(virtual_latency(workload, None))
         assert measurer.measure([]) == []
+        assert measurer.versions == {
+            "backend_version": "1",
+            "compiler_version": "numpy evaluator 1",
+        }
 
 
 @pytest.mark.parametrize(
@@ -216,6 +221,22 @@ def test_workers_killed_from_outside_during_a_batch(
 
     # What they had built is lost, and built again.
     assert statuses(measurer.measure(candidates, kill_workers)) == ["ok"] * 10
+
+
+def test_a_worker_killed_from_outside_while_it_runs_a_candidate(
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
+) -> None:
+    measurer = make_measurer({"fault": "hang", "phase": "run", "where": {"tile": 2}})
+    measurer.wait_ready()
+
+    def kill_soon(index: int, outcome: Outcome) -> None:
+        if index == 0:
+            for pid in measurer.worker_pids:
+                Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
+
+    outcomes = measurer.measure(candidates[:4], kill_soon)
+    assert statuses(outcomes) == ["ok", "crash", "ok", "ok"]
+    assert "failed during run: killed by SIGKILL" in outcomes[1].message
 
 
 def test_duplicates_are_measured_once(

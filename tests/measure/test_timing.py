@@ -48,10 +48,16 @@ def test_a_call_of_no_time_at_all_ends() -> None:
     assert len(time_call(call, MeasureProtocol())) >= 3
 
 
-def test_a_slow_call_gets_few_samples() -> None:
-    call = FakeCall(lambda _: 0.6)
-    assert time_call(call, MeasureProtocol()) == (0.6,) * 3
-    assert call.calls == 3
+@pytest.mark.parametrize(("seconds", "count"), [(0.2, 3), (0.6, 2), (5.0, 1)])
+def test_a_slow_call_gets_few_samples(seconds: float, count: int) -> None:
+    call = FakeCall(lambda _: seconds)
+    assert time_call(call, MeasureProtocol()) == (seconds,) * count
+    assert call.calls == count
+
+
+def test_a_slow_call_is_not_repeated_when_it_has_lost_already() -> None:
+    assert len(time_call(FakeCall(lambda _: 0.2), MeasureProtocol(), incumbent=0.05)) == 1
+    assert len(time_call(FakeCall(lambda _: 0.2), MeasureProtocol(), incumbent=0.1)) == 3
 
 
 def test_noise_is_sampled_until_the_budget_is_spent() -> None:

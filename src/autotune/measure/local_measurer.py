@@ -98,6 +98,11 @@ class LocalMeasurer(Measurer):
         return dict(self._seconds)
 
     @property
+    def versions(self) -> Mapping[str, str]:
+        """``backend_version`` and ``compiler_version`` as the workers found them, once ready."""
+        return dict(self._pool.versions) if self._pool is not None else {}
+
+    @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers, for people who look at the machine."""
         return self._pool.pids() if self._pool is not None else []

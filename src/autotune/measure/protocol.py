@@ -43,13 +43,15 @@ class MeasureProtocol:
         deadlines: Seconds that each phase may take, by the names in ``PHASES``; those left out
             keep their default. A phase that takes longer is a ``timeout``.
         min_sample_seconds: A sample repeats the call until it lasts about this long.
-        min_samples: Fewest samples, whatever they cost.
+        min_samples: Fewest samples, unless they would take longer than ``limit_seconds``.
         max_samples: Most samples.
         target_half_width: Sampling ends when the confidence interval of the median is no wider
             than this share of the median to either side.
         budget_seconds: Seconds of timed calls after which sampling ends.
+        limit_seconds: Seconds of timed calls after which sampling ends with a single sample.
         drop_factor: Sampling ends when the fastest sample is slower than the incumbent by more
-            than this factor.
+            than this factor; by more than twice this factor, and with the budget spent, also
+            below ``min_samples``.
         baseline_patience: The untuned program's deadlines are longer by this factor.
         memory_bytes: Memory that a worker may allocate; None allows most of the machine's.
         version: Version of the procedure itself.
@@ -61,6 +63,7 @@ class MeasureProtocol:
     max_samples: int = field(default=50, validator=_positive)
     target_half_width: float = field(default=0.02, validator=_positive)
     budget_seconds: float = field(default=0.1, validator=_positive)
+    limit_seconds: float = field(default=1.0, validator=_positive)
     drop_factor: float = field(default=1.5, validator=_positive)
     baseline_patience: float = field(default=6.0, validator=_positive)
     memory_bytes: int | None = None

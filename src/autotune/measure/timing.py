@@ -69,11 +69,13 @@ def _calls_per_sample(call: Timed, estimate: float, wanted: float) -> int:
 def _enough(
     samples: Sequence[float], spent: float, protocol: MeasureProtocol, incumbent: float | None
 ) -> bool:
+    over_budget = spent >= protocol.budget_seconds
+    slower = min(samples) / incumbent if samples and incumbent else 0.0
+    if spent >= protocol.limit_seconds or (over_budget and slower > 2 * protocol.drop_factor):
+        return True
     if len(samples) < protocol.min_samples:
         return False
-    if len(samples) >= protocol.max_samples or spent >= protocol.budget_seconds:
-        return True
-    if incumbent is not None and min(samples) > protocol.drop_factor * incumbent:
+    if over_budget or len(samples) >= protocol.max_samples or slower > protocol.drop_factor:
         return True
     interval = median_interval(samples)
     if interval is None:
