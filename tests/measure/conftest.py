@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from autotune.expressions import var
 from autotune.measure import LocalMeasurer, MeasureProtocol
-from autotune.sketches import Candidate, Ordinal, Sketch, Tile
+from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 from autotune.workloads import Workload, gemm
@@ -39,7 +38,7 @@ def candidates(workload: Workload) -> list[Candidate]:
         workload,
         (Ordinal("tile", tuple(range(1, 11))),),
         (),
-        (Tile("C", "i", (var("tile"),)),),
+        (),
     )
     return [Candidate(sketch, (value,)) for value in range(1, 11)]
 

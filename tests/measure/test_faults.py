@@ -119,7 +119,7 @@ def test_hang(
     outcomes = measurer.measure(candidates)
     assert statuses(outcomes) == ["ok"] * 3 + ["timeout"] + ["ok"] * 6
     assert outcomes[3].message == f"{phase} took more than 0.3 s"
-    assert outcomes[3].timings[phase] == pytest.approx(0.3, abs=0.2)
+    assert 0.3 <= outcomes[3].timings[phase] < 2
 
 
 def test_a_grandchild_goes_with_its_worker(
@@ -300,10 +300,11 @@ def test_an_interrupt_in_the_callback_leaves_the_measurer_usable(
     assert statuses(measurer.measure(candidates)) == ["ok"] * 10
 
 
-def test_start_returns_at_once(make_measurer: MakeMeasurer) -> None:
+def test_start_does_not_wait_for_the_compiler(workload: Workload, target: Target) -> None:
+    name = "autotune.testing.broken_backends:Slow"
     begin = time.perf_counter()
-    make_measurer()
-    assert time.perf_counter() - begin < 0.15
+    with LocalMeasurer(name, target, 1, workload, workers=2):
+        assert time.perf_counter() - begin < 5
 
 
 def test_a_backend_that_cannot_start_is_an_error(workload: Workload, target: Target) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from autotune.testing.reference_backend import ReferenceBackend
 
@@ -19,3 +20,10 @@ class Suicidal(ReferenceBackend):
 
     def warm_up(self) -> None:
         os._exit(7)
+
+
+class Slow(ReferenceBackend):
+    """Its compiler takes ten seconds to start."""
+
+    def warm_up(self) -> None:
+        time.sleep(10)
