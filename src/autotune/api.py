@@ -103,26 +103,8 @@ def tune(
             measured here, or the database cannot be used.
         TuningInterrupted: the run was stopped by Ctrl-C or SIGTERM; the same call continues it.
     """
-    (result,) = tune_tasks(
-        [Task(program)],
-        target=target,
-        backend=backend,
-        space=space,
-        strategy=strategy,
-        cost_model=cost_model,
-        pruning_model=pruning_model,
-        scheduler="round-robin",
-        trials=trials,
-        time=time,
-        seed=seed,
-        threads=threads,
-        database=database,
-        fresh=fresh,
-        round_size=round_size,
-        strategy_options=strategy_options,
-        protocol=protocol,
-        listeners=listeners,
-    )
+    settings = {name: value for name, value in locals().items() if name != "program"}
+    (result,) = tune_tasks([Task(program)], scheduler="round-robin", **settings)
     return result
 
 

@@ -173,6 +173,7 @@ def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(
     finished = spawn(*command)
     _, stderr = finished.communicate(timeout=60)
     assert finished.returncode == 0, stderr
+    assert "goes on after" in stderr
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["trials"] == 48 and report["cached"] == 0
     assert _count(tmp_path / "records.db") == 48

@@ -136,7 +136,8 @@ def started_text(event: RunStarted) -> str:
     text += f"{event.trials} trials"
     if event.seconds is not None:
         text += f" or {event.seconds:g} s"
-    if event.resumed_trials:
+    # A run that was stopped in its first round has no complete trials, but it is not a new one.
+    if event.resumed_seconds > 0:
         text += f"; run {event.run_id} goes on after {event.resumed_trials} trials"
     return text
 

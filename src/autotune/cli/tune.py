@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,10 @@ from autotune.cli.options import (
     read_shape,
     shape_option,
 )
+
+if TYPE_CHECKING:
+    from autotune.cli.output import Output
+    from autotune.result import Result
 
 __all__ = ["command"]
 
@@ -81,12 +85,11 @@ def command(
     """Find a fast schedule for WORKLOAD on this machine."""
     # Imported here: the group imports this module to show its help.
     from autotune.api import tune
-    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.app import INTERRUPTED
     from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output
     from autotune.cli.progress import progress
     from autotune.interrupts import TuningInterrupted
-    from autotune.report import comparison_table
     from autotune.workload_spec import make_workload
 
     options = read_options(strategy_options, "--strategy-option")
@@ -110,7 +113,15 @@ def command(
             f"{interrupted.database}; {advice} resumes the run",
             err=True,
         )
-        return 130
+        return INTERRUPTED
+    return _report(result, output, vendor)
+
+
+def _report(result: Result, output: Output, vendor: bool) -> int:
+    """Show and write a result; returns the exit status."""
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.report import comparison_table
+
     if vendor:
         from autotune.cli.vendor import VENDOR_NAME, time_vendor
 
