@@ -7,8 +7,7 @@ import pytest
 
 from autotune.backends import Backend, BuildFailed, BuildRequest, InvalidSchedule
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.expressions import var
-from autotune.sketches import Candidate, Ordinal, Sketch, Tile
+from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.targets import Target
 from autotune.testing.backend_suite import BackendSuite
 from autotune.testing.reference_backend import (
@@ -22,8 +21,7 @@ from autotune.workloads import Workload, gemm, random_inputs, reference_outputs
 
 def make_candidates(workload: Workload, count: int = 4) -> list[Candidate]:
     values = tuple(range(1, count + 1))
-    step = Tile("C", "i", (var("tile"),))
-    sketch = Sketch("toy", workload, (Ordinal("tile", values),), (), (step,))
+    sketch = Sketch("toy", workload, (Ordinal("tile", values),), (), ())
     return [Candidate(sketch, (value,)) for value in values]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import evolve
 
 from autotune.expressions import IntExpr, const
-from autotune.expressions.scalar import Load, ScalarExpr, transform
+from autotune.expressions.scalar import IndexValue, Load, ScalarExpr, transform
 from autotune.nest.emission import emit_nest
 from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.nest.stage_schedule import StageSchedule
@@ -100,6 +100,8 @@ class _Derivation:
                     return Load(
                         inner.tensor, tuple(index.substitute(values) for index in inner.indices)
                     )
+                if isinstance(inner, IndexValue):
+                    return IndexValue(inner.index.substitute(values))
                 return None
 
             return transform(schedule.body, at_point)

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from autotune.expressions import AffineForm, IntExpr, const, maximum, minimum, operation_counts
+from autotune.expressions import (
+    AffineForm,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    const,
+    loads,
+    maximum,
+    minimum,
+    operation_counts,
+    transform,
+    var,
+)
 from autotune.nest.loop_nest import (
     Access,
     Buffer,
@@ -23,6 +36,20 @@ from autotune.workloads import Workload
 def emit_nest(workload: Workload, schedules: dict[str, StageSchedule]) -> LoopNest:
     """The statements in program order and the buffers that the schedules allocate."""
     return _Emission(workload, schedules).nest()
+
+
+def renamed_body(producer: StageSchedule) -> ScalarExpr:
+    """The body of a pointwise stage with its axes called ``d0``, ``d1``, ..."""
+    names = {axis.name: var(f"d{i}") for i, axis in enumerate(producer.stage.spatial_axes)}
+
+    def rename(node: ScalarExpr) -> ScalarExpr | None:
+        if isinstance(node, Load):
+            return Load(node.tensor, tuple(index.substitute(names) for index in node.indices))
+        if isinstance(node, IndexValue):
+            return IndexValue(node.index.substitute(names))
+        return None
+
+    return transform(producer.body, rename)
 
 
 class _Emission:
@@ -138,6 +165,11 @@ class _Emission:
         packed = any(pack.operand == tensor for pack in schedule.packs)
         return f"{tensor}.pack" if packed else tensor
 
+    def _sources(self, schedule: StageSchedule) -> dict[str, str]:
+        return {
+            load.tensor: self._read_buffer(schedule, load.tensor) for load in loads(schedule.body)
+        }
+
     def _bounds(
         self, schedule: StageSchedule, tensor: str, forms: tuple[AffineForm, ...]
     ) -> tuple[IntExpr, ...]:
@@ -181,7 +213,16 @@ class _Emission:
         if stage.combiner is not None:
             operations[stage.combiner] = operations.get(stage.combiner, 0) + 1
         self.statements.append(
-            Statement(stage.name, stage.name, "compute", loops, (*reads, write), operations)
+            Statement(
+                stage.name,
+                stage.name,
+                "compute",
+                loops,
+                (*reads, write),
+                operations,
+                schedule.body,
+                self._sources(schedule),
+            )
         )
         if self._has_tile(schedule):
             at = self._tile_loop(schedule)
@@ -238,31 +279,54 @@ class _Emission:
         if pack.at is None:
             loops = self._parallel_copy(loops, split=pack.lanes > 1)
         own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
-        source, operations = self._copied(pack.operand, own, region)
         write = Access(label, own, tuple(region), write=True)
+        producer = self.schedules.get(pack.operand)
+        body: ScalarExpr = Load(pack.operand, tuple(var(f"d{i}") for i in range(len(forms))))
+        reads = [Access(pack.operand, own, tuple(whole))]
+        sources = {pack.operand: pack.operand}
+        if producer is not None and producer.inlined:
+            body = renamed_body(producer)
+            reads = self._copied(producer)
+            sources = {tensor: tensor for tensor in producer.stage.reads}
+        moved = {axis for loop in path for axis, _ in loop.parts} if pack.at else set()
+        corners = {
+            f"d{index}": {
+                axis: inside[axis] * abs(coefficient)
+                for axis, coefficient in form.coefficients.items()
+                if axis in moved
+            }
+            for index, form in enumerate(forms)
+        }
         self.statements.append(
-            Statement(label, stage.name, "pack", (*path, *loops), (*source, write), operations)
+            Statement(
+                label,
+                stage.name,
+                "pack",
+                (*path, *loops),
+                (*reads, write),
+                operation_counts(body),
+                body,
+                sources,
+                corners,
+            )
         )
         dtype = self.workload.tensors[pack.operand].dtype
         self.buffers.append(Buffer(label, tuple(allocated), dtype, len(path)))
 
-    def _copied(
-        self, tensor: str, own: tuple[AffineForm, ...], region: list[IntExpr]
-    ) -> tuple[list[Access], dict[str, int]]:
-        """What a pack reads: the operand, or what an inlined operand is computed from."""
-        producer = self.schedules.get(tensor)
-        if producer is None or not producer.inlined:
-            return [Access(tensor, own, tuple(region))], {}
+    def _copied(self, producer: StageSchedule) -> list[Access]:
+        """What a pack reads when its operand is computed on the way, over the pack's axes."""
         names = [axis.name for axis in producer.stage.spatial_axes]
         dims = {name: f"d{index}" for index, name in enumerate(names)}
-        reads = []
-        for access in self._accesses(producer):
-            forms = tuple(
-                AffineForm({dims[a]: c for a, c in form.coefficients.items()}, form.constant)
-                for form in access.forms
+        return [
+            evolve(
+                access,
+                forms=tuple(
+                    AffineForm({dims[a]: c for a, c in form.coefficients.items()}, form.constant)
+                    for form in access.forms
+                ),
             )
-            reads.append(Access(access.buffer, forms, access.shape))
-        return reads, operation_counts(producer.body)
+            for access in self._accesses(producer)
+        ]
 
     def _vectorized_copy(self, loops: list[Loop], lanes: int) -> list[Loop]:
         """The innermost loop split into vectors of ``lanes``."""
@@ -360,6 +424,8 @@ class _Emission:
                 (*path_axes, *loops),
                 (*reads, write),
                 operation_counts(fused.body),
+                fused.body,
+                self._sources(fused),
             )
         )
 

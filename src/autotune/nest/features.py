@@ -220,7 +220,6 @@ def _traffic(columns: StatementColumns, extents: Values, size: Values, capacity:
     The outermost depth whose working set fits is loaded once per iteration of the loops outside;
     a buffer stays while the loops directly around that depth do not move it.
     """
-    n, depths = len(extents), extents.shape[1] + 1
     fits = size.sum(axis=1) <= capacity
     fits[:, -1] = True
     depth = fits.argmax(axis=1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
-from autotune.expressions import AffineForm, IntExpr, const, maximum, minimum
+from autotune.expressions import AffineForm, IntExpr, ScalarExpr, const, maximum, minimum
 from autotune.workloads import Tensor
 from autotune.workloads.workload import DTYPE_BYTES
 
@@ -59,6 +59,11 @@ class Statement:
         loops: Loops around it, outermost first.
         accesses: Reads, then the write.
         operations: Arithmetic operations per execution, by kind.
+        body: What is stored, or combined into what is stored; over the statement's axes. None
+            for an initialisation or a plain copy.
+        sources: Buffer from which the body's loads of each tensor are served.
+        corners: For a copy, whose own axes count from the corner of a tile: how far the corner
+            moves along each own axis with each axis of the loops outside.
     """
 
     name: str
@@ -67,6 +72,9 @@ class Statement:
     loops: tuple[Loop, ...]
     accesses: tuple[Access, ...]
     operations: dict[str, int] = field(factory=dict)
+    body: ScalarExpr | None = None
+    sources: dict[str, str] = field(factory=dict)
+    corners: dict[str, dict[str, IntExpr]] = field(factory=dict)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -91,10 +99,16 @@ class Statement:
 
     def region(self, access: Access, depth: int) -> tuple[IntExpr, ...]:
         """Hull of what ``access`` touches inside the loops from ``depth`` on, by dimension."""
-        return tuple(
-            clipped_hull(form, {axis: self.reach(axis, depth) for axis in form.coefficients}, size)
-            for form, size in zip(access.forms, access.shape, strict=True)
-        )
+        result = []
+        for form, size in zip(access.forms, access.shape, strict=True):
+            extent = hull(form, {axis: self.reach(axis, depth) for axis in form.coefficients})
+            exact = is_axis(form) or not form.coefficients
+            for axis, coefficient in form.coefficients.items():
+                for outer, step in self.corners.get(axis, {}).items():
+                    extent = extent + (self.reach(outer, depth) - 1) * step * abs(coefficient)
+                    exact = False
+            result.append(extent if exact else minimum(extent, size))
+        return tuple(result)
 
 
 @frozen(eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.expressions import IntExpr, const, maximum
+from autotune.expressions import IntExpr, const, maximum, minimum
 from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.tape import Tape, build_tape
@@ -82,14 +82,16 @@ def _cached(key: _BySketch) -> NestTape:
     sketch = key.sketch
     nest = derive_nest(sketch)
     outputs: dict[str, IntExpr] = {}
+    local = {buffer.name: buffer for buffer in nest.buffers}
     for statement in nest.statements:
         for index, loop in enumerate(statement.loops):
             outputs[f"{statement.name}/loop/{index}"] = loop.extent
         for buffer in _buffers(statement):
             for depth in range(len(statement.loops) + 1):
-                outputs[f"{statement.name}/region/{buffer}/{depth}"] = _elements(
-                    statement, buffer, depth
-                )
+                elements = _elements(statement, buffer, depth)
+                if buffer in local and depth < local[buffer].depth:
+                    elements = minimum(elements, local[buffer].elements)
+                outputs[f"{statement.name}/region/{buffer}/{depth}"] = elements
     for allocated in nest.buffers:
         outputs[f"buffer/{allocated.name}"] = allocated.bytes
     tape = build_tape(sketch.param_names, outputs)
@@ -130,8 +132,11 @@ def _columns(nest: LoopNest, statement: Statement, tape: Tape) -> StatementColum
             for form in access.forms
             for axis in form.coefficients
         }
+        # A buffer of the schedule is the same memory in every iteration of the loops outside it.
+        held = next((b.depth for b in nest.buffers if b.name == buffer), 0)
+        axes |= {outer for axis in axes for outer in statement.corners.get(axis, {})}
         for depth, loop in enumerate(statement.loops, start=1):
-            moved = any(axis in axes for axis, _ in loop.parts)
+            moved = depth > held and any(axis in axes for axis, _ in loop.parts)
             reloaded[row, depth] = depth if moved else reloaded[row, depth - 1]
     return StatementColumns(
         statement,

@@ -100,7 +100,7 @@ def _evaluate_chunk(stage: Stage, arrays: Mapping[str, Array], start: int, stop:
         values = np.arange(start, stop) if axis is first else np.arange(axis.extent)
         grid[axis.name] = values.reshape([-1 if p == position else 1 for p in range(rank)])
         shape.append(len(values))
-    value = np.broadcast_to(_evaluate_body(stage.body, grid, arrays), shape)
+    value = np.broadcast_to(evaluate_body(stage.body, grid, arrays), shape)
     if stage.combiner is None:
         return value
     reduced = tuple(p for p, axis in enumerate(stage.axes) if axis.kind == "reduce")
@@ -161,9 +161,11 @@ def _strided_view(stage: Stage, load: Load, array: Array) -> tuple[Array, tuple[
     return view, names
 
 
-def _evaluate_body(
-    body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[str, Array]
-) -> Any:
+def evaluate_body(body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[str, Array]) -> Any:
+    """A body's value where the axes have the values in ``grid``, which broadcast together.
+
+    Loads outside an array give its nearest element: a predicate is expected to discard them.
+    """
     if isinstance(body, Constant):
         return np.asarray(body.value)
     if isinstance(body, IndexValue):
@@ -177,16 +179,16 @@ def _evaluate_body(
         )
         return array[indices]
     if isinstance(body, Cast):
-        value = _evaluate_body(body.operand, grid, arrays)
+        value = evaluate_body(body.operand, grid, arrays)
         return value if body.dtype.startswith("float") else value.astype(body.dtype)
     if isinstance(body, Unary):
-        return _unary(body.op, _evaluate_body(body.operand, grid, arrays))
+        return _unary(body.op, evaluate_body(body.operand, grid, arrays))
     if isinstance(body, Select):
-        condition = _evaluate_body(body.condition, grid, arrays)
-        on_true = _evaluate_body(body.on_true, grid, arrays)
-        return np.where(condition, on_true, _evaluate_body(body.on_false, grid, arrays))
-    left = _evaluate_body(body.left, grid, arrays)
-    return _binary(body.op, left, _evaluate_body(body.right, grid, arrays))
+        condition = evaluate_body(body.condition, grid, arrays)
+        on_true = evaluate_body(body.on_true, grid, arrays)
+        return np.where(condition, on_true, evaluate_body(body.on_false, grid, arrays))
+    left = evaluate_body(body.left, grid, arrays)
+    return _binary(body.op, left, evaluate_body(body.right, grid, arrays))
 
 
 def _unary(op: str, value: Array) -> Array:
