@@ -3,7 +3,8 @@
 Statements run in program order under concrete loops. Buffers of the schedule are kept in the
 coordinates of the tensor they hold a part of, and forgotten whenever their allocation is
 entered again: a statement that reads what was not produced for it computes with NaN (or the
-smallest integer), and the result is wrong. Meant for small workloads.
+smallest integer), and the result is wrong. Floating-point numbers are kept in double precision,
+as the reference keeps them. Meant for small workloads.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str
     for tensor in workload.inputs:
         interpreter.arrays[tensor.name] = inputs[tensor.name]
     interpreter.run(interpreter.nest.statements, 0, {})
-    return {name: interpreter.arrays[name] for name in workload.outputs}
+    return {
+        name: interpreter.arrays[name].astype(workload.tensors[name].dtype)
+        for name in workload.outputs
+    }
 
 
 @define(eq=False)
@@ -75,6 +79,7 @@ class _Interpreter:
 
     def _forget(self, name: str) -> None:
         dtype = np.dtype(self.workload.tensors[name.split(".", maxsplit=1)[0]].dtype)
+        dtype = np.dtype(np.float64) if dtype.kind == "f" else dtype
         unknown = np.nan if dtype.kind == "f" else np.iinfo(dtype).min
         self.arrays[name] = np.full(self.padded[name], unknown, dtype=dtype)
 
