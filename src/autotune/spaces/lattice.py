@@ -16,6 +16,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.expressions import IntExpr
 from autotune.expressions.integer import evaluate
 from autotune.sketches import (
     AtLeast,
@@ -127,6 +128,8 @@ class Lattice:
     def stratified(self, n: int, rng: np.random.Generator) -> Matrix:
         """``n`` configurations in strata: a parameter and one of its feasible values are drawn
         uniformly, then configurations with that value uniformly."""
+        if n == 0 or not self.groups:
+            return self.uniform(n, rng)
         strata = min(n, _STRATA)
         shares = np.full(strata, n // strata)
         shares[: n % strata] += 1
@@ -237,7 +240,8 @@ def build_lattice(sketch: Sketch) -> Lattice:
         at = next(i for i, (c, _) in enumerate(tables) if c == columns)
         rows = tables[at][1]
         env = {sketch.param_names[c]: rows[:, i] for i, c in enumerate(columns)}
-        tables[at] = (columns, rows[constraint_mask(constraint, env)])
+        mask = np.broadcast_to(constraint_mask(constraint, env), (len(rows),))
+        tables[at] = (columns, rows[mask])
     seen = frozenset().union(*(_variables(constraint) for constraint in joint))
     groups = tuple(_group(sketch, columns, rows, seen) for columns, rows in tables)
     combinations = _feasible_combinations(sketch, groups, joint)
@@ -314,6 +318,13 @@ def _feasible_combinations(
     sketch: Sketch, groups: tuple[Group, ...], joint: list[Constraint]
 ) -> Matrix:
     """Combinations of signatures that satisfy ``joint``, joined group by group."""
+    if any(len(group.rows) == 0 for group in groups):
+        return np.zeros((0, len(groups)), dtype=np.int64)
+    lowest = {
+        sketch.param_names[column]: int(group.rows[:, index].min())
+        for group in groups
+        for index, column in enumerate(group.columns)
+    }
     combinations = np.zeros((1, 0), dtype=np.int64)
     env: dict[str, Matrix] = {}
     pending = list(joint)
@@ -336,21 +347,36 @@ def _feasible_combinations(
         for constraint in decided:
             mask &= constraint_mask(constraint, env)
         for constraint in pending:
-            mask &= _still_possible(constraint, env)
+            mask &= _still_possible(constraint, env, lowest)
         combinations = np.column_stack([combinations[left], right])[mask]
         env = {name: values[mask] for name, values in env.items()}
     return combinations
 
 
-def _still_possible(constraint: Constraint, env: Mapping[str, Matrix]) -> NDArray[np.bool_]:
-    """False where an upper bound is already passed with the missing parameters at 1.
+def _still_possible(
+    constraint: Constraint, env: Mapping[str, Matrix], lowest: Mapping[str, int]
+) -> NDArray[np.bool_]:
+    """False where an upper bound is already passed with the missing parameters at their lowest.
 
-    Sound because every expression of these constraints grows with its parameters, which are
-    positive.
+    Says nothing about expressions that may shrink while a parameter grows.
     """
     count = len(next(iter(env.values()))) if env else 1
-    if not isinstance(constraint, AtMost):
+    if not isinstance(constraint, AtMost) or not _grows(constraint.expression, lowest):
         return np.ones(count, dtype=np.bool_)
-    ones = {name: np.ones(count, dtype=np.int64) for name in constraint.expression.variables}
-    mask = constraint_mask(constraint, {**ones, **env})
+    missing = {
+        name: np.full(count, lowest[name], dtype=np.int64)
+        for name in constraint.expression.variables
+    }
+    mask = constraint_mask(constraint, {**missing, **env})
     return np.array(np.broadcast_to(mask, (count,)), dtype=np.bool_)
+
+
+def _grows(expression: IntExpr, lowest: Mapping[str, int]) -> bool:
+    """Whether the expression is built so that it cannot shrink while a parameter grows."""
+    if expression.op == "var":
+        return lowest[expression.args[0]] >= 0
+    if expression.op == "const":
+        return bool(expression.args[0] >= 0)
+    if expression.op not in ("add", "mul", "min", "max"):
+        return False
+    return all(_grows(arg, lowest) for arg in expression.args)

@@ -25,7 +25,7 @@ class ElementwiseRule(SketchRule):
     name = "elementwise"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        if not is_pointwise(stage):
+        if not is_pointwise(stage) or not stage.axes:
             return None
         *outer, inner = stage.axes
         lanes = draft.target.lanes(stage.output.dtype)

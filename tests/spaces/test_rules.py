@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.errors import UnsupportedWorkload
+from autotune.expressions import Binary, Constant, Load, ScalarExpr, Unary, var
+from autotune.sketches import (
+    STEP_TYPES,
+    Accumulate,
+    AtMost,
+    Factor,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    Pack,
+    PadExtent,
+    Parallel,
+    Sketch,
+    Step,
+    Vectorize,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace, default_rules
+from autotune.spaces.rules import InlineRule, generate_sketches
+from autotune.targets import preset
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+
+TARGET = preset("skylake-avx512-4core")
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
+ROWS, COLUMNS, DEPTH = 32, 48, 20
+
+
+def sketches(workload: Workload, limits: ScheduleLimits = LIMITS) -> tuple[Sketch, ...]:
+    return generate_sketches(workload, TARGET, limits, default_rules())
+
+
+def steps_of(workload: Workload, kind: type[Any]) -> set[Step]:
+    """Steps of one kind, which every sketch of the workload must agree on."""
+    found = [
+        {step for step in sketch.steps if isinstance(step, kind)} for sketch in sketches(workload)
+    ]
+    assert all(steps == found[0] for steps in found)
+    return found[0]
+
+
+def load(tensor: str, *axes: str) -> Load:
+    return Load(tensor, tuple(var(axis) for axis in axes))
+
+
+def matrix(name: str, rows: int = ROWS, columns: int = COLUMNS) -> Tensor:
+    return Tensor(name, (rows, columns), "float32")
+
+
+def pointwise(name: str, body: ScalarExpr, rows: int = ROWS, columns: int = COLUMNS) -> Stage:
+    return Stage(matrix(name, rows, columns), (Axis("i", rows), Axis("j", columns)), body)
+
+
+def product(name: str = "C") -> Stage:
+    axes = (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", DEPTH, "reduce"))
+    body = Binary("mul", load("A", "i", "k"), load("B", "k", "j"))
+    return Stage(matrix(name), axes, body, "add")
+
+
+def row_reduction(name: str, source: str, combiner: str = "add") -> Stage:
+    axes = (Axis("i", ROWS), Axis("k", COLUMNS, "reduce"))
+    return Stage(Tensor(name, (ROWS,), "float32"), axes, load(source, "i", "k"), combiner)
+
+
+A, B, X = matrix("A", ROWS, DEPTH), matrix("B", DEPTH, COLUMNS), matrix("X")
+
+
+def relu(tensor: str) -> ScalarExpr:
+    return Binary("max", load(tensor, "i", "j"), Constant(0.0, "float32"))
+
+
+def exponential(tensor: str) -> ScalarExpr:
+    return Unary("exp", load(tensor, "i", "j"))
+
+
+def chain(*stages: Stage, outputs: tuple[str, ...] = (), inputs: tuple[Tensor, ...]) -> Workload:
+    return Workload("made", inputs, stages, outputs or (stages[-1].name,))
+
+
+# What is inlined.
+
+
+def test_cheap_pointwise_stages_are_inlined() -> None:
+    assert steps_of(elementwise(m=ROWS, n=COLUMNS), Inline) == {Inline("T"), Inline("R")}
+
+
+def test_an_output_is_not_inlined() -> None:
+    both = chain(
+        pointwise("T", relu("X")), pointwise("Y", relu("T")), inputs=(X,), outputs=("T", "Y")
+    )
+    assert steps_of(both, Inline) == set()
+    assert {step.stage for step in sketches(both)[0].steps if isinstance(step, Parallel)} == {
+        "T",
+        "Y",
+    }
+
+
+@pytest.mark.parametrize(("body", "inlined"), [(relu("X"), True), (exponential("X"), False)])
+def test_what_is_dear_is_not_computed_twice(body: ScalarExpr, inlined: bool) -> None:
+    twice = chain(
+        pointwise("T", body),
+        pointwise("U", relu("T")),
+        pointwise("V", relu("T")),
+        inputs=(X,),
+        outputs=("U", "V"),
+    )
+    assert (Inline("T") in steps_of(twice, Inline)) == inlined
+
+
+def test_what_is_dear_is_inlined_into_its_only_consumer() -> None:
+    once = chain(pointwise("T", exponential("X")), pointwise("U", relu("T")), inputs=(X,))
+    assert steps_of(once, Inline) == {Inline("T")}
+
+
+# What is fused after a reduction.
+
+
+def test_the_last_stage_is_fused_into_the_tile_and_those_between_are_inlined() -> None:
+    workload = dense(m=37, n=48, k=20)
+    assert steps_of(workload, Inline) == {Inline("Z")}
+    for sketch in sketches(workload):
+        (fused,) = (step for step in sketch.steps if isinstance(step, FuseConsumer))
+        assert (fused.stage, fused.producer) == ("R", "Y")
+        assert not any(isinstance(step, Accumulate) for step in sketch.steps)
+
+
+def fused_consumers(workload: Workload) -> set[tuple[str, str]]:
+    pairs = [
+        {(s.stage, s.producer) for s in sketch.steps if isinstance(s, FuseConsumer)}
+        for sketch in sketches(workload)
+    ]
+    assert all(pair == pairs[0] for pair in pairs)
+    return pairs[0]
+
+
+def test_an_epilogue() -> None:
+    workload = chain(product(), pointwise("R", exponential("C")), inputs=(A, B))
+    assert fused_consumers(workload) == {("R", "C")}
+
+
+def test_no_epilogue_when_the_reduction_is_returned() -> None:
+    workload = chain(product(), pointwise("R", relu("C")), inputs=(A, B), outputs=("C", "R"))
+    assert fused_consumers(workload) == set()
+
+
+def test_no_epilogue_when_the_reduction_is_read_twice() -> None:
+    workload = chain(
+        product(),
+        pointwise("R", relu("C")),
+        pointwise("S", relu("C")),
+        inputs=(A, B),
+        outputs=("R", "S"),
+    )
+    assert fused_consumers(workload) == set()
+
+
+def test_no_epilogue_across_a_transposition() -> None:
+    turned = Stage(
+        matrix("R", COLUMNS, ROWS),
+        (Axis("j", COLUMNS), Axis("i", ROWS)),
+        Binary("max", load("C", "i", "j"), Constant(0.0, "float32")),
+    )
+    assert fused_consumers(chain(product(), turned, inputs=(A, B))) == set()
+
+
+def test_no_epilogue_through_an_expensive_stage() -> None:
+    workload = chain(
+        product(), pointwise("E", exponential("C")), pointwise("R", relu("E")), inputs=(A, B)
+    )
+    assert fused_consumers(workload) == set()
+    assert steps_of(workload, Inline) == {Inline("E")}
+
+
+def test_no_epilogue_over_two_reductions() -> None:
+    body = Binary("add", load("C", "i", "j"), load("D", "i", "j"))
+    workload = chain(product("C"), product("D"), pointwise("R", body), inputs=(A, B))
+    assert fused_consumers(workload) == set()
+
+
+# What is computed row by row.
+
+
+def fused_producers(workload: Workload) -> set[str]:
+    return {step.stage for step in steps_of(workload, FuseProducer)}  # type: ignore[union-attr]
+
+
+def test_softmax_is_one_loop_over_rows() -> None:
+    workload = softmax(m=ROWS, n=COLUMNS)
+    (sketch,) = sketches(workload)
+    assert sketch.name == "row-fusion"
+    assert fused_producers(workload) == {"M", "E", "S"}
+    lanes = {s.stage: s.lanes for s in sketch.steps if isinstance(s, FuseProducer)}
+    assert lanes == {"M": 1, "E": 16, "S": 1}
+
+
+def test_a_normalisation_is_one_loop_over_rows() -> None:
+    centred = Binary("sub", load("X", "i", "j"), load("M", "i"))
+    workload = chain(row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,))
+    assert fused_producers(workload) == {"M"}
+
+
+def test_reductions_over_rows_share_no_row_loop() -> None:
+    axes = (Axis("j", COLUMNS), Axis("k", ROWS, "reduce"))
+    columns = Stage(Tensor("M", (COLUMNS,), "float32"), axes, load("X", "k", "j"), "add")
+    centred = Binary("sub", load("X", "i", "j"), load("M", "j"))
+    workload = chain(columns, pointwise("Y", centred), inputs=(X,))
+    assert fused_producers(workload) == set()
+
+
+def test_reductions_with_reuse_are_tiled_instead() -> None:
+    scaled = Binary("mul", load("C", "i", "j"), load("S", "i"))
+    workload = chain(product(), row_reduction("S", "C"), pointwise("Y", scaled), inputs=(A, B))
+    assert fused_producers(workload) == set()
+    for sketch in sketches(workload):
+        assert {"C", "S"} <= {s.stage for s in sketch.steps if isinstance(s, Accumulate)}
+
+
+def test_a_returned_reduction_is_not_fused() -> None:
+    centred = Binary("sub", load("X", "i", "j"), load("M", "i"))
+    workload = chain(
+        row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,), outputs=("M", "Y")
+    )
+    assert fused_producers(workload) == set()
+
+
+# Tiling, packing, padding.
+
+NOT_BLOCKED = ["direct", "plain-outer", "plain-rows"]
+EVERY_PACKING = [
+    *NOT_BLOCKED,
+    "packed-root",
+    "packed-panel",
+    "packed-root-rows",
+    "packed-panel-outer",
+]
+
+
+@pytest.mark.parametrize(
+    ("workload", "names"),
+    [
+        (gemm(m=37, n=53, k=29), EVERY_PACKING),
+        (gemm(m=64, n=64, k=64), EVERY_PACKING),
+        (gemm(m=37, n=53, k=8), NOT_BLOCKED),  # too little depth to be worth packing
+        (gemm(m=1, n=64, k=64), ["direct"]),  # no rows: nothing is used twice
+        (batch_matmul(b=2, m=33, n=40, k=50), EVERY_PACKING),
+        (dense(m=37, n=48, k=20), EVERY_PACKING[3:]),  # W[n, k] is not contiguous along n
+        (conv2d(h=9, w=9, ci=4, co=40, pad=1, bias=1, relu=1), EVERY_PACKING),
+        (conv2d(h=9, w=9, ci=4, co=40), EVERY_PACKING),
+        (depthwise_conv2d(h=9, w=9, c=19), NOT_BLOCKED),
+        (softmax(m=5, n=7), ["row-fusion"]),
+        (elementwise(m=5, n=7), ["plain"]),
+    ],
+    ids=lambda value: value.name if isinstance(value, Workload) else "",
+)
+def test_the_default_sketches(workload: Workload, names: list[str]) -> None:
+    made = sketches(workload)
+    assert [sketch.name for sketch in made] == names
+    assert len(made) <= 12
+
+
+def test_only_what_is_packed_is_padded() -> None:
+    for sketch in sketches(gemm(m=37, n=53, k=29)):
+        packed = {step.operand for step in sketch.steps if isinstance(step, Pack)}
+        padded = {step.axis for step in sketch.steps if isinstance(step, PadExtent)}
+        # A[i, k] moves along i and B[k, j] along j.
+        assert padded == {axis for axis, operand in (("i", "A"), ("j", "B")) if operand in packed}
+
+
+def test_the_input_of_a_convolution_is_padded_in_its_copy() -> None:
+    workload = conv2d(h=9, w=9, ci=4, co=40, pad=1)
+    for sketch in sketches(workload):
+        packed = {step.operand for step in sketch.steps if isinstance(step, Pack)}
+        inlined = Inline("P") in sketch.steps
+        assert inlined == ("P" in packed)
+        own = {s.stage for s in sketch.steps if isinstance(s, Parallel)}
+        assert ("P" in own) != inlined
+
+
+def test_vectors_are_whole_registers_where_the_axis_is_padded() -> None:
+    for sketch in sketches(gemm(m=37, n=53, k=29)):
+        (lanes,) = (p for p in sketch.params if p.name == "C.j.3")
+        assert isinstance(lanes, Factor)
+        padded = any(isinstance(s, PadExtent) and s.axis == "j" for s in sketch.steps)
+        assert lanes.values == ((16,) if padded else (1,))
+        assert Vectorize("C", "j.3") in sketch.steps
+
+
+def test_the_limits_of_the_backend_are_hard_and_named() -> None:
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 1024, 8, "backend test")
+    for sketch in sketches(gemm(m=64, n=64, k=64), limits):
+        hard = {c.source: c.limit for c in sketch.constraints if isinstance(c, AtMost) and c.hard}
+        assert hard == {
+            "backend test: unrolled body": 8,
+            "backend test: accumulate tile on the stack": 1024,
+        }
+    lax = SketchSpace(gemm(m=64, n=64, k=64), TARGET, LIMITS).count()
+    assert SketchSpace(gemm(m=64, n=64, k=64), TARGET, limits).count() < lax
+
+
+# What cannot be scheduled.
+
+
+@pytest.mark.parametrize(
+    ("missing", "left"),
+    [
+        ("pack", ["direct"]),
+        ("pad_extent", ["direct"]),
+        ("inline", EVERY_PACKING),
+        ("fuse_producer", EVERY_PACKING),
+    ],
+)
+def test_sketches_with_unsupported_steps_are_left_out(missing: str, left: list[str]) -> None:
+    limits = ScheduleLimits(frozenset(STEP_TYPES) - {missing}, 65536, 512, "backend test")
+    made = sketches(gemm(m=37, n=53, k=29), limits)
+    assert [sketch.name for sketch in made] == left
+
+
+def test_no_sketch_can_be_replayed() -> None:
+    limits = ScheduleLimits(frozenset({"tile", "order"}), 65536, 512, "backend test")
+    message = (
+        "workload 'gemm': none of its 7 sketches can be replayed by backend test, "
+        "which supports the steps order, tile"
+    )
+    with pytest.raises(UnsupportedWorkload, match=message):
+        SketchSpace(gemm(m=37, n=53, k=29), TARGET, limits)
+
+
+def test_no_rule_applies_to_a_reduction_to_a_number() -> None:
+    axes = (Axis("k", COLUMNS, "reduce"),)
+    total = Stage(
+        Tensor("Y", (), "float32"), axes, Load("X", (var("k") - var("k"), var("k"))), "add"
+    )
+    workload = Workload("total", (X,), (total,), ("Y",))
+    with pytest.raises(
+        UnsupportedWorkload, match="no sketch rule applies to stage 'Y'; rules: inline, row-fusion"
+    ):
+        sketches(workload)
+
+
+def test_no_rule_applies_to_a_single_number() -> None:
+    number = Stage(Tensor("Y", (), "float32"), (), Constant(1.0, "float32"))
+    with pytest.raises(UnsupportedWorkload, match="no sketch rule applies to stage 'Y'"):
+        sketches(Workload("number", (), (number,), ("Y",)))
+
+
+def test_no_rule_at_all() -> None:
+    with pytest.raises(UnsupportedWorkload, match="stage 'C'; rules: inline$"):
+        generate_sketches(gemm(m=2, n=2, k=2), TARGET, LIMITS, (InlineRule(),))
+
+
+def test_a_tiled_operand_is_read_at_one_place() -> None:
+    axes = (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", DEPTH, "reduce"))
+    body = Binary(
+        "mul", load("A", "i", "k"), Binary("add", load("A", "i", "k"), load("A", "j", "k"))
+    )
+    stage = Stage(matrix("C"), axes, body, "add")
+    square = Tensor("A", (COLUMNS, DEPTH), "float32")
+    with pytest.raises(UnsupportedWorkload, match="'C' reads 'A' at 2 different places"):
+        sketches(Workload("twice", (square,), (stage,), ("C",)))

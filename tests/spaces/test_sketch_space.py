@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import InvalidValueError
+from autotune.expressions.integer import evaluate
+from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Factor, ProductEquals
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces.rules import ElementwiseRule, InlineRule
+from autotune.targets import preset
+from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
+from autotune.workloads import (
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+
+# A busy machine is no reason to fail.
+UNHURRIED = settings(deadline=None)
+
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+WORKLOADS = (
+    gemm(m=64, n=64, k=64),
+    gemm(m=37, n=53, k=29),
+    gemm(m=1, n=1, k=1),
+    gemm(m=24, n=24, k=24, dtype="int8"),
+    batch_matmul(b=2, m=33, n=40, k=50),
+    dense(m=13, n=31, k=17),
+    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
+    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2),
+    softmax(m=5, n=7),
+    softmax(m=64, n=64),
+    elementwise(m=4, n=6),
+)
+
+
+def space_of(workload: Workload, target: str = "skylake-avx512-4core") -> SketchSpace:
+    return SketchSpace(workload, preset(target), LIMITS)
+
+
+def label(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+class TestConformance(SearchSpaceSuite):
+    @pytest.fixture(params=WORKLOADS, ids=label)
+    def search_space_factory(self, request: pytest.FixtureRequest) -> SearchSpaceFactory:
+        return lambda: space_of(request.param)
+
+
+MOVED = {
+    workload.name: space_of(workload)
+    for workload in (gemm(m=37, n=53, k=29), conv2d(h=9, w=9, ci=4, co=40), softmax(m=12, n=7))
+}
+
+
+@UNHURRIED
+@given(st.sampled_from(sorted(MOVED)), st.integers(0, 2**32), st.integers(1, 40))
+def test_moves_stay_feasible_in_a_long_walk(name: str, seed: int, n: int) -> None:
+    space, rng = MOVED[name], np.random.default_rng(seed)
+    batch = space.sample(n, rng)
+    assert space.contains(batch).all()
+    for _ in range(4):
+        near = space.neighbours(batch, rng)
+        assert space.contains(near).all()
+        batch = space.crossover(batch, near, rng)
+        assert space.contains(batch).all()
+
+
+@UNHURRIED
+@given(st.integers(0, 2**32))
+def test_a_neighbour_differs_in_one_group(seed: int) -> None:
+    """Parameters that a product joins move together; all others stay."""
+    space, rng = MOVED["gemm"], np.random.default_rng(seed)
+    batch = space.sample(30, rng)
+    for (sketch, before), (_, after) in zip(
+        batch.parts, space.neighbours(batch, rng).parts, strict=True
+    ):
+        group = {}
+        for constraint in sketch.constraints:
+            if isinstance(constraint, ProductEquals):
+                for name in (*constraint.factors, *constraint.total.variables):
+                    group[name] = constraint
+        for changed in before != after:
+            names = np.array(sketch.param_names)[changed]
+            assert len({id(group.get(name, name)) for name in names}) <= 1
+
+
+@UNHURRIED
+@given(st.integers(0, 2**32))
+def test_a_child_has_each_value_from_a_parent(seed: int) -> None:
+    space, rng = MOVED["gemm"], np.random.default_rng(seed)
+    left = space.sample(30, rng)
+    right = CandidateBatch(tuple((s, rng.permutation(m)) for s, m in left.parts))
+    children = space.crossover(left, right, rng)
+    for (_, a), (_, b), (_, child) in zip(left.parts, right.parts, children.parts, strict=True):
+        assert ((child == a) | (child == b)).all()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize(
+    "target", ["sse2-1core", "haswell", "skylake-avx512-2core", "zen4-64core"]
+)
+def test_every_built_in_workload_has_a_small_number_of_sketches(
+    workload: Workload, target: str
+) -> None:
+    space = space_of(workload, target)
+    assert 1 <= len(space.sketches()) <= 12
+    assert space.count() >= len(space.sketches())
+    assert space.contains(space.sample(20, np.random.default_rng(0))).all()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_tiles_multiply_to_their_padded_extents(workload: Workload) -> None:
+    for candidate in space_of(workload).sample(40, np.random.default_rng(1)):
+        config, sketch = candidate.config, candidate.sketch
+        covered: set[str] = set()
+        for constraint in sketch.constraints:
+            if isinstance(constraint, ProductEquals):
+                product = math.prod(config[name] for name in constraint.factors)
+                assert product == evaluate(constraint.total, config)
+                covered.update(constraint.factors)
+        assert covered == {p.name for p in sketch.params if isinstance(p, Factor)}
+
+
+def test_different_targets_are_different_spaces() -> None:
+    workload = gemm(m=64, n=64, k=64)
+    wide, narrow = space_of(workload), space_of(workload, "haswell")
+    batch = wide.sample(30, np.random.default_rng(0))
+    shared = {sketch.digest for sketch in narrow.sketches()}
+    known = [candidate for candidate in batch if candidate.sketch.digest in shared]
+    assert known and not narrow.contains(CandidateBatch.of(known)).any()  # 16 lanes against 8
+
+
+def test_sketches_of_another_space_are_refused() -> None:
+    space, other = space_of(gemm(m=8, n=16, k=4)), space_of(gemm(m=8, n=16, k=6))
+    rng = np.random.default_rng(0)
+    foreign = other.sample(5, rng)
+    assert not space.contains(foreign).any()
+    with pytest.raises(InvalidValueError, match="does not belong to this space"):
+        space.neighbours(foreign, rng)
+    with pytest.raises(InvalidValueError, match="two batches over the same sketches"):
+        space.crossover(
+            CandidateBatch(foreign.parts[:1]), CandidateBatch(other.sample(9, rng).parts[1:2]), rng
+        )
+
+
+def test_enumeration_interleaves_the_sketches() -> None:
+    space = space_of(gemm(m=37, n=53, k=29))
+    stream = space.enumerate()
+    first = [next(stream) for _ in space.sketches()]
+    assert [c.sketch.digest for c in first] == [s.digest for s in space.sketches()]
+
+
+def test_infeasible_rows_are_not_contained() -> None:
+    space = space_of(gemm(m=64, n=64, k=64))
+    (sketch, matrix), *_ = space.sample(50, np.random.default_rng(0)).parts
+    doubled = matrix.copy()
+    doubled[:, 0] *= 2
+    assert not space.contains(CandidateBatch(((sketch, doubled),))).any()
+
+
+def test_rules_may_be_chosen() -> None:
+    space = SketchSpace(
+        elementwise(m=4, n=32),
+        preset("skylake-avx512-4core"),
+        LIMITS,
+        rules=(InlineRule(), ElementwiseRule()),
+    )
+    (sketch,) = space.sketches()
+    assert sketch.name == "plain"
+    assert all(isinstance(candidate, Candidate) for candidate in space.enumerate())
+
+
+def test_limits_that_nothing_meets_are_reported() -> None:
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 4, 512, "test")
+    with pytest.raises(InvalidValueError, match="sketch 'direct' has no feasible configuration"):
+        SketchSpace(gemm(m=64, n=64, k=64), preset("skylake-avx512-4core"), limits)
