@@ -1,0 +1,142 @@
+"""Directives that read what they show from the code, so that it cannot fall behind.
+
+``cli-reference`` shows the help of every command. ``options-table`` shows the attributes of a
+class with their defaults, bounds and descriptions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import attrs
+import click
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+WIDTH = 80
+
+
+class CliReference(SphinxDirective):
+    """A section for the command group, then one for each command."""
+
+    def run(self) -> list[nodes.Node]:
+        """The sections."""
+        from autotune.cli.app import command_group
+
+        self.env.note_reread()
+        context = click.Context(command_group, info_name="autotune", **_width())
+        sections = [_section("autotune", command_group.get_help(context))]
+        for name in command_group.list_commands(context):
+            command = command_group.get_command(context, name)
+            if command is None:
+                raise self.error(f"autotune lists a command {name!r} that it does not have")
+            inner = click.Context(command, info_name=name, parent=context, **_width())
+            sections.append(_section(f"autotune {name}", command.get_help(inner)))
+        return list(sections)
+
+
+def _width() -> dict[str, int]:
+    return {"terminal_width": WIDTH, "max_content_width": WIDTH}
+
+
+def _section(title: str, text: str) -> nodes.section:
+    section = nodes.section(ids=[title.replace(" ", "-")], names=[title])
+    section += nodes.title("", "", nodes.literal("", title))
+    block = nodes.literal_block(text, text)
+    block["language"] = "text"
+    section += block
+    return section
+
+
+class OptionsTable(SphinxDirective):
+    """Attributes of an attrs class: ``options-table:: module:Class``."""
+
+    required_arguments = 1
+    option_spec = {"skip": directives.unchanged}
+
+    def run(self) -> list[nodes.Node]:
+        """The table."""
+        module, _, name = self.arguments[0].partition(":")
+        cls = getattr(importlib.import_module(module), name)
+        self.env.note_reread()
+        meanings = _attribute_texts(cls)
+        skipped = self.options.get("skip", "").split()
+        defaults = cls()
+        rows = []
+        for attribute in attrs.fields(cls):
+            if attribute.name in skipped:
+                continue
+            if attribute.name not in meanings:
+                raise self.error(f"{self.arguments[0]} does not describe {attribute.name!r}")
+            rows.append(
+                (
+                    f"``{attribute.name}``",
+                    f"``{getattr(defaults, attribute.name)!r}``",
+                    _bounds(attribute.metadata),
+                    meanings[attribute.name],
+                )
+            )
+        heads = ("option", "default", "allowed", "meaning")
+        return [_table(heads, rows, (22, 12, 14, 52))]
+
+
+def _bounds(metadata: Any) -> str:
+    low, high = metadata.get("low"), metadata.get("high")
+    if low is None and high is None:
+        return ""
+    return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
+
+
+def _attribute_texts(cls: type[Any]) -> dict[str, str]:
+    """Descriptions in the ``Attributes:`` section of a Google-style docstring."""
+    texts: dict[str, str] = {}
+    current = ""
+    inside = False
+    for line in inspect.getdoc(cls).splitlines():  # type: ignore[union-attr]
+        if line == "Attributes:":
+            inside = True
+        elif inside and (match := re.fullmatch(r"    (\w+): (.*)", line)):
+            current = match[1]
+            texts[current] = match[2]
+        elif inside and current and line.startswith("        "):
+            texts[current] += " " + line.strip()
+        elif line and not line.startswith(" "):
+            inside = False
+    return texts
+
+
+def _table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], widths: Sequence[int]
+) -> nodes.table:
+    group = nodes.tgroup(cols=len(heads))
+    group += [nodes.colspec(colwidth=width) for width in widths]
+    head, body = nodes.thead(), nodes.tbody()
+    head += _row(heads)
+    body += [_row(row) for row in rows]
+    group += [head, body]
+    table = nodes.table("", group)
+    return table
+
+
+def _row(cells: Sequence[str]) -> nodes.row:
+    row = nodes.row()
+    for cell in cells:
+        paragraph = nodes.paragraph()
+        for position, part in enumerate(cell.split("``")):
+            if part:
+                paragraph += nodes.literal("", part) if position % 2 else nodes.Text(part)
+        row += nodes.entry("", paragraph)
+    return row
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.add_directive("cli-reference", CliReference)
+    app.add_directive("options-table", OptionsTable)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,40 @@
+from attrs import frozen
+
+from autotune import strategies
+from autotune.errors import InvalidValueError
+from autotune.options import option, read_options
+
+
+@frozen
+class Options:
+    parents: int = option(4, low=1)
+
+
+class HillClimb(strategies.Strategy):
+    name = "hill-climb"
+
+    def __init__(self, context):
+        self.options = read_options("strategy 'hill-climb'", Options, context.options)
+        self.space, self.rng = context.space, context.rng
+        self.history = strategies.History(self.space.sketches())
+        self.sampler = strategies.FreshSampler(self.space, self.rng, self.history)
+
+    def ask(self, n):
+        near = self.space.neighbours(self.history.best(self.options.parents).batch(), self.rng)
+        fresh = self.history.unseen(strategies.Rows.of(self.history.sketches, near))
+        chosen = fresh.candidates(range(min(n, len(fresh))))
+        self.history.add(chosen)
+        return chosen + self.sampler.draw(n - len(chosen))
+
+    def tell(self, outcomes):
+        self.history.tell(outcomes)
+
+    def state(self):
+        rng = strategies.generator_state(self.rng)
+        return {"strategy": self.name, "rng": rng, **self.history.state()}
+
+    def load_state(self, state):
+        if state.get("strategy") != self.name:
+            raise InvalidValueError(f"not a state of {self.name!r}")
+        self.history.load_state(state)
+        strategies.restore_generator(self.rng, state["rng"])
