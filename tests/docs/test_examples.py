@@ -1,0 +1,69 @@
+"""Runs the examples of the documentation, smaller: what they show is that they work."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+Run = Callable[..., str]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a page in one language."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def smaller(example: str) -> str:
+    """The example with small shapes and few trials."""
+    example = re.sub(r"\b(512|256|128)\b", "64", example)
+    return re.sub(r"(trials[= ])64", r"\g<1>8", example)
+
+
+def pages_with(language: str) -> list[Path]:
+    """Pages that have examples."""
+    return [page for page in PAGES if blocks(page, language)]
+
+
+def skip_without_tvm(example: str) -> None:
+    """Skips where an example needs TVM and this environment does not have it."""
+    needed = "tune" in example and "reference_backend" not in example
+    if needed and importlib.util.find_spec("tvm") is None:
+        pytest.skip("TVM is not installed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("python"), ids=lambda page: page.name)
+def test_python(page: Path, run: Run) -> None:
+    for example in blocks(page, "python"):
+        skip_without_tvm(example)
+    # In one process, as somebody would who follows the page.
+    run(["-c", smaller("\n".join(blocks(page, "python")))])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages_with("console"), ids=lambda page: page.name)
+def test_commands(page: Path, run: Run) -> None:
+    skip_without_tvm("tune")
+    lines = smaller("".join(blocks(page, "console"))).splitlines()
+    commands = [shlex.split(line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]
+    assert commands and all(command[0] == "autotune" for command in commands)
+    for _, *arguments in commands:
+        if arguments != ["doctor"]:  # its verdict depends on the machine
+            run(["-m", "autotune", *arguments])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not link.startswith(("http://", "https://", "#")):
+            assert (page.parent / link.partition("#")[0]).exists(), link

@@ -1,0 +1,142 @@
+"""Tables that mirror code, compared with it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from autotune import hooks, nest
+from autotune.measure import MeasureProtocol
+from autotune.records import OUTCOME_STATUSES
+from autotune.sketches.steps import STEP_TYPES
+from autotune.spaces import default_rules
+from autotune.spaces.rules.multi_level_tiling import PACKINGS
+from autotune.workloads import builders
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+REPLAY = ROOT / "plugins" / "tvm" / "src" / "autotune_tvm" / "replay.py"
+GOLDEN_RESULT = ROOT / "tests" / "report" / "result_version_1.json"
+
+
+def rows(page: str, head: str) -> list[list[str]]:
+    """Cells of the table of a page whose first heading is ``head``."""
+    lines = iter((DOCS / page).read_text(encoding="utf-8").splitlines())
+    for line in lines:
+        if line.startswith(f"| {head} |"):
+            break
+    next(lines)
+    found = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip() for cell in line.strip("|").split(" | ")])
+    return found
+
+
+def names(cell: str) -> list[str]:
+    """Code in a cell."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def first_names(page: str, head: str) -> list[str]:
+    """Code in the first cell of each row."""
+    return [name for row in rows(page, head) for name in names(row[0])]
+
+
+def test_steps() -> None:
+    assert first_names("steps.md", "step") == list(STEP_TYPES)
+    for row in rows("steps.md", "step"):
+        cls = STEP_TYPES[names(row[0])[0]]
+        assert names(row[4]) == [attribute.name for attribute in attrs.fields(cls)]
+
+
+def test_replayed_primitives() -> None:
+    text = REPLAY.read_text(encoding="utf-8")
+    used = set(re.findall(r"self\.sch\.(\w+)\(", text)) - {"get", "get_sblock", "get_loops"}
+    shown = {name for row in rows("steps.md", "step") for name in names(row[3])}
+    assert shown - set(STEP_TYPES) | {"decompose_reduction"} <= used
+    assert used <= shown | {"decompose_reduction"}
+
+
+def test_features() -> None:
+    assert tuple(first_names("features.md", "feature")) == nest.STATEMENT_FEATURES
+    (summed, main, *extra) = rows("features.md", "columns")
+    assert {f"all.{name}" for name in names(summed[1])} == {
+        name for name in nest.FEATURE_NAMES if name.startswith("all.")
+    }
+    assert names(main[0]) == ["main.*"]
+    plain = tuple(name for name in nest.FEATURE_NAMES if "." not in name)
+    assert tuple(name for row in extra for name in names(row[0])) == plain
+
+
+def test_result_file() -> None:
+    golden = json.loads(GOLDEN_RESULT.read_text(encoding="utf-8"))
+    documented = set(first_names("result-file.md", "field"))
+    parents = {"task", "target", "backend", "seconds", "best", "best.record", "baseline", "run"}
+    flat = flattened(golden, parents)
+    assert documented == flat | (documented & parents)
+
+
+def flattened(value: dict[str, Any], parents: set[str], prefix: str = "") -> set[str]:
+    """Dotted names of fields, into the objects in ``parents``."""
+    found: set[str] = set()
+    for key, item in value.items():
+        name = prefix + key
+        found |= flattened(item, parents, name + ".") if name in parents else {name}
+    return found
+
+
+def test_packings_and_rules() -> None:
+    assert first_names("search-space.md", "sketch") == [packing.label for packing in PACKINGS]
+    documented = first_names("search-space.md", "rule")
+    assert documented == [rule.name for rule in default_rules()]
+
+
+def test_limits_of_tvm() -> None:
+    from autotune.targets import preset
+
+    backend = pytest.importorskip("autotune_tvm.backend").TVMBackend()
+    limits = backend.limits(preset("avx2"))
+    text = (DOCS / "search-space.md").read_text(encoding="utf-8")
+    assert f"TVM: at most {limits.unrolled_statements} |" in text
+    assert f"TVM: at most {limits.stack_bytes >> 20} MiB |" in text
+
+
+def test_phases_and_outcomes() -> None:
+    protocol = MeasureProtocol()
+    documented = {names(row[0])[0]: float(row[1]) for row in rows("measuring.md", "phase")}
+    assert documented == dict(protocol.deadlines)
+    assert tuple(first_names("measuring.md", "status")) == OUTCOME_STATUSES
+    text = (DOCS / "measuring.md").read_text(encoding="utf-8")
+    assert f"`{protocol.version}`" in text and protocol.baseline_patience == 6
+
+
+def test_workloads() -> None:
+    for name in first_names("parts.md", "workload"):
+        assert callable(getattr(builders, name))
+
+
+def test_hooks() -> None:
+    documented = {names(row[0])[0]: names(row[1])[0] for row in rows("plugins.md", "kind")}
+    assert documented == dict(hooks.HOOK_OF_KIND)
+
+
+def test_suites() -> None:
+    for row in rows("conformance.md", "kind"):
+        module, _, suite = names(row[1])[0].rpartition(".")
+        for fixture in names(row[2]):
+            assert hasattr(getattr(importlib.import_module(module), suite), fixture)
+
+
+def test_every_suite_is_documented() -> None:
+    folder = Path(importlib.import_module("autotune.testing").__file__ or "").parent
+    modules = {path.stem for path in folder.glob("*_suite.py")}
+    documented = {names(row[1])[0].split(".")[2] for row in rows("conformance.md", "kind")}
+    assert documented == modules
