@@ -37,7 +37,9 @@ def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str
     workload = candidate.sketch.workload
     interpreter = _Interpreter(workload, derive_nest(candidate.sketch), candidate.config)
     for tensor in workload.inputs:
-        interpreter.arrays[tensor.name] = inputs[tensor.name]
+        array = inputs[tensor.name]
+        wide = array.astype(np.float64) if array.dtype.kind == "f" else array
+        interpreter.arrays[tensor.name] = wide
     interpreter.run(interpreter.nest.statements, 0, {})
     return {
         name: interpreter.arrays[name].astype(workload.tensors[name].dtype)
