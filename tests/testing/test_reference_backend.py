@@ -7,6 +7,7 @@ import pytest
 
 from autotune.backends import Backend, BuildFailed, BuildRequest, InvalidSchedule
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.measure.validation import expectations, mismatch
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.targets import Target
 from autotune.testing.backend_suite import BackendSuite
@@ -18,6 +19,8 @@ from autotune.testing.reference_backend import (
 )
 from autotune.workloads import Workload, gemm, random_inputs, reference_outputs
 
+ROWS = 12
+
 
 def make_candidates(workload: Workload, count: int = 4) -> list[Candidate]:
     values = tuple(range(1, count + 1))
@@ -27,7 +30,7 @@ def make_candidates(workload: Workload, count: int = 4) -> list[Candidate]:
 
 @pytest.fixture
 def workload() -> Workload:
-    return gemm(m=4, n=4, k=4)
+    return gemm(m=ROWS, n=4, k=4)
 
 
 class TestReferenceBackend(BackendSuite):
@@ -103,8 +106,10 @@ def test_wrong_numbers(workload: Workload) -> None:
     script = {"faults": [{"fault": "wrong", "where": {}}]}
     call = ReferenceBackend().build(request(workload, candidate, script)).bind([*inputs.values()])
     call.run()
-    (output,) = call.outputs()
-    assert (output != reference_outputs(workload, inputs)["C"]).sum() == 1
+    expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
+    message = mismatch(expected, call.outputs())
+    assert message is not None
+    assert f"1 of {ROWS * 4} elements are wrong; largest error 1 " in message
 
 
 def test_the_environment_scripts_too(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
