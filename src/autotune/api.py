@@ -60,7 +60,7 @@ def tune(
     space: str = "sketch",
     strategy: str = "evolutionary",
     cost_model: str = "gbdt",
-    pruning_model: str | None = None,
+    pruning_model: str | None = "roofline",
     trials: int = DEFAULT_TRIALS,
     time: float | None = None,
     seed: int = 0,
@@ -86,7 +86,7 @@ def tune(
         space: The search space.
         strategy: The search strategy.
         cost_model: The learned model that the strategy may consult.
-        pruning_model: A model that needs no measurements, if the strategy is to have one.
+        pruning_model: A model that needs no measurements; None or ``"none"`` for none.
         trials: Candidates to measure, including those that records answer.
         time: Wall seconds after which to stop, if that comes first.
         seed: Seed of all randomness.

@@ -63,7 +63,7 @@ class Settings:
         space: str = "sketch",
         strategy: str = "evolutionary",
         cost_model: str = "gbdt",
-        pruning_model: str | None = None,
+        pruning_model: str | None = "roofline",
         scheduler: str = "gradient",
         trials: int = DEFAULT_TRIALS,
         seconds: float | None = None,
@@ -94,7 +94,7 @@ class Settings:
             space=check_part("search_space", space),
             strategy=check_part("strategy", strategy),
             cost_model=check_part("cost_model", cost_model),
-            pruning_model=pruning_model and check_part("pruning_model", pruning_model),
+            pruning_model=_optional_part("pruning_model", pruning_model),
             scheduler=check_part("task_scheduler", scheduler),
             trials=trials,
             seconds=None if seconds is None else float(seconds),
@@ -105,6 +105,10 @@ class Settings:
             fresh=bool(fresh),
             database=os.fspath(database),
         )
+
+
+def _optional_part(kind: str, name: str | None) -> str | None:
+    return None if name is None or name == "none" else check_part(kind, name)
 
 
 def checked_target(target: Target | str | os.PathLike[str], threads: int | None) -> Target:

@@ -15,7 +15,7 @@ from autotune import hooks, nest
 from autotune.measure import MeasureProtocol
 from autotune.records import OUTCOME_STATUSES
 from autotune.sketches.steps import STEP_TYPES
-from autotune.spaces import default_rules
+from autotune.spaces import BUILT_IN_RULES
 from autotune.spaces.rules.multi_level_tiling import PACKINGS
 from autotune.workloads import builders
 
@@ -96,7 +96,7 @@ def flattened(value: dict[str, Any], parents: set[str], prefix: str = "") -> set
 def test_packings_and_rules() -> None:
     assert first_names("search-space.md", "sketch") == [packing.label for packing in PACKINGS]
     documented = first_names("search-space.md", "rule")
-    assert documented == [rule.name for rule in default_rules()]
+    assert documented == [rule.name for rule in BUILT_IN_RULES]
 
 
 def test_limits_of_tvm() -> None:

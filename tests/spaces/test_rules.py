@@ -21,7 +21,7 @@ from autotune.sketches import (
     Step,
     Vectorize,
 )
-from autotune.spaces import ScheduleLimits, SketchSpace, default_rules
+from autotune.spaces import ScheduleLimits, SketchSpace, BUILT_IN_RULES
 from autotune.spaces.rules import InlineRule, generate_sketches
 from autotune.targets import preset
 from autotune.workloads import (
@@ -44,7 +44,7 @@ ROWS, COLUMNS, DEPTH = 32, 48, 20
 
 
 def sketches(workload: Workload, limits: ScheduleLimits = LIMITS) -> tuple[Sketch, ...]:
-    return generate_sketches(workload, TARGET, limits, default_rules())
+    return generate_sketches(workload, TARGET, limits, BUILT_IN_RULES)
 
 
 def steps_of(workload: Workload, kind: type[Any]) -> set[Step]:

@@ -53,7 +53,12 @@ that can be named here.
     help="Option of the strategy; may be repeated.",
 )
 @click.option("--cost-model", default="gbdt", show_default=True, help="Learned model.")
-@click.option("--pruning-model", help="Model that needs no measurements, for the strategy.")
+@click.option(
+    "--pruning-model",
+    default="roofline",
+    show_default=True,
+    help="Model that needs no measurements, for the strategy; none for no such model.",
+)
 @click.option("--trials", type=int, default=64, show_default=True, help="Budget in candidates.")
 @click.option("--time", "seconds", type=float, metavar="SECONDS", help="Budget in seconds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all randomness.")

@@ -24,19 +24,18 @@ from autotune.spaces.search_space import SearchSpace
 from autotune.targets import Target
 from autotune.workloads import Workload
 
+BUILT_IN_RULES: tuple[SketchRule, ...] = (
+    InlineRule(),
+    RowFusionRule(),
+    EpilogueRule(),
+    MultiLevelTilingRule(),
+    ElementwiseRule(),
+)
+"""The built-in rules in the order in which they are asked."""
+
+_VERSION = "1"
 _NEAREST = 10
 _ATTEMPTS = 8
-
-
-def default_rules() -> tuple[SketchRule, ...]:
-    """The built-in rules in the order in which they are asked."""
-    return (
-        InlineRule(),
-        RowFusionRule(),
-        EpilogueRule(),
-        MultiLevelTilingRule(),
-        ElementwiseRule(),
-    )
 
 
 class SketchSpace(SearchSpace):
@@ -47,17 +46,17 @@ class SketchSpace(SearchSpace):
     """
 
     name = "sketch"
-    version = "1"
 
     def __init__(
         self,
         workload: Workload,
         target: Target,
         limits: ScheduleLimits,
-        rules: Sequence[SketchRule] | None = None,
+        rules: Sequence[SketchRule] = (),
     ) -> None:
-        chosen = default_rules() if rules is None else tuple(rules)
-        generated = generate_sketches(workload, target, limits, chosen)
+        """``rules`` are asked before the built-in ones; their names become part of the version."""
+        self.version = "+".join([_VERSION, *(rule.name for rule in rules)])
+        generated = generate_sketches(workload, target, limits, (*rules, *BUILT_IN_RULES))
         lattices: dict[str, Lattice] = {}
         empty: list[str] = []
         for sketch in generated:

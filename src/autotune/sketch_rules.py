@@ -1,0 +1,24 @@
+"""The sketch space with the rules that plugins add."""
+
+from __future__ import annotations
+
+from autotune.parts import create_part
+from autotune.plugins import manager
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import Target
+from autotune.workloads import Workload
+
+__all__ = ["sketch_space_with_plugged_rules"]
+
+
+def sketch_space_with_plugged_rules(
+    workload: Workload, target: Target, limits: ScheduleLimits
+) -> SketchSpace:
+    """A :class:`~autotune.spaces.SketchSpace` that asks every registered sketch rule first.
+
+    Raises:
+        UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
+        PluginError: a rule fails while it is made.
+    """
+    rules = [create_part("sketch_rule", name) for name in manager().names("sketch_rule")]
+    return SketchSpace(workload, target, limits, rules)
