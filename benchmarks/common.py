@@ -1,0 +1,356 @@
+"""What the comparisons of this folder share: options, processes, interleaved timing, bars.
+
+Nothing is imported here that the contenders use: every one of them runs in processes of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+# Rounds of the final timing, in each of which every contender has one turn.
+ROUNDS = 15
+# Pause before a turn: the threads of the contender before it stop polling for work.
+PAUSE_SECONDS = 0.15
+
+
+@dataclass
+class Bar:
+    """A promise: a value, and what it has to reach."""
+
+    name: str
+    value: float | None
+    wanted: float
+    at_most: bool = False
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promise is kept; what was not measured is not kept."""
+        if self.value is None:
+            return False
+        return self.value <= self.wanted if self.at_most else self.value >= self.wanted
+
+    def __str__(self) -> str:
+        sign = "<=" if self.at_most else ">="
+        value = "not measured" if self.value is None else f"{self.value:.3g}"
+        note = f" ({self.note})" if self.note else ""
+        return f"{'ok ' if self.holds else 'LOW' if not self.at_most else 'HIGH'}  " + (
+            f"{self.name}: {value}, wanted {sign} {self.wanted:g}{note}"
+        )
+
+
+@dataclass
+class Trial:
+    """One workload with one seed: both tuners, and the final timing side by side.
+
+    Attributes:
+        seed: Seed of both tuners.
+        tuned: What ``autotune tune --json`` wrote.
+        seconds: Wall seconds of that command.
+        metaschedule: What `metaschedule.py` wrote, without the module; None if it failed.
+        final: Seconds per call of each contender in each round.
+        errors: Why a contender is missing.
+    """
+
+    seed: int
+    tuned: dict[str, Any]
+    seconds: float
+    metaschedule: dict[str, Any] | None
+    final: dict[str, list[float]]
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def ratio(self, contender: str) -> float | None:
+        """How much faster the tuned program is than a contender: the median over the rounds."""
+        if contender not in self.final:
+            return None
+        pairs = zip(self.final[contender], self.final["autotune"], strict=True)
+        return statistics.median(theirs / ours for theirs, ours in pairs)
+
+    def latency(self, contender: str) -> float | None:
+        """Median seconds per call of a contender."""
+        return statistics.median(self.final[contender]) if contender in self.final else None
+
+    def share(self, activity: str) -> float:
+        """Share of the tuning run's seconds that an activity took."""
+        return float(self.tuned["seconds"][activity] / self.tuned["seconds"]["total"])
+
+
+def median_of(values: Sequence[float | None]) -> float | None:
+    """The median, or None where a value is missing."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known and len(known) == len(values) else None
+
+
+def parser_for(description: str) -> argparse.ArgumentParser:
+    """A parser with the options of every script here."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="a reduced set, under 10 minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a bar falls short")
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--seeds", type=int, default=3, help="number of seeds (one with --quick)")
+    parser.add_argument(
+        "--metaschedule-python",
+        default=sys.executable,
+        metavar="PATH",
+        help="interpreter with TVM, xgboost, cloudpickle and psutil, better without torch",
+    )
+    return parser
+
+
+def shape_text(shape: Mapping[str, int]) -> str:
+    """``m=512,n=512,k=512``."""
+    return ",".join(f"{key}={value}" for key, value in shape.items())
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def environment() -> dict[str, str]:
+    """Of every contender: all cores, and TVM's pool as the workers of a tuning run have it."""
+    from autotune_tvm.backend import TVMBackend
+
+    count = str(cores())
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    threads = dict.fromkeys(names, count)
+    paths = [str(Path(entry).resolve()) for entry in sys.path[1:] if entry]
+    inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(_own(paths))}
+    return {**inherited, **threads, **TVMBackend().worker_environment(cores())}
+
+
+def _own(paths: list[str]) -> list[str]:
+    """Those of this process's paths that PYTHONPATH gave: other interpreters need them."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    wanted = {str(Path(entry).resolve()) for entry in given if entry}
+    return [path for path in paths if path in wanted]
+
+
+def tune(
+    workload: str, shape: Mapping[str, int], trials: int, seed: int, database: Path
+) -> tuple[dict[str, Any], float]:
+    """Tune in a fresh process; returns the result's JSON and the wall seconds of the command."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "-m", "autotune", "tune", workload]
+        command += ["--shape", shape_text(shape), "--trials", str(trials), "--seed", str(seed)]
+        command += ["--database", str(database), "--quiet", "--json", str(result)]
+        begin = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        seconds = time.perf_counter() - begin
+        if done.returncode != 0:
+            raise SystemExit(f"tuning failed: {done.stderr.strip()}")
+        data: dict[str, Any] = json.loads(result.read_text())
+        return data, seconds
+
+
+def metaschedule(
+    python: str, workload: str, shape: Mapping[str, int], trials: int, seed: int
+) -> tuple[dict[str, Any] | None, str]:
+    """Run MetaSchedule in a process of its own; returns its JSON, or None and why."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        command = [python, str(HERE / "metaschedule.py"), workload, "--shape", shape_text(shape)]
+        command += ["--trials", str(trials), "--seed", str(seed), "--json", str(result)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment()
+        )
+        if done.returncode != 0:
+            return None, (done.stderr.strip().splitlines() or ["no message"])[-1]
+        data: dict[str, Any] = json.loads(result.read_text())
+        return data, "" if data["module"] else "none of its candidates ran"
+
+
+class Contender:
+    """A process that times one program when asked; see `serve.py`."""
+
+    def __init__(self, request: Mapping[str, Any], python: str = sys.executable) -> None:
+        self.process = subprocess.Popen(
+            [python, str(HERE / "serve.py"), json.dumps(request)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        ready = self._line()
+        self.error = "" if ready.get("ready") else str(ready.get("error", "it did not start"))
+
+    def __enter__(self) -> Contender:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def seconds(self) -> float:
+        """Seconds per call, now."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self._line()["seconds"])
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def _line(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        text = self.process.stdout.readline()
+        data: dict[str, Any] = json.loads(text) if text else {"error": "it ended"}
+        return data
+
+
+def compare(
+    requests: Mapping[str, tuple[Mapping[str, Any], str]],
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Time contenders in turns; returns seconds per call by round, and why some are missing.
+
+    Args:
+        requests: What to serve and with which interpreter, by contender.
+    """
+    contenders: dict[str, Contender] = {}
+    errors: dict[str, str] = {}
+    final: dict[str, list[float]] = {}
+    try:
+        for name, (request, python) in requests.items():
+            contender = Contender(request, python)
+            if contender.error:
+                errors[name] = contender.error
+                contender.close()
+            else:
+                contenders[name] = contender
+                final[name] = []
+        for number in range(ROUNDS):
+            order = list(contenders) if number % 2 == 0 else list(reversed(contenders))
+            for name in order:
+                time.sleep(PAUSE_SECONDS)
+                final[name].append(contenders[name].seconds())
+    finally:
+        for contender in contenders.values():
+            contender.close()
+    return final, errors
+
+
+def run_trial(
+    options: argparse.Namespace,
+    workload: str,
+    shape: Mapping[str, int],
+    seed: int,
+    vendor: tuple[Mapping[str, Any], str],
+) -> Trial:
+    """Tune a workload with both tuners, then time both results and the vendor's in turns.
+
+    Args:
+        options: The script's options.
+        workload: Name of the builder.
+        shape: Its arguments.
+        seed: Seed of both tuners.
+        vendor: What `serve.py` is to serve as the vendor's, and with which interpreter.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        database = Path(folder) / "benchmark.db"
+        tuned, seconds = tune(workload, shape, options.trials, seed, database)
+        print(f"  seed {seed}: autotune {tuned['best']['latency'] * 1e3:.3f} ms", end=" ")
+        print(f"in {seconds:.1f} s", flush=True)
+        theirs, why = metaschedule(
+            options.metaschedule_python, workload, shape, options.trials, seed
+        )
+        described = tuned["task"]["workload"]
+        record = {"kind": "record", "database": str(database), "workload": described}
+        requests = {"autotune": (record, sys.executable), "vendor": vendor}
+        if theirs is not None and theirs["module"]:
+            module = {"kind": "module", "module": theirs["module"], "workload": described}
+            requests["metaschedule"] = ({**module, "threads": cores()}, sys.executable)
+        final, errors = compare(requests)
+    if theirs is not None:
+        theirs = {key: value for key, value in theirs.items() if key != "module"}
+    if why:
+        errors["metaschedule"] = why
+    trial = Trial(seed, tuned, seconds, theirs, final, errors)
+    _print_trial(trial)
+    return trial
+
+
+def _print_trial(trial: Trial) -> None:
+    for name in trial.final:
+        latency, ratio = trial.latency(name), trial.ratio(name)
+        if latency is not None and ratio is not None:
+            print(f"    {name:<12} {latency * 1e3:8.3f} ms   {ratio:6.2f}x")
+    for name, why in trial.errors.items():
+        print(f"    {name:<12} not measured: {why}")
+    if trial.metaschedule is not None:
+        theirs = trial.metaschedule["seconds"]
+        print(f"    tuning: {trial.seconds:.1f} s, MetaSchedule {theirs:.1f} s")
+    split = ", ".join(f"{name} {trial.share(name):.0%}" for name in ("build", "run", "model"))
+    print(f"    of the tuning time: {split}", flush=True)
+
+
+def tuning_time_ratio(trials: Sequence[Trial]) -> float | None:
+    """Tuning seconds over MetaSchedule's, the median over the seeds."""
+    return median_of(
+        [t.seconds / t.metaschedule["seconds"] if t.metaschedule else None for t in trials]
+    )
+
+
+def smallest_share(trials: Sequence[Trial]) -> float | None:
+    """The smaller one of the shares of building and running, the median over the seeds."""
+    return median_of([min(trial.share("build"), trial.share("run")) for trial in trials])
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = platform.processor()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {"processor": model, "cores": cores(), "load": os.getloadavg()[0]}
+
+
+def finish(
+    options: argparse.Namespace,
+    trials: Mapping[str, Sequence[Trial]],
+    bars: Sequence[Bar],
+) -> int:
+    """Print the bars, write the numbers; returns the exit status."""
+    print()
+    for bar in bars:
+        print(bar)
+    kept = all(bar.holds for bar in bars)
+    if options.json is not None:
+        data = {
+            "machine": machine(),
+            "options": {"trials": options.trials, "quick": options.quick},
+            "trials": {name: [asdict(trial) for trial in found] for name, found in trials.items()},
+            "bars": [{**asdict(bar), "holds": bar.holds} for bar in bars],
+        }
+        options.json.write_text(json.dumps(data, indent=1))
+    return 1 if options.check and not kept else 0

@@ -1,0 +1,79 @@
+"""Matrix products: autotune, numpy's BLAS and TVM's MetaSchedule, all cores, medians of seeds.
+
+    python benchmarks/gemm.py [--quick] [--json FILE] [--check]
+
+Each tuner runs in a fresh process with an empty database; the programs that they found are then
+built again and timed in turns with numpy, every one in a process of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from common import (
+    Bar,
+    Trial,
+    finish,
+    machine,
+    median_of,
+    parser_for,
+    run_trial,
+    smallest_share,
+    tuning_time_ratio,
+)
+
+VENDOR_RATIO = 0.95
+METASCHEDULE_RATIO = 2.5
+TUNING_TIME_RATIO = 1 / 3
+TUNING_SECONDS = 30.0
+SMALLEST_SHARE = 0.25
+
+
+def main() -> int:
+    """Run; returns the exit status."""
+    options = parser_for(__doc__.splitlines()[0]).parse_args()
+    sizes = (512,) if options.quick else (512, 1024)
+    seeds = range(1 if options.quick else options.seeds)
+    print("{processor}, {cores} cores, load {load:.1f}".format(**machine()), flush=True)
+    found: dict[str, list[Trial]] = {}
+    for size in sizes:
+        name = f"gemm {size}^3"
+        print(name, flush=True)
+        shape = {"m": size, "n": size, "k": size}
+        found[name] = [run_trial(options, "gemm", shape, seed, vendor(shape)) for seed in seeds]
+    return finish(options, found, bars_of(found))
+
+
+def vendor(shape: dict[str, int]) -> tuple[dict[str, object], str]:
+    """numpy on the same workload."""
+    from autotune import make_workload
+
+    return {"kind": "numpy", "workload": make_workload("gemm", shape).to_json()}, sys.executable
+
+
+def bars_of(found: dict[str, list[Trial]]) -> list[Bar]:
+    """The promises on matrix products."""
+    bars = []
+    for name, trials in found.items():
+        to_vendor = median_of([trial.ratio("vendor") for trial in trials])
+        to_tuner = median_of([trial.ratio("metaschedule") for trial in trials])
+        bars.append(Bar(f"{name}, times numpy's BLAS", to_vendor, VENDOR_RATIO))
+        bars.append(Bar(f"{name}, times MetaSchedule", to_tuner, METASCHEDULE_RATIO))
+        bars.append(
+            Bar(
+                f"{name}, tuning seconds over MetaSchedule's",
+                tuning_time_ratio(trials),
+                TUNING_TIME_RATIO,
+                at_most=True,
+            )
+        )
+        if name == "gemm 512^3":
+            seconds = median_of([trial.seconds for trial in trials])
+            bars.append(Bar(f"{name}, tuning seconds", seconds, TUNING_SECONDS, at_most=True))
+        share = smallest_share(trials)
+        bars.append(Bar(f"{name}, share of building and of running", share, SMALLEST_SHARE))
+    return bars
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""TVM's own tuner, MetaSchedule, on one workload, at its best: a baseline.
+
+    python benchmarks/metaschedule.py gemm --shape m=512,n=512,k=512 --trials 64 --json FILE
+
+prints (or writes) a JSON object: ``latency`` (seconds, as MetaSchedule measured it), ``seconds``
+(wall, from the start of this script to the end of tuning), ``trials``, ``valid`` (trials that ran)
+and ``module`` (the best program in TVM's JSON form, which `serve.py` compiles and times).
+
+Run it in a process of its own. It needs what MetaSchedule needs beyond TVM: xgboost, cloudpickle
+and psutil. What helps it is done: all cores, and the import of its tensor intrinsics made ten
+times faster in this process and in the ones that it starts (see `fast_stack`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+BEGAN = time.time()
+
+ROUND = 16
+
+
+def fast_stack() -> None:
+    """Replace ``inspect.stack`` by one that does not look up the module of every frame.
+
+    TVM's script parser calls it for every function; the original walks all loaded modules each
+    time, so that importing the tensor intrinsics takes 25 s, in every build worker of every round.
+    This function travels to workers by value and therefore imports what it needs.
+    """
+    import inspect
+    import linecache
+    import sys
+
+    def frames(context: int = 1) -> list[Any]:
+        found = []
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            source = linecache.getline(file, line)
+            lines = [source] if source else None
+            name = frame.f_code.co_name
+            found.append(inspect.FrameInfo(frame, file, line, name, lines, 0 if lines else None))
+            frame = frame.f_back
+        return found
+
+    inspect.stack = frames
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Tune one workload; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workload", help="name of a builder, such as gemm")
+    parser.add_argument("--shape", required=True, help="such as m=512,n=512,k=512")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--trials", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=None, help="default: all cores")
+    parser.add_argument("--json", type=Path, default=None, help="write the result there")
+    options = parser.parse_args(arguments)
+
+    from autotune.targets import Target
+    from autotune.workload_spec import make_workload
+
+    threads = options.threads or Target.detect().cores
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    os.environ["TVM_FFI_DISABLE_TORCH_C_DLPACK"] = "1"
+    shape = {key: int(value) for key, value in (p.split("=") for p in options.shape.split(","))}
+    workload = make_workload(options.workload, shape, options.dtype)
+    result = tune(workload, threads, options.trials, options.seed)
+    text = json.dumps(result)
+    if options.json is not None:
+        options.json.write_text(text)
+    else:
+        print(text)
+    return 0
+
+
+def tune(workload: Any, threads: int, trials: int, seed: int) -> dict[str, Any]:
+    """Run MetaSchedule with its defaults, in rounds of 16 trials."""
+    fast_stack()
+    import tvm
+    from autotune_tvm.compiler import tvm_target
+    from autotune_tvm.emit import module_for
+    from autotune_tvm.importer import text_of
+    from tvm.s_tir import meta_schedule
+
+    from autotune.targets import Target
+
+    logging.getLogger("tvm").setLevel(logging.ERROR)
+    target = tvm.target.Target(tvm_target(Target.detect(), threads))
+    module = module_for(workload)
+    with tempfile.TemporaryDirectory() as folder:
+        database = meta_schedule.tir_integration.tune_tir(
+            module,
+            target,
+            folder,
+            max_trials_global=trials,
+            num_trials_per_iter=ROUND,
+            builder=meta_schedule.builder.LocalBuilder(
+                max_workers=threads, initializer=fast_stack
+            ),
+            runner=meta_schedule.runner.LocalRunner(initializer=fast_stack),
+            num_tuning_cores=threads,
+            seed=seed + 1,  # zero would mean "choose one"
+        )
+        seconds = time.time() - BEGAN
+        records = list(database.get_all_tuning_records())
+        times = [
+            min(float(value) for value in record.run_secs)
+            for record in records
+            if record.run_secs is not None and len(record.run_secs) > 0
+        ]
+        # What failed is recorded with a time of 1e10 seconds.
+        times = [value for value in times if value < 1e9]
+        best = meta_schedule.tir_integration.compile_tir(database, module, target)
+    return {
+        "latency": min(times) if times else None,
+        "seconds": seconds,
+        "trials": len(records),
+        "valid": len(times),
+        "module": text_of(best.mod) if best is not None and times else None,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Times one program on demand, in a process of its own: runtimes disturb each other.
+
+    python benchmarks/serve.py '{"kind": ..., ...}'
+
+builds what the JSON object describes, prints ``{"ready": ...}``, and then answers every line on
+standard input with a line ``{"seconds": S}``: the median of several samples of one call. Between
+answers it sleeps. Kinds:
+
+- ``record``: the best record of a workload in a database (``database``, ``workload``);
+- ``module``: a TVM module in TVM's JSON form (``module``, ``workload``, ``threads``);
+- ``numpy``: ``numpy.matmul`` (``workload``);
+- ``torch``: ``torch.nn.functional.conv2d`` in channels-last layout, which is oneDNN
+  (``parameters``, ``threads``); needs torch, and nothing of this project.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+SAMPLES = 5
+SAMPLE_SECONDS = 0.02
+
+# Runs the program a number of times and returns seconds per call.
+Timer = Callable[[int], float]
+
+
+def main() -> int:
+    """Serve until standard input ends."""
+    request = json.loads(sys.argv[1])
+    kinds: dict[str, Callable[[dict[str, Any]], Timer]] = {
+        "record": record_timer,
+        "module": module_timer,
+        "numpy": numpy_timer,
+        "torch": torch_timer,
+    }
+    try:
+        timer = kinds[request["kind"]](request)
+    except ModuleNotFoundError as error:
+        print(json.dumps({"error": f"{error.name} is not installed"}), flush=True)
+        return 1
+    timer(1)
+    print(json.dumps({"ready": True}), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({"seconds": measured(timer)}), flush=True)
+    return 0
+
+
+def measured(timer: Timer) -> float:
+    """Seconds per call: the median of some samples after a warm one."""
+    estimate = timer(1)
+    estimate = min(estimate, timer(max(1, int(SAMPLE_SECONDS / 4 / max(estimate, 1e-9)))))
+    number = max(1, round(SAMPLE_SECONDS / max(estimate, 1e-9)))
+    return statistics.median(timer(number) for _ in range(SAMPLES))
+
+
+def record_timer(request: dict[str, Any]) -> Timer:
+    """The best record, built as ``Result.build`` does."""
+    import autotune
+
+    workload = autotune.Workload.from_json(request["workload"])
+    with autotune.open_database(request["database"], read_only=True) as database:
+        record = database.best(autotune.RecordFilter(workload=workload.digest))
+    if record is None:
+        raise SystemExit("the database has no record of this workload")
+    executable = autotune.compile_record(record).executable
+    return executable.bind(_inputs(workload)).time
+
+
+def module_timer(request: dict[str, Any]) -> Timer:
+    """A module of TVM's, compiled for this machine as this project compiles its own."""
+    from autotune_tvm import compiler
+    from autotune_tvm.backend import TVMExecutable
+    from autotune_tvm.importer import module_from_text
+
+    from autotune import Target, Workload
+
+    workload = Workload.from_json(request["workload"])
+    threads = request["threads"]
+    module = module_from_text(request["module"])
+    built = compiler.compile_module(module, Target.detect(), threads)
+    names = (*(tensor.name for tensor in workload.inputs), *workload.outputs)
+    return TVMExecutable(built, workload, names, threads).bind(_inputs(workload)).time
+
+
+def numpy_timer(request: dict[str, Any]) -> Timer:
+    """numpy's BLAS on a matrix product."""
+    import numpy as np
+
+    from autotune import Workload
+
+    workload = Workload.from_json(request["workload"])
+    left, right = _inputs(workload)
+    output = np.empty(workload.stages[0].output.shape, workload.stages[0].output.dtype)
+
+    def timer(number: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(number):
+            np.matmul(left, right, out=output)
+        return (time.perf_counter() - begin) / number
+
+    return timer
+
+
+def torch_timer(request: dict[str, Any]) -> Timer:
+    """torch's convolution in channels-last layout."""
+    import torch
+
+    p = request["parameters"]
+    torch.set_num_threads(request["threads"])
+    torch.manual_seed(0)
+    last = torch.channels_last
+    data = torch.rand(p["n"], p["ci"], p["h"], p["w"]).to(memory_format=last)
+    weights = torch.rand(p["co"], p["ci"], p["kh"], p["kw"]).to(memory_format=last)
+    bias = torch.rand(p["co"]) if p.get("bias") else None
+    options = {"stride": p["stride"], "padding": p["pad"], "dilation": p["dilation"]}
+
+    @torch.inference_mode()
+    def timer(number: int) -> float:
+        begin = time.perf_counter()
+        for _ in range(number):
+            result = torch.nn.functional.conv2d(data, weights, bias, **options)
+            if p.get("relu"):
+                torch.relu_(result)
+        return (time.perf_counter() - begin) / number
+
+    return timer
+
+
+def _inputs(workload: Any) -> list[Any]:
+    import numpy as np
+
+    from autotune.workloads import random_inputs
+
+    arrays = random_inputs(workload, np.random.default_rng(0))
+    return [arrays[tensor.name] for tensor in workload.inputs]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
