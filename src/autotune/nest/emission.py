@@ -163,7 +163,16 @@ class _Emission:
         if schedule.fused_after and schedule.attached and schedule.attached[0] == tensor:
             return self._result_buffer(self.schedules[tensor])
         packed = any(pack.operand == tensor for pack in schedule.packs)
-        return f"{tensor}.pack" if packed else tensor
+        return self._pack_name(schedule, tensor) if packed else tensor
+
+    def _pack_name(self, schedule: StageSchedule, tensor: str) -> str:
+        """Name of the copy of ``tensor`` packed for a stage, also where several stages pack it."""
+        stages = [
+            other
+            for other in self.schedules.values()
+            if any(pack.operand == tensor for pack in other.packs)
+        ]
+        return f"{tensor}.pack" if len(stages) == 1 else f"{tensor}.pack.{schedule.stage.name}"
 
     def _sources(self, schedule: StageSchedule) -> dict[str, str]:
         return {
@@ -270,7 +279,7 @@ class _Emission:
         if pack.block_dim is not None and pack.block is not None:
             blocked = allocated.pop(pack.block_dim)
             allocated = [blocked // pack.block, *allocated, pack.block]
-        label = f"{pack.operand}.pack"
+        label = self._pack_name(schedule, pack.operand)
         loops = [
             Loop(f"{label}.{index}", extent, ((f"d{index}", extent),))
             for index, extent in enumerate(region)

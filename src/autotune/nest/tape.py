@@ -90,15 +90,33 @@ class Tape:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValueError(f"not a tape: {error!r}") from error
-        known = len(tape.inputs) + len(tape.constants)
-        for index, (operation, left, right) in enumerate(tape.instructions):
-            if operation not in OPERATIONS or not 0 <= min(left, right) <= max(left, right) < (
-                known + index
-            ):
-                raise InvalidValueError(f"malformed instruction {index} of a tape")
-        if any(not 0 <= slot < known + len(tape.instructions) for _, slot in tape.outputs):
-            raise InvalidValueError("a tape's output refers to a slot that does not exist")
+        _check(tape)
         return tape
+
+
+def _check(tape: Tape) -> None:
+    if not all(isinstance(name, str) for name in tape.inputs):
+        raise InvalidValueError("the inputs of a tape are names")
+    if len(set(tape.inputs)) != len(tape.inputs):
+        raise InvalidValueError("the inputs of a tape have different names")
+    if not all(type(value) is int for value in tape.constants):
+        raise InvalidValueError("the constants of a tape are integers")
+    known = len(tape.inputs) + len(tape.constants)
+    for index, (operation, left, right) in enumerate(tape.instructions):
+        operands = _is_slot(left, known + index) and _is_slot(right, known + index)
+        if operation not in OPERATIONS or not operands:
+            raise InvalidValueError(f"malformed instruction {index} of a tape")
+    names: set[str] = set()
+    for name, slot in tape.outputs:
+        if not _is_slot(slot, known + len(tape.instructions)):
+            raise InvalidValueError("a tape's output refers to a slot that does not exist")
+        if not isinstance(name, str) or name in names:
+            raise InvalidValueError(f"two outputs are called {name!r}, or it is no name")
+        names.add(name)
+
+
+def _is_slot(slot: Any, count: int) -> bool:
+    return type(slot) is int and 0 <= slot < count
 
 
 def _apply(operation: str, left: Any, right: Any) -> Any:

@@ -174,7 +174,7 @@ class _Replay:
             buffer = padded_name(step.stage, step.operand)
         else:
             position = self._read_position(main, self._buffer_of(step.operand))
-            copy = self.sch.cache_read(main, position, "global")
+            copy = self.sch.cache_read(main, position, "global", [main])
             buffer = self.sch.get(copy).writes[0].source.name
         if step.block_dim is not None and step.block is not None:
             self._set_layout(main, buffer, step.block_dim, self.value(step.block))

@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from autotune.sketches import STEP_TYPES
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import Target, preset
+from autotune.workloads import Workload
+
+SpaceOf = Callable[[Workload], SketchSpace]
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    return preset("skylake-avx512-2core")
+
+
+@pytest.fixture(scope="session")
+def space_of(target: Target) -> SpaceOf:
+    """Makes the space of a workload for one fixed machine."""
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+    return lambda workload: SketchSpace(workload, target, limits)

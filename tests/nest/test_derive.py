@@ -1,0 +1,297 @@
+"""The derived nest against the same nest executed point by point."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autotune.expressions import AffineForm, Binary, IntExpr, Load, var
+from autotune.expressions.integer import evaluate
+from autotune.nest import Access, LoopNest, Statement, derive_nest, nest_tape
+from autotune.nest.loop_nest import hull, unique
+from autotune.sketches import Candidate, FuseConsumer, PadExtent
+from autotune.spaces import SketchSpace
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+
+Ints = NDArray[np.int64]
+SpaceOf = Callable[[Workload], SketchSpace]
+
+WORKLOADS = (
+    gemm(m=5, n=17, k=6),
+    gemm(m=6, n=8, k=16),
+    gemm(m=1, n=7, k=3),
+    gemm(m=4, n=6, k=20, dtype="int8"),
+    conv2d(h=5, w=6, ci=2, co=5, kh=2, kw=3, pad=1, stride=2, bias=1, relu=1),
+    conv2d(h=7, w=8, ci=4, co=4, kh=2, kw=2, dilation=2),
+    conv2d(h=9, w=7, ci=1, co=3, stride=3),
+    depthwise_conv2d(h=5, w=4, c=5, pad=1),
+    dense(m=3, n=5, k=16),
+    batch_matmul(b=2, m=3, n=4, k=16),
+    softmax(m=4, n=6),
+    elementwise(m=4, n=6),
+)
+
+
+def label(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+@pytest.fixture(params=WORKLOADS, ids=label)
+def workload(request: pytest.FixtureRequest) -> Workload:
+    found: Workload = request.param
+    return found
+
+
+@pytest.fixture
+def cases(workload: Workload, space_of: SpaceOf) -> list[tuple[Candidate, LoopNest]]:
+    """Three configurations of every sketch, and the nest."""
+    space = space_of(workload)
+    batch = space.sample(3 * len(space.sketches()), np.random.default_rng(7))
+    return [(candidate, derive_nest(candidate.sketch)) for candidate in batch]
+
+
+def number(expression: IntExpr, candidate: Candidate) -> int:
+    return int(evaluate(expression, candidate.config))
+
+
+def execute(statement: Statement, candidate: Candidate, depth: int = 0) -> dict[str, Ints]:
+    """The value of every axis in every execution of the loops from ``depth`` on, [executions].
+
+    A loop over several axes counts the last of them fastest; a later loop over an axis counts
+    inside the earlier ones.
+    """
+    loops = statement.loops[depth:]
+    sizes = [number(loop.extent, candidate) for loop in loops]
+    grid = np.indices(sizes).reshape(len(loops), math.prod(sizes))
+    axes = {axis: np.zeros(math.prod(sizes), dtype=np.int64) for axis in statement.axes}
+    for loop, counter in zip(loops, grid, strict=True):
+        digits: list[tuple[str, int, Ints]] = []
+        rest = counter
+        for axis, extent in reversed(loop.parts):
+            size = number(extent, candidate)
+            digits.append((axis, size, rest % size))
+            rest = rest // size
+        for axis, size, digit in reversed(digits):
+            axes[axis] = axes[axis] * size + digit
+    return axes
+
+
+def index_values(
+    statement: Statement, candidate: Candidate, form: AffineForm, axes: dict[str, Ints]
+) -> Ints:
+    """An index in every execution; a copy's own axes start at the corner of its tile."""
+    length = len(next(iter(axes.values()))) if axes else 1
+    total = np.full(length, form.constant, dtype=np.int64)
+    for axis, coefficient in form.coefficients.items():
+        value = axes.get(axis, np.zeros(length, dtype=np.int64))
+        for outer, step in statement.corners.get(axis, {}).items():
+            value = value + axes[outer] * number(step, candidate)
+        total = total + coefficient * value
+    return total
+
+
+def dimensions(
+    statement: Statement, depth: int
+) -> Iterator[tuple[Access, AffineForm, IntExpr, IntExpr]]:
+    """Access, index, bound and region of every dimension that a statement touches."""
+    for access in statement.accesses:
+        region = statement.region(access, depth)
+        for form, size, extent in zip(access.forms, access.shape, region, strict=True):
+            yield access, form, size, extent
+
+
+def padded(candidate: Candidate, stage: Stage) -> dict[str, int]:
+    """Extents of the axes that the loops of a stage run over."""
+    extents = stage.extents
+    for step in candidate.sketch.steps:
+        if isinstance(step, PadExtent) and step.stage == stage.name:
+            extents[step.axis] = number(step.extent, candidate)
+    return extents
+
+
+def visited(axes: dict[str, Ints], names: list[str]) -> Counter[tuple[int, ...]]:
+    length = len(next(iter(axes.values()))) if axes else 1
+    columns = [axes.get(name, np.zeros(length, dtype=np.int64)).tolist() for name in names]
+    return Counter(zip(*columns, strict=True)) if columns else Counter({(): length})
+
+
+def box(extents: list[int]) -> set[tuple[int, ...]]:
+    return set(itertools.product(*map(range, extents)))
+
+
+def test_the_region_is_the_hull_of_what_is_touched(
+    cases: list[tuple[Candidate, LoopNest]],
+) -> None:
+    for candidate, nest in cases:
+        for statement in nest.statements:
+            for depth in range(len(statement.loops) + 1):
+                axes = execute(statement, candidate, depth)
+                for _, form, bound, extent in dimensions(statement, depth):
+                    values = index_values(statement, candidate, form, axes)
+                    spanned = int(values.max() - values.min()) + 1
+                    region, size = number(extent, candidate), number(bound, candidate)
+                    assert region == spanned or region == size < spanned
+
+
+def test_unique_counts_what_is_touched(cases: list[tuple[Candidate, LoopNest]]) -> None:
+    for candidate, nest in cases:
+        for statement in nest.statements:
+            for depth in range(len(statement.loops) + 1):
+                axes = execute(statement, candidate, depth)
+                for _, form, _, _ in dimensions(statement, depth):
+                    if any(axis in statement.corners for axis in form.coefficients):
+                        continue
+                    values = index_values(statement, candidate, form, axes)
+                    reach = {axis: statement.reach(axis, depth) for axis in form.coefficients}
+                    counted = number(unique(form, reach), candidate)
+                    distinct = len(np.unique(values))
+                    assert counted >= distinct
+                    assert counted == distinct or len(form.coefficients) > 2
+                    assert counted <= number(hull(form, reach), candidate)
+
+
+def test_a_stage_runs_once_at_every_point_of_its_padded_space(
+    cases: list[tuple[Candidate, LoopNest]], workload: Workload
+) -> None:
+    for candidate, nest in cases:
+        for statement in nest.statements:
+            stage = workload.stage(statement.stage)
+            if statement.role not in ("compute", "init") or _follows(candidate, stage):
+                continue
+            kept = stage.axes if statement.role == "compute" else stage.spatial_axes
+            extents = padded(candidate, stage)
+            points = box([extents[axis.name] for axis in kept])
+            axes = execute(statement, candidate)
+            seen = visited(axes, [axis.name for axis in kept])
+            assert set(seen) == points and set(seen.values()) == {1}
+            assert number(statement.trips(len(statement.loops)), candidate) == len(points)
+
+
+def _follows(candidate: Candidate, stage: Stage) -> bool:
+    """Whether the stage is fused into the tile of another, whose padding it then runs over."""
+    return any(
+        isinstance(step, FuseConsumer) and step.stage == stage.name
+        for step in candidate.sketch.steps
+    )
+
+
+def test_every_result_is_written(
+    cases: list[tuple[Candidate, LoopNest]], workload: Workload
+) -> None:
+    for candidate, nest in cases:
+        written: set[str] = set()
+        for statement in nest.statements:
+            for access in statement.accesses:
+                if not access.write or access.buffer not in workload.tensors:
+                    continue
+                axes = execute(statement, candidate)
+                shape = workload.tensors[access.buffer].shape
+                rows = [index_values(statement, candidate, f, axes) for f in access.forms]
+                points = set(zip(*(row.tolist() for row in rows), strict=True))
+                assert points >= box(list(shape))
+                written.add(access.buffer)
+        assert written >= set(workload.outputs)
+
+
+def test_allocations_hold_the_region_of_all_who_use_them(
+    cases: list[tuple[Candidate, LoopNest]],
+) -> None:
+    for candidate, nest in cases:
+        for buffer in nest.buffers:
+            allocated = number(buffer.elements, candidate)
+            sizes = []
+            for statement in nest.statements:
+                for access in statement.accesses:
+                    if access.buffer == buffer.name:
+                        region = statement.region(access, buffer.depth)
+                        sizes.append(math.prod(number(e, candidate) for e in region))
+            assert max(sizes) <= allocated
+            # Inside loops nothing is allocated that nobody touches.
+            assert buffer.depth == 0 or max(sizes) == allocated
+
+
+def test_buffers_are_allocated_around_their_users(
+    cases: list[tuple[Candidate, LoopNest]],
+) -> None:
+    for _, nest in cases:
+        names = [statement.name for statement in nest.statements]
+        assert len(set(names)) == len(names)
+        buffers = [buffer.name for buffer in nest.buffers]
+        assert len(set(buffers)) == len(buffers)
+        for buffer in nest.buffers:
+            users = [
+                statement
+                for statement in nest.statements
+                if any(access.buffer == buffer.name for access in statement.accesses)
+            ]
+            assert len(users) >= 2
+            around = [[loop.name for loop in user.loops[: buffer.depth]] for user in users]
+            assert all(names == around[0] for names in around)
+
+
+def test_the_tape_holds_the_nest(cases: list[tuple[Candidate, LoopNest]]) -> None:
+    for candidate, nest in cases:
+        tape = nest_tape(candidate.sketch).tape
+        row = tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
+        values = {name: int(row[column]) for name, column in tape.output_index.items()}
+        local = {buffer.name: buffer for buffer in nest.buffers}
+        for buffer in nest.buffers:
+            assert values.pop(f"buffer/{buffer.name}") == number(buffer.bytes, candidate)
+        for statement in nest.statements:
+            for index, loop in enumerate(statement.loops):
+                extent = values.pop(f"{statement.name}/loop/{index}")
+                assert extent == number(loop.extent, candidate)
+            for buffer_name in {access.buffer for access in statement.accesses}:
+                for depth in range(len(statement.loops) + 1):
+                    largest = max(
+                        math.prod(number(e, candidate) for e in statement.region(access, depth))
+                        for access in statement.accesses
+                        if access.buffer == buffer_name
+                    )
+                    if buffer_name in local and depth < local[buffer_name].depth:
+                        largest = min(largest, number(local[buffer_name].elements, candidate))
+                    assert values.pop(f"{statement.name}/region/{buffer_name}/{depth}") == largest
+        assert not values
+
+
+def test_two_stages_may_pack_one_operand(space_of: SpaceOf) -> None:
+    """Each has a copy of its own, and quantities of its own on the tape."""
+
+    def product(name: str, right: str, columns: int) -> Stage:
+        axes = (Axis("i", 32), Axis("j", columns), Axis("k", 4, "reduce"))
+        left = Load("A", (var("i"), var("k")))
+        body = Binary("mul", left, Load(right, (var("k"), var("j"))))
+        return Stage(Tensor(name, (32, columns), "float32"), axes, body, "add")
+
+    inputs = (
+        Tensor("A", (32, 4), "float32"),
+        Tensor("B", (4, 16), "float32"),
+        Tensor("E", (4, 32), "float32"),
+    )
+    stages = (product("C", "B", 16), product("D", "E", 32))
+    space = space_of(Workload("two", inputs, stages, ("C", "D")))
+    sketch = next(s for s in space.sketches() if s.name == "plain-rows+plain-rows")
+    nest = derive_nest(sketch)
+    copies = [statement.name for statement in nest.statements if statement.role == "pack"]
+    assert copies == ["A.pack.C", "A.pack.D"]
+    assert {"A.pack.C", "A.pack.D"} <= {buffer.name for buffer in nest.buffers}
+    outputs = nest_tape(sketch).tape.output_index
+    assert {"C/region/A.pack.C/0", "D/region/A.pack.D/0"} <= set(outputs)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import IntExpr, ceildiv, const, maximum, minimum, var
+from autotune.expressions.integer import evaluate
+from autotune.nest import Tape, build_tape
+
+# A busy machine is no reason to fail.
+UNHURRIED = settings(deadline=None)
+
+INPUTS = ("x", "y", "z")
+x, y, z = map(var, INPUTS)
+EXPRESSIONS = st.recursive(
+    st.integers(0, 9).map(const) | st.sampled_from([x, y, z]),
+    lambda inner: st.one_of(
+        st.builds(lambda a, b: a + b, inner, inner),
+        st.builds(lambda a, b: a - b, inner, inner),
+        st.builds(lambda a, b: a * b, inner, inner),
+        st.builds(lambda a, b: a // (b * b + 1), inner, inner),
+        st.builds(lambda a, b: a % (b * b + 1), inner, inner),
+        st.builds(minimum, inner, inner),
+        st.builds(maximum, inner, inner),
+        st.builds(ceildiv, inner, st.sampled_from([x, y, const(4)])),
+    ),
+    max_leaves=6,
+)
+OUTPUTS = st.lists(EXPRESSIONS, min_size=1, max_size=4).map(
+    lambda found: {f"output {index}": expression for index, expression in enumerate(found)}
+)
+MATRICES = st.lists(st.tuples(*[st.integers(1, 12)] * 3), min_size=1, max_size=4).map(
+    lambda rows: np.array(rows, dtype=np.int64)
+)
+
+
+@UNHURRIED
+@given(OUTPUTS, MATRICES)
+def test_a_tape_computes_its_expressions(outputs: dict[str, IntExpr], matrix: Any) -> None:
+    tape = build_tape(INPUTS, outputs)
+    result = tape.evaluate(matrix)
+    assert result.dtype == np.int64 and result.shape == (len(matrix), len(outputs))
+    for row, values in zip(result.tolist(), matrix.tolist(), strict=True):
+        env = dict(zip(INPUTS, values, strict=True))
+        assert row == [evaluate(expression, env) for expression in outputs.values()]
+    assert list(tape.output_index) == list(outputs)
+
+
+@UNHURRIED
+@given(OUTPUTS, MATRICES)
+def test_json_round_trip(outputs: dict[str, IntExpr], matrix: Any) -> None:
+    tape = build_tape(INPUTS, outputs)
+    restored = Tape.from_json(json.loads(json.dumps(tape.to_json())))
+    assert restored == tape and restored.digest == tape.digest
+    np.testing.assert_array_equal(restored.evaluate(matrix), tape.evaluate(matrix))
+
+
+def test_what_is_equal_is_computed_once() -> None:
+    tape = build_tape(("x", "y"), {"a": x * y + 1, "b": 1 + y * x, "c": (x * y + 1) // 2})
+    assert len(tape.instructions) == 3
+    slots = dict(tape.outputs)
+    assert slots["a"] == slots["b"] != slots["c"]
+
+
+def test_an_output_may_be_an_input_or_a_constant() -> None:
+    tape = build_tape(("x",), {"same": x, "four": const(4)})
+    assert tape.instructions == ()
+    assert tape.evaluate(np.array([[7], [8]])).tolist() == [[7, 4], [8, 4]]
+
+
+def test_no_rows_and_no_outputs() -> None:
+    tape = build_tape(("x",), {"a": x + 1})
+    assert tape.evaluate(np.zeros((0, 1), dtype=np.int64)).shape == (0, 1)
+    assert build_tape(("x",), {}).evaluate(np.ones((3, 1), dtype=np.int64)).shape == (3, 0)
+
+
+def test_the_digest_covers_everything() -> None:
+    tapes = [
+        build_tape(("x", "y"), {"a": x + y}),
+        build_tape(("y", "x"), {"a": x + y}),
+        build_tape(("x", "y"), {"b": x + y}),
+        build_tape(("x", "y"), {"a": x * y}),
+        build_tape(("x", "y"), {"a": x + 1}),
+        build_tape(("x", "y"), {"a": x + 2}),
+    ]
+    assert len({tape.digest for tape in tapes}) == len(tapes)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 3), (1, 3, 2)], ids=str)
+def test_the_width_of_a_matrix_is_checked(shape: tuple[int, ...]) -> None:
+    tape = build_tape(("x", "y"), {"a": x + y})
+    with pytest.raises(InvalidValueError, match="a tape over 2 parameters got a matrix"):
+        tape.evaluate(np.ones(shape, dtype=np.int64))
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="'y' is not an input of the tape"):
+        build_tape(("x",), {"a": x + y})
+
+
+GOOD: dict[str, Any] = {
+    "inputs": ["x", "y"],
+    "constants": [2],
+    "instructions": [["mul", 0, 1], ["floordiv", 3, 2]],
+    "outputs": [["a", 4]],
+}
+
+
+def test_the_form_in_json() -> None:
+    assert build_tape(("x", "y"), {"a": x * y // 2}).to_json() == GOOD
+    assert Tape.from_json(GOOD).evaluate(np.array([[3, 4]])).tolist() == [[6]]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"instructions": [["sub", 0, 1]]}, "malformed instruction 0"),
+        ({"instructions": [["mul", 0, 1], ["add", 0, 4]]}, "malformed instruction 1"),
+        ({"instructions": [["mul", 0, 3]]}, "malformed instruction 0"),
+        ({"instructions": [["mul", -1, 0]]}, "malformed instruction 0"),
+        ({"instructions": [["mul", 0, 1.0]]}, "malformed instruction 0"),
+        ({"instructions": [["mul", 0, "y"]]}, "malformed instruction 0"),
+        ({"instructions": [["mul", 0, None]]}, "malformed instruction 0"),
+        ({"instructions": [["mul", 0]]}, "not a tape"),
+        ({"instructions": 3}, "not a tape"),
+        ({"outputs": [["a", 5]]}, "slot that does not exist"),
+        ({"outputs": [["a", -1]]}, "slot that does not exist"),
+        ({"outputs": [["a", "4"]]}, "slot that does not exist"),
+        ({"outputs": ["abc"]}, "not a tape"),
+        ({"outputs": [["a", 3], ["a", 4]]}, "two outputs are called 'a'"),
+        ({"constants": ["2"]}, "constants"),
+        ({"constants": [2.5]}, "constants"),
+        ({"constants": None}, "not a tape"),
+        ({"inputs": [1, 2]}, "inputs"),
+        ({"inputs": ["x", "x"]}, "inputs"),
+    ],
+    ids=str,
+)
+def test_malformed_tapes_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        Tape.from_json({**GOOD, **change})
+
+
+@pytest.mark.parametrize("data", [None, [], 3, {}, {"inputs": []}], ids=str)
+def test_what_is_no_tape_is_refused(data: Any) -> None:
+    with pytest.raises(InvalidValueError, match="not a tape"):
+        Tape.from_json(data)
