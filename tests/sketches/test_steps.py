@@ -20,6 +20,7 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
+    SplitReduction,
     Step,
     Tile,
     Unroll,
@@ -42,6 +43,7 @@ SMALL = st.integers(1, 16)
 STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(Inline, NAMES),
     st.builds(PadExtent, NAMES, NAMES, EXPRESSIONS),
+    st.builds(SplitReduction, NAMES, NAMES, SMALL),
     st.builds(Tile, NAMES, NAMES, EXPRESSION_LISTS),
     st.builds(Order, NAMES, NAME_LISTS),
     st.builds(
@@ -75,6 +77,7 @@ def test_every_step_has_a_name_and_all_are_tested() -> None:
     assert set(STEP_TYPES.values()) == {
         Inline,
         PadExtent,
+        SplitReduction,
         Tile,
         Order,
         Pack,

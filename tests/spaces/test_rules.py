@@ -18,6 +18,7 @@ from autotune.sketches import (
     PadExtent,
     Parallel,
     Sketch,
+    SplitReduction,
     Step,
     Vectorize,
 )
@@ -205,15 +206,22 @@ def test_softmax_is_one_loop_over_rows() -> None:
     workload = softmax(m=ROWS, n=COLUMNS)
     (sketch,) = sketches(workload)
     assert sketch.name == "row-fusion"
-    assert fused_producers(workload) == {"M", "E", "S"}
+    assert fused_producers(workload) == {"M", "M_partial", "E", "S", "S_partial"}
     lanes = {s.stage: s.lanes for s in sketch.steps if isinstance(s, FuseProducer)}
-    assert lanes == {"M": 1, "E": 16, "S": 1}
+    assert lanes == {"M": 1, "M_partial": 1, "E": 16, "S": 1, "S_partial": 1}
+    split = {s.stage: s.lanes for s in sketch.steps if isinstance(s, SplitReduction)}
+    assert split == {"M": 16, "S": 16}
+
+
+def test_a_short_or_odd_row_is_reduced_as_it_is() -> None:
+    for columns in (7, 16, 100):
+        assert fused_producers(softmax(m=ROWS, n=columns)) == {"M", "E", "S"}
 
 
 def test_a_normalisation_is_one_loop_over_rows() -> None:
     centred = Binary("sub", load("X", "i", "j"), load("M", "i"))
     workload = chain(row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,))
-    assert fused_producers(workload) == {"M"}
+    assert fused_producers(workload) == {"M", "M_partial"}
 
 
 def test_reductions_over_rows_share_no_row_loop() -> None:

@@ -25,10 +25,14 @@ from autotune.sketches import (
     PadExtent,
     Parallel,
     Sketch,
+    SplitReduction,
     Tile,
     Unroll,
     Vectorize,
+    partial_name,
+    split_reduction,
 )
+from autotune.workloads import Stage
 
 
 def derive_nest(sketch: Sketch) -> LoopNest:
@@ -36,7 +40,7 @@ def derive_nest(sketch: Sketch) -> LoopNest:
     derivation = _Derivation(sketch)
     for step in sketch.steps:
         derivation.apply(step)
-    return emit_nest(sketch.workload, derivation.schedules)
+    return emit_nest(derivation.workload, derivation.schedules)
 
 
 class _Derivation:
@@ -45,18 +49,24 @@ class _Derivation:
         self.workload = sketch.workload
         self.schedules: dict[str, StageSchedule] = {}
         for stage in self.workload.stages:
-            extents = {axis.name: const(axis.extent) for axis in stage.axes}
-            loops = {
-                f"{name}.0": Loop(f"{stage.name}.{name}.0", extent, ((name, extent),))
-                for name, extent in extents.items()
-            }
-            self.schedules[stage.name] = StageSchedule(
-                stage, stage.body, extents, loops, list(loops)
-            )
+            self._start(stage)
+
+    def _start(self, stage: Stage) -> None:
+        extents = {axis.name: const(axis.extent) for axis in stage.axes}
+        loops = {
+            f"{name}.0": Loop(f"{stage.name}.{name}.0", extent, ((name, extent),))
+            for name, extent in extents.items()
+        }
+        self.schedules[stage.name] = StageSchedule(stage, stage.body, extents, loops, list(loops))
 
     def apply(self, step: Any) -> None:
         if isinstance(step, Inline):
             self._inline(step)
+            return
+        if isinstance(step, SplitReduction):
+            self.workload = split_reduction(self.workload, step)
+            for name in (partial_name(step.stage), step.stage):
+                self._start(self.workload.stage(name))
             return
         schedule = self.schedules[step.stage]
         if isinstance(step, PadExtent):

@@ -6,7 +6,6 @@ from attrs import evolve
 
 from autotune.expressions import (
     AffineForm,
-    IndexValue,
     IntExpr,
     Load,
     ScalarExpr,
@@ -15,9 +14,9 @@ from autotune.expressions import (
     maximum,
     minimum,
     operation_counts,
-    transform,
     var,
 )
+from autotune.nest.copies import parallel_copy, renamed_body, vectorized_copy, with_axes
 from autotune.nest.loop_nest import (
     Access,
     Buffer,
@@ -38,20 +37,6 @@ def emit_nest(workload: Workload, schedules: dict[str, StageSchedule]) -> LoopNe
     return _Emission(workload, schedules).nest()
 
 
-def renamed_body(producer: StageSchedule) -> ScalarExpr:
-    """The body of a pointwise stage with its axes called ``d0``, ``d1``, ..."""
-    names = {axis.name: var(f"d{i}") for i, axis in enumerate(producer.stage.spatial_axes)}
-
-    def rename(node: ScalarExpr) -> ScalarExpr | None:
-        if isinstance(node, Load):
-            return Load(node.tensor, tuple(index.substitute(names) for index in node.indices))
-        if isinstance(node, IndexValue):
-            return IndexValue(node.index.substitute(names))
-        return None
-
-    return transform(producer.body, rename)
-
-
 class _Emission:
     def __init__(self, workload: Workload, schedules: dict[str, StageSchedule]) -> None:
         self.workload = workload
@@ -64,7 +49,7 @@ class _Emission:
             schedule = self.schedules[stage.name]
             if not schedule.inlined and schedule.attached is None:
                 self._emit(schedule, ())
-        return LoopNest(tuple(self.statements), tuple(self.buffers), self.workload.tensors)
+        return LoopNest(tuple(self.statements), tuple(self.buffers), self.workload)
 
     def _emit(self, schedule: StageSchedule, outer: tuple[Loop, ...]) -> None:
         """Statements of one stage and of everything attached inside its loops."""
@@ -284,9 +269,9 @@ class _Emission:
             Loop(f"{label}.{index}", extent, ((f"d{index}", extent),))
             for index, extent in enumerate(region)
         ]
-        loops = self._vectorized_copy(loops, pack.lanes)
+        loops = vectorized_copy(loops, pack.lanes)
         if pack.at is None:
-            loops = self._parallel_copy(loops, split=pack.lanes > 1)
+            loops = parallel_copy(loops, split=pack.lanes > 1)
         own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
         write = Access(label, own, tuple(region), write=True)
         producer = self.schedules.get(pack.operand)
@@ -336,36 +321,6 @@ class _Emission:
             )
             for access in self._accesses(producer)
         ]
-
-    def _vectorized_copy(self, loops: list[Loop], lanes: int) -> list[Loop]:
-        """The innermost loop split into vectors of ``lanes``."""
-        if lanes <= 1:
-            return loops
-        *outer, last = loops
-        (axis, extent), *_ = last.parts
-        rest = extent // lanes
-        return [
-            *outer,
-            Loop(f"{last.name}.0", rest, ((axis, rest),)),
-            Loop(f"{last.name}.1", const(lanes), ((axis, const(lanes)),), "vectorized"),
-        ]
-
-    def _parallel_copy(self, loops: list[Loop], *, split: bool) -> list[Loop]:
-        """A copy before the stage: its outer loops fused and parallel."""
-        inner = 2 if split else 1
-        outer = loops[:-inner]
-        if not outer:
-            return loops
-        count = max(1, len(outer) - 1)
-        extent = const(1)
-        parts: list[tuple[str, IntExpr]] = []
-        for loop in outer[:count]:
-            extent = extent * loop.extent
-            parts.extend(loop.parts)
-        fused = Loop(
-            "*".join(loop.name for loop in outer[:count]), extent, tuple(parts), "parallel"
-        )
-        return [fused, *loops[count:]]
 
     def _emit_write(self, schedule: StageSchedule, path: tuple[Loop, ...]) -> None:
         stage = schedule.stage
@@ -424,7 +379,13 @@ class _Emission:
         shape = tuple(const(extent) for extent in fused.stage.output.shape)
         write = evolve(self._write_access(fused, fused.stage.name), shape=shape)
         name = fused.stage.name
-        path_axes = tuple(self._as_axes_of(producer, fused, loop) for loop in path)
+        names = {
+            theirs.name: own.name
+            for own, theirs in zip(
+                fused.stage.spatial_axes, producer.stage.spatial_axes, strict=True
+            )
+        }
+        path_axes = tuple(with_axes(loop, names) for loop in path)
         self.statements.append(
             Statement(
                 name,
@@ -438,16 +399,20 @@ class _Emission:
             )
         )
 
-    def _as_axes_of(self, producer: StageSchedule, fused: StageSchedule, loop: Loop) -> Loop:
-        """An outer loop with its axes named as the fused stage names them, by position."""
-        names = {
-            theirs.name: own.name
-            for own, theirs in zip(
-                fused.stage.spatial_axes, producer.stage.spatial_axes, strict=False
-            )
-        }
-        parts = tuple((names.get(axis, axis), extent) for axis, extent in loop.parts)
-        return evolve(loop, parts=parts)
+    def _names_in_producer(self, consumer: StageSchedule, fused: StageSchedule) -> dict[str, str]:
+        """Axis of a fused producer by the axis of the consumer that moves it in step."""
+        for user in self.workload.consumers(fused.stage.name):
+            load = next(load for load in user.loads if load.tensor == fused.stage.name)
+            in_step = {
+                next(iter(form.coefficients)): axis.name
+                for axis, form in zip(fused.stage.spatial_axes, user.access_map(load), strict=True)
+                if is_axis(form)
+            }
+            if user.name == consumer.stage.name:
+                return in_step
+            upper = self._names_in_producer(consumer, self.schedules[user.name])
+            return {outer: in_step[name] for outer, name in upper.items() if name in in_step}
+        return {}
 
     def _emit_fused_producer(
         self, consumer: StageSchedule, fused: StageSchedule, path: tuple[Loop, ...]
@@ -459,16 +424,17 @@ class _Emission:
         }
         for axis in fused.stage.axes:
             extent = fused.extents[axis.name]
-            fused.loops[f"{axis.name}.0"] = Loop(
-                f"{fused.stage.name}.{axis.name}.0", extent, ((axis.name, extent),)
-            )
+            name = f"{axis.name}.0"
+            parts = ((axis.name, extent),)
+            fused.loops[name] = evolve(fused.loops[name], extent=extent, parts=parts)
         if fused.lanes > 1:
             last = fused.stage.axes[-1].name
             loop = fused.loops.pop(f"{last}.0")
-            rest, vector = self._vectorized_copy([loop], fused.lanes)
+            rest, vector = vectorized_copy([loop], fused.lanes)
             fused.loops[f"{last}.0"], fused.loops[f"{last}.1"] = rest, vector
             fused.order = [*fused.order, f"{last}.1"]
-        self._emit(fused, tuple(self._as_axes_of(consumer, fused, loop) for loop in path))
+        names = self._names_in_producer(consumer, fused)
+        self._emit(fused, tuple(with_axes(loop, names) for loop in path))
         if fused.stage.name not in self.workload.outputs:
             shape = tuple(fused.extents[axis.name] for axis in fused.stage.spatial_axes)
             self.buffers.append(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from attrs import field, frozen
 
 from autotune.expressions import AffineForm, IntExpr, ScalarExpr, const, maximum, minimum
-from autotune.workloads import Tensor
+from autotune.workloads import Workload
 from autotune.workloads.workload import DTYPE_BYTES
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
@@ -143,18 +143,21 @@ class Buffer:
 
 @frozen(eq=False)
 class LoopNest:
-    """Statements in program order, and the buffers that the schedule allocates."""
+    """Statements in program order, and the buffers that the schedule allocates.
+
+    ``workload`` is the sketch's with its reductions split as the steps say.
+    """
 
     statements: tuple[Statement, ...]
     buffers: tuple[Buffer, ...]
-    tensors: dict[str, Tensor]
+    workload: Workload
 
     def element_bytes(self, buffer: str) -> int:
         """Bytes of one element of a buffer or tensor."""
         for allocated in self.buffers:
             if allocated.name == buffer:
                 return DTYPE_BYTES[allocated.dtype]
-        return DTYPE_BYTES[self.tensors[buffer].dtype]
+        return DTYPE_BYTES[self.workload.tensors[buffer].dtype]
 
 
 def hull(form: AffineForm, reach: dict[str, IntExpr]) -> IntExpr:

@@ -99,7 +99,7 @@ def _cached(key: _BySketch) -> NestTape:
     buffers = np.array(
         [tape.output_index[f"buffer/{b.name}"] for b in nest.buffers], dtype=np.int64
     )
-    return NestTape(nest, tape, columns, buffers, _dominant(sketch, nest))
+    return NestTape(nest, tape, columns, buffers, _dominant(nest))
 
 
 def _buffers(statement: Statement) -> tuple[str, ...]:
@@ -152,10 +152,10 @@ def _columns(nest: LoopNest, statement: Statement, tape: Tape) -> StatementColum
     )
 
 
-def _dominant(sketch: Sketch, nest: LoopNest) -> int:
+def _dominant(nest: LoopNest) -> int:
     def work(index: int) -> tuple[int, int]:
         statement = nest.statements[index]
-        stage = sketch.workload.stage(statement.stage)
+        stage = nest.workload.stage(statement.stage)
         return (stage.flop if statement.role == "compute" else 0, index)
 
     return max(range(len(nest.statements)), key=work)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.sketches.candidate import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
 from autotune.sketches.params import Categorical, Factor, Ordinal, Param
+from autotune.sketches.rewrites import lane_axis, partial_name, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
     STEP_TYPES,
@@ -16,6 +17,7 @@ from autotune.sketches.steps import (
     Pack,
     PadExtent,
     Parallel,
+    SplitReduction,
     Step,
     Tile,
     Unroll,
@@ -46,10 +48,14 @@ __all__ = [
     "Param",
     "ProductEquals",
     "Sketch",
+    "SplitReduction",
     "Step",
     "Tile",
     "Unroll",
     "Vectorize",
+    "lane_axis",
+    "partial_name",
+    "split_reduction",
     "step_from_json",
     "step_to_json",
 ]

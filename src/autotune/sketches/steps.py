@@ -39,6 +39,20 @@ class PadExtent:
 
 
 @frozen
+class SplitReduction:
+    """Reduce ``axis`` of ``stage`` in ``lanes`` interleaved partial results, then over those.
+
+    The partial results are a stage of their own, called by
+    :func:`~autotune.sketches.rewrites.partial_name`; its lane axis can be vectorised. ``lanes``
+    divides the axis. Floating-point sums are reassociated.
+    """
+
+    stage: str
+    axis: str
+    lanes: int
+
+
+@frozen
 class Tile:
     """Split ``axis`` into loops with the given extents, outermost first."""
 
@@ -140,6 +154,7 @@ class Unroll:
 Step = (
     Inline
     | PadExtent
+    | SplitReduction
     | Tile
     | Order
     | Pack
@@ -154,6 +169,7 @@ Step = (
 STEP_TYPES: dict[str, type[Any]] = {
     "inline": Inline,
     "pad_extent": PadExtent,
+    "split_reduction": SplitReduction,
     "tile": Tile,
     "order": Order,
     "pack": Pack,

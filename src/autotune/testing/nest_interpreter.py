@@ -35,7 +35,8 @@ _COMBINE: Mapping[str, Any] = {
 def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs that the candidate's loop nest computes from ``inputs``."""
     workload = candidate.sketch.workload
-    interpreter = _Interpreter(workload, derive_nest(candidate.sketch), candidate.config)
+    nest = derive_nest(candidate.sketch)
+    interpreter = _Interpreter(nest.workload, nest, candidate.config)
     for tensor in workload.inputs:
         array = inputs[tensor.name]
         wide = array.astype(np.float64) if array.dtype.kind == "f" else array

@@ -1,8 +1,8 @@
 """A backend without a compiler, for tests: exact outputs, virtual time, scripted faults.
 
-Outputs come from executing the candidate's symbolic loop nest in numpy; latencies are a function
-of the candidate's values and a seed, and no time passes. What goes wrong is scripted: a JSON
-object, given as the request's program text or in the environment variable
+Outputs come from executing the candidate's symbolic loop nest in numpy; latencies are a
+function of the candidate's values and a seed, and no time passes. What goes wrong is scripted:
+a JSON object, given as the request's program text or in the environment variable
 ``AUTOTUNE_REFERENCE_BACKEND``::
 
     {"seed": 0, "log": "/some/file", "build_seconds": 0.0,

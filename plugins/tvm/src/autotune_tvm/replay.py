@@ -26,10 +26,14 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
+    SplitReduction,
     Step,
     Tile,
     Unroll,
     Vectorize,
+    lane_axis,
+    partial_name,
+    split_reduction,
 )
 from autotune.workloads import Workload
 from autotune_tvm.pad import pack_name, pad_module, padded_name, write_name
@@ -132,6 +136,7 @@ class _Replay:
         handlers: dict[type[Any], Any] = {
             Inline: self._inline,
             PadExtent: lambda step: None,
+            SplitReduction: self._split_reduction,
             Tile: self._tile,
             Order: self._order,
             Pack: self._pack,
@@ -146,6 +151,23 @@ class _Replay:
 
     def _inline(self, step: Inline) -> None:
         self.sch.compute_inline(self.blocks.pop(step.stage))
+
+    def _split_reduction(self, step: SplitReduction) -> None:
+        stage = self.workload.stage(step.stage)
+        reduced = self.loops.pop((step.stage, f"{step.axis}.0"))
+        _, lanes = self.sch.split(reduced, [None, step.lanes], preserve_unit_iters=True)
+        partial = self.sch.rfactor(lanes, factor_axis=0)
+        self.workload = split_reduction(self.workload, step)
+        name, lane = partial_name(step.stage), lane_axis(step.axis)
+        self.blocks[name] = partial
+        own = [f"{axis.name}.0" for axis in stage.axes]
+        at = own.index(f"{step.axis}.0")
+        own[at + 1 : at + 1] = [f"{lane}.0"]
+        for label, loop in zip(own, self.sch.get_loops(partial), strict=True):
+            self.loops[name, label] = loop
+        final = [f"{axis.name}.0" for axis in stage.spatial_axes] + [f"{lane}.0"]
+        for label, loop in zip(final, self.sch.get_loops(self.blocks[step.stage]), strict=True):
+            self.loops[step.stage, label] = loop
 
     def _tile(self, step: Tile) -> None:
         loop = self.loops.pop((step.stage, f"{step.axis}.0"))

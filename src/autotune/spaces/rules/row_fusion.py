@@ -13,9 +13,12 @@ from autotune.sketches import (
     Parallel,
     Param,
     ProductEquals,
+    SplitReduction,
     Step,
     Tile,
     Vectorize,
+    lane_axis,
+    partial_name,
 )
 from autotune.spaces.rules.access import (
     depends_on,
@@ -100,11 +103,7 @@ class RowFusionRule(SketchRule):
             Parallel(stage.name, row_loops[:-1]),
         ]
         for producer in reversed(behind):
-            steps.append(
-                FuseProducer(
-                    producer.name, stage.name, row_loops[-1], self._lanes(draft, producer, rows)
-                )
-            )
+            steps.extend(self._producer_steps(draft, stage, producer, row_loops[-1], rows))
         if width > 1:
             steps.append(Vectorize(stage.name, f"{inner.name}.1"))
         parallel = var(outer_param)
@@ -120,6 +119,27 @@ class RowFusionRule(SketchRule):
             constraints=[ProductEquals((outer_param, row_param), const(last.extent)), *soft],
             steps=steps,
         )
+
+    def _producer_steps(
+        self, draft: SketchDraft, stage: Stage, producer: Stage, loop: str, rows: int
+    ) -> list[Step]:
+        """Fusion of one producer; a long reduction goes through vector lanes first."""
+        fused = FuseProducer(producer.name, stage.name, loop, self._lanes(draft, producer, rows))
+        if is_pointwise(producer):
+            return [fused]
+        axis = producer.reduce_axes[-1]
+        lanes = draft.target.lanes(producer.output.dtype)
+        if axis.extent % lanes or axis.extent < 2 * lanes:
+            return [fused]
+        partial, lane = partial_name(producer.name), f"{lane_axis(axis.name)}.0"
+        loops = tuple(f"{other.name}.0" for other in producer.axes)
+        return [
+            SplitReduction(producer.name, axis.name, lanes),
+            fused,
+            FuseProducer(partial, stage.name, loop, 1),
+            Order(partial, (*loops, lane)),
+            Vectorize(partial, lane),
+        ]
 
     def _lanes(self, draft: SketchDraft, producer: Stage, rows: int) -> int:
         """Vector width for a fused producer: whole vectors of a pointwise innermost axis."""

@@ -1,0 +1,60 @@
+"""Loops and bodies of the copies that a schedule introduces."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from autotune.expressions import IndexValue, IntExpr, Load, ScalarExpr, const, transform, var
+from autotune.nest.loop_nest import Loop
+from autotune.nest.stage_schedule import StageSchedule
+
+
+def renamed_body(producer: StageSchedule) -> ScalarExpr:
+    """The body of a pointwise stage with its axes called ``d0``, ``d1``, ..."""
+    names = {axis.name: var(f"d{i}") for i, axis in enumerate(producer.stage.spatial_axes)}
+
+    def rename(node: ScalarExpr) -> ScalarExpr | None:
+        if isinstance(node, Load):
+            return Load(node.tensor, tuple(index.substitute(names) for index in node.indices))
+        if isinstance(node, IndexValue):
+            return IndexValue(node.index.substitute(names))
+        return None
+
+    return transform(producer.body, rename)
+
+
+def with_axes(loop: Loop, names: dict[str, str]) -> Loop:
+    """A loop around a fused stage, with its axes named as the fused stage names them."""
+    return evolve(
+        loop, parts=tuple((names.get(axis, axis), extent) for axis, extent in loop.parts)
+    )
+
+
+def vectorized_copy(loops: list[Loop], lanes: int) -> list[Loop]:
+    """The innermost loop split into vectors of ``lanes``."""
+    if lanes <= 1:
+        return loops
+    *outer, last = loops
+    (axis, extent), *_ = last.parts
+    rest = extent // lanes
+    return [
+        *outer,
+        Loop(f"{last.name}.0", rest, ((axis, rest),)),
+        Loop(f"{last.name}.1", const(lanes), ((axis, const(lanes)),), "vectorized"),
+    ]
+
+
+def parallel_copy(loops: list[Loop], *, split: bool) -> list[Loop]:
+    """A copy before the stage: its outer loops fused and parallel."""
+    inner = 2 if split else 1
+    outer = loops[:-inner]
+    if not outer:
+        return loops
+    count = max(1, len(outer) - 1)
+    extent = const(1)
+    parts: list[tuple[str, IntExpr]] = []
+    for loop in outer[:count]:
+        extent = extent * loop.extent
+        parts.extend(loop.parts)
+    fused = Loop("*".join(loop.name for loop in outer[:count]), extent, tuple(parts), "parallel")
+    return [fused, *loops[count:]]

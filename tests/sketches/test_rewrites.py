@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import InvalidValueError
+from autotune.sketches import SplitReduction, lane_axis, partial_name, split_reduction
+from autotune.workloads import conv2d, gemm, random_inputs, reference_outputs, softmax
+
+
+@settings(deadline=None)
+@given(rows=st.integers(1, 4), blocks=st.integers(1, 4), lanes=st.integers(1, 8))
+def test_partial_results_give_the_same_numbers(rows: int, blocks: int, lanes: int) -> None:
+    workload = softmax(m=rows, n=blocks * lanes)
+    rewritten = workload
+    for stage in ("M", "S"):
+        rewritten = split_reduction(rewritten, SplitReduction(stage, "k", lanes))
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    expected, got = reference_outputs(workload, inputs), reference_outputs(rewritten, inputs)
+    np.testing.assert_allclose(got["Y"], expected["Y"], rtol=1e-6)
+
+
+def test_the_partial_stage_comes_first_and_has_the_lanes_in_front() -> None:
+    rewritten = split_reduction(gemm(m=2, n=3, k=8), SplitReduction("C", "k", 4))
+    partial, final = rewritten.stages
+    assert partial.name == partial_name("C")
+    assert partial.output.shape == (4, 2, 3)
+    assert [axis.name for axis in partial.axes] == [lane_axis("k"), "i", "j", "k"]
+    assert partial.extents["k"] == 2
+    assert final.extents == {lane_axis("k"): 4, "i": 2, "j": 3}
+
+
+def test_other_reduce_axes_stay_with_the_partial_stage() -> None:
+    workload = conv2d(h=4, w=4, ci=4, co=2, kh=2, kw=2)
+    partial, final = split_reduction(workload, SplitReduction("Y", "ci", 2)).stages
+    assert [axis.name for axis in partial.reduce_axes] == ["kh", "kw", "ci"]
+    assert [axis.name for axis in final.reduce_axes] == [lane_axis("ci")]
+
+
+@pytest.mark.parametrize(("axis", "lanes"), [("k", 3), ("i", 2), ("k", 0)])
+def test_refuses_what_cannot_be_split(axis: str, lanes: int) -> None:
+    with pytest.raises(InvalidValueError, match=f"cannot split axis '{axis}' of stage 'C'"):
+        split_reduction(gemm(m=2, n=3, k=8), SplitReduction("C", axis, lanes))
