@@ -35,7 +35,7 @@ _PROBE_SECONDS = 60
 def findings() -> list[Finding]:
     """Every finding; TVM is tried in a process of its own, so that a crash is one of them."""
     if _version("apache-tvm") is None:
-        return [("tvm", "error", "apache-tvm is not installed")]
+        return [("versions", "error", "apache-tvm is not installed")]
     return [known_bad_pairs(_version("apache-tvm"), _version("apache-tvm-ffi")), *_tried()]
 
 
@@ -44,12 +44,12 @@ def known_bad_pairs(tvm: str | None, ffi: str | None) -> Finding:
     advice = f"install apache-tvm=={KNOWN_GOOD[0]} with apache-tvm-ffi=={KNOWN_GOOD[1]}"
     installed = f"apache-tvm {tvm} with apache-tvm-ffi {ffi}"
     if ffi is None:
-        return ("tvm versions", "error", f"apache-tvm-ffi is not installed; {advice}")
+        return ("versions", "error", f"apache-tvm-ffi is not installed; {advice}")
     if ffi in _BAD_FFI:
-        return ("tvm versions", "error", f"{installed}: {_BAD_FFI[ffi]}; {advice}")
+        return ("versions", "error", f"{installed}: {_BAD_FFI[ffi]}; {advice}")
     if (tvm, ffi) != KNOWN_GOOD:
-        return ("tvm versions", "warning", f"{installed} was not tested; {advice}")
-    return ("tvm versions", "ok", installed)
+        return ("versions", "warning", f"{installed} was not tested; {advice}")
+    return ("versions", "ok", installed)
 
 
 def _version(distribution: str) -> str | None:
@@ -71,22 +71,24 @@ def _tried() -> list[Finding]:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [("tvm", "error", f"trying it failed: {error}")]
+        return [("import", "error", f"trying it failed: {error}")]
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
-        return [("tvm", "error", f"importing it fails with exit status {done.returncode}: {last}")]
+        return [
+            ("import", "error", f"importing it fails with exit status {done.returncode}: {last}")
+        ]
     lines = (line.split(maxsplit=1) for line in done.stdout.splitlines())
     found = {line[0]: line[1] for line in lines if len(line) == 2}
     llvm = f"LLVM {found.get('llvm')}, which takes this processor for {found.get('cpu')}"
     return [
-        ("tvm code generator", "ok", llvm),
+        ("code generator", "ok", llvm),
         _threads(found.get("threads", "")),
         *_imports(),
     ]
 
 
 def _threads(found: str) -> Finding:
-    label = "tvm threads"
+    label = "threads"
     available = len(os.sched_getaffinity(0))
     configured = os.environ.get("TVM_NUM_THREADS")
     if configured is not None and configured != str(available):
@@ -112,7 +114,7 @@ def _imports() -> list[Finding]:
     disabled = runtime.WORKER_ENVIRONMENT["TVM_FFI_DISABLE_TORCH_C_DLPACK"]
     return [
         (
-            "tvm and torch",
+            "torch",
             "ok",
             "torch is installed: workers import TVM without it "
             f"(TVM_FFI_DISABLE_TORCH_C_DLPACK={disabled}) and never register tensor intrinsics, "
