@@ -366,6 +366,7 @@ def _run_spec(
         scheduler=settings.scheduler,
         seed=settings.seed,
         round_size=settings.round_size,
+        scheduler_options=settings.scheduler_options,
         programs=tuple(_digest(task.program) for task in tasks),
     )
 

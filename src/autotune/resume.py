@@ -43,6 +43,7 @@ class RunSpec:
         cost_model: Name of the cost model.
         pruning_model: Name of the pruning model, if any.
         scheduler: Name of the task scheduler.
+        scheduler_options: Its options.
         seed: Seed of all randomness.
         round_size: Candidates that are asked for at once.
         programs: Digest of each task's imported program, "" where there is none.
@@ -59,6 +60,7 @@ class RunSpec:
     scheduler: str
     seed: int
     round_size: int
+    scheduler_options: Mapping[str, Any] = field(factory=dict, hash=False)
     programs: tuple[str, ...] = ()
 
     @property
@@ -81,6 +83,7 @@ class RunSpec:
             options["tasks"] = list(self.workloads)
             options["weights"] = list(self.weights)
             options["scheduler"] = self.scheduler
+            options["scheduler_options"] = dict(self.scheduler_options)
         if any(self.programs):
             options["programs"] = list(self.programs)
         return options

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.cli import machine
+from autotune.cli import machine, vendor
 from autotune.cli.machine import busy_cores
 from autotune.cli.vendor import compare
 from autotune.records import Outcome
@@ -59,3 +59,17 @@ def test_a_busy_machine_is_warned_of_when_a_run_starts(
     assert warning not in cli.tune("--trials", "2", "--fresh", "--quiet").stderr
     monkeypatch.setattr(machine, "busy_cores", lambda: 0.1)
     assert "cores busy" not in cli.tune("--trials", "2", "--fresh").stderr
+
+
+def test_a_result_from_records_is_compared_with_what_was_timed_then(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timings = iter(ok(1e-3, 1e-3, 1e-3))
+    monkeypatch.setattr(vendor, "vendor_latency", lambda *arguments: next(timings))
+    monkeypatch.setattr(vendor, "busy_cores", lambda: 0.0)
+    first = cli.tune("--trials", "2", "--vendor", "--quiet")
+    again = cli.tune("--trials", "2", "--vendor", "--quiet")
+    assert first.status == again.status == 0
+    for done in (first, again):
+        (line,) = [line for line in done.stdout.splitlines() if vendor.VENDOR_NAME in line]
+        assert "1.00 ms" in line or "1 ms" in line

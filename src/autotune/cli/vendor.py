@@ -8,15 +8,19 @@ machine is looked at before each of them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
-from attrs import frozen
+import numpy as np
+from attrs import evolve, frozen
 
 from autotune.cli.machine import MOST_BUSY_CORES, busy_cores
+from autotune.database import open_database
 from autotune.measure import MeasureProtocol
 from autotune.measure.vendor import vendor_latency
-from autotune.records import Outcome
+from autotune.records import MeasureKey, Outcome
 from autotune.result import Result
 
 __all__ = ["VENDOR_NAME", "VendorTiming", "compare", "time_vendor"]
@@ -49,7 +53,17 @@ class VendorTiming:
 
 
 def time_vendor(result: Result) -> VendorTiming | None:
-    """Time the vendor's library on a result's workload and threads; None if it has no routine."""
+    """Time the vendor's library on a result's workload and threads; None if it has no routine.
+
+    The timing is kept beside the untuned program's. A result that comes from records is compared
+    with what was timed then.
+    """
+    key = _vendor_key(result)
+    if key is not None and result.from_records:
+        with closing(open_database(result.database, read_only=True)) as database:
+            known = database.baseline(result.workload.digest, key)
+        if known is not None:
+            return VendorTiming(known, known.message)
     outcomes: list[Outcome] = []
     busy = 0.0
     for _ in range(REPEATS):
@@ -58,7 +72,24 @@ def time_vendor(result: Result) -> VendorTiming | None:
         if outcome is None:
             return None
         outcomes.append(outcome)
-    return compare(outcomes, busy, result.from_records)
+    timing = compare(outcomes, busy, result.from_records)
+    if key is not None:
+        kept = evolve(timing.outcome, message=timing.caveat or timing.outcome.message)
+        with closing(open_database(result.database)) as database:
+            database.append_baseline(result.run_id, result.workload.digest, key, kept, time.time())
+    return timing
+
+
+def _vendor_key(result: Result) -> MeasureKey | None:
+    """What the library's timing depends on; None where the result says too little."""
+    if result.best is None or result.database == ":memory:":
+        return None
+    return evolve(
+        result.best.key,
+        backend="numpy",
+        backend_version=np.__version__,
+        compiler_version=f"numpy {np.__version__}",
+    )
 
 
 def compare(outcomes: Sequence[Outcome], busy: float, from_records: bool) -> VendorTiming:
