@@ -22,7 +22,7 @@ from autotune.sketches import (
     Step,
     Vectorize,
 )
-from autotune.spaces import ScheduleLimits, SketchSpace, BUILT_IN_RULES
+from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import InlineRule, generate_sketches
 from autotune.targets import preset
 from autotune.workloads import (
@@ -382,3 +382,16 @@ def test_a_tiled_operand_is_read_at_one_place() -> None:
     square = Tensor("A", (COLUMNS, DEPTH), "float32")
     with pytest.raises(UnsupportedWorkload, match="'C' reads 'A' at 2 different places"):
         sketches(Workload("twice", (square,), (stage,), ("C",)))
+
+
+@pytest.mark.parametrize("channels", [12, 7, 16, 40])
+def test_panels_are_copied_in_vectors_that_divide_them(channels: int) -> None:
+    """Channels that another operand keeps from being padded need not fill whole registers."""
+    found = []
+    for sketch in sketches(depthwise_conv2d(n=2, h=8, w=5, c=channels, kh=4, kw=4)):
+        domains = [p.values for p in sketch.params if p.name == "Y.c.extent"]
+        extents = (domains[0] if domains else None) or (channels,)
+        blocked = [s for s in sketch.steps if isinstance(s, Pack) and s.block_dim is not None]
+        found += blocked
+        assert all(extent % step.lanes == 0 for step in blocked for extent in extents)
+    assert found

@@ -258,7 +258,7 @@ def _operand_steps(
         width = _plain_lanes(draft, stage, operand, lanes)
     else:
         # A copy that also transposes has no dimension contiguous on both sides.
-        width = lanes if operand.block_dim == len(operand.forms) - 1 else 1
+        width = levels.vector if operand.block_dim == len(operand.forms) - 1 else 1
     steps: list[Step] = [
         Pack(stage.name, operand.tensor, _pack_loop(place, stage), operand.block_dim, block, width)
     ]

@@ -33,7 +33,8 @@ _MAX_REDUCE_UNROLL = 8
 class TileLevels:
     """Factors by axis (outermost first), with what they bring along.
 
-    ``panel`` is the width of a register tile along the vector axis, in elements.
+    ``panel`` is the width of a register tile along the vector axis, in elements: a multiple of
+    ``vector``, that of one vector.
     """
 
     factors: dict[str, tuple[IntExpr, ...]]
@@ -41,6 +42,7 @@ class TileLevels:
     params: tuple[Param, ...]
     constraints: tuple[Constraint, ...]
     panel: IntExpr
+    vector: int
 
 
 def padded_extents(extent: int, multiples: tuple[int, ...], slack: int) -> tuple[int, ...]:
@@ -103,7 +105,7 @@ def tile_levels(
     add(last, [None, inner], (last.extent,))
     constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, row_reuse))
     panel = factors[vector.name][2] * factors[vector.name][3]
-    return TileLevels(factors, padded, tuple(params), tuple(constraints), panel)
+    return TileLevels(factors, padded, tuple(params), tuple(constraints), panel, width)
 
 
 def _vector_extents(axis: Axis, lanes: int, paddable: bool) -> tuple[tuple[int, ...], int]:
