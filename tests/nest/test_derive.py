@@ -46,6 +46,7 @@ WORKLOADS = (
     dense(m=3, n=5, k=16),
     batch_matmul(b=2, m=3, n=4, k=16),
     softmax(m=4, n=6),
+    softmax(m=2, n=32),
     elementwise(m=4, n=6),
 )
 
@@ -173,7 +174,7 @@ def test_a_stage_runs_once_at_every_point_of_its_padded_space(
 ) -> None:
     for candidate, nest in cases:
         for statement in nest.statements:
-            stage = workload.stage(statement.stage)
+            stage = nest.workload.stage(statement.stage)
             if statement.role not in ("compute", "init") or _follows(candidate, stage):
                 continue
             kept = stage.axes if statement.role == "compute" else stage.spatial_axes

@@ -10,13 +10,22 @@ import pytest
 pytest.importorskip("tvm")
 
 from autotune_tvm.emit import module_for
-from autotune_tvm.lowered import lowered_nest
+from autotune_tvm.lowered import LoweredNest, lowered_nest
 from autotune_tvm.replay import schedule
 
-from autotune.expressions import Binary, IntExpr, Load, var
+from autotune.expressions import Binary, IntExpr, Load, const, var
 from autotune.expressions.integer import evaluate
 from autotune.nest import derive_nest
-from autotune.sketches import STEP_TYPES, Candidate
+from autotune.sketches import (
+    STEP_TYPES,
+    Accumulate,
+    Candidate,
+    Order,
+    Pack,
+    Sketch,
+    SplitReduction,
+    Tile,
+)
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 from autotune.workloads import (
@@ -71,6 +80,7 @@ WORKLOADS = (
     conv2d(n=2, h=7, w=9, ci=5, co=7, kh=1, kw=1, relu=1),
     depthwise_conv2d(h=14, w=14, c=32, pad=1),
     depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2, dilation=2),
+    depthwise_conv2d(n=2, h=8, w=5, c=12, kh=4, kw=4, pad=2),
     softmax(m=5, n=7),
     softmax(m=64, n=64),
     elementwise(m=4, n=6),
@@ -82,6 +92,18 @@ WORKLOADS = (
 def without_ones(extents: tuple[IntExpr, ...], candidate: Candidate) -> tuple[int, ...]:
     numbers = (int(evaluate(extent, candidate.config)) for extent in extents)
     return tuple(number for number in numbers if number != 1)
+
+
+def compare(candidate: Candidate, lowered: LoweredNest) -> None:
+    nest = derive_nest(candidate.sketch)
+    stores = Counter(
+        without_ones(tuple(loop.extent for loop in statement.loops), candidate)
+        for statement in nest.statements
+    )
+    allocations = Counter(without_ones(buffer.shape, candidate) for buffer in nest.buffers)
+    where = f"{candidate.sketch.name} {candidate.config}"
+    assert stores == Counter(lowered.stores), where
+    assert allocations == Counter(lowered.allocations), where
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
@@ -96,16 +118,58 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
     space = SketchSpace(workload, preset(target), LIMITS)
     module = module_for(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
-        lowered = lowered_nest(schedule(module, candidate, workload).mod)
-        nest = derive_nest(candidate.sketch)
-        stores = Counter(
-            without_ones(tuple(loop.extent for loop in statement.loops), candidate)
-            for statement in nest.statements
-        )
-        allocations = Counter(without_ones(buffer.shape, candidate) for buffer in nest.buffers)
-        where = f"{candidate.sketch.name} {candidate.config}"
-        assert stores == Counter(lowered.stores), where
-        assert allocations == Counter(lowered.allocations), where
+        compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
+
+
+def numbers(*values: int) -> tuple[IntExpr, ...]:
+    return tuple(map(const, values))
+
+
+ROWS = Tile("C", "i", numbers(2, 4))
+SPLIT = Tile("C", "k", numbers(2, 2))
+HAND_MADE = {
+    "nothing": (),
+    "tiles": (ROWS, SPLIT),
+    "a tile around the whole reduction": (
+        ROWS,
+        Order("C", ("i.0", "i.1", "k.0", "j.0")),
+        Accumulate("C", "i.1", numbers(1, 16)),
+    ),
+    "a tile that an outer reduction loop carries": (
+        ROWS,
+        SPLIT,
+        Order("C", ("i.0", "k.0", "i.1", "k.1", "j.0")),
+        Accumulate("C", "i.1", numbers(1, 16)),
+    ),
+    "a tile inside a reduction loop": (
+        ROWS,
+        Order("C", ("i.0", "k.0", "i.1", "j.0")),
+        Accumulate("C", "k.0", numbers(4, 4)),
+    ),
+    "copies inside a reduction loop": (
+        ROWS,
+        SPLIT,
+        Order("C", ("i.0", "k.0", "i.1", "k.1", "j.0")),
+        Pack("C", "A", "k.0", None, None, 2),
+        Pack("C", "B", "i.1", 1, const(8), 8),
+    ),
+    "a copy of what one element needs": (
+        Order("C", ("i.0", "k.0", "j.0")),
+        Pack("C", "A", "j.0", None, None, 1),
+    ),
+    "a split reduction": (
+        SplitReduction("C", "k", 2),
+        Order("C_partial", ("i.0", "j.0", "k.0", "k_lane.0")),
+        Order("C", ("i.0", "j.0", "k_lane.0")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HAND_MADE)
+def test_steps_that_no_built_in_rule_combines(name: str) -> None:
+    workload = gemm(m=8, n=16, k=4)
+    candidate = Candidate(Sketch(name, workload, (), (), HAND_MADE[name]), ())
+    compare(candidate, lowered_nest(schedule(module_for(workload), candidate, workload).mod))
 
 
 def test_an_unscheduled_program() -> None:

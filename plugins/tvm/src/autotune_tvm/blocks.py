@@ -21,7 +21,7 @@ from autotune.expressions import ScalarExpr
 from autotune.workloads import Axis, Stage, Tensor
 from autotune_tvm.scalar_import import BodyReader, Unsupported, dtype_of
 
-__all__ = ["Block", "FunctionReading", "Nest", "nests_of", "read_function"]
+__all__ = ["Block", "FunctionReading", "Nest", "identifier", "nests_of", "read_function"]
 
 _COMBINERS = ((tirx.Add, "add"), (tirx.Mul, "mul"), (tirx.Max, "max"), (tirx.Min, "min"))
 
@@ -185,9 +185,14 @@ def _tensor(buffer: Any, where: str, taken: set[str]) -> Tensor:
     return Tensor(_unique(_name_of(buffer), taken), tuple(shape), dtype)
 
 
+def identifier(name: str) -> str:
+    """``name`` with everything but letters, digits and underscores replaced."""
+    return "".join(char if char.isalnum() or char == "_" else "_" for char in name) or "tensor"
+
+
 def _unique(name: str, taken: set[str]) -> str:
     """``name`` as an identifier that is not in ``taken``, added to it."""
-    stem = "".join(char if char.isalnum() or char == "_" else "_" for char in name) or "tensor"
+    stem = identifier(name)
     result, count = stem, 1
     while result in taken:
         result, count = f"{stem}_{count}", count + 1

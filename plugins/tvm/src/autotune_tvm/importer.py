@@ -15,7 +15,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.errors import UnsupportedWorkload
 from autotune.workloads import Workload
-from autotune_tvm.blocks import Block, Nest, nests_of, read_function
+from autotune_tvm.blocks import Block, Nest, identifier, nests_of, read_function
 from autotune_tvm.emit import ENTRY
 
 __all__ = [
@@ -184,6 +184,8 @@ def _block_with(block: Any, iter_vars: Any, body: Any) -> Any:
 def _with_unique_names(module: IRModule) -> IRModule:
     """The same program with a name of its own for every buffer and every block.
 
+    Buffers are then called as the tensors of the workload are.
+
     Names are the only thing that changes; they are changed in the text form, where each object
     stands once.
     """
@@ -196,9 +198,10 @@ def _with_unique_names(module: IRModule) -> IRModule:
             if node["type"] != kind or (key == "name" and not _is_buffer(node, nodes)):
                 continue
             name = nodes[node["data"][key]]["data"]
-            unique, count = name, 1
+            stem = identifier(name) if key == "name" else name
+            unique, count = stem, 1
             while unique in taken:
-                unique, count = f"{name}_{count}", count + 1
+                unique, count = f"{stem}_{count}", count + 1
             taken.add(unique)
             if unique != name:
                 changed = True

@@ -14,6 +14,7 @@ from tvm.ir import IRModule
 from tvm.tirx import floordiv, floormod
 
 from autotune.backends import InvalidSchedule
+from autotune.errors import InvalidValueError
 from autotune.expressions import IntExpr
 from autotune.expressions.integer import evaluate
 from autotune.sketches import (
@@ -65,9 +66,9 @@ def schedule(
             replay.current = step
             replay.apply(step)
         replay.finish()
-    except s_tir.ScheduleError as error:
-        raise InvalidSchedule(f"{replay.current}: {_first_line(error)}") from error
-    except (ValueError, TypeError, RuntimeError) as error:
+    except KeyError as error:
+        raise InvalidSchedule(f"{replay.current}: there is no loop or stage {error}") from error
+    except (InvalidValueError, ValueError, TypeError, RuntimeError) as error:
         raise InvalidSchedule(f"{replay.current}: {_first_line(error)}") from error
     return replay.sch
 

@@ -1,0 +1,309 @@
+"""Steps replayed through TVM: the programs compute the right numbers, and refusals name a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.emit import module_for
+from autotune_tvm.replay import schedule
+from tvm.script import tirx as T
+
+from autotune.backends import InvalidSchedule
+from autotune.expressions import Binary, Constant, IntExpr, Load, const, var
+from autotune.expressions.integer import evaluate
+from autotune.sketches import (
+    STEP_TYPES,
+    Accumulate,
+    Candidate,
+    CandidateBatch,
+    Order,
+    Pack,
+    PadExtent,
+    Parallel,
+    Sketch,
+    Step,
+    Tile,
+    Unroll,
+    Vectorize,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import Target, preset
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+
+Check = Callable[..., Any]
+
+
+def two_products() -> Workload:
+    """Two matrix products that read, and may pack, the same left operand."""
+
+    def product(name: str, right: str, columns: int) -> Stage:
+        axes = (Axis("i", 12), Axis("j", columns), Axis("k", 6, "reduce"))
+        left = Load("A", (var("i"), var("k")))
+        body = Binary("mul", left, Load(right, (var("k"), var("j"))))
+        return Stage(Tensor(name, (12, columns), "float32"), axes, body, "add")
+
+    inputs = (
+        Tensor("A", (12, 6), "float32"),
+        Tensor("B", (6, 16), "float32"),
+        Tensor("E", (6, 32), "float32"),
+    )
+    stages = (product("C", "B", 16), product("D", "E", 32))
+    return Workload("two", inputs, stages, ("C", "D"))
+
+
+WORKLOADS = (
+    gemm(m=64, n=64, k=64),
+    gemm(m=37, n=53, k=29),
+    gemm(m=1, n=7, k=3),
+    gemm(m=31, n=33, k=32, dtype="int8"),
+    gemm(m=13, n=24, k=20, dtype="float64"),
+    batch_matmul(b=2, m=3, n=4, k=5),
+    batch_matmul(b=2, m=33, n=40, k=50),
+    dense(m=8, n=9, k=64),
+    dense(m=33, n=64, k=64, bias=0),
+    conv2d(h=14, w=14, ci=16, co=32, pad=1),
+    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
+    conv2d(h=15, w=15, ci=8, co=16, kh=5, kw=3, dilation=2, stride=3),
+    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2),
+    depthwise_conv2d(n=2, h=8, w=5, c=12, kh=4, kw=4, pad=2),
+    softmax(m=5, n=7),
+    softmax(m=64, n=64),
+    elementwise(m=4, n=6),
+    elementwise(m=7, n=48),
+)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    WORKLOADS,
+    ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
+)
+def test_scheduled_programs_compute_the_reference(
+    workload: Workload, backend: TVMBackend, target: Target, check: Check
+) -> None:
+    space = SketchSpace(workload, target, backend.limits(target))
+    for candidate in space.sample(len(space.sketches()), np.random.default_rng(1)):
+        check(workload, candidate=candidate, threads=2)
+
+
+def test_two_stages_may_pack_one_operand(
+    backend: TVMBackend, target: Target, check: Check
+) -> None:
+    workload = two_products()
+    space = SketchSpace(workload, target, backend.limits(target))
+    both = [s for s in space.sketches() if sum(isinstance(x, Pack) for x in s.steps) == 2]
+    for candidate in space.sample(3 * len(space.sketches()), np.random.default_rng(1)):
+        if candidate.sketch in both:
+            check(workload, candidate=candidate)
+
+
+# Programs whose blocks and buffers have names of their own.
+
+
+@T.prim_func(s_tir=True)
+def product_with_other_names(
+    left: T.Buffer((37, 29), "float32"),
+    right: T.Buffer((29, 53), "float32"),
+    result: T.Buffer((37, 53), "float32"),
+) -> None:
+    for row, column, inner in T.grid(37, 53, 29):
+        with T.sblock("multiply.update"):
+            x, y, z = T.axis.remap("SSR", [row, column, inner])
+            with T.init():
+                result[x, y] = T.float32(0)
+            result[x, y] = result[x, y] + left[x, z] * right[z, y]
+
+
+@T.prim_func(s_tir=True)
+def product_with_an_epilogue(
+    left: T.Buffer((33, 20), "float32"),
+    right: T.Buffer((20, 48), "float32"),
+    result: T.Buffer((33, 48), "float32"),
+) -> None:
+    middle = T.sblock_alloc_buffer((33, 48), "float32")
+    for row, column, inner in T.grid(33, 48, 20):
+        with T.sblock("first"):
+            x, y, z = T.axis.remap("SSR", [row, column, inner])
+            with T.init():
+                middle[x, y] = T.float32(0)
+            middle[x, y] = middle[x, y] + left[x, z] * right[z, y]
+    for row, column in T.grid(33, 48):
+        with T.sblock("second"):
+            x, y = T.axis.remap("SS", [row, column])
+            result[x, y] = T.max(middle[x, y], T.float32(0))
+
+
+@pytest.mark.parametrize("program", [product_with_other_names, product_with_an_epilogue])
+def test_imported_programs_whose_blocks_are_not_called_after_tensors(
+    program: Any, backend: TVMBackend, target: Target, check: Check
+) -> None:
+    imported = backend.import_program(program)
+    workload = imported.workload
+    assert {stage.name for stage in workload.stages} <= {"middle", "result"}
+    space = SketchSpace(workload, target, backend.limits(target))
+    padded = 0
+    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(3)):
+        padded += _is_padded(candidate)
+        check(workload, program=imported.program, candidate=candidate)
+    assert padded > 0
+
+
+def test_buffers_whose_names_are_no_identifiers(
+    backend: TVMBackend, target: Target, check: Check
+) -> None:
+    """As converters of models make them."""
+    text = tvm.ir.save_json(tvm.IRModule({"main": product_with_other_names}))
+    text = text.replace('"left"', '"p.left.weight"').replace('"result"', '"lv1.out"')
+    imported = backend.import_program(tvm.ir.load_json(text))
+    workload = imported.workload
+    assert {t.name for t in workload.inputs} == {"p_left_weight", "right"}
+    space = SketchSpace(workload, target, backend.limits(target))
+    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(3)):
+        check(workload, program=imported.program, candidate=candidate)
+
+
+def _is_padded(candidate: Candidate) -> bool:
+    config = candidate.config
+    return any(
+        int(evaluate(step.extent, config))
+        > candidate.sketch.workload.stage(step.stage).axis(step.axis).extent
+        for step in candidate.sketch.steps
+        if isinstance(step, PadExtent)
+    )
+
+
+# One step at a time, on a product of 8 x 16 x 4.
+
+PRODUCT = gemm(m=8, n=16, k=4)
+
+
+def candidate_of(*steps: Step, workload: Workload = PRODUCT) -> Candidate:
+    return Candidate(Sketch("made", workload, (), (), steps), ())
+
+
+def numbers(*values: int) -> tuple[IntExpr, ...]:
+    return tuple(const(value) for value in values)
+
+
+TILES = (Tile("C", "i", numbers(2, 4)), Tile("C", "j", numbers(1, 16)))
+ORDER = Order("C", ("i.0", "j.0", "k.0", "i.1", "j.1"))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (),
+        TILES,
+        (*TILES, ORDER),
+        (*TILES, ORDER, Parallel("C", ("i.0", "j.0"))),
+        (*TILES, ORDER, Vectorize("C", "j.1"), Unroll("C", ("i.1",))),
+        (*TILES, ORDER, Accumulate("C", "j.0", numbers(1, 16))),
+        (*TILES, ORDER, Accumulate("C", "k.0", numbers(1, 16))),
+        (*TILES, ORDER, Pack("C", "B", "j.0", 1, const(16), 16)),
+        (*TILES, ORDER, Pack("C", "B", None, 1, const(8), 8)),
+        (*TILES, ORDER, Pack("C", "A", "i.0", None, None, 4)),
+        (*TILES, ORDER, Pack("C", "A", None, None, None, 1)),
+    ],
+    ids=lambda steps: "+".join(type(step).__name__ for step in steps) or "none",
+)
+def test_single_steps(steps: tuple[Step, ...], check: Check) -> None:
+    check(PRODUCT, candidate=candidate_of(*steps))
+
+
+@pytest.mark.parametrize("extents", [{"i": 9}, {"j": 17}, {"i": 10, "j": 32}], ids=str)
+def test_padding_a_product(extents: dict[str, int], check: Check) -> None:
+    m, n = extents.get("i", 8), extents.get("j", 16)
+    steps = (
+        *(PadExtent("C", axis, const(extent)) for axis, extent in extents.items()),
+        Tile("C", "i", numbers(1, m)),
+        Tile("C", "j", numbers(1, n)),
+        ORDER,
+        Pack("C", "A", None, None, None, 1),
+        Pack("C", "B", "j.0", None, None, 1),
+        Accumulate("C", "j.0", numbers(1, n)),
+    )
+    check(PRODUCT, candidate=candidate_of(*steps))
+
+
+DOCTORED = {
+    "a product that is too small": ((Tile("C", "i", numbers(2, 3)),), "Tile"),
+    "a loop that does not exist": ((Tile("C", "q", numbers(2, 4)),), "Tile"),
+    "an unknown stage": ((Tile("D", "i", numbers(2, 4)),), "Tile"),
+    "an unknown loop in an order": ((Order("C", ("i.0", "j.0", "k.7")),), "Order"),
+    "a parallel reduction": ((Parallel("C", ("k.0",)),), "Parallel"),
+    "parallel loops that are apart": (
+        (*TILES, ORDER, Parallel("C", ("i.0", "k.0"))),
+        "Parallel",
+    ),
+    "a vectorised reduction": ((Vectorize("C", "k.0"),), "Vectorize"),
+    "an operand that is not read": ((Pack("C", "Q", None, None, None, 1),), "Pack"),
+    "a copy at a loop that does not exist": ((Pack("C", "A", "i.5", None, None, 1),), "Pack"),
+    "padding to less": ((PadExtent("C", "i", const(7)),), "PadExtent"),
+    "padding without packing": ((PadExtent("C", "i", const(9)),), "padding C needs A"),
+}
+
+
+@pytest.mark.parametrize("name", DOCTORED)
+def test_a_step_that_cannot_be_applied_is_named(name: str) -> None:
+    steps, message = DOCTORED[name]
+    with pytest.raises(InvalidSchedule, match=message) as caught:
+        schedule(module_for(PRODUCT), candidate_of(*steps), PRODUCT)
+    assert len(str(caught.value)) < 1000
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_doctored_configuration_names_the_step() -> None:
+    workload = gemm(m=64, n=64, k=64)
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+    space = SketchSpace(workload, preset("skylake-avx512-4core"), limits)
+    module = module_for(workload)
+    for candidate in space.sample(len(space.sketches()), np.random.default_rng(0)):
+        doctored = {**candidate.config, "C.k.0": candidate.config["C.k.0"] // 2 or 5}
+        broken = Candidate.from_config(candidate.sketch, doctored)
+        assert not space.contains(CandidateBatch.of([broken])).any()
+        with pytest.raises(InvalidSchedule, match=r"Tile\(stage='C', axis='k'"):
+            schedule(module, broken, workload)
+
+
+def test_the_module_is_left_alone() -> None:
+    module = module_for(PRODUCT)
+    before = module.script()
+    schedule(module, candidate_of(*TILES, ORDER), PRODUCT)
+    assert module.script() == before
+
+
+def test_replay_is_deterministic() -> None:
+    workload = conv2d(h=9, w=9, ci=4, co=20, pad=1, bias=1, relu=1)
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+    space = SketchSpace(workload, preset("skylake-avx512-4core"), limits)
+    for candidate in space.sample(len(space.sketches()), np.random.default_rng(0)):
+        first, again = (
+            schedule(module_for(workload), candidate, workload).mod.script() for _ in range(2)
+        )
+        assert first == again
+
+
+def test_a_reduction_without_an_order_keeps_its_own(check: Check) -> None:
+    body = Binary("add", Load("X", (var("i"), var("k"))), Constant(1.0, "float32"))
+    axes = (Axis("i", 6), Axis("k", 5, "reduce"))
+    stage = Stage(Tensor("Y", (6,), "float32"), axes, body, "max")
+    workload = Workload("rows", (Tensor("X", (6, 5), "float32"),), (stage,), ("Y",))
+    candidate = candidate_of(Parallel("Y", ("i.0",)), workload=workload)
+    check(workload, candidate=candidate)
