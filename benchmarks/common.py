@@ -320,9 +320,11 @@ def tuning_time_ratio(trials: Sequence[Trial]) -> float | None:
     )
 
 
-def smallest_share(trials: Sequence[Trial]) -> float | None:
-    """The smaller one of the shares of building and running, the median over the seeds."""
-    return median_of([min(trial.share("build"), trial.share("run")) for trial in trials])
+def share_of_the_rest(trials: Sequence[Trial]) -> float | None:
+    """Share of a run that is neither start-up nor build nor run, the median over the seeds."""
+    return median_of(
+        [sum(trial.share(name) for name in ("search", "model", "other")) for trial in trials]
+    )
 
 
 def machine() -> dict[str, Any]:
