@@ -395,3 +395,18 @@ def test_panels_are_copied_in_vectors_that_divide_them(channels: int) -> None:
         found += blocked
         assert all(extent % step.lanes == 0 for step in blocked for extent in extents)
     assert found
+
+
+def test_two_tiled_stages_are_packed_alike() -> None:
+    second = Stage(
+        Tensor("D", (ROWS, COLUMNS), "float32"),
+        (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", COLUMNS, "reduce")),
+        Binary("mul", load("C", "i", "k"), load("E", "k", "j")),
+        "add",
+    )
+    inputs = (A, B, Tensor("E", (COLUMNS, COLUMNS), "float32"))
+    made = sketches(chain(product(), second, inputs=inputs))
+    assert 1 < len(made) <= 12
+    for sketch in made:
+        first, *others = [label for label in sketch.name.split("+") if label in EVERY_PACKING]
+        assert others in ([first], ["direct"])

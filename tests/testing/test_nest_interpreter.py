@@ -4,7 +4,8 @@ import attrs
 import numpy as np
 import pytest
 
-from autotune.sketches import STEP_TYPES, Accumulate, Candidate, Pack
+from autotune.expressions import const
+from autotune.sketches import STEP_TYPES, Accumulate, Candidate, Pack, Tile
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
@@ -54,12 +55,14 @@ def test_every_sketch_computes_the_workload(workload: Workload) -> None:
             np.testing.assert_allclose(outputs[name], expected[name], rtol=1e-6, atol=1e-6)
 
 
-def doctored(step_type: type, **changes: object) -> Candidate:
-    """A packed matrix product one of whose steps says something else."""
+def doctored(step_type: type, of_axis: str | None = None, **changes: object) -> Candidate:
+    """A packed matrix product one of whose steps (that of an axis) says something else."""
     space = SketchSpace(gemm(m=8, n=64, k=16), preset("skylake-avx512"), LIMITS)
     sketch = next(sketch for sketch in space.sketches() if sketch.name == "packed-panel")
     steps = tuple(
-        attrs.evolve(step, **changes) if isinstance(step, step_type) else step
+        attrs.evolve(step, **changes)
+        if isinstance(step, step_type) and getattr(step, "axis", None) == of_axis
+        else step
         for step in sketch.steps
     )
     config = {param.name: 1 for param in sketch.params}
@@ -81,7 +84,12 @@ def test_the_candidate_to_doctor_is_right() -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:invalid value")
-def test_a_tile_written_back_inside_the_reduction_is_not_the_result() -> None:
+def test_a_tile_inside_a_split_reduction_is_carried_by_it() -> None:
     got, expected = outputs_of(doctored(Accumulate, at="k.0"))
-    assert not np.allclose(got, expected, equal_nan=False)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_what_no_tile_reaches_is_not_known() -> None:
+    got, expected = outputs_of(doctored(Tile, "i", factors=(const(1), const(1), const(1))))
+    assert not np.allclose(got, expected)

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import evolve
 
+from autotune.errors import InvalidValueError
 from autotune.expressions import IntExpr, const
 from autotune.expressions.scalar import IndexValue, Load, ScalarExpr, transform
 from autotune.nest.emission import emit_nest
@@ -36,10 +37,19 @@ from autotune.workloads import Stage
 
 
 def derive_nest(sketch: Sketch) -> LoopNest:
-    """The loop nest of ``sketch`` with extents as expressions of its parameters."""
+    """The loop nest of ``sketch`` with extents as expressions of its parameters.
+
+    Raises:
+        InvalidValueError: a step names a stage or loop that does not exist.
+    """
     derivation = _Derivation(sketch)
     for step in sketch.steps:
-        derivation.apply(step)
+        try:
+            derivation.apply(step)
+        except (KeyError, ValueError) as error:
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: {step} names an unknown stage or loop: {error}"
+            ) from error
     return emit_nest(derivation.workload, derivation.schedules)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from attrs import evolve
 
 from autotune.expressions import (
@@ -219,8 +221,7 @@ class _Emission:
             )
         )
         if self._has_tile(schedule):
-            at = self._tile_loop(schedule)
-            path = self._path_to(schedule, loops, at)
+            path = self._around_tile(schedule, loops)
             inside = self._reach_inside(schedule, path)
             shape = tuple(inside[axis.name] for axis in stage.spatial_axes)
             self.buffers.append(Buffer(result, shape, stage.output.dtype, len(path)))
@@ -236,12 +237,12 @@ class _Emission:
                 return other.attached[1]
         return ""
 
-    def _path_to(
-        self, schedule: StageSchedule, loops: tuple[Loop, ...], name: str
-    ) -> tuple[Loop, ...]:
-        target = schedule.loops[name]
-        position = next(i for i, loop in enumerate(loops) if loop is target)
-        return loops[: position + 1]
+    def _around_tile(self, schedule: StageSchedule, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+        """The loops around the tile's buffer: none that reduces, for those carry it."""
+        target = schedule.loops[self._tile_loop(schedule)]
+        reduce = {axis.name for axis in schedule.stage.reduce_axes}
+        path = loops[: loops.index(target) + 1]
+        return tuple(takewhile(lambda loop: not any(a in reduce for a, _ in loop.parts), path))
 
     def _emit_pack(self, schedule: StageSchedule, pack: Pack, path: tuple[Loop, ...]) -> None:
         stage = schedule.stage

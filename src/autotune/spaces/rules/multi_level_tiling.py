@@ -89,7 +89,10 @@ class Operand:
 
 
 class MultiLevelTilingRule(SketchRule):
-    """Tiles a reduction with at least one spatial axis."""
+    """Tiles a reduction with at least one spatial axis, once for every packing that suits it.
+
+    A second tiled stage of the same workload is packed like the first.
+    """
 
     name = "multi-level-tiling"
 
@@ -98,15 +101,24 @@ class MultiLevelTilingRule(SketchRule):
             return None
         vector = stage.spatial_axes[-1].name
         operands = [_operand(stage, tensor, vector) for tensor in stage.reads]
-        results = []
-        for packing in PACKINGS:
-            if _applicable(packing, operands, stage, vector):
-                results.append(_tiled(draft, stage, operands, packing))
-        if not results:
+        packings = [item for item in PACKINGS if _applicable(item, operands, stage, vector)]
+        if not packings:
             raise UnsupportedWorkload(
                 f"no packing suits stage {stage.name!r}, which reads {', '.join(stage.reads)}"
             )
-        return results
+        chosen = _alike(packings, draft)
+        return [_tiled(draft, stage, operands, packing) for packing in chosen]
+
+
+def _alike(packings: list[Packing], draft: SketchDraft) -> list[Packing]:
+    """The packings to try: where a stage is tiled already, only the one like its own.
+
+    All combinations over several tiled stages would be too many sketches to try in a run.
+    """
+    taken = {item.label for item in PACKINGS} & set(draft.labels)
+    if not taken:
+        return packings
+    return [item for item in packings if item.label in taken][:1] or packings[:1]
 
 
 def _operand(stage: Stage, tensor: str, vector: str) -> Operand:
