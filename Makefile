@@ -2,16 +2,18 @@
 PYTHON ?= python3
 VENV := .venv
 VENV_TOX := .venv-tox
+VENV_BENCHMARKS := .venv-benchmarks
+VENV_TORCH := .venv-torch
 
 PLUGINS := $(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml))
 PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test venv check clean
+.PHONY: help demo test benchmarks venv check clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: venv ## Tune a small operator and show what it gained
 	$(VENV)/bin/autotune demo
@@ -19,13 +21,17 @@ demo: venv ## Tune a small operator and show what it gained
 test: $(VENV_TOX)/.installed ## Run every check: lint, types, tests, docs, wheels
 	$(VENV_TOX)/bin/tox run
 
+benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare with numpy, oneDNN and MetaSchedule, quickly
+	$(VENV_BENCHMARKS)/bin/python benchmarks/gemm.py --quick --check
+	$(VENV_BENCHMARKS)/bin/python benchmarks/conv2d.py --quick --check --torch-python $(VENV_TORCH)/bin/python
+
 venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository
 
 check: ## Say what this machine lacks for building
 	@sh scripts/check_system.sh $(PYTHON)
 
 clean: ## Remove environments and everything that was built
-	rm -rf $(VENV) $(VENV_TOX) .tox build dist docs/_build
+	rm -rf $(VENV) $(VENV_TOX) $(VENV_BENCHMARKS) $(VENV_TORCH) .tox build dist docs/_build
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -44,4 +50,16 @@ $(VENV_TOX)/.installed: scripts/check_system.sh
 	@sh scripts/check_system.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV_TOX)
 	$(VENV_TOX)/bin/python -m pip install --quiet --disable-pip-version-check 'tox>=4.11,<5'
+	@touch $@
+
+$(VENV_BENCHMARKS)/.installed: $(PROJECT_FILES) $(SOURCES) benchmarks/requirements.txt scripts/check_system.sh
+	@sh scripts/check_system.sh $(PYTHON)
+	$(PYTHON) -m venv --clear $(VENV_BENCHMARKS)
+	$(VENV_BENCHMARKS)/bin/python -m pip install --quiet --disable-pip-version-check . $(PLUGINS) -r benchmarks/requirements.txt
+	@touch $@
+
+# By itself: MetaSchedule's workers take minutes longer to start where torch is installed.
+$(VENV_TORCH)/.installed:
+	$(PYTHON) -m venv --clear $(VENV_TORCH)
+	$(VENV_TORCH)/bin/python -m pip install --quiet --disable-pip-version-check numpy torch==2.13.0
 	@touch $@

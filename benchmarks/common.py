@@ -30,17 +30,28 @@ PAUSE_SECONDS = 0.15
 
 @dataclass
 class Bar:
-    """A promise: a value, and what it has to reach."""
+    """A promise: a value, and what it has to reach.
+
+    A value that no program could reach on this machine (``ceiling``) promises nothing here.
+    """
 
     name: str
     value: float | None
     wanted: float
     at_most: bool = False
     note: str = ""
+    ceiling: float | None = None
+
+    @property
+    def applies(self) -> bool:
+        """Whether the machine leaves room for the promise."""
+        return self.ceiling is None or self.ceiling >= self.wanted
 
     @property
     def holds(self) -> bool:
         """Whether the promise is kept; what was not measured is not kept."""
+        if not self.applies:
+            return True
         if self.value is None:
             return False
         return self.value <= self.wanted if self.at_most else self.value >= self.wanted
@@ -49,6 +60,9 @@ class Bar:
         sign = "<=" if self.at_most else ">="
         value = "not measured" if self.value is None else f"{self.value:.3g}"
         note = f" ({self.note})" if self.note else ""
+        if not self.applies:
+            reason = f"the peak of this machine's multiply-adds would give {self.ceiling:.3g}"
+            return f"n/a  {self.name}: {value}, wanted {sign} {self.wanted:g}, but {reason}{note}"
         return f"{'ok ' if self.holds else 'LOW' if not self.at_most else 'HIGH'}  " + (
             f"{self.name}: {value}, wanted {sign} {self.wanted:g}{note}"
         )
@@ -325,6 +339,20 @@ def share_of_the_rest(trials: Sequence[Trial]) -> float | None:
     return median_of(
         [sum(trial.share(name) for name in ("search", "model", "other")) for trial in trials]
     )
+
+
+def metaschedule_ceiling(trials: Sequence[Trial]) -> float | None:
+    """How much faster than MetaSchedule's best program the machine's peak is; None if unknown.
+
+    The peak is that of float32 multiply-adds in registers on all cores, measured now.
+    """
+    from autotune.targets import Target, measure_rates
+
+    latencies = [t for trial in trials for t in trial.final.get("metaschedule", [])]
+    if not latencies:
+        return None
+    peak = measure_rates(Target.detect()).peak_flops["float32"]
+    return float(peak * min(latencies) / trials[0].tuned["task"]["flop"])
 
 
 def machine() -> dict[str, Any]:

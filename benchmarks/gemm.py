@@ -16,6 +16,7 @@ from common import (
     finish,
     machine,
     median_of,
+    metaschedule_ceiling,
     parser_for,
     run_trial,
     share_of_the_rest,
@@ -58,7 +59,14 @@ def bars_of(found: dict[str, list[Trial]]) -> list[Bar]:
         to_vendor = median_of([trial.ratio("vendor") for trial in trials])
         to_tuner = median_of([trial.ratio("metaschedule") for trial in trials])
         bars.append(Bar(f"{name}, times numpy's BLAS", to_vendor, VENDOR_RATIO))
-        bars.append(Bar(f"{name}, times MetaSchedule", to_tuner, METASCHEDULE_RATIO))
+        bars.append(
+            Bar(
+                f"{name}, times MetaSchedule",
+                to_tuner,
+                METASCHEDULE_RATIO,
+                ceiling=metaschedule_ceiling(trials),
+            )
+        )
         bars.append(
             Bar(
                 f"{name}, tuning seconds over MetaSchedule's",
