@@ -55,6 +55,13 @@ def test_a_slow_call_gets_few_samples(seconds: float, count: int) -> None:
     assert call.calls == count
 
 
+def test_a_very_slow_call_is_not_repeated_after_it_was_checked() -> None:
+    call = FakeCall(lambda _: 1.5)
+    assert time_call(call, MeasureProtocol(), checked_seconds=1.4) == (1.4,)
+    assert call.numbers == []
+    assert time_call(call, MeasureProtocol(), checked_seconds=0.9) == (1.5,)
+
+
 def test_a_slow_call_is_not_repeated_when_it_has_lost_already() -> None:
     assert len(time_call(FakeCall(lambda _: 0.2), MeasureProtocol(), incumbent=0.05)) == 1
     assert len(time_call(FakeCall(lambda _: 0.2), MeasureProtocol(), incumbent=0.1)) == 3

@@ -21,7 +21,10 @@ class Timed(Protocol):
 
 
 def time_call(
-    call: Timed, protocol: MeasureProtocol, incumbent: float | None = None
+    call: Timed,
+    protocol: MeasureProtocol,
+    incumbent: float | None = None,
+    checked_seconds: float = 0.0,
 ) -> tuple[float, ...]:
     """Timed samples of a call, in seconds per call, in order.
 
@@ -35,7 +38,11 @@ def time_call(
         call: What to time.
         protocol: How.
         incumbent: Best latency known, in seconds.
+        checked_seconds: What the call took when its results were checked. From
+            ``limit_seconds`` on this is the only sample: the program is not run again.
     """
+    if checked_seconds >= protocol.limit_seconds:
+        return (checked_seconds,)
     estimate = call.time(1)
     samples: list[float] = []
     spent = 0.0

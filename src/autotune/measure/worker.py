@@ -151,12 +151,14 @@ class Worker:
                 call = executable.bind(self._task.inputs)
             with self._phase("verify", timings):
                 call.poison()
+                begin = time.perf_counter()
                 call.run()
+                checked = time.perf_counter() - begin
                 wrong = mismatch(self._task.expected, call.outputs())
             if wrong is not None:
                 return _failure("wrong_result", wrong, timings)
             with self._phase("run", timings):
-                samples = time_call(call, protocol, message["incumbent"])
+                samples = time_call(call, protocol, message["incumbent"], checked)
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a program may raise anything
