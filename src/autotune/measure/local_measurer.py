@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +18,7 @@ from autotune.measure.errors import WorkerStartFailed
 from autotune.measure.measurer import Measurer, OnOutcome
 from autotune.measure.memory import default_memory_limit
 from autotune.measure.pool import Job, Place, Reply, WorkerPool
+from autotune.measure.private_folder import PrivateFolder, make_private_folder
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.validation import write_reference
 from autotune.records import Outcome
@@ -112,7 +111,7 @@ class LocalMeasurer(Measurer):
         if self._pool is not None:
             return
         environment = find_backend(self._backend).worker_environment(self._threads)
-        folder = Path(tempfile.mkdtemp(prefix="autotune-"))
+        folder = make_private_folder()
         memory = self._protocol.memory_bytes
         pool = WorkerPool(
             self._backend,
@@ -121,10 +120,10 @@ class LocalMeasurer(Measurer):
             workers=self._workers,
             deadlines=self._protocol.deadlines,
             memory_bytes=default_memory_limit() if memory is None else memory,
-            folder=folder,
+            folder=folder.path,
             clock=self._clock,
         )
-        self._pool, self._folder = pool, folder
+        self._pool, self._folder = pool, folder.path
         # Also runs when the interpreter exits or the measurer is forgotten.
         self._cleanup = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
         pool.start()
@@ -315,8 +314,8 @@ def _outcome_of(reply: Reply) -> Outcome:
     return Outcome("crash", timings=timings, message=message)
 
 
-def _clean_up(pool: WorkerPool, folder: Path, owner: int) -> None:
+def _clean_up(pool: WorkerPool, folder: PrivateFolder, owner: int) -> None:
     # A forked copy of the host has these objects too, but not these processes.
     if os.getpid() == owner:
         pool.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
