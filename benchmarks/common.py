@@ -24,6 +24,8 @@ HERE = Path(__file__).resolve().parent
 
 # Rounds of the final timing, in each of which every contender has one turn.
 ROUNDS = 15
+# Share of the peak of multiply-adds that a matrix product can be asked to reach.
+REACHABLE = 0.85
 # Pause before a turn: the threads of the contender before it stop polling for work.
 PAUSE_SECONDS = 0.15
 
@@ -61,7 +63,8 @@ class Bar:
         value = "not measured" if self.value is None else f"{self.value:.3g}"
         note = f" ({self.note})" if self.note else ""
         if not self.applies:
-            reason = f"the peak of this machine's multiply-adds would give {self.ceiling:.3g}"
+            share = f"{REACHABLE:.0%} of the peak of multiply-adds"
+            reason = f"{share} would give {self.ceiling:.3g} here"
             return f"n/a  {self.name}: {value}, wanted {sign} {self.wanted:g}, but {reason}{note}"
         return f"{'ok ' if self.holds else 'LOW' if not self.at_most else 'HIGH'}  " + (
             f"{self.name}: {value}, wanted {sign} {self.wanted:g}{note}"
@@ -88,11 +91,11 @@ class Trial:
     final: dict[str, list[float]]
     errors: dict[str, str] = field(default_factory=dict)
 
-    def ratio(self, contender: str) -> float | None:
-        """How much faster the tuned program is than a contender: the median over the rounds."""
-        if contender not in self.final:
+    def ratio(self, contender: str, to: str = "autotune") -> float | None:
+        """How much faster ``to`` is than a contender: the median over the rounds."""
+        if contender not in self.final or to not in self.final:
             return None
-        pairs = zip(self.final[contender], self.final["autotune"], strict=True)
+        pairs = zip(self.final[contender], self.final[to], strict=True)
         return statistics.median(theirs / ours for theirs, ours in pairs)
 
     def latency(self, contender: str) -> float | None:
@@ -300,6 +303,7 @@ def run_trial(
         described = tuned["task"]["workload"]
         record = {"kind": "record", "database": str(database), "workload": described}
         requests = {"autotune": (record, sys.executable), "vendor": vendor}
+        requests["peak"] = ({"kind": "peak", "workload": described}, sys.executable)
         if theirs is not None and theirs["module"]:
             module = {"kind": "module", "module": theirs["module"], "workload": described}
             requests["metaschedule"] = ({**module, "threads": cores()}, sys.executable)
@@ -342,17 +346,12 @@ def share_of_the_rest(trials: Sequence[Trial]) -> float | None:
 
 
 def metaschedule_ceiling(trials: Sequence[Trial]) -> float | None:
-    """How much faster than MetaSchedule's best program the machine's peak is; None if unknown.
+    """How much faster than MetaSchedule's a program could at best be here; None if unknown.
 
-    The peak is that of float32 multiply-adds in registers on all cores, measured now.
+    The peak has its turns between those of the programs: the machine is as slow for it.
     """
-    from autotune.targets import Target, measure_rates
-
-    latencies = [t for trial in trials for t in trial.final.get("metaschedule", [])]
-    if not latencies:
-        return None
-    peak = measure_rates(Target.detect()).peak_flops["float32"]
-    return float(peak * min(latencies) / trials[0].tuned["task"]["flop"])
+    peak = median_of([trial.ratio("metaschedule", "peak") for trial in trials])
+    return None if peak is None else REACHABLE * peak
 
 
 def machine() -> dict[str, Any]:

@@ -10,7 +10,9 @@ answers it sleeps. Kinds:
 - ``module``: a TVM module in TVM's JSON form (``module``, ``workload``, ``threads``);
 - ``numpy``: ``numpy.matmul`` (``workload``);
 - ``torch``: ``torch.nn.functional.conv2d`` in channels-last layout, which is oneDNN
-  (``parameters``, ``threads``); needs torch, and nothing of this project.
+  (``parameters``, ``threads``); needs torch, and nothing of this project;
+- ``peak``: the workload's arithmetic at the rate of multiply-adds in registers on all cores
+  (``workload``): no program takes less.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ def main() -> int:
         "module": module_timer,
         "numpy": numpy_timer,
         "torch": torch_timer,
+        "peak": peak_timer,
     }
     try:
         timer = kinds[request["kind"]](request)
@@ -127,6 +130,20 @@ def torch_timer(request: dict[str, Any]) -> Timer:
             if p.get("relu"):
                 torch.relu_(result)
         return (time.perf_counter() - begin) / number
+
+    return timer
+
+
+def peak_timer(request: dict[str, Any]) -> Timer:
+    """The float32 arithmetic of a workload, and nothing else."""
+    from autotune import Target, Workload
+    from autotune.targets import measure_rates
+
+    flop = Workload.from_json(request["workload"]).flop
+    target = Target.detect()
+
+    def timer(number: int) -> float:
+        return flop / float(measure_rates(target, SAMPLE_SECONDS).peak_flops["float32"])
 
     return timer
 
