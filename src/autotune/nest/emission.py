@@ -39,6 +39,21 @@ def emit_nest(workload: Workload, schedules: dict[str, StageSchedule]) -> LoopNe
     return _Emission(workload, schedules).nest()
 
 
+def _corners(
+    forms: tuple[AffineForm, ...], inside: dict[str, IntExpr], path: tuple[Loop, ...]
+) -> dict[str, dict[str, IntExpr]]:
+    """How far the corner of a copied region moves along each of the copy's own axes."""
+    moved = {axis for loop in path for axis, _ in loop.parts}
+    return {
+        f"d{index}": {
+            axis: inside[axis] * abs(coefficient)
+            for axis, coefficient in form.coefficients.items()
+            if axis in moved
+        }
+        for index, form in enumerate(forms)
+    }
+
+
 class _Emission:
     def __init__(self, workload: Workload, schedules: dict[str, StageSchedule]) -> None:
         self.workload = workload
@@ -124,15 +139,8 @@ class _Emission:
         }
 
     def _result_buffer(self, schedule: StageSchedule) -> str:
-        return f"{schedule.stage.name}.tile" if self._has_tile(schedule) else schedule.stage.name
-
-    def _has_tile(self, schedule: StageSchedule) -> bool:
-        if schedule.accumulate is not None:
-            return True
-        return any(
-            other.fused_after and other.attached and other.attached[0] == schedule.stage.name
-            for other in self.schedules.values()
-        )
+        name = schedule.stage.name
+        return name if self._tile_loop(schedule) is None else f"{name}.tile"
 
     def _accesses(self, schedule: StageSchedule) -> list[Access]:
         """Reads of the stage's body, each place once."""
@@ -220,8 +228,9 @@ class _Emission:
                 self._sources(schedule),
             )
         )
-        if self._has_tile(schedule):
-            path = self._around_tile(schedule, loops)
+        tile_loop = self._tile_loop(schedule)
+        if tile_loop is not None:
+            path = self._around_tile(schedule, loops, tile_loop)
             inside = self._reach_inside(schedule, path)
             shape = tuple(inside[axis.name] for axis in stage.spatial_axes)
             self.buffers.append(Buffer(result, shape, stage.output.dtype, len(path)))
@@ -229,17 +238,20 @@ class _Emission:
             shape = tuple(const(extent) for extent in stage.output.shape)
             self.buffers.append(Buffer(result, shape, stage.output.dtype, 0))
 
-    def _tile_loop(self, schedule: StageSchedule) -> str:
+    def _tile_loop(self, schedule: StageSchedule) -> str | None:
+        """The loop inside which the stage's result is kept in a tile; None if it is not."""
         if schedule.accumulate is not None:
             return schedule.accumulate.at
         for other in self.schedules.values():
             if other.fused_after and other.attached and other.attached[0] == schedule.stage.name:
                 return other.attached[1]
-        return ""
+        return None
 
-    def _around_tile(self, schedule: StageSchedule, loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    def _around_tile(
+        self, schedule: StageSchedule, loops: tuple[Loop, ...], tile_loop: str
+    ) -> tuple[Loop, ...]:
         """The loops around the tile's buffer: none that reduces, for those carry it."""
-        target = schedule.loops[self._tile_loop(schedule)]
+        target = schedule.loops[tile_loop]
         reduce = {axis.name for axis in schedule.stage.reduce_axes}
         path = loops[: loops.index(target) + 1]
         return tuple(takewhile(lambda loop: not any(a in reduce for a, _ in loop.parts), path))
@@ -283,15 +295,7 @@ class _Emission:
             body = renamed_body(producer)
             reads = self._copied(producer)
             sources = {tensor: tensor for tensor in producer.stage.reads}
-        moved = {axis for loop in path for axis, _ in loop.parts} if pack.at else set()
-        corners = {
-            f"d{index}": {
-                axis: inside[axis] * abs(coefficient)
-                for axis, coefficient in form.coefficients.items()
-                if axis in moved
-            }
-            for index, form in enumerate(forms)
-        }
+        corners = _corners(forms, inside, path) if pack.at else {}
         self.statements.append(
             Statement(
                 label,
@@ -362,30 +366,20 @@ class _Emission:
     def _emit_fused_consumer(
         self, producer: StageSchedule, fused: StageSchedule, path: tuple[Loop, ...]
     ) -> None:
-        inside = self._reach_inside(producer, path)
-        renamed = {
-            own.name: inside[theirs.name]
-            for own, theirs in zip(
-                fused.stage.spatial_axes, producer.stage.spatial_axes, strict=True
-            )
-        }
-        fused.extents = {
-            own.name: producer.extents[theirs.name]
-            for own, theirs in zip(
-                fused.stage.spatial_axes, producer.stage.spatial_axes, strict=True
-            )
-        }
-        loops = self._tile_loops(fused, fused.stage.name, renamed, fused.write_factors)
-        reads = self._accesses(fused)
-        shape = tuple(const(extent) for extent in fused.stage.output.shape)
-        write = evolve(self._write_access(fused, fused.stage.name), shape=shape)
-        name = fused.stage.name
         names = {
             theirs.name: own.name
             for own, theirs in zip(
                 fused.stage.spatial_axes, producer.stage.spatial_axes, strict=True
             )
         }
+        reach = self._reach_inside(producer, path)
+        inside = {own: reach[theirs] for theirs, own in names.items()}
+        fused.extents = {own: producer.extents[theirs] for theirs, own in names.items()}
+        loops = self._tile_loops(fused, fused.stage.name, inside, fused.write_factors)
+        reads = self._accesses(fused)
+        shape = tuple(const(extent) for extent in fused.stage.output.shape)
+        write = evolve(self._write_access(fused, fused.stage.name), shape=shape)
+        name = fused.stage.name
         path_axes = tuple(with_axes(loop, names) for loop in path)
         self.statements.append(
             Statement(

@@ -14,7 +14,6 @@ from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.expressions import (
     AffineForm,
     IndexValue,
-    IntExpr,
     Load,
     ScalarExpr,
     affine_form,
@@ -22,7 +21,6 @@ from autotune.expressions import (
     operation_counts,
     scalar_from_json,
     scalar_to_json,
-    var,
 )
 from autotune.expressions.scalar import walk
 
@@ -341,8 +339,3 @@ def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
             indices = (node.index,)
         for name in sorted({name for index in indices for name in index.variables}):
             stage.axis(name)
-
-
-def identity_indices(axes: tuple[Axis, ...]) -> tuple[IntExpr, ...]:
-    """The axes themselves as index expressions."""
-    return tuple(var(axis.name) for axis in axes)

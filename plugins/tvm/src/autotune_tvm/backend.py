@@ -15,7 +15,6 @@ from autotune.backends import (
     BuildRequest,
     Executable,
     ImportedProgram,
-    InvalidSchedule,
 )
 from autotune.errors import InvalidValueError
 from autotune.sketches.steps import STEP_TYPES
@@ -240,13 +239,7 @@ def _scheduled(request: BuildRequest) -> Any:
     if request.program is not None:
         module = importer.ready_for_replay(module)
         names = importer.block_names(module)
-    try:
-        return replay.schedule(module, request.candidate, request.workload, names).mod
-    except InvalidSchedule:
-        raise
-    except RuntimeError as error:
-        # ScheduleError and the like: what TVM refuses. Anything else would be a defect here.
-        raise InvalidSchedule(compiler.brief(error)) from error
+    return replay.schedule(module, request.candidate, request.workload, names).mod
 
 
 def _module(request: BuildRequest) -> Any:
