@@ -263,12 +263,8 @@ class _Emission:
         inside = self._reach_inside(schedule, path) if pack.at else dict(schedule.extents)
         bounds = self._bounds(schedule, pack.operand, forms)
         whole = [const(extent) for extent in self.workload.tensors[pack.operand].shape]
-        if pack.at is None:
-            region = [
-                bound if is_axis(form) else maximum(own, bound)
-                for form, own, bound in zip(forms, whole, bounds, strict=True)
-            ]
-        else:
+        region = list(bounds)
+        if pack.at is not None:
             region = [
                 clipped_hull(form, inside, bound)
                 for form, bound in zip(forms, bounds, strict=True)
