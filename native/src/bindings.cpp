@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "bindings.hpp"
 #include "machine_probe.hpp"
 
 namespace nb = nanobind;
@@ -16,4 +17,10 @@ NB_MODULE(_native, module) {
                nb::call_guard<nb::gil_scoped_release>());
     module.def("repeat_times", &autotune::repeat_times, "repeats"_a, "work"_a,
                nb::call_guard<nb::gil_scoped_release>());
+    autotune::bind_tape(module);
+    autotune::bind_relaxed(module);
+    autotune::bind_psa_gpu(module);
+    autotune::bind_psa_cpu(module);
+    autotune::bind_pam(module);
+    autotune::bind_lattice(module);
 }

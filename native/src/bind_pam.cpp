@@ -1,0 +1,7 @@
+#include "bindings.hpp"
+
+namespace autotune {
+
+void bind_pam(nb::module_& module) { static_cast<void>(module); }
+
+}  // namespace autotune

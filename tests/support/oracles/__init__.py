@@ -1,0 +1,1 @@
+"""Slow, independent twins of what the package computes fast."""
