@@ -7,9 +7,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.tape import evaluate_row
 
-from autotune.errors import InvalidValueError
-from autotune.expressions import IntExpr, ceildiv, const, maximum, minimum, var
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.expressions import (
+    IntExpr,
+    ceildiv,
+    const,
+    less,
+    maximum,
+    minimum,
+    nontrivial,
+    select,
+    var,
+)
 from autotune.expressions.integer import evaluate
 from autotune.nest import Tape, build_tape
 
@@ -28,6 +39,8 @@ EXPRESSIONS = st.recursive(
         st.builds(lambda a, b: a % (b * b + 1), inner, inner),
         st.builds(minimum, inner, inner),
         st.builds(maximum, inner, inner),
+        st.builds(less, inner, inner),
+        st.builds(lambda a, b, c: select(nontrivial(a), b, c), inner, inner, inner),
         st.builds(ceildiv, inner, st.sampled_from([x, y, const(4)])),
     ),
     max_leaves=6,
@@ -49,6 +62,7 @@ def test_a_tape_computes_its_expressions(outputs: dict[str, IntExpr], matrix: An
     for row, values in zip(result.tolist(), matrix.tolist(), strict=True):
         env = dict(zip(INPUTS, values, strict=True))
         assert row == [evaluate(expression, env) for expression in outputs.values()]
+        assert row == evaluate_row(tape, values)
     assert list(tape.output_index) == list(outputs)
 
 
@@ -59,6 +73,79 @@ def test_json_round_trip(outputs: dict[str, IntExpr], matrix: Any) -> None:
     restored = Tape.from_json(json.loads(json.dumps(tape.to_json())))
     assert restored == tape and restored.digest == tape.digest
     np.testing.assert_array_equal(restored.evaluate(matrix), tape.evaluate(matrix))
+
+
+@UNHURRIED
+@given(OUTPUTS, st.integers(0, 200), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_instruction_sets_and_threads_make_no_difference(
+    outputs: dict[str, IntExpr], rows: int, threads: int, random: Any
+) -> None:
+    tape = build_tape(INPUTS, outputs)
+    matrix = np.array([[random.randint(1, 40) for _ in INPUTS] for _ in range(rows)], np.int64)
+    matrix = matrix.reshape(rows, len(INPUTS))
+    expected = [evaluate_row(tape, row) for row in matrix.tolist()]
+    levels = ["baseline", "avx2", "avx512"]
+    for level in levels[: levels.index(tape.program.simd) + 1]:
+        assert tape.program_for(level).evaluate(matrix, threads).tolist() == expected
+    assert tape.evaluate(matrix, threads).tolist() == expected
+
+
+@UNHURRIED
+@given(OUTPUTS, st.lists(st.sampled_from([1, -1]), min_size=3, max_size=3), st.integers(0, 62))
+def test_large_values_are_exact_or_refused(
+    outputs: dict[str, IntExpr], signs: list[int], exponent: int
+) -> None:
+    tape = build_tape(INPUTS, outputs)
+    row = [sign * (2**exponent - index) for index, sign in enumerate(signs)]
+    first = len(INPUTS) + len(tape.constants)
+    everything = tuple((str(i), i) for i in range(first + len(tape.instructions)))
+    values = evaluate_row(Tape(INPUTS, tape.constants, tape.instructions, everything), row)
+    matrix = np.array([row], dtype=np.int64)
+    if all(-(2**63) <= value < 2**63 for value in values):
+        assert tape.evaluate(matrix).tolist() == [evaluate_row(tape, row)]
+    else:
+        with pytest.raises(InvalidValueError, match="passes 64 bits"):
+            tape.evaluate(matrix)
+
+
+@pytest.mark.parametrize("operation", ["floordiv", "mod"])
+def test_division_by_zero_is_refused(operation: str) -> None:
+    tape = Tape(("x", "y"), (), ((operation, 0, 1),), (("q", 2),))
+    assert tape.evaluate(np.array([[-7, 2]])).tolist() == [[-4 if operation == "floordiv" else 1]]
+    with pytest.raises(InvalidValueError, match="divides by zero"):
+        tape.evaluate(np.array([[7, 2], [7, 0]]))
+
+
+def test_a_matrix_of_another_type_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="int64, not of float64"):
+        build_tape(("x",), {"a": x + 1}).evaluate(np.ones((2, 1)))  # type: ignore[arg-type]
+
+
+def test_unknown_instruction_sets_and_constants_too_large_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="known: best, baseline, avx2, avx512"):
+        build_tape(("x",), {"a": x + 1}).program_for("neon")
+    with pytest.raises(InvalidValueError, match="cannot be run"):
+        build_tape(("x",), {"a": x + 2**70}).evaluate(np.array([[1]]))
+
+
+@UNHURRIED
+@given(OUTPUTS, MATRICES, st.randoms(use_true_random=False))
+def test_a_restricted_tape_has_what_its_outputs_need(
+    outputs: dict[str, IntExpr], matrix: Any, random: Any
+) -> None:
+    tape = build_tape(INPUTS, outputs)
+    names = random.sample(list(outputs), random.randint(0, len(outputs)))
+    part = tape.restricted(names)
+    assert part == Tape.from_json(part.to_json())
+    assert part == part.restricted(names)
+    columns = [tape.output_index[name] for name in names]
+    np.testing.assert_array_equal(part.evaluate(matrix), tape.evaluate(matrix)[:, columns])
+    assert len(part.instructions) <= len(tape.instructions)
+
+
+def test_an_unknown_output_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'ab'"):
+        build_tape(("x",), {"ab": x + 1}).restricted(["abc"])
 
 
 def test_what_is_equal_is_computed_once() -> None:
@@ -128,6 +215,9 @@ def test_the_form_in_json() -> None:
         ({"instructions": [["mul", 0, "y"]]}, "malformed instruction 0"),
         ({"instructions": [["mul", 0, None]]}, "malformed instruction 0"),
         ({"instructions": [["mul", 0]]}, "not a tape"),
+        ({"instructions": [["mul", 0, 1, 1]]}, "malformed instruction 0"),
+        ({"instructions": [["select", 0, 1]]}, "malformed instruction 0"),
+        ({"instructions": [["select", 0, 1, 1, 1]]}, "not a tape"),
         ({"instructions": 3}, "not a tape"),
         ({"outputs": [["a", 5]]}, "slot that does not exist"),
         ({"outputs": [["a", -1]]}, "slot that does not exist"),

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from autotune.expressions.affine import AffineForm, affine_form
-from autotune.expressions.integer import IntExpr, IntLike, ceildiv, const, maximum, minimum, var
+from autotune.expressions.integer import (
+    IntExpr,
+    IntLike,
+    ceildiv,
+    const,
+    less,
+    maximum,
+    minimum,
+    nontrivial,
+    select,
+    var,
+)
 from autotune.expressions.scalar import (
     Binary,
     Cast,
@@ -35,12 +46,15 @@ __all__ = [
     "affine_form",
     "ceildiv",
     "const",
+    "less",
     "loads",
     "maximum",
     "minimum",
+    "nontrivial",
     "operation_counts",
     "scalar_from_json",
     "scalar_to_json",
+    "select",
     "transform",
     "var",
 ]

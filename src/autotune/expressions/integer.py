@@ -16,16 +16,17 @@ from attrs import field, frozen
 from autotune.errors import InvalidValueError
 
 _SYMBOLS = {"floordiv": "//", "mod": "%"}
-_BINARY = ("floordiv", "mod", "min", "max")
+_BINARY = ("floordiv", "mod", "min", "max", "less")
 
 
 @frozen(eq=False, repr=False)
 class IntExpr:
-    """One node: ``op`` is const, var, add, mul, floordiv, mod, min or max.
+    """One node: ``op`` is const, var, add, mul, floordiv, mod, min, max, less or select.
 
     Build nodes with :func:`const`, :func:`var`, the operators, :func:`ceildiv`,
-    :func:`minimum` and :func:`maximum`; these simplify. Sums are kept as canonical linear
-    combinations, so that equal quantities become equal expressions and are shared on a tape.
+    :func:`minimum`, :func:`maximum`, :func:`less` and :func:`select`; these simplify. Sums are
+    kept as canonical linear combinations, so that equal quantities become equal expressions and
+    are shared on a tape.
     """
 
     op: str
@@ -113,10 +114,12 @@ class IntExpr:
             return const(data)
         if isinstance(data, str):
             return var(data)
-        if len(data) < 3 or data[0] not in ("add", "mul", *_BINARY):
+        if len(data) < 3 or data[0] not in ("add", "mul", "select", *_BINARY):
             raise InvalidValueError(f"not an integer expression: {data!r}")
         if data[0] in _BINARY and len(data) != 3:
             raise InvalidValueError(f"{data[0]} takes two operands: {data!r}")
+        if data[0] == "select" and len(data) != 4:
+            raise InvalidValueError(f"select takes three operands: {data!r}")
         return _rebuild(data[0], [IntExpr.from_json(arg) for arg in data[1:]])
 
     def __repr__(self) -> str:
@@ -161,6 +164,33 @@ def maximum(left: IntLike, right: IntLike) -> IntExpr:
     return _extremum("max", _wrap(left), _wrap(right))
 
 
+def less(left: IntLike, right: IntLike) -> IntExpr:
+    """1 where ``left < right``, else 0."""
+    low, high = _wrap(left), _wrap(right)
+    if low == high:
+        return const(0)
+    if low.op == "const" and high.op == "const":
+        return const(int(low.args[0] < high.args[0]))
+    return IntExpr("less", (low, high))
+
+
+def nontrivial(extent: IntLike) -> IntExpr:
+    """1 where a loop of this extent runs more than once, else 0."""
+    return less(1, extent)
+
+
+def select(condition: IntLike, when_true: IntLike, when_false: IntLike) -> IntExpr:
+    """``when_true`` where ``condition`` is not zero, else ``when_false``; both are evaluated."""
+    chosen, first, second = _wrap(condition), _wrap(when_true), _wrap(when_false)
+    if chosen.op == "const":
+        return first if chosen.args[0] != 0 else second
+    if first == second:
+        return first
+    if chosen.op == "less" and first == const(1) and second == const(0):
+        return chosen
+    return IntExpr("select", (chosen, first, second))
+
+
 def evaluate(expression: IntExpr, env: Mapping[str, Any]) -> Any:
     """The value under ``env``, which maps names to integers or to integer arrays that broadcast.
 
@@ -175,6 +205,11 @@ def evaluate(expression: IntExpr, env: Mapping[str, Any]) -> Any:
             raise InvalidValueError(f"no value for variable {args[0]!r}")
         return env[args[0]]
     values = [evaluate(arg, env) for arg in args]
+    if op == "select":
+        condition, when_true, when_false = values
+        if _is_array(*values):
+            return np.where(np.asarray(condition) != 0, when_true, when_false)
+        return when_true if condition != 0 else when_false
     result = values[0]
     for value in values[1:]:
         result = apply_operation(op, result, value)
@@ -191,6 +226,10 @@ def apply_operation(op: str, left: Any, right: Any) -> Any:
         return left // right
     if op == "mod":
         return left % right
+    if op == "less":
+        return (
+            np.less(left, right).astype(np.int64) if _is_array(left, right) else int(left < right)
+        )
     if op == "min":
         return np.minimum(left, right) if _is_array(left, right) else min(left, right)
     return np.maximum(left, right) if _is_array(left, right) else max(left, right)
@@ -216,6 +255,10 @@ def _rebuild(op: str, args: list[IntExpr]) -> IntExpr:
         return _floordiv(args[0], args[1])
     if op == "mod":
         return _mod(args[0], args[1])
+    if op == "less":
+        return less(args[0], args[1])
+    if op == "select":
+        return select(args[0], args[1], args[2])
     return _extremum(op, args[0], args[1])
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.expressions import IntExpr
-from autotune.expressions.integer import apply_operation
 
-OPERATIONS = ("add", "mul", "floordiv", "mod", "min", "max")
+if TYPE_CHECKING:
+    from autotune._native import TapeProgram
+
+# In the order in which native code numbers them.
+OPERATIONS = ("add", "mul", "floordiv", "mod", "min", "max", "less", "select")
+
+Instruction = tuple[str, int, int] | tuple[str, int, int, int]
 
 
 @frozen
@@ -26,13 +31,14 @@ class Tape:
     Attributes:
         inputs: Names of the parameters, in the order of a configuration's columns.
         constants: Values of the constant slots.
-        instructions: ``(operation, left slot, right slot)``.
+        instructions: ``(operation, left slot, right slot)``; for ``select`` ``(operation,
+            condition, slot where it is not zero, slot where it is)``.
         outputs: Name and slot of every output.
     """
 
     inputs: tuple[str, ...]
     constants: tuple[int, ...]
-    instructions: tuple[tuple[str, int, int], ...]
+    instructions: tuple[Instruction, ...]
     outputs: tuple[tuple[str, int], ...]
 
     @cached_property
@@ -40,24 +46,88 @@ class Tape:
         """Column of every output by name."""
         return {name: index for index, (name, _) in enumerate(self.outputs)}
 
-    def evaluate(self, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Outputs for configurations ``[n, inputs]``: an int64 matrix ``[n, outputs]``.
+    @cached_property
+    def program(self) -> TapeProgram:
+        """The tape as native code runs it, with the best vector instructions of this machine.
 
         Raises:
-            InvalidValueError: the matrix has another number of columns.
+            InvalidValueError: a constant or an instruction is not one that native code knows.
+        """
+        return self.program_for("best")
+
+    def program_for(self, simd: str) -> TapeProgram:
+        """The tape for ``"baseline"``, ``"avx2"``, ``"avx512"`` or the ``"best"`` of them here.
+
+        All of them compute the same.
+
+        Raises:
+            InvalidValueError: this machine lacks the instructions, or the tape is malformed.
+        """
+        from autotune._native import TapeProgram
+
+        operands = np.zeros((len(self.instructions), 3), dtype=np.int32)
+        for index, (_, *slots) in enumerate(self.instructions):
+            operands[index, : len(slots)] = slots
+        try:
+            return TapeProgram(
+                len(self.inputs),
+                np.array(self.constants, dtype=np.int64),
+                np.array([OPERATIONS.index(item[0]) for item in self.instructions], np.uint8),
+                operands,
+                np.array([slot for _, slot in self.outputs], dtype=np.int32),
+                simd,
+            )
+        except (OverflowError, ValueError) as error:
+            raise InvalidValueError(f"a tape that cannot be run: {error}") from error
+
+    def evaluate(self, matrix: NDArray[np.int64], threads: int = 1) -> NDArray[np.int64]:
+        """Outputs for configurations ``[n, inputs]``: an int64 matrix ``[n, outputs]``, exactly.
+
+        Raises:
+            InvalidValueError: the matrix has another number of columns or is not of int64, or
+                for some configuration a value passes 64 bits or something is divided by zero.
         """
         if matrix.ndim != 2 or matrix.shape[1] != len(self.inputs):
             raise InvalidValueError(
                 f"a tape over {len(self.inputs)} parameters got a matrix {matrix.shape}"
             )
-        slots: list[Any] = [matrix[:, i] for i in range(len(self.inputs))]
-        slots.extend(np.int64(value) for value in self.constants)
-        for operation, left, right in self.instructions:
-            slots.append(_apply(operation, slots[left], slots[right]))
-        result = np.empty((len(matrix), len(self.outputs)), dtype=np.int64)
-        for column, (_, slot) in enumerate(self.outputs):
-            result[:, column] = slots[slot]
-        return result
+        if matrix.dtype != np.int64:
+            raise InvalidValueError(f"a tape takes a matrix of int64, not of {matrix.dtype}")
+        try:
+            return self.program.evaluate(np.ascontiguousarray(matrix), threads)
+        except (OverflowError, ValueError) as error:
+            raise InvalidValueError(str(error)) from error
+
+    def restricted(self, names: Sequence[str]) -> Tape:
+        """A tape with only the outputs called ``names``, in that order, and what they need.
+
+        Raises:
+            UnknownNameError: there is no such output.
+        """
+        slots = dict(self.outputs)
+        for name in names:
+            if name not in slots:
+                raise UnknownNameError("output of the tape", name, slots)
+        inputs, first = len(self.inputs), len(self.inputs) + len(self.constants)
+        needed = {slots[name] for name in names}
+        for index in range(len(self.instructions) - 1, -1, -1):
+            if first + index in needed:
+                needed.update(slot for slot in self.instructions[index][1:])
+        constants = [i for i in range(inputs, first) if i in needed]
+        kept = [i for i in range(len(self.instructions)) if first + i in needed]
+        place = {slot: slot for slot in range(inputs)}
+        for slot in (*constants, *(first + index for index in kept)):
+            place[slot] = len(place)
+        instructions: list[Any] = [
+            (self.instructions[i][0], *(place[slot] for slot in self.instructions[i][1:]))
+            for i in kept
+        ]
+        return Tape(
+            self.inputs,
+            tuple(self.constants[slot - inputs] for slot in constants),
+            tuple(instructions),
+            tuple((name, place[slots[name]]) for name in names),
+        )
 
     @cached_property
     def digest(self) -> str:
@@ -85,7 +155,7 @@ class Tape:
             tape = Tape(
                 tuple(data["inputs"]),
                 tuple(data["constants"]),
-                tuple((op, left, right) for op, left, right in data["instructions"]),
+                tuple(_instruction(*item) for item in data["instructions"]),
                 tuple((name, slot) for name, slot in data["outputs"]),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -102,9 +172,10 @@ def _check(tape: Tape) -> None:
     if not all(type(value) is int for value in tape.constants):
         raise InvalidValueError("the constants of a tape are integers")
     known = len(tape.inputs) + len(tape.constants)
-    for index, (operation, left, right) in enumerate(tape.instructions):
-        operands = _is_slot(left, known + index) and _is_slot(right, known + index)
-        if operation not in OPERATIONS or not operands:
+    for index, (operation, *operands) in enumerate(tape.instructions):
+        count = 3 if operation == "select" else 2
+        slots = len(operands) == count and all(_is_slot(s, known + index) for s in operands)
+        if operation not in OPERATIONS or not slots:
             raise InvalidValueError(f"malformed instruction {index} of a tape")
     names: set[str] = set()
     for name, slot in tape.outputs:
@@ -119,12 +190,10 @@ def _is_slot(slot: Any, count: int) -> bool:
     return type(slot) is int and 0 <= slot < count
 
 
-def _apply(operation: str, left: Any, right: Any) -> Any:
-    if operation == "min":
-        return np.minimum(left, right)
-    if operation == "max":
-        return np.maximum(left, right)
-    return apply_operation(operation, left, right)
+def _instruction(operation: str, left: int, right: int, *third: int) -> Instruction:
+    if len(third) > 1:
+        raise ValueError("an instruction has two or three operands")
+    return (operation, left, right, third[0]) if third else (operation, left, right)
 
 
 def build_tape(inputs: tuple[str, ...], outputs: Mapping[str, IntExpr]) -> Tape:
@@ -143,7 +212,7 @@ class _Builder:
         self.slots: dict[IntExpr, int] = {}
         self.inputs = {name: index for index, name in enumerate(inputs)}
         self.constants: list[int] = []
-        self.instructions: list[tuple[str, int, int]] = []
+        self.instructions: list[Instruction] = []
         values = sorted(
             {value for expression in outputs.values() for value in _constants(expression)}
         )
@@ -161,16 +230,23 @@ class _Builder:
         if expression in self.slots:
             return self.slots[expression]
         operands = [self.slot(arg) for arg in expression.args]
+        if expression.op == "select":
+            condition, first, second = operands
+            return self._add(expression, ("select", condition, first, second))
         left = operands[0]
         for position, right in enumerate(operands[1:], start=2):
             prefix = IntExpr(expression.op, expression.args[:position])
             if prefix in self.slots:
                 left = self.slots[prefix]
                 continue
-            self.instructions.append((expression.op, left, right))
-            left = len(self.inputs) + len(self.constants) + len(self.instructions) - 1
-            self.slots[prefix] = left
+            left = self._add(prefix, (expression.op, left, right))
         return left
+
+    def _add(self, expression: IntExpr, instruction: Instruction) -> int:
+        self.instructions.append(instruction)
+        slot = len(self.inputs) + len(self.constants) + len(self.instructions) - 1
+        self.slots[expression] = slot
+        return slot
 
 
 def _constants(expression: IntExpr) -> set[int]:
