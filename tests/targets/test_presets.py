@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.targets import Target, preset, resolve
 
 
@@ -32,9 +32,20 @@ def test_presets(name: str, processor: str, lanes: int, registers: int) -> None:
     assert target.memory_bandwidth > 0 and not target.rates_measured
 
 
-@pytest.mark.parametrize("name", ["cuda", "h100", "A100"])
-def test_there_are_no_gpu_presets_yet(name: str) -> None:
-    with pytest.raises(UnsupportedTarget, match="no presets for CUDA yet"):
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("A100", "a100"), ("h10", "h100"), ("titan-v", "titanv"), ("b200", "h200")],
+)
+def test_an_unknown_gpu_is_answered_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(
+        UnknownNameError, match=f"Did you mean .*'{nearest}'.*GPUs: a100, a100_40, "
+    ):
+        resolve(name)
+
+
+@pytest.mark.parametrize("name", ["cuda", "a100-2core"])
+def test_a_gpu_has_a_name_and_no_number_of_cores(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"GPUs: a100, .*v100\."):
         resolve(name)
 
 
@@ -50,7 +61,7 @@ def test_resolve(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["haswel", "haswell-0core", "haswell-core", "", "-4core"])
 def test_unknown_names(name: str) -> None:
-    with pytest.raises(UnknownNameError, match="unknown target .* available: alderlake, .*cpu, "):
+    with pytest.raises(UnknownNameError, match="unknown target .* available: a100, .*cpu, "):
         resolve(name)
 
 

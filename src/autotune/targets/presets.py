@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
-from autotune.errors import UnknownNameError, UnsupportedTarget
+from autotune.errors import UnknownNameError
 from autotune.targets import processors
+from autotune.targets.gpus import GPUS, gpu_target
 from autotune.targets.target import Target
 
-__all__ = ["DEFAULT_CORES", "preset", "preset_names"]
+__all__ = ["DEFAULT_CORES", "gpu_hint", "preset", "preset_names"]
 
 DEFAULT_CORES = 4
 """Cores of a preset whose name does not say how many."""
@@ -25,35 +26,37 @@ _ALIASES = {
     "zen5": "znver5",
 }
 _PROCESSOR_OF_NAME = {found.name: found for found in processors.PROCESSORS}
-_GPU_NAMES = ("cuda", "v100", "t4", "a10", "a100", "l4", "l40", "h100", "h200", "b200")
+_GPU_OF_NAME = {gpu.name: gpu for gpu in GPUS}
 
 
 def preset_names() -> tuple[str, ...]:
     """Returns the names that `preset` knows, without numbers of cores, sorted."""
-    return tuple(sorted([*_PROCESSOR_OF_NAME, *_ALIASES]))
+    return tuple(sorted([*_PROCESSOR_OF_NAME, *_ALIASES, *_GPU_OF_NAME]))
+
+
+def gpu_hint() -> str:
+    """Returns a sentence that names the GPUs, which are few among many processors."""
+    return f"GPUs: {', '.join(sorted(_GPU_OF_NAME))}."
 
 
 def preset(name: str) -> Target:
-    """Returns the typical machine with a certain processor; its rates are estimates.
+    """Returns a GPU, or the typical machine with a certain processor, with estimated rates.
 
     Args:
-        name: A processor, such as `"haswell"`, `"zen4"` or `"avx2"`, and optionally a number of
-            cores: `"sapphirerapids-8core"`. There are 4 unless it says otherwise.
+        name: A GPU, such as `"a100"`, or a processor, such as `"haswell"`, `"zen4"` or `"avx2"`,
+            optionally with a number of cores: `"sapphirerapids-8core"`. There are 4 unless it
+            says otherwise.
 
     Raises:
         UnknownNameError: There is no such preset.
-        UnsupportedTarget: It is a GPU, for which there are no presets.
     """
+    if name in _GPU_OF_NAME:
+        return gpu_target(_GPU_OF_NAME[name])
     match = re.fullmatch(r"(.+?)(?:-([1-9]\d{0,3})core)?", name)
     stem, count = (match[1], match[2]) if match else (name, None)
     found = _PROCESSOR_OF_NAME.get(_ALIASES.get(stem, stem))
     if found is None:
-        if stem.casefold() in _GPU_NAMES:
-            raise UnsupportedTarget(
-                f"{name!r} is a GPU, and there are no presets for CUDA yet; "
-                "describe it in a JSON file, or choose a CPU: " + ", ".join(preset_names())
-            )
-        raise UnknownNameError("preset", name, preset_names())
+        raise UnknownNameError("preset", name, preset_names(), gpu_hint())
     cores = int(count) if count else DEFAULT_CORES
     return Target(
         kind="cpu",

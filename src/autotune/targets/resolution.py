@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.targets.presets import preset, preset_names
+from autotune.targets.presets import gpu_hint, preset, preset_names
 from autotune.targets.target import Target
 
 __all__ = ["resolve"]
@@ -23,7 +23,7 @@ def resolve(spec: Target | str | os.PathLike[str]) -> Target:
     Raises:
         UnknownNameError: It is none of these.
         InvalidValueError: The file cannot be read, or holds no target.
-        UnsupportedTarget: It cannot be detected here, or is a GPU's preset.
+        UnsupportedTarget: It cannot be detected here.
     """
     if isinstance(spec, Target):
         return spec
@@ -41,7 +41,7 @@ def resolve(spec: Target | str | os.PathLike[str]) -> Target:
     except UnknownNameError:
         names = ("cpu", *preset_names())
         raise UnknownNameError(
-            "target", spec, names, "A path of a JSON file ends in '.json'."
+            "target", spec, names, f"{gpu_hint()} A path of a JSON file ends in '.json'."
         ) from None
 
 

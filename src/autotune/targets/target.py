@@ -32,7 +32,22 @@ DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
 
 # What is measured or estimated about a machine, rather than what it is: two descriptions that
 # differ only in these are of machines on which the same code performs the same.
-_NOT_IN_FINGERPRINT = ("name", "memory_bandwidth", "peak_flops", "rates_measured")
+_NOT_IN_FINGERPRINT = (
+    "name",
+    "memory_bandwidth",
+    "peak_flops",
+    "rates_measured",
+    "tensor_peak_flops",
+    "clock",
+)
+# Not in it while unknown, so that machines without them keep the fingerprints of their records.
+_IN_FINGERPRINT_WHEN_KNOWN = (
+    "shared_memory_per_multiprocessor",
+    "registers_per_multiprocessor",
+    "max_threads_per_multiprocessor",
+    "max_blocks_per_multiprocessor",
+    "warp_schedulers",
+)
 
 
 def _whole(instance: object, attribute: Attribute[Any], value: object) -> None:
@@ -139,6 +154,14 @@ class Target:
         max_threads_per_block: CUDA: threads that one block can have.
         warp_size: CUDA: threads per warp.
         tensor_core_shapes: CUDA: (m, n, k) of each matrix instruction.
+        tensor_peak_flops: CUDA: flop/s of the tensor cores by dtype of the operands; the rates
+            of `peak_flops` are those without them.
+        clock: CUDA: cycles/s of a multiprocessor; 0 when unknown.
+        shared_memory_per_multiprocessor: CUDA: bytes that the blocks on one share.
+        registers_per_multiprocessor: CUDA: 32-bit registers that the blocks on one share.
+        max_threads_per_multiprocessor: CUDA: threads that one can hold.
+        max_blocks_per_multiprocessor: CUDA: blocks that one can hold.
+        warp_schedulers: CUDA: warps of which a multiprocessor starts an instruction per cycle.
 
     Raises:
         InvalidValueError: A value has the wrong type or is out of range.
@@ -163,6 +186,13 @@ class Target:
     max_threads_per_block: int = field(default=0, validator=_whole)
     warp_size: int = field(default=0, validator=_whole)
     tensor_core_shapes: tuple[tuple[int, int, int], ...] = field(default=(), converter=_shapes)
+    tensor_peak_flops: Mapping[str, float] = field(factory=dict, converter=_rates, hash=False)
+    clock: float = field(default=0.0, validator=_rate)
+    shared_memory_per_multiprocessor: int = field(default=0, validator=_whole)
+    registers_per_multiprocessor: int = field(default=0, validator=_whole)
+    max_threads_per_multiprocessor: int = field(default=0, validator=_whole)
+    max_blocks_per_multiprocessor: int = field(default=0, validator=_whole)
+    warp_schedulers: int = field(default=0, validator=_whole)
 
     @kind.validator
     def _check_kind(self, attribute: Attribute[Any], value: object) -> None:
@@ -192,10 +222,16 @@ class Target:
     def fingerprint(self) -> str:
         """Digest (16 hex digits) of what the speed of generated code depends on.
 
-        The name and the rates are left out: they vary between measurements of one machine.
+        The name and the rates are left out: they vary between measurements of one machine. The
+        memory of a GPU is part of it, so its bandwidth counts: it tells an H100 from an H200.
         """
+        left_out = set(_NOT_IN_FINGERPRINT)
+        if self.kind == "cuda":
+            left_out.remove("memory_bandwidth")
         described = {
-            key: value for key, value in self.to_json().items() if key not in _NOT_IN_FINGERPRINT
+            key: value
+            for key, value in self.to_json().items()
+            if key not in left_out and (value != 0 or key not in _IN_FINGERPRINT_WHEN_KNOWN)
         }
         text = json.dumps(described, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -233,6 +269,7 @@ class Target:
         data["features"] = list(self.features)
         data["caches"] = [asdict(cache) for cache in self.caches]
         data["peak_flops"] = dict(self.peak_flops)
+        data["tensor_peak_flops"] = dict(self.tensor_peak_flops)
         data["tensor_core_shapes"] = [list(shape) for shape in self.tensor_core_shapes]
         return data
 
