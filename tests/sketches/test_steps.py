@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from autotune.errors import InvalidValueError
 from autotune.expressions import IntExpr, const, var
 from autotune.sketches import (
+    BIND_ROLES,
     STEP_TYPES,
     Accumulate,
+    Bind,
+    Cover,
+    Fetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -24,6 +28,7 @@ from autotune.sketches import (
     Step,
     Tile,
     Unroll,
+    UnrollLimit,
     Vectorize,
     step_from_json,
     step_to_json,
@@ -61,6 +66,10 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(Parallel, NAMES, NAME_LISTS),
     st.builds(Vectorize, NAMES, NAMES),
     st.builds(Unroll, NAMES, NAME_LISTS),
+    st.builds(Bind, NAMES, NAME_LISTS, st.sampled_from(BIND_ROLES)),
+    st.builds(Fetch, NAMES, NAMES, NAMES, EXPRESSIONS, EXPRESSIONS),
+    st.builds(Cover, NAMES, NAMES, EXPRESSION_LISTS),
+    st.builds(UnrollLimit, NAMES, EXPRESSIONS),
 )
 
 
@@ -87,6 +96,10 @@ def test_every_step_has_a_name_and_all_are_tested() -> None:
         Parallel,
         Vectorize,
         Unroll,
+        Bind,
+        Fetch,
+        Cover,
+        UnrollLimit,
     }
 
 

@@ -8,8 +8,12 @@ from autotune.sketches.params import Categorical, Factor, Ordinal, Param
 from autotune.sketches.rewrites import lane_axis, partial_name, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
+    BIND_ROLES,
     STEP_TYPES,
     Accumulate,
+    Bind,
+    Cover,
+    Fetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -21,21 +25,26 @@ from autotune.sketches.steps import (
     Step,
     Tile,
     Unroll,
+    UnrollLimit,
     Vectorize,
     step_from_json,
     step_to_json,
 )
 
 __all__ = [
+    "BIND_ROLES",
     "STEP_TYPES",
     "Accumulate",
     "AtLeast",
     "AtMost",
+    "Bind",
     "Candidate",
     "CandidateBatch",
     "Categorical",
     "Constraint",
+    "Cover",
     "Factor",
+    "Fetch",
     "FuseConsumer",
     "FuseProducer",
     "Inline",
@@ -52,6 +61,7 @@ __all__ = [
     "Step",
     "Tile",
     "Unroll",
+    "UnrollLimit",
     "Vectorize",
     "lane_axis",
     "partial_name",

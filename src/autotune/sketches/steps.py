@@ -5,6 +5,10 @@ not tiled is one loop ``axis.0``. Statements are named after the stage they belo
 ``C`` (the computation), ``B.pack`` (the copy that packs operand ``B``), ``C.write`` (the copy
 that writes an accumulate tile back). Steps are applied in order; within one stage the order is
 pad, tile, order, then the rest.
+
+On GPUs loops are bound to the levels of the machine (:class:`Bind`). A buffer inside a thread's
+loop is in registers (scope ``local``), one that only a block's loop encloses is in shared memory
+(``shared``), any other is in global memory.
 """
 
 from __future__ import annotations
@@ -151,6 +155,66 @@ class Unroll:
     loops: tuple[str, ...]
 
 
+@frozen
+class Bind:
+    """Fuse the given consecutive loops of ``stage`` and run them on one level of a GPU.
+
+    ``role`` is one of :data:`BIND_ROLES`: ``block`` (the blocks of the grid), ``vthread``
+    (virtual threads, which one thread interleaves) or ``thread`` (the threads of a block). All
+    loops of one kernel that are bound to ``thread`` have one extent. Where the loops are those
+    of a reduce axis, the threads' partial results are combined across threads.
+    """
+
+    stage: str
+    loops: tuple[str, ...]
+    role: str
+
+
+@frozen
+class Fetch:
+    """Copy what a whole block reads of ``operand`` inside loop ``at`` into shared memory.
+
+    ``at`` is a loop of ``stage`` inside its blocks, virtual threads and threads. All
+    threads copy together: the loops over the copied region are fused and split into
+    ``[ceil(elements / (threads * lanes)), threads, lanes]``, of which the second is bound to the
+    threads of the block, of which there are ``threads``, and the last is vectorised. The copy
+    is called ``OPERAND.fetch``.
+    """
+
+    stage: str
+    operand: str
+    at: str
+    threads: IntExpr
+    lanes: IntExpr
+
+
+@frozen
+class Cover:
+    """Split ``axis`` into loops whose product is at least its extent, outermost first.
+
+    Iterations beyond the extent are skipped by a condition. For axes whose extent has no useful
+    factors and along which nothing is tiled; follows the step that fuses the stage.
+    """
+
+    stage: str
+    axis: str
+    factors: tuple[IntExpr, ...]
+
+
+@frozen
+class UnrollLimit:
+    """Let the compiler unroll loops inside the outermost loop of ``stage``.
+
+    It unrolls what makes at most ``limit`` statements; 0 unrolls nothing.
+    """
+
+    stage: str
+    limit: IntExpr
+
+
+BIND_ROLES = ("block", "vthread", "thread")
+"""Levels of a GPU that :class:`Bind` binds loops to."""
+
 Step = (
     Inline
     | PadExtent
@@ -164,6 +228,10 @@ Step = (
     | Parallel
     | Vectorize
     | Unroll
+    | Bind
+    | Fetch
+    | Cover
+    | UnrollLimit
 )
 
 STEP_TYPES: dict[str, type[Any]] = {
@@ -179,11 +247,12 @@ STEP_TYPES: dict[str, type[Any]] = {
     "parallel": Parallel,
     "vectorize": Vectorize,
     "unroll": Unroll,
+    "bind": Bind,
+    "fetch": Fetch,
+    "cover": Cover,
+    "unroll_limit": UnrollLimit,
 }
 STEP_NAMES = {cls: name for name, cls in STEP_TYPES.items()}
-
-_EXPRESSIONS = ("extent", "block")
-_EXPRESSION_LISTS = ("factors", "write_factors")
 
 
 def step_to_json(step: Step) -> dict[str, Any]:
@@ -211,15 +280,18 @@ def step_from_json(data: Any) -> Step:
     name = fields.pop("step", None)
     if not isinstance(name, str) or name not in STEP_TYPES:
         raise InvalidValueError(f"unknown step {name!r}; known: {', '.join(STEP_TYPES)}")
+    cls = STEP_TYPES[name]
+    declared = {attribute.name: str(attribute.type) for attribute in attrs.fields(cls)}
     try:
         for key, value in fields.items():
-            if key in _EXPRESSIONS and value is not None:
-                fields[key] = IntExpr.from_json(value)
-            elif key in _EXPRESSION_LISTS:
+            kind = declared.get(key, "")
+            if kind == "tuple[IntExpr, ...]":
                 fields[key] = tuple(IntExpr.from_json(item) for item in value)
+            elif "IntExpr" in kind and value is not None:
+                fields[key] = IntExpr.from_json(value)
             elif isinstance(value, list):
                 fields[key] = tuple(value)
-        step: Step = STEP_TYPES[name](**fields)
+        step: Step = cls(**fields)
     except TypeError as error:
         raise InvalidValueError(f"malformed step {data!r}: {error}") from error
     return step
