@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from autotune.expressions import AffineForm, Binary, IntExpr, Load, var
 from autotune.expressions.integer import evaluate
 from autotune.nest import Access, LoopNest, Statement, derive_nest, nest_tape
-from autotune.nest.loop_nest import hull, unique
 from autotune.sketches import Candidate, FuseConsumer, PadExtent
 from autotune.spaces import SketchSpace
 from autotune.workloads import (
@@ -152,23 +151,6 @@ def test_the_region_is_the_hull_of_what_is_touched(
                     assert region == spanned or region == size < spanned
 
 
-def test_unique_counts_what_is_touched(cases: list[tuple[Candidate, LoopNest]]) -> None:
-    for candidate, nest in cases:
-        for statement in nest.statements:
-            for depth in range(len(statement.loops) + 1):
-                axes = execute(statement, candidate, depth)
-                for _, form, _, _ in dimensions(statement, depth):
-                    if any(axis in statement.corners for axis in form.coefficients):
-                        continue
-                    values = index_values(statement, candidate, form, axes)
-                    reach = {axis: statement.reach(axis, depth) for axis in form.coefficients}
-                    counted = number(unique(form, reach), candidate)
-                    distinct = len(np.unique(values))
-                    assert counted >= distinct
-                    assert counted == distinct or len(form.coefficients) > 2
-                    assert counted <= number(hull(form, reach), candidate)
-
-
 def test_a_stage_runs_once_at_every_point_of_its_padded_space(
     cases: list[tuple[Candidate, LoopNest]], workload: Workload
 ) -> None:
@@ -246,31 +228,6 @@ def test_buffers_are_allocated_around_their_users(
             assert len(users) >= 2
             around = [[loop.name for loop in user.loops[: buffer.depth]] for user in users]
             assert all(names == around[0] for names in around)
-
-
-def test_the_tape_holds_the_nest(cases: list[tuple[Candidate, LoopNest]]) -> None:
-    for candidate, nest in cases:
-        tape = nest_tape(candidate.sketch).tape
-        row = tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
-        values = {name: int(row[column]) for name, column in tape.output_index.items()}
-        local = {buffer.name: buffer for buffer in nest.buffers}
-        for buffer in nest.buffers:
-            assert values.pop(f"buffer/{buffer.name}") == number(buffer.bytes, candidate)
-        for statement in nest.statements:
-            for index, loop in enumerate(statement.loops):
-                extent = values.pop(f"{statement.name}/loop/{index}")
-                assert extent == number(loop.extent, candidate)
-            for buffer_name in {access.buffer for access in statement.accesses}:
-                for depth in range(len(statement.loops) + 1):
-                    largest = max(
-                        math.prod(number(e, candidate) for e in statement.region(access, depth))
-                        for access in statement.accesses
-                        if access.buffer == buffer_name
-                    )
-                    if buffer_name in local and depth < local[buffer_name].depth:
-                        largest = min(largest, number(local[buffer_name].elements, candidate))
-                    assert values.pop(f"{statement.name}/region/{buffer_name}/{depth}") == largest
-        assert not values
 
 
 def test_two_stages_may_pack_one_operand(space_of: SpaceOf) -> None:

@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.expressions import AffineForm, const, maximum, minimum, var
 from autotune.nest import Access, Buffer, Loop, Statement
-from autotune.nest.loop_nest import clipped_hull, hull, is_axis, unique
+from autotune.nest.loop_nest import clipped_hull, hull, is_axis
 
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None)
@@ -40,35 +38,11 @@ def test_the_hull_spans_what_is_touched(form: AffineForm, reach: dict[str, int])
     assert extent.value == max(values) - min(values) + 1
 
 
-@UNHURRIED
-@given(FORMS, REACH)
-def test_unique_counts_what_is_touched(form: AffineForm, reach: dict[str, int]) -> None:
-    values = touched(form, reach)
-    counted = unique(form, {axis: const(value) for axis, value in reach.items()}).value
-    assert counted is not None
-    if len(form.coefficients) <= 2:
-        assert counted == len(values)
-    else:
-        assert counted >= len(values)
-
-
-@pytest.mark.parametrize(
-    ("stride", "dilation"),
-    [(a, b) for a in range(1, 6) for b in range(1, 6) if math.gcd(a, b) == 1],
-)
-def test_unique_of_a_window_with_coprime_stride_and_dilation(stride: int, dilation: int) -> None:
-    form = AffineForm({"t": stride, "k": dilation}, 0)
-    for t, k in itertools.product(range(1, 8), range(1, 8)):
-        distinct = len({stride * i + dilation * j for i in range(t) for j in range(k)})
-        assert unique(form, {"t": const(t), "k": const(k)}) == const(distinct)
-
-
 def test_a_window_by_example() -> None:
     form = AffineForm({"t": 2, "k": 1}, 0)
     reach = {"t": var("T"), "k": const(3)}
     assert hull(form, reach) == 2 * var("T") + 1
-    reach = {"t": const(4), "k": const(1)}
-    assert hull(form, reach) == const(7) and unique(form, reach) == const(4)
+    assert hull(form, {"t": const(4), "k": const(1)}) == const(7)
 
 
 def test_an_axis_alone_is_not_clipped() -> None:

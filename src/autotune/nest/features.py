@@ -10,14 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.nest.loop_nest import Statement
 from autotune.nest.nest_tape import NestTape, StatementColumns, nest_tape
 from autotune.sketches import CandidateBatch
 from autotune.targets import Target
 
 Values = NDArray[np.float64]
 
-FEATURE_VERSION = "pooled-1"
+FEATURE_VERSION = "pooled-2"
 
 STATEMENT_FEATURES = (
     "flop",
@@ -73,7 +72,10 @@ def statement_features(
     the first cache and the next level, and so on; a level that the target lacks counts as
     infinitely large.
     """
-    values = tape.tape.evaluate(matrix).astype(np.float64)
+    return _by_statement(tape, tape.feature_tape.evaluate(matrix).astype(np.float64), target)
+
+
+def _by_statement(tape: NestTape, values: Values, target: Target) -> Values:
     rows = [_statement(columns, values, target) for columns in tape.columns]
     return np.stack(rows, axis=1)
 
@@ -88,13 +90,14 @@ def pooled_features(batch: CandidateBatch, target: Target) -> NDArray[np.float64
 
 
 def _pooled(tape: NestTape, matrix: NDArray[np.int64], target: Target) -> Values:
-    features = statement_features(tape, matrix, target)
+    values = tape.feature_tape.evaluate(matrix).astype(np.float64)
+    features = _by_statement(tape, values, target)
     position = {name: index for index, name in enumerate(STATEMENT_FEATURES)}
     summed = np.log2(1 + features[:, :, [position[name] for name in _ADDITIVE]].sum(axis=1))
     main = features[:, tape.dominant, :].copy()
     logarithmic = [i for name, i in position.items() if name not in _RATIOS]
     main[:, logarithmic] = np.log2(1 + main[:, logarithmic])
-    allocated = tape.tape.evaluate(matrix)[:, tape.buffers].astype(np.float64)
+    allocated = values[:, tape.buffers]
     if allocated.shape[1] == 0:
         allocated = np.zeros((len(matrix), 1))
     copies = [i for i, c in enumerate(tape.columns) if c.statement.role in ("pack", "write")]
@@ -137,72 +140,55 @@ def estimated_seconds(features: Values, target: Target) -> Values:
 
 
 def _statement(columns: StatementColumns, values: Values, target: Target) -> Values:
-    statement = columns.statement
-    extents = values[:, columns.extents]
+    body = columns.body
     size = values[:, columns.elements] * columns.element_bytes[None, :, None]
-    executions = extents.prod(axis=1)
-    parallel = _product_of(statement, extents, "parallel")
-    cores = target.cores
-    lanes = _product_of(statement, extents, "vectorized")
-    unrolled = _product_of(statement, extents, "unrolled")
-    body = _body_depth(statement)
+    executions = values[:, columns.trips[-1]]
+    iterations = values[:, columns.trips[body]]
+    parallel = values[:, columns.kinds["parallel"]]
     body_bytes = size[:, :, body].sum(axis=1)
-    flop = float(sum(statement.operations.values())) * executions
-    iterations = executions / np.maximum(extents[:, body:].prod(axis=1), 1)
-    written = size[:, columns.written, :]
+    flop = values[:, columns.operations].sum(axis=1)
+    written = size[:, columns.written, body].sum(axis=1)
     traffic = [
-        _traffic(columns, extents, size, _cache_bytes(target, level))
+        _traffic(columns, values, size, _cache_bytes(target, level))
         for level in range(1, _CACHE_LEVELS + 1)
     ]
-    reduction = np.ones(len(values))
-    outputs = {
-        axis
-        for access in statement.accesses
-        if access.write
-        for f in access.forms
-        for axis in f.coefficients
-    }
-    for index, loop in enumerate(statement.loops):
-        if all(axis not in outputs for axis, _ in loop.parts):
-            reduction = reduction * extents[:, index]
     return np.column_stack(
         [
             flop,
             executions,
             parallel,
-            parallel / (np.ceil(parallel / cores) * cores),
-            lanes,
-            unrolled,
+            parallel / (np.ceil(parallel / target.cores) * target.cores),
+            values[:, columns.kinds["lanes"]],
+            values[:, columns.kinds["unrolled"]],
             *traffic,
             size[:, :, 0].sum(axis=1),
-            written[:, :, body].sum(axis=1) * iterations,
+            written * iterations,
             body_bytes,
             flop / np.maximum(iterations * body_bytes, 1),
-            written[:, :, body].sum(axis=1) / target.vector_bytes,
+            written / target.vector_bytes,
             iterations,
-            reduction,
-            _contiguous(columns, values, body),
+            _reduction(columns, values),
+            size[:, :, body].min(axis=1),
         ]
     )
 
 
-def _product_of(statement: Statement, extents: Values, kind: str) -> Values:
-    chosen = [index for index, loop in enumerate(statement.loops) if loop.kind == kind]
-    return np.asarray(extents[:, chosen].prod(axis=1))
-
-
-def _body_depth(statement: Statement) -> int:
-    """Depth of the straight-line body: after the last loop that remains a loop."""
-    remaining = [
-        index for index, loop in enumerate(statement.loops) if loop.kind in ("serial", "parallel")
+def _reduction(columns: StatementColumns, values: Values) -> Values:
+    """Product of the extents of loops that do not move what is written, [n]."""
+    statement = columns.statement
+    moved = {
+        axis
+        for access in statement.accesses
+        if access.write
+        for form in access.forms
+        for axis in form.coefficients
+    }
+    kept = [
+        index
+        for index, loop in enumerate(statement.loops)
+        if all(axis not in moved for axis, _ in loop.parts)
     ]
-    return remaining[-1] + 1 if remaining else 0
-
-
-def _contiguous(columns: StatementColumns, values: Values, body: int) -> Values:
-    """Smallest number of bytes that the body touches in one buffer."""
-    size = values[:, columns.elements[:, body]] * columns.element_bytes
-    return np.asarray(size.min(axis=1))
+    return np.asarray(values[:, columns.extents[kept]].prod(axis=1))
 
 
 def _cache_bytes(target: Target, level: int) -> float:
@@ -214,7 +200,7 @@ def _cache_bytes(target: Target, level: int) -> float:
     return float("inf")
 
 
-def _traffic(columns: StatementColumns, extents: Values, size: Values, capacity: float) -> Values:
+def _traffic(columns: StatementColumns, values: Values, size: Values, capacity: float) -> Values:
     """Bytes that pass a cache of ``capacity`` bytes.
 
     The outermost depth whose working set fits is loaded once per iteration of the loops outside;
@@ -223,8 +209,6 @@ def _traffic(columns: StatementColumns, extents: Values, size: Values, capacity:
     fits = size.sum(axis=1) <= capacity
     fits[:, -1] = True
     depth = fits.argmax(axis=1)
-    rows = np.arange(len(extents))[:, None]
-    buffers = np.arange(len(columns.buffers))[None, :]
-    entered = np.concatenate([np.ones((len(extents), 1)), np.cumprod(extents, axis=1)], axis=1)
-    loads = size[rows, buffers, depth[:, None]] * entered[rows, columns.reloaded[:, depth].T]
-    return np.asarray(loads.sum(axis=1))
+    rows = np.arange(len(values))
+    elements = values[rows[:, None], columns.traffic[:, depth].T]
+    return np.asarray((elements * columns.element_bytes).sum(axis=1))

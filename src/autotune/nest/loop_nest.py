@@ -6,19 +6,21 @@ are the same object. Quantities follow from extents alone:
 
 * ``reach(axis, depth)``: how far an axis moves inside the loops from ``depth`` on;
 * the *region* of a buffer: the hull of what a statement touches inside those loops,
-  ``sum(|c| * (reach - 1)) + 1`` in each dimension; this is what gets allocated;
-* the *unique* elements: those really touched, fewer than the region under strides.
+  ``sum(|c| * (reach - 1)) + 1`` in each dimension; this is what gets allocated.
+
+Everything else that follows from them is in :mod:`autotune.nest.quantities`.
 """
 
 from __future__ import annotations
 
 from attrs import field, frozen
 
-from autotune.expressions import AffineForm, IntExpr, ScalarExpr, const, maximum, minimum
+from autotune.expressions import AffineForm, IntExpr, ScalarExpr, const, minimum
 from autotune.workloads import Workload
 from autotune.workloads.workload import DTYPE_BYTES
 
-LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled")
+LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "block", "vthread", "thread")
+BUFFER_SCOPES = ("global", "shared", "local")
 
 
 @frozen(eq=False)
@@ -64,6 +66,8 @@ class Statement:
         sources: Buffer from which the body's loads of each tensor are served.
         corners: For a copy, whose own axes count from the corner of a tile: how far the corner
             moves along each own axis with each axis of the loops outside.
+        cooperating: Names of loops outside a copy that all its threads run together: they do
+            not multiply its executions.
     """
 
     name: str
@@ -75,6 +79,7 @@ class Statement:
     body: ScalarExpr | None = None
     sources: dict[str, str] = field(factory=dict)
     corners: dict[str, dict[str, IntExpr]] = field(factory=dict)
+    cooperating: frozenset[str] = frozenset()
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -85,7 +90,8 @@ class Statement:
         """How often the loops from ``depth`` on are entered: product of the outer extents."""
         result = const(1)
         for loop in self.loops[:depth]:
-            result = result * loop.extent
+            if loop.name not in self.cooperating:
+                result = result * loop.extent
         return result
 
     def reach(self, axis: str, depth: int) -> IntExpr:
@@ -97,18 +103,33 @@ class Statement:
                     result = result * extent
         return result
 
+    def terms(self, form: AffineForm, depth: int) -> tuple[tuple[IntExpr, IntExpr], ...]:
+        """How an index moves inside the loops from ``depth`` on: ``(step, reach)`` pairs.
+
+        It takes the values ``sum(step * at)`` with every ``at`` in ``range(reach)``, apart from a
+        constant and from signs. A copy's corner moves by terms of its own.
+        """
+        found = []
+        for axis, coefficient in form.coefficients.items():
+            found.append((const(abs(coefficient)), self.reach(axis, depth)))
+            for outer, step in self.corners.get(axis, {}).items():
+                found.append((step * abs(coefficient), self.reach(outer, depth)))
+        return tuple(found)
+
     def region(self, access: Access, depth: int) -> tuple[IntExpr, ...]:
         """Hull of what ``access`` touches inside the loops from ``depth`` on, by dimension."""
         result = []
         for form, size in zip(access.forms, access.shape, strict=True):
-            extent = hull(form, {axis: self.reach(axis, depth) for axis in form.coefficients})
-            exact = is_axis(form) or not form.coefficients
-            for axis, coefficient in form.coefficients.items():
-                for outer, step in self.corners.get(axis, {}).items():
-                    extent = extent + (self.reach(outer, depth) - 1) * step * abs(coefficient)
-                    exact = False
-            result.append(extent if exact else minimum(extent, size))
+            extent = const(1)
+            for step, reach in self.terms(form, depth):
+                extent = extent + (reach - 1) * step
+            result.append(extent if self.within_bounds(form) else minimum(extent, size))
         return tuple(result)
+
+    def within_bounds(self, form: AffineForm) -> bool:
+        """Whether an index never passes its bound: a constant, or an axis that nothing moves."""
+        moved = any(self.corners.get(axis) for axis in form.coefficients)
+        return not form.coefficients or (is_axis(form) and not moved)
 
 
 @frozen(eq=False)
@@ -120,12 +141,14 @@ class Buffer:
         shape: Allocated extents.
         dtype: Element type.
         depth: Number of loops that enclose the allocation.
+        scope: global, shared (one per block) or local (one per thread).
     """
 
     name: str
     shape: tuple[IntExpr, ...]
     dtype: str
     depth: int
+    scope: str = "global"
 
     @property
     def elements(self) -> IntExpr:
@@ -177,30 +200,3 @@ def clipped_hull(form: AffineForm, reach: dict[str, IntExpr], bound: IntExpr) ->
     """The hull, at most ``bound``; an axis by itself never passes its bound."""
     extent = hull(form, reach)
     return extent if is_axis(form) or not form.coefficients else minimum(extent, bound)
-
-
-def unique(form: AffineForm, reach: dict[str, IntExpr]) -> IntExpr:
-    """Number of distinct values of an affine index over one or two axes.
-
-    For two axes with coprime coefficients ``a`` and ``b`` over ``T`` and ``K`` values, two points
-    share a value exactly when they differ by ``(b, -a)``, so ``T*K`` points take
-    ``T*K - max(T - b, 0) * max(K - a, 0)`` values. More axes: the hull, an upper bound.
-    """
-    terms = [(abs(c), reach[axis]) for axis, c in form.coefficients.items()]
-    if not terms:
-        return const(1)
-    if len(terms) == 1:
-        return terms[0][1]
-    if len(terms) > 2:
-        return hull(form, reach)
-    (first, first_reach), (second, second_reach) = terms
-    common = _gcd(first, second)
-    a, b = first // common, second // common
-    repeated = maximum(first_reach - b, 0) * maximum(second_reach - a, 0)
-    return first_reach * second_reach - repeated
-
-
-def _gcd(left: int, right: int) -> int:
-    while right:
-        left, right = right, left % right
-    return left

@@ -1,4 +1,4 @@
-"""The tape of a sketch: every quantity of its loop nest that features need."""
+"""The tape of a sketch: every quantity of its loop nest that a reader needs."""
 
 from __future__ import annotations
 
@@ -8,34 +8,41 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.expressions import IntExpr, const, maximum, minimum
 from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
+from autotune.nest.quantities import KIND_OUTPUTS, body_depth, buffers_of, nest_quantities
 from autotune.nest.tape import Tape, build_tape
 from autotune.sketches import Sketch
 
 
 @frozen(eq=False)
 class StatementColumns:
-    """Where a statement's quantities are among the tape's outputs.
+    """Where a statement's quantities are among the outputs of the tape that features read.
 
     Attributes:
         statement: The statement.
         buffers: Names of the buffers it touches.
+        body: Depth of its straight-line body.
         extents: Column of each loop's extent, [loops].
+        trips: Column of the trip count at each depth, [loops + 1]; the last is its executions.
+        kinds: Column of each product of loops by kind (``parallel``, ``lanes``, ...).
+        operations: Columns of its operations by kind.
         elements: Column of each buffer's region in elements at each depth, [buffers, loops + 1].
+        traffic: Column of each buffer's traffic in elements at each depth, [buffers, loops + 1].
         element_bytes: Bytes of one element of each buffer, [buffers].
-        reloaded: For a region held at each depth, the number of outer loops that bring it in
-            again: all up to the innermost one that moves the buffer, [buffers, loops + 1].
         written: Whether each buffer is written, [buffers].
     """
 
     statement: Statement
     buffers: tuple[str, ...]
+    body: int
     extents: NDArray[np.int64]
+    trips: NDArray[np.int64]
+    kinds: dict[str, int]
+    operations: NDArray[np.int64]
     elements: NDArray[np.int64]
+    traffic: NDArray[np.int64]
     element_bytes: NDArray[np.int64]
-    reloaded: NDArray[np.int64]
     written: NDArray[np.bool_]
 
 
@@ -45,15 +52,17 @@ class NestTape:
 
     Attributes:
         nest: The loop nest.
-        tape: Outputs ``STATEMENT/loop/INDEX`` (extent), ``STATEMENT/region/BUFFER/DEPTH``
-            (elements) and ``buffer/NAME`` (allocated bytes).
-        columns: Per statement.
-        buffers: Column of every allocation's bytes.
+        tape: Every quantity of :func:`~autotune.nest.quantities.nest_quantities`; the outputs
+            are documented in ``docs/tape.md``.
+        feature_tape: The part of it that features read.
+        columns: Per statement, where quantities are on the feature tape.
+        buffers: Column of every allocation's bytes on the feature tape.
         dominant: Index of the statement that does most of the arithmetic.
     """
 
     nest: LoopNest
     tape: Tape
+    feature_tape: Tape
     columns: tuple[StatementColumns, ...]
     buffers: NDArray[np.int64]
     dominant: int
@@ -81,74 +90,53 @@ class _BySketch:
 def _cached(key: _BySketch) -> NestTape:
     sketch = key.sketch
     nest = derive_nest(sketch)
-    outputs: dict[str, IntExpr] = {}
-    local = {buffer.name: buffer for buffer in nest.buffers}
+    tape = build_tape(sketch.param_names, nest_quantities(nest))
+    names = [f"buffer/{buffer.name}" for buffer in nest.buffers]
     for statement in nest.statements:
-        for index, loop in enumerate(statement.loops):
-            outputs[f"{statement.name}/loop/{index}"] = loop.extent
-        for buffer in _buffers(statement):
-            for depth in range(len(statement.loops) + 1):
-                elements = _elements(statement, buffer, depth)
-                if buffer in local and depth < local[buffer].depth:
-                    elements = minimum(elements, local[buffer].elements)
-                outputs[f"{statement.name}/region/{buffer}/{depth}"] = elements
-    for allocated in nest.buffers:
-        outputs[f"buffer/{allocated.name}"] = allocated.bytes
-    tape = build_tape(sketch.param_names, outputs)
-    columns = tuple(_columns(nest, statement, tape) for statement in nest.statements)
-    buffers = np.array(
-        [tape.output_index[f"buffer/{b.name}"] for b in nest.buffers], dtype=np.int64
-    )
-    return NestTape(nest, tape, columns, buffers, _dominant(nest))
+        names.extend(name for group in _names(statement).values() for name in group)
+    features = tape.restricted(names)
+    columns = tuple(_columns(nest, statement, features) for statement in nest.statements)
+    buffers = np.arange(len(nest.buffers), dtype=np.int64)
+    return NestTape(nest, tape, features, columns, buffers, _dominant(nest))
 
 
-def _buffers(statement: Statement) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(access.buffer for access in statement.accesses))
-
-
-def _elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
-    """Elements of the largest region by which the statement touches ``buffer``."""
-    result: IntExpr | None = None
-    for access in statement.accesses:
-        if access.buffer != buffer:
-            continue
-        total = const(1)
-        for extent in statement.region(access, depth):
-            total = total * extent
-        result = total if result is None else maximum(result, total)
-    return const(0) if result is None else result
+def _names(statement: Statement) -> dict[str, list[str]]:
+    """Outputs that features read of a statement, by what they are."""
+    depths = range(len(statement.loops) + 1)
+    places = [f"{buffer}/{depth}" for buffer in buffers_of(statement) for depth in depths]
+    wanted = {
+        "extents": [f"loop/{index}" for index in range(len(statement.loops))],
+        "trips": [f"trips/{depth}" for depth in depths],
+        "kinds": list(KIND_OUTPUTS),
+        "operations": [f"operations/{kind}" for kind in sorted(statement.operations)],
+        "elements": [f"region/{place}" for place in places],
+        "traffic": [f"traffic/{place}" for place in places],
+    }
+    return {
+        group: [f"{statement.name}/{name}" for name in names] for group, names in wanted.items()
+    }
 
 
 def _columns(nest: LoopNest, statement: Statement, tape: Tape) -> StatementColumns:
-    buffers = _buffers(statement)
-    depths = range(len(statement.loops) + 1)
-    index = tape.output_index
-    reloaded = np.zeros((len(buffers), len(depths)), dtype=np.int64)
-    for row, buffer in enumerate(buffers):
-        axes = {
-            axis
-            for access in statement.accesses
-            if access.buffer == buffer
-            for form in access.forms
-            for axis in form.coefficients
-        }
-        # A buffer of the schedule is the same memory in every iteration of the loops outside it.
-        held = next((b.depth for b in nest.buffers if b.name == buffer), 0)
-        axes |= {outer for axis in axes for outer in statement.corners.get(axis, {})}
-        for depth, loop in enumerate(statement.loops, start=1):
-            moved = depth > held and any(axis in axes for axis, _ in loop.parts)
-            reloaded[row, depth] = depth if moved else reloaded[row, depth - 1]
+    buffers = buffers_of(statement)
+    written = {access.buffer for access in statement.accesses if access.write}
+    found = {
+        group: np.array([tape.output_index[name] for name in names], dtype=np.int64)
+        for group, names in _names(statement).items()
+    }
+    by_depth = (len(buffers), len(statement.loops) + 1)
     return StatementColumns(
         statement,
         buffers,
-        np.array([index[f"{statement.name}/loop/{i}"] for i in range(len(statement.loops))]),
-        np.array([[index[f"{statement.name}/region/{b}/{d}"] for d in depths] for b in buffers]),
+        body_depth(statement),
+        found["extents"],
+        found["trips"],
+        dict(zip(KIND_OUTPUTS, found["kinds"].tolist(), strict=True)),
+        found["operations"],
+        found["elements"].reshape(by_depth),
+        found["traffic"].reshape(by_depth),
         np.array([nest.element_bytes(buffer) for buffer in buffers], dtype=np.int64),
-        reloaded,
-        np.array(
-            [any(a.write for a in statement.accesses if a.buffer == b) for b in buffers],
-            dtype=np.bool_,
-        ),
+        np.array([buffer in written for buffer in buffers], dtype=np.bool_),
     )
 
 

@@ -1,0 +1,44 @@
+"""Named quantities of a loop nest, as expressions of the sketch's parameters."""
+
+from __future__ import annotations
+
+from autotune.expressions import IntExpr
+from autotune.nest.loop_nest import LoopNest
+from autotune.nest.quantities.distinct import distinct
+from autotune.nest.quantities.loops import KIND_OUTPUTS, body_depth, loop_quantities
+from autotune.nest.quantities.memory import memory_quantities
+from autotune.nest.quantities.operations import operation_quantities
+from autotune.nest.quantities.regions import (
+    buffers_of,
+    held_depth,
+    region_dimensions,
+    region_elements,
+    region_quantities,
+    unique_elements,
+)
+from autotune.nest.quantities.traffic import reloading_depth, traffic_quantities
+
+__all__ = [
+    "KIND_OUTPUTS",
+    "body_depth",
+    "buffers_of",
+    "distinct",
+    "held_depth",
+    "nest_quantities",
+    "region_dimensions",
+    "region_elements",
+    "reloading_depth",
+    "unique_elements",
+]
+
+
+def nest_quantities(nest: LoopNest) -> dict[str, IntExpr]:
+    """Every output of a nest's tape by name: all of each statement in turn, then the memory."""
+    outputs: dict[str, IntExpr] = {}
+    for statement in nest.statements:
+        outputs.update(loop_quantities(statement))
+        outputs.update(operation_quantities(statement))
+        outputs.update(region_quantities(nest, statement))
+        outputs.update(traffic_quantities(nest, statement, outputs))
+    outputs.update(memory_quantities(nest))
+    return outputs

@@ -1,0 +1,147 @@
+"""How much of a buffer a statement touches: hulls and the elements in them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from autotune.expressions import IntExpr, const, maximum, minimum
+from autotune.nest.loop_nest import Access, LoopNest, Statement
+from autotune.nest.quantities.distinct import distinct
+from autotune.nest.quantities.loops import body_depth
+
+__all__ = [
+    "buffers_of",
+    "held_depth",
+    "region_dimensions",
+    "region_elements",
+    "region_quantities",
+    "unique_elements",
+]
+
+
+def buffers_of(statement: Statement) -> tuple[str, ...]:
+    """Names of the buffers that a statement touches, each once, reads first."""
+    return tuple(dict.fromkeys(access.buffer for access in statement.accesses))
+
+
+def held_depth(nest: LoopNest, buffer: str) -> int:
+    """Loops outside the allocation of a buffer; 0 for what exists outside the nest.
+
+    A buffer of the schedule is the same memory in every iteration of those loops.
+    """
+    return next((known.depth for known in nest.buffers if known.name == buffer), 0)
+
+
+def region_dimensions(statement: Statement, buffer: str, depth: int) -> tuple[IntExpr, ...]:
+    """Extents of the hull of what a statement touches of ``buffer`` inside ``depth``.
+
+    Accesses whose indices differ by constants only have one hull. Accesses of different shapes
+    keep their own: each dimension is then the largest.
+    """
+    groups = [_hull(statement, group, depth) for group in _translates(statement, buffer)]
+    return tuple(_largest(extents) for extents in zip(*groups, strict=True))
+
+
+def region_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
+    """Elements of the hulls of ``buffer`` that a statement touches inside ``depth``.
+
+    Hulls of accesses of different shapes are added, at most all that is within their bounds.
+    """
+    groups = _translates(statement, buffer)
+    total = const(0)
+    for group in groups:
+        total = total + _product(_hull(statement, group, depth))
+    return total if len(groups) == 1 else minimum(total, _bounds(statement, buffer))
+
+
+def unique_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
+    """Elements of ``buffer`` that a statement really touches inside ``depth``.
+
+    Exact when dimensions move independently (no axis in two of them) and each index is one that
+    :func:`~autotune.nest.quantities.distinct.distinct` counts exactly; else an upper
+    bound. Positions that a padding predicate hides at a border count as touched, up to the
+    bounds of the buffer.
+    """
+    total = const(0)
+    for access in _accesses(statement, buffer):
+        elements = const(1)
+        for form, size in zip(access.forms, access.shape, strict=True):
+            count = distinct(statement.terms(form, depth))
+            within = statement.within_bounds(form)
+            elements = elements * (count if within else minimum(count, size))
+        total = total + elements
+    if len(_accesses(statement, buffer)) == 1:
+        return total
+    return minimum(total, region_elements(statement, buffer, depth))
+
+
+def region_quantities(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
+    """``region``, ``unique``, ``dimension`` and ``tile`` of one statement, by output name.
+
+    Inside fewer loops than its allocation a buffer holds what it holds at its allocation.
+    """
+    outputs: dict[str, IntExpr] = {}
+    name = statement.name
+    for buffer in buffers_of(statement):
+        held = held_depth(nest, buffer)
+        for depth in range(len(statement.loops) + 1):
+            inside = max(depth, held)
+            outputs[f"{name}/region/{buffer}/{depth}"] = region_elements(statement, buffer, inside)
+            outputs[f"{name}/unique/{buffer}/{depth}"] = unique_elements(statement, buffer, inside)
+        for index, extent in enumerate(region_dimensions(statement, buffer, held)):
+            outputs[f"{name}/dimension/{buffer}/{index}"] = extent
+        body = max(body_depth(statement), held)
+        outputs[f"{name}/tile/{buffer}"] = region_elements(statement, buffer, body)
+    return outputs
+
+
+def _accesses(statement: Statement, buffer: str) -> list[Access]:
+    """Accesses of a buffer, each place once: what is read and written is touched once."""
+    found: dict[str, Access] = {}
+    for access in statement.accesses:
+        if access.buffer == buffer:
+            found.setdefault(repr([(_key(access)), [f.constant for f in access.forms]]), access)
+    return list(found.values())
+
+
+def _key(access: Access) -> list[list[tuple[str, int]]]:
+    return [sorted(form.coefficients.items()) for form in access.forms]
+
+
+def _translates(statement: Statement, buffer: str) -> list[list[Access]]:
+    """Accesses of a buffer, together where they differ by constants only."""
+    accesses = sorted(_accesses(statement, buffer), key=lambda access: repr(_key(access)))
+    return [list(group) for _, group in itertools.groupby(accesses, key=_key)]
+
+
+def _hull(statement: Statement, group: list[Access], depth: int) -> tuple[IntExpr, ...]:
+    """Hull of accesses that differ by constants only."""
+    extents = list(statement.region(group[0], depth))
+    for index, forms in enumerate(zip(*(access.forms for access in group), strict=True)):
+        constants = [form.constant for form in forms]
+        if max(constants) > min(constants):
+            extent = const(1 + max(constants) - min(constants))
+            for step, reach in statement.terms(forms[0], depth):
+                extent = extent + (reach - 1) * step
+            extents[index] = minimum(extent, _largest(a.shape[index] for a in group))
+    return tuple(extents)
+
+
+def _bounds(statement: Statement, buffer: str) -> IntExpr:
+    shapes = [access.shape for access in _accesses(statement, buffer)]
+    return _product(_largest(extents) for extents in zip(*shapes, strict=True))
+
+
+def _product(extents: Iterable[IntExpr]) -> IntExpr:
+    result = const(1)
+    for extent in extents:
+        result = result * extent
+    return result
+
+
+def _largest(extents: Iterable[IntExpr]) -> IntExpr:
+    first, *rest = extents
+    for extent in rest:
+        first = maximum(first, extent)
+    return first
