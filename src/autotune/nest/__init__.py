@@ -12,11 +12,12 @@ from autotune.nest.features import (
     pooled_features,
     statement_features,
 )
-from autotune.nest.loop_nest import Access, Buffer, Loop, LoopNest, Statement
+from autotune.nest.loop_nest import ELEMENT, Access, Buffer, Loop, LoopNest, Statement
 from autotune.nest.nest_tape import NestTape, nest_tape
 from autotune.nest.tape import Tape, build_tape
 
 __all__ = [
+    "ELEMENT",
     "FEATURE_NAMES",
     "FEATURE_VERSION",
     "STATEMENT_FEATURES",

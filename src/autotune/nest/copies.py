@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from autotune.expressions import IndexValue, IntExpr, Load, ScalarExpr, const, transform, var
-from autotune.nest.loop_nest import Loop
+from autotune.expressions import (
+    AffineForm,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    ceildiv,
+    const,
+    transform,
+    var,
+)
+from autotune.nest.loop_nest import ELEMENT, Loop
 from autotune.nest.stage_schedule import StageSchedule
 
 
@@ -58,3 +68,30 @@ def parallel_copy(loops: list[Loop], *, split: bool) -> list[Loop]:
         parts.extend(loop.parts)
     fused = Loop("*".join(loop.name for loop in outer[:count]), extent, tuple(parts), "parallel")
     return [fused, *loops[count:]]
+
+
+def cooperative_copy(
+    label: str, elements: IntExpr, threads: IntExpr, lanes: IntExpr
+) -> tuple[Loop, ...]:
+    """The loops of a copy that all threads of a block make together, over its elements."""
+    rounds = ceildiv(elements, threads * lanes)
+    extents = ((rounds, "serial"), (threads, "thread"), (lanes, "vectorized"))
+    return tuple(
+        Loop(f"{label}.{level}", extent, ((ELEMENT, extent),), kind)
+        for level, (extent, kind) in enumerate(extents)
+    )
+
+
+def corner_steps(
+    forms: tuple[AffineForm, ...], inside: dict[str, IntExpr], path: tuple[Loop, ...]
+) -> dict[str, dict[str, IntExpr]]:
+    """How far the corner of a copied region moves along each of the copy's own axes."""
+    moved = {axis for loop in path for axis, _ in loop.parts}
+    return {
+        f"d{index}": {
+            axis: inside[axis] * abs(coefficient)
+            for axis, coefficient in form.coefficients.items()
+            if axis in moved
+        }
+        for index, form in enumerate(forms)
+    }

@@ -17,7 +17,11 @@ from autotune.nest.emission import emit_nest
 from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.nest.stage_schedule import StageSchedule
 from autotune.sketches import (
+    BIND_ROLES,
     Accumulate,
+    Bind,
+    Cover,
+    Fetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -29,6 +33,7 @@ from autotune.sketches import (
     SplitReduction,
     Tile,
     Unroll,
+    UnrollLimit,
     Vectorize,
     partial_name,
     split_reduction,
@@ -48,7 +53,7 @@ def derive_nest(sketch: Sketch) -> LoopNest:
             derivation.apply(step)
         except (KeyError, ValueError) as error:
             raise InvalidValueError(
-                f"sketch {sketch.name!r}: {step} names an unknown stage or loop: {error}"
+                f"sketch {sketch.name!r}: {step} names what does not exist: {error}"
             ) from error
     return emit_nest(derivation.workload, derivation.schedules)
 
@@ -99,7 +104,18 @@ class _Derivation:
             schedule.attached = (step.consumer, step.at)
             schedule.lanes = step.lanes
         elif isinstance(step, Parallel):
-            self._parallel(schedule, step)
+            self._fuse(schedule, step.loops, "parallel")
+        elif isinstance(step, Bind):
+            if step.role not in BIND_ROLES:
+                raise ValueError(f"role {step.role!r} is not one of {', '.join(BIND_ROLES)}")
+            self._fuse(schedule, step.loops, step.role)
+        elif isinstance(step, Fetch):
+            schedule.fetches.append(step)
+        elif isinstance(step, Cover):
+            self._tile(schedule, step)
+            schedule.covered.add(step.axis)
+        elif isinstance(step, UnrollLimit):
+            schedule.unroll_limit = step.limit
         elif isinstance(step, Vectorize):
             self._mark(schedule, (step.loop,), "vectorized")
         elif isinstance(step, Unroll):
@@ -127,11 +143,10 @@ class _Derivation:
             return transform(schedule.body, at_point)
 
         for consumer in self.schedules.values():
-            packed = {pack.operand for pack in consumer.packs}
-            if step.stage not in packed:
+            if step.stage not in consumer.copied:
                 consumer.body = transform(consumer.body, replace)
 
-    def _tile(self, schedule: StageSchedule, step: Tile) -> None:
+    def _tile(self, schedule: StageSchedule, step: Tile | Cover) -> None:
         del schedule.loops[f"{step.axis}.0"]
         position = schedule.order.index(f"{step.axis}.0")
         names = [f"{step.axis}.{level}" for level in range(len(step.factors))]
@@ -141,15 +156,15 @@ class _Derivation:
             )
         schedule.order[position : position + 1] = names
 
-    def _parallel(self, schedule: StageSchedule, step: Parallel) -> None:
+    def _fuse(self, schedule: StageSchedule, names: tuple[str, ...], kind: str) -> None:
         parts: list[tuple[str, IntExpr]] = []
         extent = const(1)
-        for name in step.loops:
+        for name in names:
             parts.extend(schedule.loops[name].parts)
             extent = extent * schedule.loops[name].extent
-        label = "*".join(schedule.loops[name].name for name in step.loops)
-        fused = Loop(label, extent, tuple(parts), "parallel")
-        schedule.loops.update(dict.fromkeys(step.loops, fused))
+        label = "*".join(schedule.loops[name].name for name in names)
+        fused = Loop(label, extent, tuple(parts), kind)
+        schedule.loops.update(dict.fromkeys(names, fused))
 
     def _mark(self, schedule: StageSchedule, names: tuple[str, ...], kind: str) -> None:
         for name in names:

@@ -39,7 +39,8 @@ def describe(sketch: Sketch, config: Mapping[str, int] | None = None) -> str:
             str(evaluate(extent, config)) if config is not None else repr(extent)
             for extent in buffer.shape
         )
-        lines.append(f"buffer {buffer.name}: {shape} {buffer.dtype}")
+        scope = "" if buffer.scope == "global" else f" {buffer.scope}"
+        lines.append(f"buffer {buffer.name}: {shape} {buffer.dtype}{scope}")
     return "\n".join(lines)
 
 

@@ -18,8 +18,17 @@ from autotune.expressions import (
     operation_counts,
     var,
 )
-from autotune.nest.copies import parallel_copy, renamed_body, vectorized_copy, with_axes
+from autotune.nest.copies import (
+    cooperative_copy,
+    corner_steps,
+    parallel_copy,
+    renamed_body,
+    vectorized_copy,
+    with_axes,
+)
+from autotune.nest.fused_producers import names_in_producer, needed_region
 from autotune.nest.loop_nest import (
+    ELEMENT,
     Access,
     Buffer,
     Loop,
@@ -28,30 +37,16 @@ from autotune.nest.loop_nest import (
     clipped_hull,
     hull,
     is_axis,
+    scope_inside,
 )
 from autotune.nest.stage_schedule import StageSchedule
-from autotune.sketches import Pack
+from autotune.sketches import Fetch, Pack
 from autotune.workloads import Workload
 
 
 def emit_nest(workload: Workload, schedules: dict[str, StageSchedule]) -> LoopNest:
     """The statements in program order and the buffers that the schedules allocate."""
     return _Emission(workload, schedules).nest()
-
-
-def _corners(
-    forms: tuple[AffineForm, ...], inside: dict[str, IntExpr], path: tuple[Loop, ...]
-) -> dict[str, dict[str, IntExpr]]:
-    """How far the corner of a copied region moves along each of the copy's own axes."""
-    moved = {axis for loop in path for axis, _ in loop.parts}
-    return {
-        f"d{index}": {
-            axis: inside[axis] * abs(coefficient)
-            for axis, coefficient in form.coefficients.items()
-            if axis in moved
-        }
-        for index, form in enumerate(forms)
-    }
 
 
 class _Emission:
@@ -65,13 +60,18 @@ class _Emission:
         for stage in self.workload.stages:
             schedule = self.schedules[stage.name]
             if not schedule.inlined and schedule.attached is None:
+                first = len(self.statements)
                 self._emit(schedule, ())
+                self.statements[first:] = [
+                    evolve(statement, unroll_limit=schedule.unroll_limit)
+                    for statement in self.statements[first:]
+                ]
         return LoopNest(tuple(self.statements), tuple(self.buffers), self.workload)
 
     def _emit(self, schedule: StageSchedule, outer: tuple[Loop, ...]) -> None:
         """Statements of one stage and of everything attached inside its loops."""
         stage = schedule.stage
-        loops = [*outer, *self._ordered_loops(schedule)]
+        loops = [*outer, *schedule.ordered_loops]
         reduce = {axis.name for axis in stage.reduce_axes}
         first = next(
             (i for i, loop in enumerate(loops) if any(axis in reduce for axis, _ in loop.parts)),
@@ -91,14 +91,6 @@ class _Emission:
         for depth, name in reversed(after):
             self._attached_after(schedule, tuple(loops[:depth]), name)
 
-    def _ordered_loops(self, schedule: StageSchedule) -> list[Loop]:
-        loops: list[Loop] = []
-        for name in schedule.order:
-            loop = schedule.loops[name]
-            if not any(loop is known for known in loops):
-                loops.append(loop)
-        return loops
-
     def _names_of(self, schedule: StageSchedule, loop: Loop) -> list[str]:
         return [name for name in schedule.order if schedule.loops[name] is loop]
 
@@ -113,6 +105,9 @@ class _Emission:
         for pack in schedule.packs:
             if pack.at == loop:
                 self._emit_pack(schedule, pack, path)
+        for fetch in schedule.fetches:
+            if fetch.at == loop:
+                self._emit_fetch(schedule, fetch, path)
 
     def _attached_after(self, schedule: StageSchedule, path: tuple[Loop, ...], loop: str) -> None:
         if schedule.accumulate is not None and schedule.accumulate.at == loop:
@@ -121,22 +116,6 @@ class _Emission:
             fused = self.schedules[stage.name]
             if fused.attached == (schedule.stage.name, loop) and fused.fused_after:
                 self._emit_fused_consumer(schedule, fused, path)
-
-    def _reach_inside(self, schedule: StageSchedule, path: tuple[Loop, ...]) -> dict[str, IntExpr]:
-        """How far each axis of the stage moves inside the loops of ``path``."""
-        reach = {axis.name: const(1) for axis in schedule.stage.axes}
-        outside: set[str] = set()
-        for loop in self._ordered_loops(schedule):
-            if any(loop is outer for outer in path):
-                outside.update(name for name, _ in loop.parts)
-                continue
-            for name, extent in loop.parts:
-                reach[name] = reach[name] * extent
-        # The factors of an axis multiply to its extent: say so where all of them are inside.
-        return {
-            name: value if name in outside else schedule.extents[name]
-            for name, value in reach.items()
-        }
 
     def _result_buffer(self, schedule: StageSchedule) -> str:
         name = schedule.stage.name
@@ -157,17 +136,14 @@ class _Emission:
     def _read_buffer(self, schedule: StageSchedule, tensor: str) -> str:
         if schedule.fused_after and schedule.attached and schedule.attached[0] == tensor:
             return self._result_buffer(self.schedules[tensor])
-        packed = any(pack.operand == tensor for pack in schedule.packs)
-        return self._pack_name(schedule, tensor) if packed else tensor
+        return self._copy_name(schedule, tensor) if tensor in schedule.copied else tensor
 
-    def _pack_name(self, schedule: StageSchedule, tensor: str) -> str:
-        """Name of the copy of ``tensor`` packed for a stage, also where several stages pack it."""
-        stages = [
-            other
-            for other in self.schedules.values()
-            if any(pack.operand == tensor for pack in other.packs)
-        ]
-        return f"{tensor}.pack" if len(stages) == 1 else f"{tensor}.pack.{schedule.stage.name}"
+    def _copy_name(self, schedule: StageSchedule, tensor: str) -> str:
+        """Name of the copy of ``tensor`` made for a stage, also where several stages copy it."""
+        fetched = any(step.operand == tensor for step in schedule.fetches)
+        name = f"{tensor}.fetch" if fetched else f"{tensor}.pack"
+        sharing = sum(tensor in other.copied for other in self.schedules.values())
+        return name if sharing == 1 else f"{name}.{schedule.stage.name}"
 
     def _sources(self, schedule: StageSchedule) -> dict[str, str]:
         return {
@@ -204,7 +180,14 @@ class _Emission:
         own = tuple(evolve(loop, name=f"{loop.name}.init") for loop in spatial)
         stage = schedule.stage.name
         access = self._write_access(schedule, self._result_buffer(schedule))
-        self.statements.append(Statement(f"{stage}.init", stage, "init", path + own, (access,)))
+        spatial_names = {axis.name for axis in schedule.stage.spatial_axes}
+        guards = {a: n for a, n in self._guards(schedule).items() if a in spatial_names}
+        self.statements.append(
+            Statement(f"{stage}.init", stage, "init", path + own, (access,), guards=guards)
+        )
+
+    def _guards(self, schedule: StageSchedule) -> dict[str, IntExpr]:
+        return {axis: schedule.extents[axis] for axis in sorted(schedule.covered)}
 
     def _emit_compute(self, schedule: StageSchedule, loops: tuple[Loop, ...]) -> None:
         stage = schedule.stage
@@ -226,14 +209,17 @@ class _Emission:
                 operations,
                 schedule.body,
                 self._sources(schedule),
+                guards=self._guards(schedule),
             )
         )
         tile_loop = self._tile_loop(schedule)
         if tile_loop is not None:
             path = self._around_tile(schedule, loops, tile_loop)
-            inside = self._reach_inside(schedule, path)
+            inside = schedule.reach_inside(path)
             shape = tuple(inside[axis.name] for axis in stage.spatial_axes)
-            self.buffers.append(Buffer(result, shape, stage.output.dtype, len(path)))
+            self.buffers.append(
+                Buffer(result, shape, stage.output.dtype, len(path), scope_inside(path))
+            )
         elif stage.name not in self.workload.outputs and schedule.attached is None:
             shape = tuple(const(extent) for extent in stage.output.shape)
             self.buffers.append(Buffer(result, shape, stage.output.dtype, 0))
@@ -260,9 +246,8 @@ class _Emission:
         stage = schedule.stage
         load = next(load for load in stage.loads if load.tensor == pack.operand)
         forms = stage.access_map(load)
-        inside = self._reach_inside(schedule, path) if pack.at else dict(schedule.extents)
+        inside = schedule.reach_inside(path) if pack.at else dict(schedule.extents)
         bounds = self._bounds(schedule, pack.operand, forms)
-        whole = [const(extent) for extent in self.workload.tensors[pack.operand].shape]
         region = list(bounds)
         if pack.at is not None:
             region = [
@@ -273,7 +258,7 @@ class _Emission:
         if pack.block_dim is not None and pack.block is not None:
             blocked = allocated.pop(pack.block_dim)
             allocated = [blocked // pack.block, *allocated, pack.block]
-        label = self._pack_name(schedule, pack.operand)
+        label = self._copy_name(schedule, pack.operand)
         loops = [
             Loop(f"{label}.{index}", extent, ((f"d{index}", extent),))
             for index, extent in enumerate(region)
@@ -283,15 +268,8 @@ class _Emission:
             loops = parallel_copy(loops, split=pack.lanes > 1)
         own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
         write = Access(label, own, tuple(region), write=True)
-        producer = self.schedules.get(pack.operand)
-        body: ScalarExpr = Load(pack.operand, tuple(var(f"d{i}") for i in range(len(forms))))
-        reads = [Access(pack.operand, own, tuple(whole))]
-        sources = {pack.operand: pack.operand}
-        if producer is not None and producer.inlined:
-            body = renamed_body(producer)
-            reads = self._copied(producer)
-            sources = {tensor: tensor for tensor in producer.stage.reads}
-        corners = _corners(forms, inside, path) if pack.at else {}
+        body, reads, sources = self._copied(pack.operand, own)
+        corners = corner_steps(forms, inside, path) if pack.at else {}
         self.statements.append(
             Statement(
                 label,
@@ -308,11 +286,56 @@ class _Emission:
         dtype = self.workload.tensors[pack.operand].dtype
         self.buffers.append(Buffer(label, tuple(allocated), dtype, len(path)))
 
-    def _copied(self, producer: StageSchedule) -> list[Access]:
-        """What a pack reads when its operand is computed on the way, over the pack's axes."""
+    def _emit_fetch(self, schedule: StageSchedule, fetch: Fetch, path: tuple[Loop, ...]) -> None:
+        """A copy that all threads of a block make together, of what all of them read."""
+        stage = schedule.stage
+        load = next(load for load in stage.loads if load.tensor == fetch.operand)
+        forms = stage.access_map(load)
+        grid = tuple(loop for loop in path if loop.kind not in ("thread", "vthread"))
+        inside = schedule.reach_inside(grid)
+        bounds = self._bounds(schedule, fetch.operand, forms)
+        region = tuple(
+            hull(form, inside)
+            if _stays_within(hull(form, schedule.extents), bound)
+            else clipped_hull(form, inside, bound)
+            for form, bound in zip(forms, bounds, strict=True)
+        )
+        label = self._copy_name(schedule, fetch.operand)
+        own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
+        body, reads, sources = self._copied(fetch.operand, own)
+        dtype = self.workload.tensors[fetch.operand].dtype
+        buffer = Buffer(label, region, dtype, len(path), "shared")
+        loops = cooperative_copy(label, buffer.elements, fetch.threads, fetch.lanes)
+        self.statements.append(
+            Statement(
+                label,
+                stage.name,
+                "pack",
+                (*path, *loops),
+                (*reads, Access(label, own, region, write=True)),
+                operation_counts(body),
+                body,
+                sources,
+                corner_steps(forms, inside, grid),
+                cooperating=frozenset(loop.name for loop in path if loop not in grid),
+                flattened=tuple((f"d{index}", extent) for index, extent in enumerate(region)),
+                guards={ELEMENT: buffer.elements},
+            )
+        )
+        self.buffers.append(buffer)
+
+    def _copied(
+        self, operand: str, own: tuple[AffineForm, ...]
+    ) -> tuple[ScalarExpr, list[Access], dict[str, str]]:
+        """What a copy computes and reads, over its axes; an inlined operand on the way."""
+        producer = self.schedules.get(operand)
+        if producer is None or not producer.inlined:
+            whole = tuple(const(extent) for extent in self.workload.tensors[operand].shape)
+            body: ScalarExpr = Load(operand, tuple(var(f"d{i}") for i in range(len(own))))
+            return body, [Access(operand, own, whole)], {operand: operand}
         names = [axis.name for axis in producer.stage.spatial_axes]
         dims = {name: f"d{index}" for index, name in enumerate(names)}
-        return [
+        reads = [
             evolve(
                 access,
                 forms=tuple(
@@ -322,11 +345,12 @@ class _Emission:
             )
             for access in self._accesses(producer)
         ]
+        return renamed_body(producer), reads, {tensor: tensor for tensor in producer.stage.reads}
 
     def _emit_write(self, schedule: StageSchedule, path: tuple[Loop, ...]) -> None:
         stage = schedule.stage
         name = f"{stage.name}.write"
-        inside = self._reach_inside(schedule, path)
+        inside = schedule.reach_inside(path)
         loops = self._tile_loops(schedule, name, inside, schedule.write_factors)
         tile = evolve(self._write_access(schedule, f"{stage.name}.tile"), write=False)
         forms = tile.forms
@@ -368,7 +392,7 @@ class _Emission:
                 fused.stage.spatial_axes, producer.stage.spatial_axes, strict=True
             )
         }
-        reach = self._reach_inside(producer, path)
+        reach = producer.reach_inside(path)
         inside = {own: reach[theirs] for theirs, own in names.items()}
         fused.extents = {own: producer.extents[theirs] for theirs, own in names.items()}
         loops = self._tile_loops(fused, fused.stage.name, inside, fused.write_factors)
@@ -390,25 +414,10 @@ class _Emission:
             )
         )
 
-    def _names_in_producer(self, consumer: StageSchedule, fused: StageSchedule) -> dict[str, str]:
-        """Axis of a fused producer by the axis of the consumer that moves it in step."""
-        for user in self.workload.consumers(fused.stage.name):
-            load = next(load for load in user.loads if load.tensor == fused.stage.name)
-            in_step = {
-                next(iter(form.coefficients)): axis.name
-                for axis, form in zip(fused.stage.spatial_axes, user.access_map(load), strict=True)
-                if is_axis(form)
-            }
-            if user.name == consumer.stage.name:
-                return in_step
-            upper = self._names_in_producer(consumer, self.schedules[user.name])
-            return {outer: in_step[name] for outer, name in upper.items() if name in in_step}
-        return {}
-
     def _emit_fused_producer(
         self, consumer: StageSchedule, fused: StageSchedule, path: tuple[Loop, ...]
     ) -> None:
-        region = self._needed(consumer, fused, path)
+        region = needed_region(self.workload, self.schedules, consumer, fused, path)
         fused.extents = {
             axis.name: region[axis.name] if axis.name in region else const(axis.extent)
             for axis in fused.stage.axes
@@ -416,6 +425,8 @@ class _Emission:
         for axis in fused.stage.axes:
             extent = fused.extents[axis.name]
             name = f"{axis.name}.0"
+            if f"{axis.name}.1" in fused.loops:
+                continue
             parts = ((axis.name, extent),)
             fused.loops[name] = evolve(fused.loops[name], extent=extent, parts=parts)
         if fused.lanes > 1:
@@ -424,32 +435,21 @@ class _Emission:
             rest, vector = vectorized_copy([loop], fused.lanes)
             fused.loops[f"{last}.0"], fused.loops[f"{last}.1"] = rest, vector
             fused.order = [*fused.order, f"{last}.1"]
-        names = self._names_in_producer(consumer, fused)
+        names = names_in_producer(self.workload, self.schedules, consumer, fused)
         self._emit(fused, tuple(with_axes(loop, names) for loop in path))
         if fused.stage.name not in self.workload.outputs:
             shape = tuple(fused.extents[axis.name] for axis in fused.stage.spatial_axes)
             self.buffers.append(
-                Buffer(fused.stage.name, shape, fused.stage.output.dtype, len(path))
+                Buffer(
+                    fused.stage.name,
+                    shape,
+                    fused.stage.output.dtype,
+                    len(path),
+                    scope_inside(path),
+                )
             )
 
-    def _needed(
-        self, consumer: StageSchedule, fused: StageSchedule, path: tuple[Loop, ...]
-    ) -> dict[str, IntExpr]:
-        """Region of the fused producer that everything inside the loop reads, by axis."""
-        needed = {axis.name: const(1) for axis in fused.stage.spatial_axes}
-        for user in self.workload.consumers(fused.stage.name):
-            schedule = self.schedules[user.name]
-            if schedule is consumer:
-                reach = self._reach_inside(consumer, path)
-            else:
-                reach = self._needed(consumer, schedule, path)
-                for axis in user.reduce_axes:
-                    reach[axis.name] = const(axis.extent)
-            for load in user.loads:
-                if load.tensor != fused.stage.name:
-                    continue
-                forms = user.access_map(load)
-                for axis, form in zip(fused.stage.spatial_axes, forms, strict=True):
-                    extent = clipped_hull(form, reach, const(axis.extent))
-                    needed[axis.name] = maximum(needed[axis.name], extent)
-        return needed
+
+def _stays_within(whole: IntExpr, bound: IntExpr) -> bool:
+    """Whether an index that spans ``whole`` over all iterations never passes its bound."""
+    return whole.value is not None and bound.value is not None and whole.value <= bound.value

@@ -8,19 +8,23 @@ are the same object. Quantities follow from extents alone:
 * the *region* of a buffer: the hull of what a statement touches inside those loops,
   ``sum(|c| * (reach - 1)) + 1`` in each dimension; this is what gets allocated.
 
-Everything else that follows from them is in :mod:`autotune.nest.quantities`.
+Everything else that follows from them is in :mod:`autotune.nest.quantities`. Inner
+quantities are those of the first iteration of the loops outside.
 """
 
 from __future__ import annotations
 
 from attrs import field, frozen
 
-from autotune.expressions import AffineForm, IntExpr, ScalarExpr, const, minimum
+from autotune.expressions import AffineForm, IntExpr, ScalarExpr, ceildiv, const, minimum
 from autotune.workloads import Workload
 from autotune.workloads.workload import DTYPE_BYTES
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "block", "vthread", "thread")
 BUFFER_SCOPES = ("global", "shared", "local")
+
+ELEMENT = "element"
+"""Axis of the fused loops of a cooperative copy: it counts the elements of the copied region."""
 
 
 @frozen(eq=False)
@@ -66,8 +70,14 @@ class Statement:
         sources: Buffer from which the body's loads of each tensor are served.
         corners: For a copy, whose own axes count from the corner of a tile: how far the corner
             moves along each own axis with each axis of the loops outside.
-        cooperating: Names of loops outside a copy that all its threads run together: they do
-            not multiply its executions.
+        cooperating: For a copy that all threads of a block make together: names of the loops
+            over threads and virtual threads around it. They neither multiply its executions nor
+            move what it touches.
+        flattened: Axes that :data:`ELEMENT` counts through, the last the fastest, with their
+            extents; empty unless the statement's own loops are fused.
+        guards: Axes whose loops may pass their extent, with that extent: what lies beyond is
+            skipped.
+        unroll_limit: Statements that the compiler may make by unrolling loops; 0: unrolls none.
     """
 
     name: str
@@ -80,11 +90,28 @@ class Statement:
     sources: dict[str, str] = field(factory=dict)
     corners: dict[str, dict[str, IntExpr]] = field(factory=dict)
     cooperating: frozenset[str] = frozenset()
+    flattened: tuple[tuple[str, IntExpr], ...] = ()
+    guards: dict[str, IntExpr] = field(factory=dict)
+    unroll_limit: IntExpr = const(0)
 
     @property
     def axes(self) -> tuple[str, ...]:
         """Axes that move in some loop."""
-        return tuple(dict.fromkeys(axis for loop in self.loops for axis, _ in loop.parts))
+        return tuple(
+            dict.fromkeys(
+                axis
+                for loop in self.loops
+                if loop.name not in self.cooperating
+                for axis, _ in loop.parts
+            )
+        )
+
+    def movers(self, axis: str) -> frozenset[str]:
+        """Axes of the loops that move ``axis``, which may be one of a copy's own."""
+        found = {axis, *self.corners.get(axis, {})}
+        if any(axis == name for name, _ in self.flattened):
+            found.add(ELEMENT)
+        return frozenset(found)
 
     def trips(self, depth: int) -> IntExpr:
         """How often the loops from ``depth`` on are entered: product of the outer extents."""
@@ -96,8 +123,22 @@ class Statement:
 
     def reach(self, axis: str, depth: int) -> IntExpr:
         """Distinct values of ``axis`` inside the loops from ``depth`` on."""
+        inner = const(1)
+        for name, extent in reversed(self.flattened):
+            if name == axis:
+                run = self._moved(ELEMENT, depth)
+                whole = self._moved(ELEMENT, 0) == run
+                return extent if whole else minimum(extent, ceildiv(run, inner))
+            inner = inner * extent
+        reach = self._moved(axis, depth)
+        return minimum(reach, self.guards[axis]) if axis in self.guards else reach
+
+    def _moved(self, axis: str, depth: int) -> IntExpr:
+        """Product of the extents by which loops from ``depth`` on move ``axis``."""
         result = const(1)
         for loop in self.loops[depth:]:
+            if loop.name in self.cooperating:
+                continue
             for name, extent in loop.parts:
                 if name == axis:
                     result = result * extent
@@ -141,7 +182,7 @@ class Buffer:
         shape: Allocated extents.
         dtype: Element type.
         depth: Number of loops that enclose the allocation.
-        scope: global, shared (one per block) or local (one per thread).
+        scope: ``global``, ``shared`` (by the threads of a block) or ``local`` (to a thread).
     """
 
     name: str
@@ -181,6 +222,14 @@ class LoopNest:
             if allocated.name == buffer:
                 return DTYPE_BYTES[allocated.dtype]
         return DTYPE_BYTES[self.workload.tensors[buffer].dtype]
+
+
+def scope_inside(path: tuple[Loop, ...]) -> str:
+    """Scope of a buffer that is allocated inside the given loops."""
+    kinds = {loop.kind for loop in path}
+    if kinds & {"thread", "vthread"}:
+        return "local"
+    return "shared" if "block" in kinds else "global"
 
 
 def hull(form: AffineForm, reach: dict[str, IntExpr]) -> IntExpr:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from autotune.expressions import IntExpr
+from autotune.expressions import IntExpr, const
 from autotune.expressions.scalar import ScalarExpr
 from autotune.nest.loop_nest import Loop
-from autotune.sketches import Accumulate, Pack
+from autotune.sketches import Accumulate, Fetch, Pack
 from autotune.workloads import Stage
 
 
@@ -29,6 +29,9 @@ class StageSchedule:
         accumulate: Where its result is accumulated, unless a consumer is fused.
         lanes: Vector width of a fused producer.
         padded: Axes with padded extents.
+        fetches: Operands that the threads of a block fetch together.
+        covered: Axes whose loops may pass their extent.
+        unroll_limit: Statements that the compiler may make by unrolling.
     """
 
     stage: Stage
@@ -44,3 +47,36 @@ class StageSchedule:
     accumulate: Accumulate | None = None
     lanes: int = 1
     padded: set[str] = field(factory=set)
+    fetches: list[Fetch] = field(factory=list)
+    covered: set[str] = field(factory=set)
+    unroll_limit: IntExpr = const(0)
+
+    @property
+    def copied(self) -> set[str]:
+        """Tensors of which the stage reads a copy."""
+        return {pack.operand for pack in self.packs} | {step.operand for step in self.fetches}
+
+    @property
+    def ordered_loops(self) -> list[Loop]:
+        """The stage's own loops, outermost first; fused loops once."""
+        loops: list[Loop] = []
+        for name in self.order:
+            loop = self.loops[name]
+            if not any(loop is known for known in loops):
+                loops.append(loop)
+        return loops
+
+    def reach_inside(self, path: tuple[Loop, ...]) -> dict[str, IntExpr]:
+        """How far each axis of the stage moves inside the loops of ``path``."""
+        reach = {axis.name: const(1) for axis in self.stage.axes}
+        outside: set[str] = set()
+        for loop in self.ordered_loops:
+            if any(loop is outer for outer in path):
+                outside.update(name for name, _ in loop.parts)
+                continue
+            for name, extent in loop.parts:
+                reach[name] = reach[name] * extent
+        # The factors of an axis multiply to its extent: say so where all of them are inside.
+        return {
+            name: value if name in outside else self.extents[name] for name, value in reach.items()
+        }

@@ -3,8 +3,9 @@
 Statements run in program order under concrete loops. Buffers of the schedule are kept in the
 coordinates of the tensor they hold a part of, and forgotten whenever their allocation is
 entered again: a statement that reads what was not produced for it computes with NaN (or the
-smallest integer), and the result is wrong. Floating-point numbers are kept in double precision,
-as the reference keeps them. Meant for small workloads.
+smallest integer), and the result is wrong. Blocks and threads run one after the other, and a copy
+that the threads of a block make together is made once by each of them. Floating-point numbers are
+kept in double precision, as the reference keeps them. Meant for small workloads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from autotune.expressions.integer import evaluate
-from autotune.nest import Loop, LoopNest, Statement, derive_nest
+from autotune.nest import ELEMENT, Loop, LoopNest, Statement, derive_nest
 from autotune.sketches import Candidate
 from autotune.workloads import Workload
 from autotune.workloads.reference import evaluate_body
@@ -133,6 +134,8 @@ class _Interpreter:
         inside = np.ones(shape, dtype=np.bool_)
         for positions, extent in zip(index, target.shape, strict=True):
             inside &= positions < extent
+        for axis, bound in statement.guards.items():
+            inside &= np.broadcast_to(axes[axis], shape) < int(evaluate(bound, self.config))
         where = tuple(positions[inside] for positions in index)
         stage = self.workload.stage(statement.stage)
         if statement.role == "init":
@@ -151,9 +154,14 @@ class _Interpreter:
         return total
 
     def _axes(self, statement: Statement, loops: Mapping[str, Any]) -> dict[str, Any]:
-        """Value of every axis: digits of its loops, the last the fastest; corners added."""
+        """Value of every axis: digits of its loops, the last the fastest; corners added.
+
+        Loops of cooperating threads move nothing.
+        """
         result: dict[str, Any] = {}
         for loop in statement.loops:
+            if loop.name in statement.cooperating:
+                continue
             rest = loops[loop.name]
             digits: list[tuple[str, Any, int]] = []
             for axis, extent in reversed(loop.parts):
@@ -162,6 +170,11 @@ class _Interpreter:
                 rest = rest // size
             for axis, digit, size in reversed(digits):
                 result[axis] = result.get(axis, 0) * size + digit
+        rest = result.get(ELEMENT, 0)
+        for axis, extent in reversed(statement.flattened):
+            size = int(evaluate(extent, self.config))
+            result[axis] = rest % size
+            rest = rest // size
         for axis, corners in statement.corners.items():
             for outer, step in corners.items():
                 result[axis] = result.get(axis, 0) + result[outer] * int(
@@ -179,7 +192,7 @@ class _Interpreter:
         if statement.role != "pack":
             return evaluate_body(statement.body, axes, arrays)
         # Beyond the operand's own extent a packed copy holds zeros.
-        operand = statement.name.rsplit(".", 1)[0]
+        operand = statement.name.split(".", 1)[0]
         shape = self.workload.tensors[operand].shape
         known = np.ones((), dtype=np.bool_)
         for dim, extent in enumerate(shape):

@@ -36,7 +36,7 @@ def loop_quantities(statement: Statement) -> dict[str, IntExpr]:
     for output, kind in KIND_OUTPUTS.items():
         product = const(1)
         for loop in statement.loops:
-            if loop.kind == kind:
+            if loop.kind == kind and loop.name not in statement.cooperating:
                 product = product * loop.extent
         outputs[f"{name}/{output}"] = product
     return outputs

@@ -22,7 +22,7 @@ def reloading_depth(nest: LoopNest, statement: Statement, buffer: str, depth: in
         for form in access.forms
         for axis in form.coefficients
     }
-    axes |= {outer for axis in axes for outer in statement.corners.get(axis, {})}
+    axes = {mover for axis in axes for mover in statement.movers(axis)}
     held = held_depth(nest, buffer)
     for outside in range(depth, held, -1):
         if any(axis in axes for axis, _ in statement.loops[outside - 1].parts):
