@@ -28,3 +28,16 @@ class TapeProgram:
     def slots(self) -> int: ...
     @property
     def simd(self) -> str: ...
+
+class PsaGpu:
+    def __init__(self, arithmetic: str, gpu: list[float], simd: str = "best") -> None: ...
+    def score(
+        self,
+        program: TapeProgram,
+        matrix: NDArray[np.int64],
+        maxima: list[float],
+        threads: int = 1,
+    ) -> NDArray[np.float64]: ...
+    def score_symbols(
+        self, symbols: NDArray[np.float64], threads: int = 1
+    ) -> NDArray[np.float64]: ...

@@ -1,0 +1,68 @@
+"""Scores of GPU programs from symbols, one number at a time and in Python's own arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+INFEASIBLE = -math.inf
+
+
+def published_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str, float]) -> float:
+    """Time of statements, each ``(F, R, Q, D, G, T)``; Pruner (ASPLOS'25), as released."""
+    total = 0.0
+    for flop, registers, touched, elements, blocks, threads in symbols:
+        warps = threads / gpu["warp"]
+        whole = math.ceil(warps)
+        reuse = 1 + flop / touched if flop and touched else 1
+        register_penalty = registers / gpu["registers"] if registers >= gpu["registers"] else 1
+        if blocks >= gpu["active_blocks"] * gpu["multiprocessors"]:
+            units, slots = blocks, gpu["active_blocks"] * gpu["multiprocessors"]
+        elif whole < gpu["partitions"]:
+            units, slots = blocks * whole, gpu["partitions"] * gpu["multiprocessors"]
+        else:
+            units = blocks * gpu["partitions"]
+            slots = gpu["partitions"] * gpu["multiprocessors"]
+        peak = gpu["peak"] * units / (math.ceil(units / slots) * slots)
+        peak *= warps / whole / register_penalty
+        compute = flop * blocks * threads * (1 + 1 / reuse) / peak / 1e6
+        memory = elements / gpu["bandwidth"] * 1000 / 2**30
+        total += max(compute, memory)
+    return total
+
+
+def corrected_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str, float]) -> float:
+    """Time of launches, each ``(G, T, registers, shared, slots, loads, moved, distinct)``."""
+    total = 0.0
+    for blocks, threads, registers, shared, slots, loads, moved, distinct in symbols:
+        warps = math.ceil(threads / gpu["warp"])
+        lanes = warps * gpu["warp"]
+        most = min(255, gpu["block_registers"] // lanes // 8 * 8)
+        held = min(most, 8 * math.ceil(max(registers, 16) / 8))
+        resident = min(
+            gpu["blocks_held"],
+            gpu["threads_held"] // lanes,
+            gpu["registers_held"] // (held * lanes),
+            gpu["shared_held"] // max(shared, 1),
+        )
+        resident = max(resident, 1)
+        rounds = math.ceil(blocks / gpu["multiprocessors"])
+        together = min(resident, rounds)
+        arithmetic = rounds * lanes * slots / gpu["slot_rate"] * max(1, registers / most)
+        arithmetic /= min(1, together * warps / (2 * gpu["schedulers"]))
+        compute = max(arithmetic, rounds * lanes * loads / (128 * gpu["clock"]))
+        kept = min(1, gpu["cache"] / max(distinct, 1))
+        from_memory = distinct + max(0, moved - distinct) * (1 - kept)
+        in_flight = 16 * threads * min(blocks, resident * gpu["multiprocessors"])
+        traffic = max(
+            moved / (32 * gpu["clock"] * gpu["multiprocessors"]), from_memory / gpu["bandwidth"]
+        )
+        traffic /= min(1, in_flight / (gpu["bandwidth"] * 600e-9))
+        overlapped = max(compute, traffic) + min(compute, traffic) / together
+        total += 1000 * (overlapped + gpu["launch"])
+    return total
+
+
+def score(milliseconds: float) -> float:
+    """One over the time; minus infinity for what is no time."""
+    return 1 / milliseconds if 0 < milliseconds < math.inf else INFEASIBLE
