@@ -35,6 +35,8 @@ WORKLOADS = [
     depthwise_conv2d(h=6, w=5, c=16, pad=1),
     softmax(m=5, n=7),
     softmax(m=6, n=64),
+    softmax(m=4, n=256),
+    softmax(m=2, n=31),
     elementwise(m=4, n=6),
 ]
 

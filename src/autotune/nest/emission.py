@@ -426,7 +426,7 @@ class _Emission:
             extent = fused.extents[axis.name]
             name = f"{axis.name}.0"
             if f"{axis.name}.1" in fused.loops:
-                continue
+                continue  # The factors of its tiling multiply to the region.
             parts = ((axis.name, extent),)
             fused.loops[name] = evolve(fused.loops[name], extent=extent, parts=parts)
         if fused.lanes > 1:

@@ -33,7 +33,7 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
 )
 """The built-in rules in the order in which they are asked."""
 
-_VERSION = "1"
+_VERSION = "2"
 _NEAREST = 10
 _ATTEMPTS = 8
 

@@ -1,14 +1,25 @@
-"""Rule: several stages under one shared row loop (softmax and its kin)."""
+"""Rule: several stages under one shared row loop (softmax and its kin).
+
+Sketches differ in three choices: whether what a row needs is computed for one row at a time or
+for a block of rows, whether what is expensive is kept in a buffer or computed again for every
+use, and in how many partial results a long reduction is split. Vector widths of the other
+stages and how far the reductions are unrolled are parameters.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from autotune.expressions import const, var
+from attrs import frozen
+
+from autotune.expressions import IntExpr, const, var
 from autotune.sketches import (
     AtLeast,
+    Constraint,
     Factor,
     FuseProducer,
+    Inline,
     Order,
     Parallel,
     Param,
@@ -16,6 +27,7 @@ from autotune.sketches import (
     SplitReduction,
     Step,
     Tile,
+    Unroll,
     Vectorize,
     lane_axis,
     partial_name,
@@ -29,6 +41,47 @@ from autotune.spaces.rules.access import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
 from autotune.workloads import Stage
+
+# Partial results of a long reduction, in quarters of a vector. A function that the compiler calls
+# element by element (an exponential) runs faster between narrow vectors, which it need not spill;
+# several whole vectors keep a core busy where one chain of dependent additions does not.
+_PARTIALS = {"narrow": 1, "": 4, "wide": 16}
+_WIDTHS = (1, 2, 4, 8)
+_UNROLLED = (1, 4)
+_ROWS_OF_A_BLOCK = (2, 4, 8, 16, 32)
+# Narrower vectors than this gain nothing over a chain of numbers.
+_NARROWEST = 4
+
+
+@frozen
+class _Fusion:
+    """One choice of structure.
+
+    Attributes:
+        blocks: Whether producers are computed for a block of rows, else for one row.
+        recompute: Whether pointwise producers are computed again for every use.
+        partials: How many partial results a long reduction has: a key of ``_PARTIALS``.
+    """
+
+    blocks: bool
+    recompute: bool
+    partials: str
+
+    @property
+    def label(self) -> str:
+        """Name of the sketch."""
+        place = "block-fusion" if self.blocks else "row-fusion"
+        recompute = "recompute" if self.recompute else ""
+        return "-".join(part for part in (place, recompute, self.partials) if part)
+
+
+@frozen
+class _Levels:
+    """Factors of one axis, outermost first, with what they bring along."""
+
+    factors: tuple[IntExpr, ...] = ()
+    params: tuple[Param, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
 
 class RowFusionRule(SketchRule):
@@ -50,7 +103,10 @@ class RowFusionRule(SketchRule):
         rows = self._shared_rows(draft, [stage, *behind])
         if rows == 0 or len(stage.spatial_axes) <= rows:
             return None
-        return [self._fused(draft, stage, behind, rows)]
+        return [
+            self._fused(draft, stage, behind, rows, choice)
+            for choice in _choices(draft, stage, behind, rows)
+        ]
 
     def _producers(self, draft: SketchDraft, stage: Stage) -> list[Stage]:
         """Unsettled stages that ``stage`` depends on, in topological order."""
@@ -86,67 +142,174 @@ class RowFusionRule(SketchRule):
         return shared
 
     def _fused(
-        self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int
+        self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
     ) -> SketchDraft:
         row_axes, rest = stage.axes[:rows], stage.axes[rows:]
         last, inner = row_axes[-1], rest[-1]
-        lanes = draft.target.lanes(stage.output.dtype)
-        outer_param, row_param = f"{stage.name}.{last.name}.0", f"{stage.name}.{last.name}.1"
-        width = largest_divisor(inner.extent, lanes)
+        blocks, own = _row_levels(stage, choice, rows), _vector_levels(draft, stage)
         row_loops = (*(f"{axis.name}.0" for axis in row_axes), f"{last.name}.1")
         inner_loops = (*(f"{axis.name}.0" for axis in rest), f"{inner.name}.1")
-        params: list[Param] = [Factor(outer_param), Factor(row_param)]
+        made, levels = self._producer_steps(draft, stage, behind, rows, choice)
         steps: list[Step] = [
-            Tile(stage.name, last.name, (var(outer_param), var(row_param))),
-            Tile(stage.name, inner.name, (const(inner.extent // width), const(width))),
+            Tile(stage.name, last.name, blocks.factors),
+            Tile(stage.name, inner.name, own.factors),
             Order(stage.name, (*row_loops, *inner_loops)),
             Parallel(stage.name, row_loops[:-1]),
+            *made,
+            Vectorize(stage.name, f"{inner.name}.1"),
         ]
-        for producer in reversed(behind):
-            steps.extend(self._producer_steps(draft, stage, producer, row_loops[-1], rows))
-        if width > 1:
-            steps.append(Vectorize(stage.name, f"{inner.name}.1"))
-        parallel = var(outer_param)
+        parallel = blocks.factors[0]
         for axis in row_axes[:-1]:
             parallel = parallel * axis.extent
-        soft = []
-        if math.prod(axis.extent for axis in row_axes) >= draft.target.cores:
+        soft: list[Constraint] = []
+        most = math.prod(axis.extent for axis in row_axes)
+        if most >= draft.target.cores * (_rows_of_a_block(last.extent)[0] if choice.blocks else 1):
             soft.append(AtLeast(parallel, draft.target.cores, "every core gets work", hard=False))
+        levels = [blocks, own, *levels]
         return draft.extended(
             settled=[stage.name, *(producer.name for producer in behind)],
-            label="row-fusion",
-            params=params,
-            constraints=[ProductEquals((outer_param, row_param), const(last.extent)), *soft],
+            label=choice.label,
+            params=[param for level in levels for param in level.params],
+            constraints=[c for level in levels for c in level.constraints] + soft,
             steps=steps,
         )
 
     def _producer_steps(
-        self, draft: SketchDraft, stage: Stage, producer: Stage, loop: str, rows: int
-    ) -> list[Step]:
-        """Fusion of one producer; a long reduction goes through vector lanes first."""
-        fused = FuseProducer(producer.name, stage.name, loop, self._lanes(draft, producer, rows))
-        if is_pointwise(producer):
-            return [fused]
-        axis = producer.reduce_axes[-1]
-        lanes = draft.target.lanes(producer.output.dtype)
-        if axis.extent % lanes or axis.extent < 2 * lanes:
-            return [fused]
-        partial, lane = partial_name(producer.name), f"{lane_axis(axis.name)}.0"
-        loops = tuple(f"{other.name}.0" for other in producer.axes)
-        return [
-            SplitReduction(producer.name, axis.name, lanes),
-            fused,
-            FuseProducer(partial, stage.name, loop, 1),
-            Order(partial, (*loops, lane)),
-            Vectorize(partial, lane),
+        self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
+    ) -> tuple[list[Step], list[_Levels]]:
+        """Steps and factors of everything that is computed inside the loop over rows."""
+        loop = f"{stage.axes[rows - 1].name}.{0 if choice.blocks else 1}"
+        lanes = {
+            producer.name: _partial_lanes(draft, producer, choice.partials) for producer in behind
+        }
+        recomputed = [p for p in behind if is_pointwise(p) and choice.recompute]
+        # What is inlined goes into the partial results, so these have to be there before.
+        steps: list[Step] = [
+            *(
+                SplitReduction(producer.name, producer.reduce_axes[-1].name, lanes[producer.name])
+                for producer in reversed(behind)
+                if lanes[producer.name] > 1
+            ),
+            *(Inline(producer.name) for producer in reversed(recomputed)),
         ]
+        levels: list[_Levels] = []
+        for producer in reversed(behind):
+            if producer in recomputed:
+                continue
+            if lanes[producer.name] > 1:
+                found, made = _split(stage, producer, loop, lanes[producer.name])
+            elif is_pointwise(producer) and len(producer.spatial_axes) > rows:
+                found, made = _pointwise(draft, stage, producer, loop)
+            else:
+                found, made = _Levels(), [FuseProducer(producer.name, stage.name, loop, 1)]
+            levels.append(found)
+            steps.extend(made)
+        return steps, levels
 
-    def _lanes(self, draft: SketchDraft, producer: Stage, rows: int) -> int:
-        """Vector width for a fused producer: whole vectors of a pointwise innermost axis."""
-        if not is_pointwise(producer) or len(producer.spatial_axes) <= rows:
-            return 1
-        lanes = draft.target.lanes(producer.output.dtype)
-        return largest_divisor(producer.spatial_axes[-1].extent, lanes)
+
+def _choices(
+    draft: SketchDraft, stage: Stage, behind: Sequence[Stage], rows: int
+) -> list[_Fusion]:
+    """Every structure that differs from the others for these stages."""
+    reductions = [producer for producer in behind if not is_pointwise(producer)]
+    several_rows = bool(_rows_of_a_block(stage.axes[rows - 1].extent))
+    found: dict[tuple[int, ...], str] = {}
+    for partials in sorted(_PARTIALS, key=bool):  # The plain one names what is the same.
+        lanes = tuple(_partial_lanes(draft, reduction, partials) for reduction in reductions)
+        found.setdefault(lanes, partials)
+    return [
+        _Fusion(blocks, recompute, partials)
+        for blocks in ((False, True) if several_rows else (False,))
+        for recompute in ((False, True) if len(reductions) < len(behind) else (False,))
+        for partials in found.values()
+    ]
+
+
+def _rows_of_a_block(extent: int) -> tuple[int, ...]:
+    return tuple(rows for rows in _ROWS_OF_A_BLOCK if extent % rows == 0)
+
+
+def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> _Levels:
+    """The last row axis: a parallel loop, and the rows that one iteration of it computes."""
+    axis = stage.axes[rows - 1]
+    domain = _rows_of_a_block(axis.extent) if choice.blocks else None
+    return _split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)
+
+
+def _vector_levels(draft: SketchDraft, stage: Stage) -> _Levels:
+    """The innermost axis of a pointwise stage: a loop over vectors of a searched width."""
+    axis, lanes = stage.axes[-1], _lanes(draft, stage)
+    widths = tuple(
+        width
+        for width in (quarters * lanes // 4 for quarters in _WIDTHS)
+        if width >= min(lanes, _NARROWEST) and axis.extent % width == 0
+    ) or (largest_divisor(axis.extent, lanes),)
+    return _split_levels(f"{stage.name}.{axis.name}", axis.extent, widths)
+
+
+def _split_levels(name: str, extent: int, domain: tuple[int, ...] | None) -> _Levels:
+    """Two levels, the inner one out of ``domain``; constants where there is no choice."""
+    if domain is not None and len(domain) == 1:
+        return _Levels((const(extent // domain[0]), const(domain[0])))
+    names = (f"{name}.0", f"{name}.1")
+    return _Levels(
+        (var(names[0]), var(names[1])),
+        (Factor(names[0]), Factor(names[1], domain)),
+        (ProductEquals(names, const(extent)),),
+    )
+
+
+def _lanes(draft: SketchDraft, stage: Stage) -> int:
+    return draft.target.lanes(stage.output.dtype)
+
+
+def _partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
+    """Partial results of a reduction: as many as asked for, or the next fewer that divide it.
+
+    1 where the axis is too short or too odd to be split.
+    """
+    if is_pointwise(producer):
+        return 1
+    extent, lanes = producer.reduce_axes[-1].extent, _lanes(draft, producer)
+    wanted = max(_PARTIALS[partials] * lanes // 4, min(lanes, _NARROWEST))
+    width = 1 << (wanted.bit_length() - 1)
+    while width >= min(lanes, _NARROWEST) and width > 1:
+        if extent % width == 0 and extent >= 2 * width:
+            return width
+        width //= 2
+    return 1
+
+
+def _split(stage: Stage, producer: Stage, loop: str, lanes: int) -> tuple[_Levels, list[Step]]:
+    """A long reduction in vectors of partial results, some iterations of which are unrolled."""
+    axis = producer.reduce_axes[-1]
+    partial, lane = partial_name(producer.name), f"{lane_axis(axis.name)}.0"
+    rounds = axis.extent // lanes
+    domain = tuple(count for count in _UNROLLED if rounds % count == 0)
+    levels = _split_levels(f"{producer.name}.{axis.name}", rounds, domain)
+    outer = [f"{other.name}.0" for other in producer.axes]
+    inner = f"{axis.name}.1"
+    return levels, [
+        FuseProducer(producer.name, stage.name, loop, 1),
+        FuseProducer(partial, stage.name, loop, 1),
+        Tile(partial, axis.name, levels.factors),
+        Order(partial, (*outer, inner, lane)),
+        Unroll(partial, (inner,)),
+        Vectorize(partial, lane),
+    ]
+
+
+def _pointwise(
+    draft: SketchDraft, stage: Stage, producer: Stage, loop: str
+) -> tuple[_Levels, list[Step]]:
+    """A pointwise stage that is kept in a buffer, in vectors along its innermost axis."""
+    levels = _vector_levels(draft, producer)
+    inner = producer.axes[-1].name
+    return levels, [
+        FuseProducer(producer.name, stage.name, loop, 1),
+        Tile(producer.name, inner, levels.factors),
+        Vectorize(producer.name, f"{inner}.1"),
+    ]
 
 
 def _without_reuse(stage: Stage) -> bool:
