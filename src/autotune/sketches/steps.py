@@ -123,6 +123,7 @@ class FuseProducer:
     """Compute the part of ``stage`` that ``consumer`` needs inside its loop ``at``.
 
     The innermost loop is split into vectors of ``lanes``, which divide it (1: not vectorised).
+    Steps that follow may tile axes that the consumer needs whole.
     """
 
     stage: str
