@@ -110,7 +110,9 @@ def _relaxed(
     if operation == "floordiv":
         form, found = "divide", intervals.divide(given[0], given[1])
     elif operation in ("min", "max"):
-        form = f"{operation}_log" if logarithmic else f"{operation}_linear"
+        # Without a width it stays hard, on the values themselves: they tie exactly or not at all.
+        smooth = f"{operation}_log" if logarithmic else f"{operation}_linear"
+        form = smooth if smoothing.epsilon > 0 else operation
         found = _extremum(operation, given, smoothing.epsilon / 2, logarithmic)
     elif operation == "less":
         form, found = ("less_log" if logarithmic else "less_linear"), (0.0, 1.0)

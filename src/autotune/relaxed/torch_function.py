@@ -24,7 +24,8 @@ def relaxed_values(tape: RelaxedTape, x: torch.Tensor, threads: int = 1) -> torc
         threads: Threads that share the rows, forward and backward.
 
     Raises:
-        InvalidValueError: ``x`` is on another device, or as for :meth:`RelaxedTape.values`.
+        InvalidValueError: ``x`` is on another device, or as for :meth:`RelaxedTape.values`;
+            later, where a gradient is differentiated again.
     """
     if x.device.type != "cpu":
         raise InvalidValueError(f"a tape is evaluated on the CPU; the points are on {x.device}")
@@ -38,15 +39,25 @@ class _RelaxedValues(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, tape: RelaxedTape, threads: int) -> torch.Tensor:
         ctx.save_for_backward(x)
-        ctx.tape = tape
-        ctx.threads = threads
+        ctx.tape, ctx.threads = tape, threads
         return torch.from_numpy(tape.values(x.detach().numpy(), threads))
 
     @staticmethod
-    def _backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         (x,) = ctx.saved_tensors
-        gradient = ctx.tape.vjp(x.detach().numpy(), cotangent.detach().numpy(), ctx.threads)
-        return torch.from_numpy(gradient), None, None
+        return _RelaxedGradient.apply(x, cotangent, ctx.tape, ctx.threads), None, None
 
-    # There is no second derivative: asking for one is an error and not zero.
-    backward = staticmethod(torch.autograd.function.once_differentiable(_backward))
+
+class _RelaxedGradient(torch.autograd.Function):  # type: ignore[misc]
+    """A node of its own, so that who differentiates it again is told, and does not get zero."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, cotangent: torch.Tensor, tape: RelaxedTape, threads: int
+    ) -> torch.Tensor:
+        gradient = tape.vjp(x.detach().numpy(), cotangent.detach().numpy(), threads)
+        return torch.from_numpy(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+        raise InvalidValueError("a relaxed tape can be differentiated once, not twice")
