@@ -62,7 +62,7 @@ def test_every_sketch_agrees_with_torch(sample: Sample, smoothing: Smoothing) ->
 
 
 def size(tape: Tape, at: Any) -> Any:
-    """The largest magnitude of anything that is computed on the way, for each point, ``[n, 1]``."""
+    """The largest magnitude of anything computed on the way, for each point, ``[n, 1]``."""
     count = len(tape.inputs) + len(tape.constants) + len(tape.instructions)
     every = Tape(
         tape.inputs,
