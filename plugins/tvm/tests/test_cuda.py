@@ -233,7 +233,6 @@ DOCTORED: dict[str, tuple[tuple[Step, ...], str]] = {
         (*TILES, Fetch("C", "A", "k.0", const(64), const(1))),
         "threadIdx.x of 128 and of 64",
     ),
-    "blocks without threads": ((Bind("C", ("i.0",), "block"),), "C.* is bound to threadIdx.x"),
     "threads of nothing": ((*TILES, Fetch("C", "A", "k.0", const(0), const(1))), "Fetch"),
 }
 
@@ -248,6 +247,14 @@ def test_a_step_that_cannot_be_applied_is_named(name: str) -> None:
 def test_what_has_no_kernel_is_a_failed_build() -> None:
     with pytest.raises(BuildFailed, match="0 CUDA modules"):
         source_of(PRODUCT)
+
+
+def test_no_stage_is_left_on_the_host() -> None:
+    workload = softmax(m=4, n=8)
+    bound = [Bind(stage, ("i.0",), "thread") for stage in ("M", "E", "S")]
+    with pytest.raises(InvalidSchedule, match="no loop around Y is bound"):
+        lowered(workload, *bound)
+    assert len(lowered(workload, *bound, Bind("Y", ("i.0",), "block")).kernels) == 4
 
 
 @needs_nvcc
