@@ -16,7 +16,7 @@ from autotune.nest.quantities.regions import (
     region_quantities,
     unique_elements,
 )
-from autotune.nest.quantities.traffic import reloading_depth, traffic_quantities
+from autotune.nest.quantities.traffic import reloads, traffic_quantities
 
 __all__ = [
     "KIND_OUTPUTS",
@@ -27,7 +27,7 @@ __all__ = [
     "nest_quantities",
     "region_dimensions",
     "region_elements",
-    "reloading_depth",
+    "reloads",
     "unique_elements",
 ]
 
