@@ -113,12 +113,18 @@ def median_of(values: Sequence[float | None]) -> float | None:
     return statistics.median(known) if known and len(known) == len(values) else None
 
 
-def parser_for(description: str) -> argparse.ArgumentParser:
+def basic_parser(description: str) -> argparse.ArgumentParser:
     """A parser with the options of every script here."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="a reduced set, under 10 minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every number there")
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar falls short")
+    return parser
+
+
+def parser_for(description: str) -> argparse.ArgumentParser:
+    """A parser with the options of every script that tunes."""
+    parser = basic_parser(description)
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds (one with --quick)")
     parser.add_argument(
@@ -369,17 +375,22 @@ def finish(
     trials: Mapping[str, Sequence[Trial]],
     bars: Sequence[Bar],
 ) -> int:
-    """Print the bars, write the numbers; returns the exit status."""
+    """Print the bars of a script that tunes, write the numbers; returns the exit status."""
+    data = {
+        "machine": machine(),
+        "options": {"trials": options.trials, "quick": options.quick},
+        "trials": {name: [asdict(trial) for trial in found] for name, found in trials.items()},
+    }
+    return finish_with(options, data, bars)
+
+
+def finish_with(options: argparse.Namespace, data: Mapping[str, Any], bars: Sequence[Bar]) -> int:
+    """Print the bars, write ``data`` and the bars; returns the exit status."""
     print()
     for bar in bars:
         print(bar)
-    kept = all(bar.holds for bar in bars)
     if options.json is not None:
-        data = {
-            "machine": machine(),
-            "options": {"trials": options.trials, "quick": options.quick},
-            "trials": {name: [asdict(trial) for trial in found] for name, found in trials.items()},
-            "bars": [{**asdict(bar), "holds": bar.holds} for bar in bars],
-        }
-        options.json.write_text(json.dumps(data, indent=1))
+        written = [{**asdict(bar), "holds": bar.holds} for bar in bars]
+        options.json.write_text(json.dumps({**data, "bars": written}, indent=1))
+    kept = all(bar.holds for bar in bars)
     return 1 if options.check and not kept else 0

@@ -21,6 +21,7 @@ ORDER = (
     ("workloads", "targets"),
     ("sketches",),
     ("nest",),
+    ("relaxed",),
     ("spaces",),
     ("records",),
     ("pruning_models", "cost_models", "strategies", "task_schedulers", "backends"),
@@ -31,6 +32,9 @@ ORDER = (
 )
 # A worker process finds its backend by name, as the host does. Both know nothing but errors.
 EXCEPTIONS = {("measure", "hooks"), ("measure", "plugins")}
+
+# Modules that import a package which the rest of the core does without.
+ASKED_FOR = (("relaxed/torch_function.py", "torch"),)
 
 RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 PLUGIN_SOURCES = sorted(
@@ -136,9 +140,19 @@ def test_the_core_imports_no_compiler(banned: str) -> None:
         f"{path.relative_to(ROOT)}:{item.line}"
         for path in sorted(CORE.rglob("*.py"))
         for item in imports(ast.parse(path.read_text()))
-        if item.path[0] == banned
+        if item.path[0] == banned and (str(path.relative_to(CORE)), banned) not in ASKED_FOR
     ]
     assert not found
+
+
+@pytest.mark.parametrize(("module", "package"), ASKED_FOR)
+def test_what_has_to_be_asked_for_is_imported_by_nobody(module: str, package: str) -> None:
+    """Else the core would need a package that it does without."""
+    assert any(item.path[0] == package for item in imports(ast.parse((CORE / module).read_text())))
+    name = "autotune." + module.removesuffix(".py").replace("/", ".")
+    for path in CORE.rglob("*.py"):
+        for item in imports(ast.parse(path.read_text())):
+            assert name not in (item.module, ".".join(item.path)), path
 
 
 def private(name: str) -> bool:

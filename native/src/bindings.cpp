@@ -17,6 +17,8 @@ NB_MODULE(_native, module) {
                nb::call_guard<nb::gil_scoped_release>());
     module.def("repeat_times", &autotune::repeat_times, "repeats"_a, "work"_a,
                nb::call_guard<nb::gil_scoped_release>());
+    // Sketches and their tapes are cached as long as the process lives: at its end they are still there.
+    nb::set_leak_warnings(false);
     autotune::bind_tape(module);
     autotune::bind_relaxed(module);
     autotune::bind_psa_gpu(module);

@@ -41,3 +41,32 @@ class PsaGpu:
     def score_symbols(
         self, symbols: NDArray[np.float64], threads: int = 1
     ) -> NDArray[np.float64]: ...
+
+class RelaxedProgram:
+    def __init__(
+        self,
+        inputs: int,
+        constants: NDArray[np.float64],
+        forms: NDArray[np.uint8],
+        operands: NDArray[np.int32],
+        outputs: NDArray[np.int32],
+        temperature: float,
+        epsilon: float,
+        half_step: bool,
+        simd: str = "best",
+    ) -> None: ...
+    def values(self, points: NDArray[np.float64], threads: int = 1) -> NDArray[np.float64]: ...
+    def vector_jacobian(
+        self,
+        points: NDArray[np.float64],
+        cotangents: NDArray[np.float64],
+        threads: int = 1,
+    ) -> NDArray[np.float64]: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def outputs(self) -> int: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def simd(self) -> str: ...

@@ -193,7 +193,7 @@ class _Parts:
     @staticmethod
     def of(given: Sequence[Task], settings: Settings, protocol: MeasureProtocol) -> _Parts:
         backend: Backend = create_part("backend", settings.backend)
-        backend.check_target(settings.target)
+        backend.check_measuring(settings.target)
         understood = _understand_all(given, backend, settings)
         root = np.random.SeedSequence(settings.seed)
         model_seed, scheduler_seed, input_seed, *task_seeds = root.spawn(3 + len(given))

@@ -23,7 +23,7 @@ from autotune.expressions import const
 from autotune.sketches import Candidate, Sketch, Tile
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target
+from autotune.targets import Target, preset
 from autotune.workloads import Workload, gemm, random_inputs, reference_outputs
 
 SMALL = gemm(m=48, n=64, k=32)
@@ -71,7 +71,7 @@ def test_importing_the_backend_does_not_import_tvm(target: Target) -> None:
     printed = in_fresh_process(
         """
         import sys
-        from autotune.targets import Target
+        from autotune.targets import Target, preset
         from autotune_tvm.backend import TVMBackend
         backend = TVMBackend()
         backend.check_target(Target.detect())
@@ -103,22 +103,52 @@ def test_versions(backend: TVMBackend) -> None:
 
 def test_limits_name_every_step(backend: TVMBackend, target: Target) -> None:
     limits = backend.limits(target)
-    assert limits.steps == frozenset(STEP_TYPES)
-    assert limits.source == "backend tvm"
+    on_gpu = backend.limits(preset("a100"))
+    assert limits.steps | on_gpu.steps == frozenset(STEP_TYPES)
+    assert limits.steps - on_gpu.steps == {"parallel"}
+    assert on_gpu.steps - limits.steps == {"bind", "fetch"}
+    assert limits.source == on_gpu.source == "backend tvm"
     assert limits.stack_bytes >= 4096
+    assert on_gpu.stack_bytes == 255 * 4
     assert limits.unrolled_statements >= 64
 
 
-def test_other_targets_are_refused(backend: TVMBackend) -> None:
-    cuda = Target(kind="cuda", name="gpu")
-    arm = Target(kind="cpu", name="arm", processor="neoverse-n1", features=("neon",))
-    for refused, why in ((cuda, "CPUs only so far.*'cuda'"), (arm, "x86-64 only.*neoverse-n1")):
-        for act in (backend.check_target, backend.limits):
-            with pytest.raises(UnsupportedTarget, match=why):
-                act(refused)
+REFUSED = (
+    (Target(kind="cuda", name="gpu"), "'gpu' has processor 'x86-64'.*such as 'sm_80'"),
+    (preset("v100"), "sm_75 and later.*'v100' is sm_70"),
+    (
+        Target(kind="cpu", name="arm", processor="neoverse-n1", features=("neon",)),
+        "x86-64 only.*neoverse-n1",
+    ),
+)
+
+
+@pytest.mark.parametrize(("refused", "why"), REFUSED, ids=lambda value: getattr(value, "name", ""))
+def test_other_targets_are_refused(backend: TVMBackend, refused: Target, why: str) -> None:
+    for act in (backend.check_target, backend.check_measuring, backend.limits):
         with pytest.raises(UnsupportedTarget, match=why):
-            backend.build(request_for(refused))
+            act(refused)
+    with pytest.raises(UnsupportedTarget, match=why):
+        backend.build(request_for(refused))
+
+
+def test_the_plainest_cpu_is_accepted(backend: TVMBackend) -> None:
     backend.check_target(Target(kind="cpu", name="plain", processor="x86-64"))
+
+
+def test_programs_for_gpus_are_scheduled_but_not_run(backend: TVMBackend, target: Target) -> None:
+    gpu = preset("a100")
+    backend.check_target(gpu)
+    assert "def main" in backend.show(request_for(gpu))
+    why = "runs programs on CPUs only so far.*'a100'"
+    with pytest.raises(UnsupportedTarget, match=why):
+        backend.check_measuring(gpu)
+    with pytest.raises(UnsupportedTarget, match=why):
+        backend.build(request_for(gpu))
+    with pytest.raises(UnsupportedTarget, match=why):
+        autotune.tune(SMALL, target=gpu, trials=1)
+    with pytest.raises(UnsupportedTarget, match="is no CUDA GPU"):
+        backend.cuda_source(request_for(target))
 
 
 def test_processors_by_name_or_by_features() -> None:
@@ -203,7 +233,7 @@ def test_one_thread_is_really_one() -> None:
         import os, threading, numpy as np
         from autotune.backends import BuildRequest
         from autotune.spaces.sketch_space import SketchSpace
-        from autotune.targets import Target
+        from autotune.targets import Target, preset
         from autotune.workloads import gemm
         from autotune_tvm.backend import TVMBackend
 

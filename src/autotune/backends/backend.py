@@ -100,6 +100,14 @@ class Backend(ABC):
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget when the backend cannot compile for ``target``."""
 
+    def check_measuring(self, target: Target) -> None:
+        """Raises UnsupportedTarget when programs for ``target`` cannot be run and timed.
+
+        A backend may compile for more targets than it can run programs on; unless it says so,
+        they are the same.
+        """
+        self.check_target(target)
+
     @abstractmethod
     def limits(self, target: Target) -> ScheduleLimits:
         """What the backend can compile for ``target``."""

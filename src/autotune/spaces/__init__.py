@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.search_space import SearchSpace
-from autotune.spaces.sketch_space import BUILT_IN_RULES, SketchSpace
+from autotune.spaces.sketch_space import BUILT_IN_RULES, GPU_RULES, SketchSpace
 
-__all__ = ["BUILT_IN_RULES", "ScheduleLimits", "SearchSpace", "SketchSpace"]
+__all__ = ["BUILT_IN_RULES", "GPU_RULES", "ScheduleLimits", "SearchSpace", "SketchSpace"]

@@ -14,6 +14,9 @@ from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules import (
     ElementwiseRule,
     EpilogueRule,
+    GpuElementwiseRule,
+    GpuRowFusionRule,
+    GpuTilingRule,
     InlineRule,
     MultiLevelTilingRule,
     RowFusionRule,
@@ -31,7 +34,16 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
     MultiLevelTilingRule(),
     ElementwiseRule(),
 )
-"""The built-in rules in the order in which they are asked."""
+"""The built-in rules for CPUs in the order in which they are asked."""
+
+GPU_RULES: tuple[SketchRule, ...] = (
+    InlineRule(),
+    GpuRowFusionRule(),
+    EpilogueRule(),
+    GpuTilingRule(),
+    GpuElementwiseRule(),
+)
+"""The built-in rules for GPUs in the order in which they are asked."""
 
 _VERSION = "2"
 _NEAREST = 10
@@ -56,7 +68,8 @@ class SketchSpace(SearchSpace):
     ) -> None:
         """``rules`` are asked before the built-in ones; their names become part of the version."""
         self.version = "+".join([_VERSION, *(rule.name for rule in rules)])
-        generated = generate_sketches(workload, target, limits, (*rules, *BUILT_IN_RULES))
+        built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
+        generated = generate_sketches(workload, target, limits, (*rules, *built_in))
         lattices: dict[str, Lattice] = {}
         empty: list[str] = []
         for sketch in generated:

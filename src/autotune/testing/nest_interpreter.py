@@ -3,9 +3,9 @@
 Statements run in program order under concrete loops. Buffers of the schedule are kept in the
 coordinates of the tensor they hold a part of, and forgotten whenever their allocation is
 entered again: a statement that reads what was not produced for it computes with NaN (or the
-smallest integer), and the result is wrong. Blocks and threads run one after the other, and a copy
-that the threads of a block make together is made once by each of them. Floating-point numbers are
-kept in double precision, as the reference keeps them. Meant for small workloads.
+smallest integer), and the result is wrong. The threads of a block run in step; what one of them
+keeps in a buffer of its own the others do not know. Floating-point numbers are kept in double
+precision, as the reference keeps them. Meant for small workloads.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ _COMBINE: Mapping[str, Any] = {
 }
 
 
+# Owner of what no thread has written.
+_NOBODY = -1
+
+
 def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs that the candidate's loop nest computes from ``inputs``."""
     workload = candidate.sketch.workload
@@ -49,6 +53,10 @@ def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str
     }
 
 
+def _unknown(dtype: np.dtype[Any]) -> float | int:
+    return float("nan") if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
 @define(eq=False)
 class _Interpreter:
     workload: Workload
@@ -56,11 +64,14 @@ class _Interpreter:
     config: Mapping[str, int]
     arrays: dict[str, Array] = field(factory=dict)
     padded: dict[str, tuple[int, ...]] = field(factory=dict)
+    owners: dict[str, NDArray[np.int64]] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         for buffer in self.nest.buffers:
             tensor = self.workload.tensors[buffer.name.split(".", maxsplit=1)[0]]
             self.padded[buffer.name] = self._coordinates(buffer.name, tensor.shape)
+            if buffer.scope == "local":
+                self.owners[buffer.name] = np.empty(self.padded[buffer.name], dtype=np.int64)
             self._forget(buffer.name)
         for name in self.workload.outputs:
             self.padded[name] = self.workload.tensors[name].shape
@@ -84,11 +95,21 @@ class _Interpreter:
     def _forget(self, name: str) -> None:
         dtype = np.dtype(self.workload.tensors[name.split(".", maxsplit=1)[0]].dtype)
         dtype = np.dtype(np.float64) if dtype.kind == "f" else dtype
-        unknown = np.nan if dtype.kind == "f" else np.iinfo(dtype).min
-        self.arrays[name] = np.full(self.padded[name], unknown, dtype=dtype)
+        self.arrays[name] = np.full(self.padded[name], _unknown(dtype), dtype=dtype)
+        if name in self.owners:
+            self.owners[name].fill(_NOBODY)
 
-    def run(self, statements: Sequence[Statement], depth: int, outer: dict[str, int]) -> None:
-        """Run statements that share their first ``depth`` loops, whose values are ``outer``."""
+    def run(
+        self,
+        statements: Sequence[Statement],
+        depth: int,
+        outer: dict[str, int],
+        threads: tuple[Loop, ...] = (),
+    ) -> None:
+        """Run statements that share their first ``depth`` loops.
+
+        Those have the values ``outer``, except for ``threads``, which run in step.
+        """
         position = 0
         while position < len(statements):
             statement = statements[position]
@@ -100,12 +121,14 @@ class _Interpreter:
                         break
                     group.append(other)
             if len(group) == 1:
-                self._execute(statement, depth, outer)
+                self._execute(statement, depth, outer, threads)
+            elif (loop := statement.loops[depth]).kind in ("thread", "vthread"):
+                self._enter(depth + 1)
+                self.run(group, depth + 1, outer, (*threads, loop))
             else:
-                loop = statement.loops[depth]
                 for value in range(self._extent(loop)):
                     self._enter(depth + 1)
-                    self.run(group, depth + 1, {**outer, loop.name: value})
+                    self.run(group, depth + 1, {**outer, loop.name: value}, threads)
             position += len(group)
 
     def _extent(self, loop: Loop) -> int:
@@ -117,9 +140,16 @@ class _Interpreter:
             if buffer.depth >= depth > 0:
                 self._forget(buffer.name)
 
-    def _execute(self, statement: Statement, depth: int, outer: Mapping[str, int]) -> None:
-        """One statement for given outer loops, over all its inner loops at once."""
-        inner = statement.loops[depth:]
+    def _execute(
+        self,
+        statement: Statement,
+        depth: int,
+        outer: Mapping[str, int],
+        threads: tuple[Loop, ...],
+    ) -> None:
+        """One statement for given outer loops, over all threads and inner loops at once."""
+        own = tuple(loop for loop in threads if loop.name not in statement.cooperating)
+        inner = (*own, *statement.loops[depth:])
         values: dict[str, Any] = {
             loop.name: np.arange(self._extent(loop)).reshape(
                 [-1 if index == position else 1 for index in range(len(inner))]
@@ -138,14 +168,47 @@ class _Interpreter:
             inside &= np.broadcast_to(axes[axis], shape) < int(evaluate(bound, self.config))
         where = tuple(positions[inside] for positions in index)
         stage = self.workload.stage(statement.stage)
+        me = np.broadcast_to(self._thread(own, values), shape)
         if statement.role == "init":
             target[where] = stage.identity()
+            self._own(write.buffer, where, me[inside])
             return
         value = np.broadcast_to(self._value(statement, axes), shape)[inside]
+        value = self._known(statement, axes, me, value, inside)
+        self._own(write.buffer, where, me[inside])
         if statement.role == "compute" and stage.combiner is not None:
             _COMBINE[stage.combiner].at(target, where, value.astype(target.dtype))
         else:
             target[where] = value.astype(target.dtype)
+
+    def _thread(self, threads: tuple[Loop, ...], values: Mapping[str, Any]) -> Any:
+        """Number of the thread that executes."""
+        number: Any = np.zeros((), dtype=np.int64)
+        for loop in threads:
+            number = number * self._extent(loop) + values[loop.name]
+        return number
+
+    def _own(self, buffer: str, where: tuple[Array, ...], me: Array) -> None:
+        if buffer in self.owners:
+            self.owners[buffer][where] = me
+
+    def _known(
+        self,
+        statement: Statement,
+        axes: Mapping[str, Any],
+        me: Array,
+        value: Array,
+        inside: NDArray[np.bool_],
+    ) -> Array:
+        """``value`` where the thread wrote itself what it read of local buffers, else unknown."""
+        for access in statement.accesses:
+            if access.write or access.buffer not in self.owners:
+                continue
+            owner = self.owners[access.buffer][
+                tuple(np.broadcast_to(self._at(form, axes), me.shape) for form in access.forms)
+            ]
+            value = np.where((owner == me)[inside], value, _unknown(value.dtype))
+        return value
 
     def _at(self, form: Any, axes: Mapping[str, Any]) -> Any:
         total = np.asarray(form.constant)

@@ -16,7 +16,7 @@ from autotune.backends import (
     Executable,
     ImportedProgram,
 )
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
@@ -37,13 +37,19 @@ _TILE_BYTES = 1 << 20
 # them, 0.35 s with 512, 1.8 s with 2048, 5 s with 4096 and 78 s with 16384.
 _UNROLLED_STATEMENTS = 512
 
+# A thread of a GPU has at most 255 registers of 4 bytes; what is larger is never kept in them.
+_THREAD_REGISTER_BYTES = 1020
+
+_GPU_STEPS = ("bind", "fetch")
+_CPU_STEPS = ("parallel",)
+
 # Below this many seconds per call the loop around the calls has to be native.
 _DIRECT_SECONDS = 2e-4
 _DIRECT_CALLS = 8
 
 
 class TVMBackend(Backend):
-    """Apache TVM's TensorIR on x86-64 CPUs.
+    """Apache TVM's TensorIR on x86-64 CPUs; for GPUs it schedules and generates CUDA source.
 
     Steps are replayed with ``tvm.s_tir.Schedule`` on the imported function, or on one made from
     the workload where nothing was imported.
@@ -57,19 +63,29 @@ class TVMBackend(Backend):
         return compiler.compiler_version()
 
     def check_target(self, target: Target) -> None:
-        """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU."""
+        """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU or a current CUDA GPU."""
         compiler.check_target(target)
 
+    def check_measuring(self, target: Target) -> None:
+        """Raises UnsupportedTarget unless programs for ``target`` can be run: CPUs' can."""
+        compiler.check_target(target)
+        if target.kind != "cpu":
+            raise UnsupportedTarget(
+                f"backend 'tvm' runs programs on CPUs only so far: for target {target.name!r} of "
+                f"kind {target.kind!r} it makes schedules and CUDA source, but measures nothing"
+            )
+
     def limits(self, target: Target) -> ScheduleLimits:
-        """Every step; the numbers are explained where they are defined.
+        """What can be replayed; the numbers are explained where they are defined.
 
         Raises:
             UnsupportedTarget: the backend cannot compile for ``target``.
         """
         compiler.check_target(target)
+        on_gpu = target.kind == "cuda"
         return ScheduleLimits(
-            steps=frozenset(STEP_TYPES),
-            stack_bytes=_TILE_BYTES,
+            steps=frozenset(STEP_TYPES) - set(_CPU_STEPS if on_gpu else _GPU_STEPS),
+            stack_bytes=_THREAD_REGISTER_BYTES if on_gpu else _TILE_BYTES,
             unrolled_statements=_UNROLLED_STATEMENTS,
             source="backend tvm",
         )
@@ -109,7 +125,7 @@ class TVMBackend(Backend):
             BuildFailed: TVM or LLVM rejected the scheduled program.
             UnsupportedTarget: the target is no x86-64 CPU.
         """
-        compiler.check_target(request.target)
+        self.check_measuring(request.target)
         module = _scheduled(request)
         built = compiler.compile_module(module, request.target, request.threads)
         return TVMExecutable(built, request.workload, _arguments(request), request.threads)
@@ -121,6 +137,19 @@ class TVMBackend(Backend):
             InvalidSchedule: a step cannot be applied.
         """
         return str(_scheduled(request).script())
+
+    def cuda_source(self, request: BuildRequest) -> str:
+        """CUDA source of the scheduled program; needs neither a device nor a CUDA compiler.
+
+        Raises:
+            InvalidSchedule: a step cannot be applied.
+            BuildFailed: TVM rejected the scheduled program.
+            UnsupportedTarget: the target is no GPU that CUDA toolkits compile for.
+        """
+        compiler.check_target(request.target)
+        if request.target.kind != "cuda":
+            raise UnsupportedTarget(f"target {request.target.name!r} is no CUDA GPU")
+        return compiler.cuda_source(_scheduled(request), request.target)
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """Findings on the installation: label, status, message."""

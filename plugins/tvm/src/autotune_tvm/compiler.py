@@ -11,11 +11,21 @@ from autotune.errors import UnsupportedTarget
 from autotune.targets import Target
 from autotune_tvm import runtime
 
-__all__ = ["brief", "check_target", "compile_module", "compiler_version", "tvm_target"]
+__all__ = [
+    "brief",
+    "check_target",
+    "compile_module",
+    "compiler_version",
+    "cuda_source",
+    "cuda_target",
+    "tvm_target",
+]
 
 _MESSAGE_LIMIT = 480
 # Between them they have every feature that is worth naming.
 _RICHEST = ("diamondrapids", "graniterapids", "sapphirerapids", "znver5")
+# The oldest architecture that CUDA toolkits still compile for.
+_OLDEST_CUDA = 75
 _X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
 
 
@@ -35,18 +45,30 @@ def check_target(target: Target) -> None:
     """Refuse what this plugin cannot compile for, without importing TVM.
 
     Raises:
-        UnsupportedTarget: it is no x86-64 CPU.
+        UnsupportedTarget: it is neither an x86-64 CPU nor a GPU that CUDA toolkits compile for.
     """
-    if target.kind != "cpu":
-        raise UnsupportedTarget(
-            f"backend 'tvm' compiles for CPUs only so far; target {target.name!r} is of kind "
-            f"{target.kind!r}"
-        )
+    if target.kind == "cuda":
+        _check_cuda(target)
+        return
     known = target.processor.startswith("x86-64")
     if not known and not set(target.features) & set(_X86_FEATURES):
         raise UnsupportedTarget(
             f"backend 'tvm' compiles for x86-64 only; target {target.name!r} has processor "
             f"{target.processor!r} and no x86-64 feature (such as {', '.join(_X86_FEATURES[:2])})"
+        )
+
+
+def _check_cuda(target: Target) -> None:
+    number = re.fullmatch(r"sm_(\d+)[af]?", target.processor)
+    if number is None:
+        raise UnsupportedTarget(
+            f"target {target.name!r} has processor {target.processor!r}; a CUDA target's is its "
+            "architecture, such as 'sm_80'"
+        )
+    if int(number.group(1)) < _OLDEST_CUDA:
+        raise UnsupportedTarget(
+            f"backend 'tvm' compiles for sm_{_OLDEST_CUDA} and later, as CUDA toolkits do; target "
+            f"{target.name!r} is {target.processor}"
         )
 
 
@@ -82,6 +104,36 @@ def compile_module(module: Any, target: Target, threads: int) -> Any:
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildFailed(brief(error)) from error
     return built
+
+
+def cuda_target(target: Target) -> dict[str, Any]:
+    """The dictionary that TVM makes its target from; the host's part is compiled by LLVM."""
+    described: dict[str, Any] = {"kind": "cuda", "arch": target.processor, "host": "llvm"}
+    limits = {
+        "max_threads_per_block": target.max_threads_per_block,
+        "max_shared_memory_per_block": target.shared_memory_bytes,
+        "registers_per_block": target.registers_per_block,
+        "thread_warp_size": target.warp_size,
+    }
+    described.update({name: limit for name, limit in limits.items() if limit})
+    return described
+
+
+def cuda_source(module: Any, target: Target) -> str:
+    """CUDA source of the kernels of ``module``. Needs no device and runs no CUDA compiler.
+
+    Raises:
+        BuildFailed: TVM rejected the module; the message is the start of its own.
+    """
+    tvm = runtime.load()
+    try:
+        built = tvm.compile(module, target=tvm.target.Target(cuda_target(target))).mod
+        sources = [str(part.inspect_source()) for part in built.imports if part.kind == "cuda"]
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildFailed(brief(error)) from error
+    if len(sources) != 1:
+        raise BuildFailed(f"the program has {len(sources)} CUDA modules where one is expected")
+    return sources[0]
 
 
 def brief(error: BaseException) -> str:

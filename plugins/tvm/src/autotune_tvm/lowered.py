@@ -6,28 +6,65 @@ vectorised loops disappear.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm
-from attrs import frozen
+from attrs import define, field, frozen
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
+
+from autotune.workloads.workload import DTYPE_BYTES
+
+_LAUNCHED = ("thread_extent", "virtual_thread")
+# What TVM adds for reductions across threads; the schedule knows nothing of it.
+_SCRATCH = ("in_thread_", "cross_thread_")
+_SCOPES = ("global", "shared", "local")
+
+
+@frozen
+class Kernel:
+    """What one kernel of a GPU program is launched with and allocates.
+
+    Attributes:
+        blocks: Blocks of the grid.
+        vthreads: Virtual threads of each thread.
+        threads: Threads of a block.
+        shared_bytes: Shared memory of a block.
+        local_bytes: Local buffers of one virtual thread.
+    """
+
+    blocks: int
+    vthreads: int
+    threads: int
+    shared_bytes: int
+    local_bytes: int
 
 
 @frozen
 class LoweredNest:
-    """Extents of the loops around every store, and the shape of every allocation.
+    """Extents of the loops around every store, and what is allocated, in program order.
 
-    Loops and dimensions of extent 1 are left out.
+    Loops and dimensions of extent 1 are left out. Loops that a GPU runs as blocks or threads
+    count as loops; the scalars that TVM adds for a reduction across threads do not.
+
+    Attributes:
+        stores: Extents of the loops around each store, outermost first.
+        allocations: Shape of each buffer.
+        scopes: Memory that each buffer is in: global, shared or local.
+        kernels: The kernels of a GPU program.
     """
 
     stores: tuple[tuple[int, ...], ...]
     allocations: tuple[tuple[int, ...], ...]
+    scopes: tuple[str, ...]
+    kernels: tuple[Kernel, ...]
 
 
 def lower_for_comparison(module: IRModule) -> IRModule:
     """``module`` after the passes that fix loop extents and allocations, and no further."""
     passes = [
+        s_tir.transform.LowerCrossThreadReduction(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),
@@ -39,31 +76,91 @@ def lower_for_comparison(module: IRModule) -> IRModule:
 
 
 def lowered_nest(module: IRModule) -> LoweredNest:
-    """Stores and allocations of the scheduled ``module``, in program order."""
-    function = lower_for_comparison(module)["main"]
-    stores: list[tuple[int, ...]] = []
-    allocations: list[tuple[int, ...]] = []
+    """Stores, allocations and kernels of the scheduled ``module``.
 
-    def visit(node: Any, loops: tuple[int, ...]) -> None:
+    Raises:
+        ValueError: loops of one kernel that are bound to its threads differ in extent.
+    """
+    reader = _Reader()
+    reader.visit(lower_for_comparison(module)["main"].body, (), None)
+    return LoweredNest(
+        tuple(reader.stores),
+        tuple(reader.allocations),
+        tuple(reader.scopes),
+        tuple(launch.kernel() for launch in reader.launches),
+    )
+
+
+@define(eq=False)
+class _Launch:
+    """A kernel while it is read: extents by thread axis, bytes by scope."""
+
+    extents: dict[str, int] = field(factory=dict)
+    allocated: dict[str, int] = field(factory=lambda: dict.fromkeys(_SCOPES, 0))
+
+    def bind(self, tag: str, extent: int) -> None:
+        if self.extents.setdefault(tag, extent) != extent:
+            raise ValueError(f"{tag} has extents {self.extents[tag]} and {extent} in one kernel")
+
+    def kernel(self) -> Kernel:
+        counts = {
+            level: math.prod(
+                extent for tag, extent in self.extents.items() if tag.partition(".")[0] == level
+            )
+            for level in ("blockIdx", "vthread", "threadIdx")
+        }
+        return Kernel(
+            counts["blockIdx"],
+            counts["vthread"],
+            counts["threadIdx"],
+            self.allocated["shared"],
+            self.allocated["local"],
+        )
+
+
+@define(eq=False)
+class _Reader:
+    """Walks a lowered function."""
+
+    stores: list[tuple[int, ...]] = field(factory=list)
+    allocations: list[tuple[int, ...]] = field(factory=list)
+    scopes: list[str] = field(factory=list)
+    launches: list[_Launch] = field(factory=list)
+
+    def visit(self, node: Any, loops: tuple[int, ...], launch: _Launch | None) -> None:
         if isinstance(node, tirx.For):
-            extent = int(node.extent)
-            visit(node.body, (*loops, extent) if extent != 1 else loops)
+            self.visit(node.body, _inside(loops, int(node.extent)), launch)
+        elif isinstance(node, tirx.AttrStmt) and node.attr_key in _LAUNCHED:
+            if launch is None:
+                launch = _Launch()
+                self.launches.append(launch)
+            launch.bind(str(node.node.thread_tag), int(node.value))
+            self.visit(node.body, _inside(loops, int(node.value)), launch)
         elif isinstance(node, tirx.SeqStmt):
             for item in node.seq:
-                visit(item, loops)
+                self.visit(item, loops, launch)
         elif isinstance(node, tirx.BufferStore):
-            stores.append(loops)
+            self.stores.append(loops)
         elif isinstance(node, tirx.IfThenElse):
-            visit(node.then_case, loops)
+            self.visit(node.then_case, loops, launch)
             if node.else_case is not None:
-                visit(node.else_case, loops)
+                self.visit(node.else_case, loops, launch)
         else:
-            if isinstance(node, tirx.AllocBuffer):
-                shape = tuple(int(extent) for extent in node.buffer.shape)
-                allocations.append(tuple(extent for extent in shape if extent != 1))
+            added = isinstance(node, tirx.AllocBuffer)
+            if added and not str(node.buffer.name).startswith(_SCRATCH):
+                self._allocate(node.buffer, launch)
             body = getattr(node, "body", None)
             if body is not None:
-                visit(body, loops)
+                self.visit(body, loops, launch)
 
-    visit(function.body, ())
-    return LoweredNest(tuple(stores), tuple(allocations))
+    def _allocate(self, buffer: Any, launch: _Launch | None) -> None:
+        shape = tuple(int(extent) for extent in buffer.shape)
+        scope = str(buffer.scope())
+        self.allocations.append(tuple(extent for extent in shape if extent != 1))
+        self.scopes.append(scope)
+        if launch is not None:
+            launch.allocated[scope] += math.prod(shape) * DTYPE_BYTES[str(buffer.dtype)]
+
+
+def _inside(loops: tuple[int, ...], extent: int) -> tuple[int, ...]:
+    return (*loops, extent) if extent != 1 else loops

@@ -19,7 +19,10 @@ from autotune.expressions import IntExpr
 from autotune.expressions.integer import evaluate
 from autotune.sketches import (
     Accumulate,
+    Bind,
     Candidate,
+    Cover,
+    Fetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -31,13 +34,18 @@ from autotune.sketches import (
     Step,
     Tile,
     Unroll,
+    UnrollLimit,
     Vectorize,
     lane_axis,
     partial_name,
     split_reduction,
 )
-from autotune.workloads import Workload
-from autotune_tvm.pad import pack_name, pad_module, padded_name, write_name
+from autotune.workloads import Stage, Workload
+from autotune_tvm.pad import pack_name, pad_module, write_name
+from autotune_tvm.threads import check_threads
+
+_THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
+_LOCAL_TAGS = {_THREAD_TAGS["vthread"], _THREAD_TAGS["thread"]}
 
 
 def schedule(
@@ -81,7 +89,11 @@ def _first_line(error: Exception) -> str:
 
 @define(eq=False)
 class _Replay:
-    """Schedule under construction: blocks by statement, loops by stage and loop name."""
+    """Schedule under construction: blocks by statement, loops by stage and loop name.
+
+    ``placed`` says where the buffers that hold the results of stages are: inside which loop, given
+    by its stage and its name. ``bound`` says whether any loop is bound to a level of a GPU.
+    """
 
     workload: Workload
     config: Mapping[str, int]
@@ -92,6 +104,8 @@ class _Replay:
     loops: dict[tuple[str, str], Any] = field(factory=dict)
     padded: dict[str, frozenset[str]] = field(factory=dict)
     order: dict[str, tuple[str, ...]] = field(factory=dict)
+    placed: dict[str, tuple[str, str]] = field(factory=dict)
+    bound: bool = False
 
     def value(self, expression: IntExpr) -> int:
         return int(evaluate(expression, self.config))
@@ -111,7 +125,11 @@ class _Replay:
             if extent > own:
                 by_stage.setdefault(step.stage, {})[step.axis] = extent
         for stage, extents in by_stage.items():
-            packed = {s.operand for s in steps if isinstance(s, Pack) and s.stage == stage}
+            packed = {
+                step.operand
+                for step in steps
+                if isinstance(step, (Pack, Fetch)) and step.stage == stage
+            }
             module, operands = pad_module(
                 module, self.workload.stage(stage), self.block_name(stage), extents
             )
@@ -147,6 +165,10 @@ class _Replay:
             Parallel: self._parallel,
             Vectorize: self._vectorize,
             Unroll: self._unroll,
+            Bind: self._bind,
+            Fetch: self._fetch,
+            Cover: self._tile,
+            UnrollLimit: self._unroll_limit,
         }
         handlers[type(step)](step)
 
@@ -170,7 +192,7 @@ class _Replay:
         for label, loop in zip(final, self.sch.get_loops(self.blocks[step.stage]), strict=True):
             self.loops[step.stage, label] = loop
 
-    def _tile(self, step: Tile) -> None:
+    def _tile(self, step: Tile | Cover) -> None:
         loop = self.loops.pop((step.stage, f"{step.axis}.0"))
         parts = self.sch.split(
             loop, [self.value(factor) for factor in step.factors], preserve_unit_iters=True
@@ -183,22 +205,35 @@ class _Replay:
         self.sch.reorder(*(self.loops[step.stage, name] for name in step.loops))
 
     def _parallel(self, step: Parallel) -> None:
-        fused = self.sch.fuse(
-            *(self.loops[step.stage, name] for name in step.loops), preserve_unit_iters=True
-        )
-        self.sch.parallel(fused)
-        for name in step.loops:
-            self.loops[step.stage, name] = fused
+        self.sch.parallel(self._fused(step.stage, step.loops))
 
-    def _pack(self, step: Pack) -> None:
+    def _bind(self, step: Bind) -> None:
+        self.sch.bind(self._fused(step.stage, step.loops), _THREAD_TAGS[step.role])
+        self.bound = True
+
+    def _fused(self, stage: str, names: tuple[str, ...]) -> Any:
+        """The loop that results from fusing loops of a stage, which all its names then mean."""
+        loops = [self.loops[stage, name] for name in names]
+        fused = self.sch.fuse(*loops, preserve_unit_iters=True)
+        for name in names:
+            self.loops[stage, name] = fused
+        return fused
+
+    def _copied(self, step: Pack | Fetch, scope: str) -> tuple[Any, str]:
+        """The block that copies an operand, and the name of the buffer that it fills."""
         main = self.blocks[step.stage]
         if step.operand in self.padded.get(step.stage, ()):
             copy = self.sch.get_sblock(pack_name(step.stage, step.operand))
-            buffer = padded_name(step.stage, step.operand)
+            if scope != "global":
+                self.sch.set_scope(copy, 0, scope)
         else:
             position = self._read_position(main, self._buffer_of(step.operand))
-            copy = self.sch.cache_read(main, position, "global", [main])
-            buffer = self.sch.get(copy).writes[0].source.name
+            copy = self.sch.cache_read(main, position, scope, [main])
+        return copy, str(self.sch.get(copy).writes[0].source.name)
+
+    def _pack(self, step: Pack) -> None:
+        main = self.blocks[step.stage]
+        copy, buffer = self._copied(step, "global")
         if step.block_dim is not None and step.block is not None:
             self._set_layout(main, buffer, step.block_dim, self.value(step.block))
         if step.at is not None:
@@ -217,6 +252,16 @@ class _Replay:
         if step.at is None and outer:
             count = max(1, len(outer) - 1)
             self.sch.parallel(self.sch.fuse(*outer[:count], preserve_unit_iters=True))
+
+    def _fetch(self, step: Fetch) -> None:
+        loop = self.loops[step.stage, step.at]
+        copy, _ = self._copied(step, "shared")
+        self.sch.compute_at(copy, loop, preserve_unit_loops=True)
+        elements = self.sch.fuse(*self._loops_inside(copy, loop), preserve_unit_iters=True)
+        extents = [None, self.value(step.threads), self.value(step.lanes)]
+        _, threads, lanes = self.sch.split(elements, extents, preserve_unit_iters=True)
+        self.sch.bind(threads, _THREAD_TAGS["thread"])
+        self.sch.vectorize(lanes)
 
     def _buffer_of(self, tensor: str) -> str:
         """Name of the buffer that holds ``tensor`` in the module."""
@@ -253,12 +298,14 @@ class _Replay:
         else:
             copy = self.sch.cache_write(main, 0, "global")
         self._write_back(copy, self.loops[step.stage, step.at], step.write_factors)
+        self.placed[step.stage] = step.stage, step.at
 
     def _fuse_consumer(self, step: FuseConsumer) -> None:
         if step.producer in self.padded:
             self.sch.compute_inline(self.sch.get_sblock(write_name(step.producer)))
         block = self.blocks[step.stage]
         self._write_back(block, self.loops[step.producer, step.at], step.write_factors)
+        self.placed[step.producer] = step.producer, step.at
 
     def _write_back(self, copy: Any, loop: Any, factors: tuple[IntExpr, ...]) -> None:
         self.sch.reverse_compute_at(copy, loop, preserve_unit_loops=True)
@@ -271,6 +318,7 @@ class _Replay:
         block = self.blocks[step.stage]
         loop = self.loops[step.consumer, step.at]
         self.sch.compute_at(block, loop, preserve_unit_loops=True)
+        self.placed[step.stage] = step.consumer, step.at
         own = self._loops_inside(block, loop)
         self._name_loops(step.stage, own)
         if step.lanes > 1:
@@ -286,13 +334,49 @@ class _Replay:
         for name in step.loops:
             self.sch.unroll(self.loops[step.stage, name])
 
+    def _unroll_limit(self, step: UnrollLimit) -> None:
+        limit = self.value(step.limit)
+        if limit > 0:
+            outermost = self.sch.get_loops(self.blocks[step.stage])[0]
+            self.sch.annotate(outermost, "pragma_auto_unroll_max_step", limit)
+            self.sch.annotate(outermost, "pragma_unroll_explicit", 1)
+
     def finish(self) -> None:
-        """Hoist the initialisation of every reduction out of its reduce loops."""
+        """Put buffers where their loops are, and hoist the initialisation of reductions."""
+        for producer, (owner, at) in self.placed.items():
+            scope = self._scope_inside(owner, at)
+            if scope != "global":
+                self.sch.set_scope(self.blocks[producer], 0, scope)
         for stage in self.workload.stages:
-            if not stage.reduce_axes or stage.name not in self.blocks:
-                continue
-            block = self.blocks[stage.name]
-            reduce = {axis.name for axis in stage.reduce_axes}
-            names = self.order.get(stage.name, tuple(f"{axis.name}.0" for axis in stage.axes))
-            first = next(name for name in names if name.rsplit(".", 1)[0] in reduce)
-            self.sch.decompose_reduction(block, self.loops[stage.name, first])
+            if stage.reduce_axes and stage.name in self.blocks:
+                self._hoist_init(stage)
+        if self.bound:
+            check_threads(self.sch.mod["main"])
+
+    def _scope_inside(self, stage: str, at: str) -> str:
+        """The memory of a buffer that is allocated inside loop ``at`` of ``stage``."""
+        innermost = self.loops[stage, at]
+        inside = len(self._loops_inside(self.blocks[stage], innermost))
+        loops = self.sch.get_loops(self.blocks[stage])
+        tags = {self._tag(loop) for loop in loops[: len(loops) - inside]}
+        if tags & _LOCAL_TAGS:
+            return "local"
+        return "shared" if _THREAD_TAGS["block"] in tags else "global"
+
+    def _tag(self, loop: Any) -> str:
+        """The level of a GPU that a loop is bound to, as TVM calls it; empty when to none."""
+        binding = self.sch.get(loop).thread_binding
+        return "" if binding is None else str(binding.thread_tag)
+
+    def _hoist_init(self, stage: Stage) -> None:
+        """Move the initialisation of a reduction in front of its reduce loops.
+
+        A reduction across threads keeps it: TVM gives every thread a partial result.
+        """
+        reduce = {axis.name for axis in stage.reduce_axes}
+        names = self.order.get(stage.name, tuple(f"{axis.name}.0" for axis in stage.axes))
+        loops = [
+            self.loops[stage.name, name] for name in names if name.rsplit(".", 1)[0] in reduce
+        ]
+        if not any(self._tag(loop) for loop in loops):
+            self.sch.decompose_reduction(self.blocks[stage.name], loops[0])

@@ -6,6 +6,9 @@ from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import ElementwiseRule
 from autotune.spaces.rules.epilogue import EpilogueRule
 from autotune.spaces.rules.generate import generate_sketches
+from autotune.spaces.rules.gpu_elementwise import GpuElementwiseRule
+from autotune.spaces.rules.gpu_row_fusion import GpuRowFusionRule
+from autotune.spaces.rules.gpu_tiling import GpuTilingRule
 from autotune.spaces.rules.inline import InlineRule
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.row_fusion import RowFusionRule
@@ -14,6 +17,9 @@ from autotune.spaces.rules.rule import SketchRule
 __all__ = [
     "ElementwiseRule",
     "EpilogueRule",
+    "GpuElementwiseRule",
+    "GpuRowFusionRule",
+    "GpuTilingRule",
     "InlineRule",
     "MultiLevelTilingRule",
     "RowFusionRule",

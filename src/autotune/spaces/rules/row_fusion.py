@@ -33,12 +33,11 @@ from autotune.sketches import (
     partial_name,
 )
 from autotune.spaces.rules.access import (
-    depends_on,
     is_pointwise,
     largest_divisor,
-    producer_stage,
 )
 from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.workloads import Stage
 
@@ -94,52 +93,14 @@ class RowFusionRule(SketchRule):
     name = "row-fusion"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        if not is_pointwise(stage) or draft.workload.consumers(stage.name):
+        found = rows_behind(draft, stage)
+        if found is None:
             return None
-        behind = self._producers(draft, stage)
-        reductions = [producer for producer in behind if not is_pointwise(producer)]
-        if not reductions or not all(_without_reuse(reduction) for reduction in reductions):
-            return None
-        rows = self._shared_rows(draft, [stage, *behind])
-        if rows == 0 or len(stage.spatial_axes) <= rows:
-            return None
+        behind, rows = found
         return [
             self._fused(draft, stage, behind, rows, choice)
             for choice in _choices(draft, stage, behind, rows)
         ]
-
-    def _producers(self, draft: SketchDraft, stage: Stage) -> list[Stage]:
-        """Unsettled stages that ``stage`` depends on, in topological order."""
-        wanted = {stage.name}
-        found: list[Stage] = []
-        for candidate in reversed(draft.workload.stages):
-            users = draft.workload.consumers(candidate.name)
-            if candidate.name in draft.settled or candidate.name == stage.name:
-                continue
-            if any(user.name in wanted for user in users):
-                wanted.add(candidate.name)
-                found.insert(0, candidate)
-        return found
-
-    def _shared_rows(self, draft: SketchDraft, stages: list[Stage]) -> int:
-        """Number of leading spatial axes by which all stages read each other in step."""
-        shared = min(len(stage.spatial_axes) for stage in stages)
-        names = {stage.name for stage in stages}
-        for stage in stages:
-            own = [axis.name for axis in stage.spatial_axes]
-            for load in stage.loads:
-                if load.tensor not in names:
-                    continue
-                producer = producer_stage(draft.workload, load.tensor)
-                if producer is None or load.tensor in draft.workload.outputs:
-                    return 0
-                for position, form in enumerate(stage.access_map(load)[:shared]):
-                    in_step = form.coefficients == {own[position]: 1} and form.constant == 0
-                    same = producer.spatial_axes[position].extent == stage.extents[own[position]]
-                    if not in_step or not same:
-                        shared = position
-                        break
-        return shared
 
     def _fused(
         self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
@@ -310,13 +271,3 @@ def _pointwise(
         Tile(producer.name, inner, levels.factors),
         Vectorize(producer.name, f"{inner}.1"),
     ]
-
-
-def _without_reuse(stage: Stage) -> bool:
-    """Whether every operand moves along every spatial axis: tiling would gain nothing."""
-    return all(
-        depends_on(stage.access_map(load), axis.name)
-        for load in stage.loads
-        for axis in stage.spatial_axes
-        if axis.extent > 1
-    )

@@ -1,0 +1,63 @@
+"""Whether the loops of a GPU program are bound to blocks and threads consistently.
+
+TVM does not ask: where loops of one kernel that are bound to its threads differ in extent, it
+launches one of the two numbers and generates wrong code, and what is bound to nothing runs on the
+host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+
+from autotune.backends import InvalidSchedule
+
+__all__ = ["check_threads"]
+
+
+def check_threads(function: tirx.PrimFunc) -> None:
+    """Check every kernel of a scheduled function.
+
+    Raises:
+        InvalidSchedule: a statement runs on the host, or the threads of one kernel are of
+            several numbers.
+    """
+    body = function.body.block.body
+    for kernel in body.seq if isinstance(body, tirx.SeqStmt) else [body]:
+        extents: dict[str, int] = {}
+        for tag, extent in _bindings(kernel):
+            if extents.setdefault(tag, extent) != extent:
+                raise InvalidSchedule(
+                    f"one kernel has {tag} of {extents[tag]} and of {extent}: loops bound to the "
+                    "threads of a block have one extent"
+                )
+        if not extents:
+            name = next(_blocks(kernel), "a statement")
+            raise InvalidSchedule(f"no loop around {name} is bound to blocks or threads")
+
+
+def _bindings(node: Any) -> Iterator[tuple[str, int]]:
+    """Levels that loops are bound to, with the extents, outermost first."""
+    if isinstance(node, tirx.For) and node.thread_binding is not None:
+        yield str(node.thread_binding.thread_tag), int(node.extent)
+    for inner in _inside(node):
+        yield from _bindings(inner)
+
+
+def _blocks(node: Any) -> Iterator[str]:
+    if isinstance(node, SBlock):
+        yield str(node.name_hint)
+    for inner in _inside(node):
+        yield from _blocks(inner)
+
+
+def _inside(node: Any) -> list[Any]:
+    """The statements directly inside one of those that a scheduled program consists of."""
+    if isinstance(node, tirx.SeqStmt):
+        return list(node.seq)
+    if isinstance(node, SBlockRealize):
+        return [node.block]
+    return [node.body] if isinstance(node, (tirx.For, SBlock)) else []

@@ -1,0 +1,307 @@
+"""GPU schedules: what their steps become, and CUDA source that nvcc compiles without a device.
+
+Nothing here runs on a device. That the schedules compute the right numbers is shown by the
+interpreter of the same nest; that TVM's loops are those of the nest, by ``test_lowered.py``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.emit import module_for
+from autotune_tvm.lowered import Kernel, LoweredNest, lowered_nest
+from autotune_tvm.nvcc import KernelResources, find_nvcc, kernel_resources, read_report
+from autotune_tvm.replay import schedule
+
+from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
+from autotune.expressions import IntExpr, const
+from autotune.sketches import (
+    Accumulate,
+    Bind,
+    Candidate,
+    Cover,
+    Fetch,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    Order,
+    PadExtent,
+    Sketch,
+    Step,
+    Tile,
+    UnrollLimit,
+)
+from autotune.targets import preset
+from autotune.workloads import Workload, conv2d, dense, elementwise, gemm, softmax
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
+
+needs_nvcc = pytest.mark.skipif(
+    find_nvcc() is None,
+    reason="there is no nvcc: registers and spills of generated CUDA source are not checked",
+)
+
+
+def numbers(*values: int) -> tuple[IntExpr, ...]:
+    return tuple(map(const, values))
+
+
+def tiled(
+    stage: str, spatial: dict[str, tuple[int, ...]], reduce: dict[str, tuple[int, ...]]
+) -> tuple[Step, ...]:
+    """Block, virtual thread, thread and two serial levels around reductions split in three."""
+
+    def names(axes: dict[str, tuple[int, ...]], level: int) -> tuple[str, ...]:
+        return tuple(f"{axis}.{level}" for axis in axes)
+
+    order = (
+        *(name for level in range(3) for name in names(spatial, level)),
+        *names(reduce, 0),
+        *names(reduce, 1),
+        *names(spatial, 3),
+        *names(reduce, 2),
+        *names(spatial, 4),
+    )
+    return (
+        *(Tile(stage, axis, numbers(*sizes)) for axis, sizes in {**spatial, **reduce}.items()),
+        Order(stage, order),
+        *(
+            Bind(stage, names(spatial, level), role)
+            for level, role in enumerate(("block", "vthread", "thread"))
+        ),
+    )
+
+
+PRODUCT = gemm(m=128, n=128, k=64)
+TILES = tiled("C", {"i": (4, 2, 8, 1, 2), "j": (2, 1, 16, 2, 2)}, {"k": (8, 4, 2)})
+STAGED = (
+    *TILES,
+    Fetch("C", "A", "k.0", const(128), const(4)),
+    Fetch("C", "B", "k.0", const(128), const(2)),
+    Accumulate("C", "j.2", numbers(2, 2)),
+    UnrollLimit("C", const(64)),
+)
+WINDOW = conv2d(h=14, w=14, ci=16, co=32, pad=1, bias=1, relu=1)
+WINDOW_STEPS = (
+    *tiled(
+        "Y",
+        {"n": (1,) * 5, "ho": (7, 1, 2, 1, 1), "wo": (2, 1, 7, 1, 1), "co": (2, 2, 4, 1, 2)},
+        {"kh": (1, 3, 1), "kw": (1, 1, 3), "ci": (2, 2, 4)},
+    ),
+    Inline("Z"),
+    Fetch("Y", "P", "ci.0", const(56), const(1)),
+    Fetch("Y", "W", "ci.0", const(56), const(4)),
+    Inline("P"),
+    FuseConsumer("R", "Y", "co.2", numbers(1, 2)),
+    UnrollLimit("Y", const(16)),
+)
+ROWS = softmax(m=64, n=512)
+
+
+def rows_of_threads(producer: str, axis: str, *, reduces: bool) -> tuple[Step, ...]:
+    """Producers of a row, which is shared by 128 threads."""
+    steps: list[Step] = [
+        FuseProducer(producer, "Y", "i.0", 1),
+        Tile(producer, axis, numbers(4, 128)),
+    ]
+    if reduces:
+        steps.append(Order(producer, ("i.0", f"{axis}.1", f"{axis}.0")))
+    return (*steps, Bind(producer, (f"{axis}.1",), "thread"))
+
+
+ROWS_STEPS = (
+    Tile("Y", "j", numbers(4, 128)),
+    Bind("Y", ("i.0",), "block"),
+    Bind("Y", ("j.1",), "thread"),
+    *rows_of_threads("S", "k", reduces=True),
+    *rows_of_threads("E", "j", reduces=False),
+    *rows_of_threads("M", "k", reduces=True),
+)
+HAND_MADE: dict[str, tuple[Workload, tuple[Step, ...]]] = {
+    "a product": (PRODUCT, STAGED),
+    "a convolution": (WINDOW, WINDOW_STEPS),
+    "rows": (ROWS, ROWS_STEPS),
+}
+
+
+def candidate_of(workload: Workload, *steps: Step) -> Candidate:
+    return Candidate(Sketch("made", workload, (), (), steps), ())
+
+
+def lowered(workload: Workload, *steps: Step) -> LoweredNest:
+    candidate = candidate_of(workload, *steps)
+    return lowered_nest(schedule(module_for(workload), candidate, workload).mod)
+
+
+def source_of(workload: Workload, *steps: Step) -> str:
+    candidate = candidate_of(workload, *steps)
+    return TVMBackend().cuda_source(
+        BuildRequest(workload, None, candidate, preset("a100"), threads=1)
+    )
+
+
+def test_a_product_staged_in_shared_memory_and_registers() -> None:
+    around = (8, 2, 128)
+    found = lowered(PRODUCT, *STAGED)
+    assert found.stores == (
+        (*around, 2, 2, 2),
+        (*around, 8, 128, 4),
+        (*around, 8, 2, 128, 2),
+        (*around, 8, 4, 2, 2, 2, 2),
+        (*around, 2, 2, 2),
+    )
+    assert found.allocations == ((2, 4), (32, 8), (8, 64))
+    assert found.scopes == ("local", "shared", "shared")
+    assert found.kernels == (Kernel(8, 2, 128, shared_bytes=3072, local_bytes=32),)
+
+
+def test_padding_is_computed_while_it_is_fetched() -> None:
+    found = lowered(WINDOW, *WINDOW_STEPS)
+    assert found.allocations == ((2,), (4, 9, 8), (3, 3, 8, 16))
+    assert found.kernels == (Kernel(28, 2, 56, shared_bytes=5760, local_bytes=8),)
+    source = source_of(WINDOW, *WINDOW_STEPS)
+    assert "P_shared_ptr" in source
+    # No kernel of its own fills the padded tensor.
+    assert source.count("__launch_bounds__(56)") == 2
+
+
+def test_rows_are_reduced_across_threads() -> None:
+    found = lowered(ROWS, *ROWS_STEPS)
+    reduction = ((64, 128), (64, 128, 4), (64, 128))
+    assert found.stores == (*reduction, (64, 4, 128), *reduction, (64, 4, 128))
+    # The maximum, the exponentials and the sum of one row.
+    assert found.allocations == ((), (512,), ())
+    assert found.scopes == ("shared",) * 3
+    assert found.kernels == (Kernel(64, 1, 128, shared_bytes=4 * 514, local_bytes=0),)
+    assert "__shfl_down_sync" in source_of(ROWS, *ROWS_STEPS)
+
+
+def test_padded_operands_are_fetched_with_their_zeros() -> None:
+    workload = gemm(m=7, n=16, k=8)
+    steps = (
+        PadExtent("C", "i", const(8)),
+        *tiled("C", {"i": (2, 1, 2, 2, 1), "j": (1, 1, 8, 1, 2)}, {"k": (2, 4, 1)}),
+        Fetch("C", "A", "k.0", const(16), const(1)),
+        Fetch("C", "B", "k.0", const(16), const(4)),
+        Accumulate("C", "j.2", numbers(1, 2)),
+    )
+    found = lowered(workload, *steps)
+    assert found.allocations == ((2, 2), (4, 4), (4, 16))
+    assert found.scopes == ("local", "shared", "shared")
+
+
+def test_iterations_beyond_a_covered_axis_are_skipped() -> None:
+    workload = elementwise(m=5, n=50)
+    *inlined, last = (stage.name for stage in workload.stages)
+    steps = (
+        *map(Inline, inlined),
+        Cover(last, "j", numbers(4, 16)),
+        Bind(last, ("i.0", "j.0"), "block"),
+        Bind(last, ("j.1",), "thread"),
+    )
+    assert lowered(workload, *steps).stores == ((20, 16),)
+    assert "if (" in source_of(workload, *steps)
+
+
+def test_every_stage_is_a_kernel_unless_it_is_fused() -> None:
+    workload = dense(m=8, n=16, k=8, bias=1)
+    first, *inlined, last = (stage.name for stage in workload.stages)
+    bound: list[Step] = list(map(Inline, inlined))
+    for stage in (first, last):
+        i, j = (axis.name for axis in workload.stage(stage).spatial_axes)
+        bound += [Bind(stage, (f"{i}.0",), "block"), Bind(stage, (f"{j}.0",), "thread")]
+    assert lowered(workload, *bound).kernels == (Kernel(8, 1, 16, 0, 0),) * 2
+    assert source_of(workload, *bound).count("__launch_bounds__(16)") == 4
+
+
+DOCTORED: dict[str, tuple[tuple[Step, ...], str]] = {
+    "threads of a reduction that are virtual": ((Bind("C", ("k.0",), "vthread"),), "Bind"),
+    "loops that are apart": ((Bind("C", ("i.0", "k.0"), "block"),), "Bind"),
+    "a role that does not exist": ((Bind("C", ("i.0",), "warp"),), "Bind"),
+    "an operand that is not read": (
+        (*TILES, Fetch("C", "Q", "k.0", const(128), const(1))),
+        "Fetch",
+    ),
+    "a fetch at an unknown loop": (
+        (*TILES, Fetch("C", "A", "k.9", const(128), const(1))),
+        "Fetch",
+    ),
+    "more threads than the kernel has": (
+        (*TILES, Fetch("C", "A", "k.0", const(64), const(1))),
+        "threadIdx.x of 128 and of 64",
+    ),
+    "threads of nothing": ((*TILES, Fetch("C", "A", "k.0", const(0), const(1))), "Fetch"),
+}
+
+
+@pytest.mark.parametrize("name", DOCTORED)
+def test_a_step_that_cannot_be_applied_is_named(name: str) -> None:
+    steps, step = DOCTORED[name]
+    with pytest.raises(InvalidSchedule, match=step):
+        lowered(PRODUCT, *steps)
+
+
+def test_what_has_no_kernel_is_a_failed_build() -> None:
+    with pytest.raises(BuildFailed, match="0 CUDA modules"):
+        source_of(PRODUCT)
+
+
+def test_no_stage_is_left_on_the_host() -> None:
+    workload = softmax(m=4, n=8)
+    bound = [Bind(stage, ("i.0",), "thread") for stage in ("M", "E", "S")]
+    with pytest.raises(InvalidSchedule, match="no loop around Y is bound"):
+        lowered(workload, *bound)
+    assert len(lowered(workload, *bound, Bind("Y", ("i.0",), "block")).kernels) == 4
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", HAND_MADE)
+def test_generated_source_compiles(name: str) -> None:
+    workload, steps = HAND_MADE[name]
+    (kernel,) = lowered(workload, *steps).kernels
+    source = source_of(workload, *steps)
+    for architecture in ARCHITECTURES:
+        (resources,) = kernel_resources(source, architecture)
+        assert resources.registers <= 255
+        assert resources.spill_stores == resources.spill_loads == resources.stack_bytes == 0
+        # Buffers start at multiples of 64 bytes; reductions across threads take some more.
+        assert 0 <= resources.shared_bytes - kernel.shared_bytes <= 512
+
+
+@needs_nvcc
+def test_what_nvcc_rejects_is_a_failed_build() -> None:
+    with pytest.raises(BuildFailed, match="nvcc for sm_12"):
+        kernel_resources("", "sm_12")
+    with pytest.raises(BuildFailed, match="kernels.cu"):
+        kernel_resources("__global__ void broken( {}", "sm_80")
+
+
+def test_without_nvcc_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert find_nvcc() is None
+    with pytest.raises(BuildFailed, match="nvcc is not on the PATH"):
+        kernel_resources("", "sm_80")
+
+
+def test_reading_the_report_of_the_assembler() -> None:
+    report = """
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'second' for 'sm_80'
+ptxas info    : Function properties for second
+    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack size
+ptxas info    : Compiling entry function 'first' for 'sm_80'
+ptxas info    : Function properties for first
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 39 registers, used 1 barriers, 5760 bytes smem, 384 bytes cmem[0]
+"""
+    assert read_report(report) == (
+        KernelResources("first", 39, 5760, 0, 0, 0),
+        KernelResources("second", 255, 0, 16, 12, 20),
+    )
+    assert read_report("") == ()
+    with pytest.raises(BuildFailed, match="report on first is not understood"):
+        read_report("Compiling entry function 'first' for 'sm_80'")

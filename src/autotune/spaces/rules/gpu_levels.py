@@ -1,0 +1,311 @@
+"""Tile factors of a stage on a GPU: parameters, and what the target allows of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import AffineForm, IntExpr, ceildiv, const, var
+from autotune.nest.loop_nest import hull
+from autotune.sketches import (
+    AtLeast,
+    AtMost,
+    Constraint,
+    Factor,
+    OneOf,
+    Ordinal,
+    Param,
+    ProductEquals,
+)
+from autotune.spaces.limits import ScheduleLimits
+from autotune.targets import Target
+from autotune.workloads import Stage, Tensor, Workload
+from autotune.workloads.workload import DTYPE_BYTES
+
+BLOCK, VTHREAD, THREAD = 0, 1, 2
+"""Levels of a tiled spatial axis; the rest are loops of one thread."""
+
+# More virtual threads than this only repeat the registers of one thread.
+MAX_VTHREADS = 8
+# What a thread needs beside accumulators and operands: addresses, counters, predicates.
+SPARE_REGISTERS = 32
+# Of the registers that an instruction can name, one is hard-wired to zero.
+REGISTERS_PER_THREAD = 255
+UNROLL_LIMITS = (0, 16, 64, 512)
+
+_NEEDED = (
+    "multiprocessors",
+    "shared_memory_bytes",
+    "registers_per_block",
+    "max_threads_per_block",
+    "warp_size",
+)
+
+Forms = tuple[AffineForm, ...]
+
+
+@frozen
+class GpuLevels:
+    """Factors by axis (outermost first), with what they bring along.
+
+    Attributes:
+        factors: Factors of every tiled axis; axes of extent 1 are not tiled.
+        threads: Threads of a block.
+        write_factors: Split of the innermost axis of the write-back.
+        fetch_lanes: Vector width of the fetch of each operand.
+        params: Parameters.
+        constraints: What the target and the workload allow, and what is good on any GPU.
+    """
+
+    factors: dict[str, tuple[IntExpr, ...]]
+    threads: IntExpr
+    write_factors: tuple[IntExpr, ...]
+    fetch_lanes: dict[str, IntExpr]
+    params: tuple[Param, ...]
+    constraints: tuple[Constraint, ...]
+
+    def tiled(self, axes: Sequence[str]) -> list[str]:
+        """Those of ``axes`` that have levels."""
+        return [axis for axis in axes if axis in self.factors]
+
+
+def check_gpu(target: Target) -> None:
+    """Raises InvalidValueError unless the target says what a GPU needs to have said about it."""
+    missing = [name for name in _NEEDED if getattr(target, name) == 0]
+    if missing:
+        raise InvalidValueError(
+            f"target {target.name!r} does not say its {', '.join(missing)}, which bound the "
+            "programs of a GPU; presets such as a100 do"
+        )
+
+
+def product(factors: Sequence[IntExpr]) -> IntExpr:
+    """The product of expressions; 1 of none."""
+    result = const(1)
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+def vector_widths(extent: int, dtype: str, target: Target) -> tuple[int, ...]:
+    """Powers of two that divide ``extent`` and fit one access of a thread."""
+    widest = max(1, target.vector_bytes // DTYPE_BYTES[dtype])
+    return tuple(
+        width for width in (1 << n for n in range(widest.bit_length())) if extent % width == 0
+    )
+
+
+def divisors(extent: int) -> tuple[int, ...]:
+    """Divisors of ``extent``, ascending."""
+    small = [n for n in range(1, math.isqrt(extent) + 1) if extent % n == 0]
+    return tuple(sorted({*small, *(extent // n for n in small)}))
+
+
+def thread_counts(extents: Sequence[int], target: Target) -> tuple[int, ...]:
+    """Products of divisors of ``extents`` that are a possible number of threads, ascending."""
+    found = {1}
+    for extent in extents:
+        found = {
+            count * divisor
+            for count in found
+            for divisor in divisors(extent)
+            if count * divisor <= target.max_threads_per_block
+        }
+    return tuple(sorted(found))
+
+
+def block_threads(extent: int, target: Target) -> tuple[int, ...]:
+    """Numbers of threads, doubling from one warp, that an axis of ``extent`` keeps busy."""
+    counts = [target.warp_size]
+    while 2 * counts[-1] <= target.max_threads_per_block and counts[-1] < extent:
+        counts.append(2 * counts[-1])
+    return tuple(counts)
+
+
+def cover_factors(extent: int, *inner: IntExpr) -> tuple[IntExpr, ...]:
+    """Factors that cover an axis: as many rounds of the given inner ones as it takes."""
+    return (ceildiv(const(extent), product(inner)), *inner)
+
+
+def thread_constraints(
+    threads: IntExpr, grid: IntExpr, extents: Sequence[int], target: Target
+) -> list[Constraint]:
+    """Threads of a block and blocks of the grid, of a stage tiled over ``extents``.
+
+    Whole warps and a block for every multiprocessor are asked for as far as the extents have
+    the factors for both at once.
+    """
+    name = target.name
+    result: list[Constraint] = [
+        AtMost(threads, target.max_threads_per_block, f"target {name}: threads of a block")
+    ]
+    counts = thread_counts(extents, target)
+    whole = [count for count in counts if count % target.warp_size == 0]
+    fewest = min(whole, default=max(counts))
+    if whole:
+        result.append(OneOf(threads % target.warp_size, (0,), "whole warps", hard=False))
+    blocks = min(target.multiprocessors, math.prod(extents) // fewest)
+    if blocks > 1:
+        result.append(
+            AtLeast(grid, blocks, "every multiprocessor gets a block, if there are so many", False)
+        )
+    return result
+
+
+def tile_levels(
+    workload: Workload,
+    stage: Stage,
+    target: Target,
+    limits: ScheduleLimits,
+    fetched: Mapping[str, Forms],
+) -> GpuLevels:
+    """Levels of a reduction whose operands in ``fetched`` go through shared memory.
+
+    Spatial axes have five (block, virtual thread, thread, and two loops of a thread around and
+    inside the inner loops over reduce axes), reduce axes three (a fetch; around and inside the
+    first of those loops). Where nothing is fetched, spatial axes have four and reduce axes
+    stay whole.
+    """
+    levels = _Levels(stage, {}, [], [])
+    for axis in stage.axes:
+        if axis.extent > 1:
+            if axis.kind == "spatial":
+                levels.add(axis.name, 5 if fetched else 4)
+            elif fetched:
+                levels.add(axis.name, 3)
+    spatial = [a for a in stage.spatial_axes if a.name in levels.factors]
+    threads = levels.over(THREAD)
+    extents = [axis.extent for axis in spatial]
+    levels.constraints.extend(thread_constraints(threads, levels.over(BLOCK), extents, target))
+    levels.constraints.append(
+        AtMost(levels.over(VTHREAD), MAX_VTHREADS, f"target {target.name}: virtual threads")
+    )
+    levels.constraints.extend(
+        _memory_constraints(workload, levels, target, limits, fetched, threads)
+    )
+    lanes = {
+        tensor: _fetch_lanes(workload.tensors[tensor], forms, levels, target)
+        for tensor, forms in fetched.items()
+    }
+    write = _write_factors(levels, target)
+    return GpuLevels(
+        levels.factors, threads, write, lanes, tuple(levels.params), tuple(levels.constraints)
+    )
+
+
+@frozen
+class _Levels:
+    """Levels under construction."""
+
+    stage: Stage
+    factors: dict[str, tuple[IntExpr, ...]]
+    params: list[Param]
+    constraints: list[Constraint]
+
+    def add(self, axis: str, count: int) -> None:
+        names = tuple(f"{self.stage.name}.{axis}.{level}" for level in range(count))
+        self.params.extend(Factor(name) for name in names)
+        self.constraints.append(ProductEquals(names, const(self.stage.extents[axis])))
+        self.factors[axis] = tuple(var(name) for name in names)
+
+    def over(self, level: int) -> IntExpr:
+        """Product of one level of all spatial axes."""
+        return product(
+            [
+                self.factors[axis.name][level]
+                for axis in self.stage.spatial_axes
+                if axis.name in self.factors
+            ]
+        )
+
+    def reach(self, spatial: Sequence[int], reduce: Sequence[int]) -> dict[str, IntExpr]:
+        """How far every axis moves in some of its levels."""
+        result = {}
+        for axis in self.stage.axes:
+            chosen = spatial if axis.kind == "spatial" else reduce
+            own = self.factors.get(axis.name, ())
+            result[axis.name] = product([f for level, f in enumerate(own) if level in chosen])
+        return result
+
+
+def _bytes(tensor: Tensor, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
+    """Bytes of the region that an operand's access spans."""
+    extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
+    return product(extents) * DTYPE_BYTES[tensor.dtype]
+
+
+def _memory_constraints(
+    workload: Workload,
+    levels: _Levels,
+    target: Target,
+    limits: ScheduleLimits,
+    fetched: Mapping[str, Forms],
+    threads: IntExpr,
+) -> list[Constraint]:
+    """Shared memory of a block, and what one thread keeps to itself.
+
+    A thread keeps its accumulators, those of every virtual thread, and the operands of one step
+    of the reduction over its tile.
+    """
+    shared, operands = const(0), const(0)
+    block = levels.reach((VTHREAD, THREAD, 3, 4), (1, 2))
+    thread = levels.reach((3, 4), ())
+    for tensor, forms in fetched.items():
+        shared = shared + _bytes(workload.tensors[tensor], forms, block)
+        operands = operands + _words(_bytes(workload.tensors[tensor], forms, thread))
+    inner = [
+        factor
+        for axis in levels.stage.spatial_axes
+        if axis.name in levels.factors
+        for level, factor in enumerate(levels.factors[axis.name])
+        if level not in (BLOCK, THREAD)
+    ]
+    tile = product(inner) * DTYPE_BYTES[levels.stage.output.dtype]
+    kept = _words(tile) + SPARE_REGISTERS
+    result: list[Constraint] = [
+        AtMost(tile, limits.stack_bytes, f"{limits.source}: accumulators of a thread"),
+        AtMost(kept + operands, REGISTERS_PER_THREAD, "registers of a thread", hard=False),
+        AtMost(threads * kept, target.registers_per_block, "registers of a block", hard=False),
+    ]
+    if fetched:
+        source = f"target {target.name}: shared memory of a block"
+        result.insert(0, AtMost(shared, target.shared_memory_bytes, source))
+    return result
+
+
+def _words(size: IntExpr) -> IntExpr:
+    """32-bit registers that hold so many bytes; small types are widened in none of them."""
+    return (size + 3) // 4
+
+
+def _fetch_lanes(tensor: Tensor, forms: Forms, levels: _Levels, target: Target) -> IntExpr:
+    """Width of the vectors in which an operand is fetched: whole vectors of a row."""
+    widths = vector_widths(tensor.shape[-1], tensor.dtype, target)
+    (axis, coefficient), *others = [*forms[-1].coefficients.items(), ("", 0)]
+    if len(widths) == 1 or len(others) != 1 or coefficient != 1 or axis not in levels.factors:
+        return const(1)
+    name = f"{levels.stage.name}.{tensor.name}.lanes"
+    levels.params.append(Ordinal(name, widths))
+    reach = levels.reach((VTHREAD, THREAD, 3, 4), (1, 2))[axis]
+    levels.constraints.append(
+        OneOf(reach % var(name), (0,), "vectors do not cross rows", hard=False)
+    )
+    return var(name)
+
+
+def _write_factors(levels: _Levels, target: Target) -> tuple[IntExpr, ...]:
+    """Split of the innermost axis of the write-back into vectors that divide a thread's part."""
+    axis = levels.stage.spatial_axes[-1]
+    if axis.name not in levels.factors:
+        return (const(1), const(1))
+    part = product(levels.factors[axis.name][3:])
+    widths = vector_widths(axis.extent, levels.stage.output.dtype, target)
+    if len(widths) == 1:
+        return (part, const(1))
+    name = f"{levels.stage.name}.write.lanes"
+    levels.params.append(Ordinal(name, widths))
+    levels.constraints.append(OneOf(part % var(name), (0,), "a thread writes whole vectors"))
+    return (part // var(name), var(name))

@@ -1,0 +1,160 @@
+"""Rule: multi-level tiling of a reduction on a GPU.
+
+The nest, for spatial axes ``x`` and reduce axes ``r``, each level over all axes: ``x.0`` blocks,
+``x.1`` virtual threads, ``x.2`` threads, ``r.0``, fetch of the operands into shared memory,
+``r.1 x.3 r.2 x.4``. This is the structure of Ansor's GPU sketches ("SSSRRSRS", Zheng et al.,
+OSDI'20). Results are accumulated in the registers of a thread over all of ``r`` and written
+once, through the epilogue if there is one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autotune.errors import UnsupportedWorkload
+from autotune.expressions import AffineForm, var
+from autotune.sketches import (
+    Accumulate,
+    Bind,
+    Fetch,
+    FuseConsumer,
+    Inline,
+    Order,
+    Ordinal,
+    Step,
+    Tile,
+    UnrollLimit,
+)
+from autotune.spaces.rules.access import (
+    depends_on,
+    is_expensive,
+    is_pointwise,
+    operand_forms,
+    producer_stage,
+)
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.gpu_cross_thread import cross_thread_draft, suits_cross_thread
+from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, GpuLevels, check_gpu, tile_levels
+from autotune.spaces.rules.rule import SketchRule
+from autotune.workloads import Stage
+
+LABELS = ("shared", "direct", "cross-thread")
+
+# A reduction of more steps than this per result gains by what its threads fetch together.
+_SHORT_REDUCTION = 64
+
+
+class GpuTilingRule(SketchRule):
+    """Tiles a reduction: through shared memory, directly from global memory, across threads.
+
+    Operands go through shared memory where several threads read the same elements. Reading them
+    directly is tried as well for short reductions. Reductions with few results are also split
+    across the threads of a block. A second such stage of the same workload is treated like the
+    first.
+    """
+
+    name = "gpu-tiling"
+
+    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        if is_pointwise(stage):
+            return None
+        check_gpu(draft.target)
+        fetched = _fetchable(stage)
+        tileable = any(axis.extent > 1 for axis in stage.spatial_axes)
+        reduce = math.prod(axis.extent for axis in stage.reduce_axes)
+        choices: dict[str, SketchDraft] = {}
+        if tileable and fetched:
+            choices["shared"] = _tiled(draft, stage, fetched)
+        if tileable and (not fetched or reduce <= _SHORT_REDUCTION):
+            choices["direct"] = _tiled(draft, stage, {})
+        if not tileable or suits_cross_thread(stage, draft.target):
+            choices["cross-thread"] = cross_thread_draft(draft, stage)
+        taken = [label for label in choices if label in draft.labels]
+        return [choices[taken[0]]] if taken else list(choices.values())
+
+
+def _fetchable(stage: Stage) -> dict[str, tuple[AffineForm, ...]]:
+    """Operands that are read at one place, several times, without offsets or reversals."""
+    found = {}
+    for tensor in stage.reads:
+        try:
+            forms = operand_forms(stage, tensor)
+        except UnsupportedWorkload:
+            continue
+        plain = all(
+            form.constant == 0 and all(c > 0 for c in form.coefficients.values()) for form in forms
+        )
+        overlapping = any(len(form.coefficients) > 1 for form in forms)
+        reused = overlapping or not all(
+            depends_on(forms, axis.name) for axis in stage.spatial_axes if axis.extent > 1
+        )
+        if plain and reused:
+            found[tensor] = forms
+    return found
+
+
+def _tiled(
+    draft: SketchDraft, stage: Stage, fetched: dict[str, tuple[AffineForm, ...]]
+) -> SketchDraft:
+    levels = tile_levels(draft.workload, stage, draft.target, draft.limits, fetched)
+    spatial = [axis.name for axis in stage.spatial_axes]
+    tiled = levels.tiled(spatial)
+    steps: list[Step] = [
+        *(Tile(stage.name, axis, factors) for axis, factors in levels.factors.items()),
+        Order(stage.name, _order(stage, levels)),
+        Bind(stage.name, tuple(f"{axis}.0" for axis in spatial), "block"),
+        Bind(stage.name, tuple(f"{axis}.1" for axis in tiled), "vthread"),
+        Bind(stage.name, tuple(f"{axis}.2" for axis in tiled), "thread"),
+    ]
+    settled = {stage.name}
+    at = f"{stage.reduce_axes[-1].name}.0"
+    for tensor in stage.reads:
+        if tensor in fetched:
+            lanes = levels.fetch_lanes[tensor]
+            steps.append(Fetch(stage.name, tensor, at, levels.threads, lanes))
+        if _inlined(draft, stage, tensor, copied=tensor in fetched):
+            steps.append(Inline(tensor))
+            settled.add(tensor)
+    consumer = draft.epilogues.get(stage.name)
+    tile_loop = f"{tiled[-1]}.2"
+    if consumer is None:
+        steps.append(Accumulate(stage.name, tile_loop, levels.write_factors))
+    else:
+        steps.append(FuseConsumer(consumer, stage.name, tile_loop, levels.write_factors))
+    unroll = f"{stage.name}.unroll"
+    steps.append(UnrollLimit(stage.name, var(unroll)))
+    return draft.extended(
+        settled=settled,
+        label="shared" if fetched else "direct",
+        params=(*levels.params, Ordinal(unroll, UNROLL_LIMITS)),
+        constraints=levels.constraints,
+        steps=steps,
+    )
+
+
+def _inlined(draft: SketchDraft, stage: Stage, tensor: str, *, copied: bool) -> bool:
+    """Whether an operand is computed where it is read, or on the way into its copy."""
+    producer = producer_stage(draft.workload, tensor)
+    return (
+        producer is not None
+        and is_pointwise(producer)
+        and tensor not in draft.workload.outputs
+        and draft.workload.consumers(tensor) == (stage,)
+        and (copied or not is_expensive(producer))
+    )
+
+
+def _order(stage: Stage, levels: GpuLevels) -> tuple[str, ...]:
+    spatial = [axis.name for axis in stage.spatial_axes]
+    reduce = [axis.name for axis in stage.reduce_axes]
+    tiled, split = levels.tiled(spatial), levels.tiled(reduce)
+    depth = max(len(levels.factors[axis]) for axis in tiled)
+    loops = [f"{axis}.0" for axis in spatial]
+    loops += [f"{axis}.{level}" for level in (1, 2) for axis in tiled]
+    loops += [f"{axis}.0" for axis in reduce]
+    loops += [f"{axis}.1" for axis in split]
+    loops += [f"{axis}.3" for axis in tiled]
+    if depth > 4:
+        loops += [f"{axis}.2" for axis in split]
+        loops += [f"{axis}.4" for axis in tiled]
+    return tuple(loops)

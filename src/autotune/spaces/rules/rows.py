@@ -1,0 +1,70 @@
+"""Stages that read each other row by row."""
+
+from __future__ import annotations
+
+from autotune.spaces.rules.access import depends_on, is_pointwise, producer_stage
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.workloads import Stage
+
+
+def rows_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | None:
+    """The stages behind a pointwise output over reductions along its rows, and its row axes.
+
+    None unless every computed tensor behind the output is indexed by the same leading axes, of
+    which the number is returned, and the reductions gain nothing by tiling.
+    """
+    if not is_pointwise(stage) or draft.workload.consumers(stage.name):
+        return None
+    behind = _producers(draft, stage)
+    reductions = [producer for producer in behind if not is_pointwise(producer)]
+    if not reductions or not all(_without_reuse(reduction) for reduction in reductions):
+        return None
+    rows = _shared_rows(draft, [stage, *behind])
+    if rows == 0 or len(stage.spatial_axes) <= rows:
+        return None
+    return behind, rows
+
+
+def _producers(draft: SketchDraft, stage: Stage) -> list[Stage]:
+    """Unsettled stages that ``stage`` depends on, in topological order."""
+    wanted = {stage.name}
+    found: list[Stage] = []
+    for candidate in reversed(draft.workload.stages):
+        users = draft.workload.consumers(candidate.name)
+        if candidate.name in draft.settled or candidate.name == stage.name:
+            continue
+        if any(user.name in wanted for user in users):
+            wanted.add(candidate.name)
+            found.insert(0, candidate)
+    return found
+
+
+def _shared_rows(draft: SketchDraft, stages: list[Stage]) -> int:
+    """Number of leading spatial axes by which all stages read each other in step."""
+    shared = min(len(stage.spatial_axes) for stage in stages)
+    names = {stage.name for stage in stages}
+    for stage in stages:
+        own = [axis.name for axis in stage.spatial_axes]
+        for load in stage.loads:
+            if load.tensor not in names:
+                continue
+            producer = producer_stage(draft.workload, load.tensor)
+            if producer is None or load.tensor in draft.workload.outputs:
+                return 0
+            for position, form in enumerate(stage.access_map(load)[:shared]):
+                in_step = form.coefficients == {own[position]: 1} and form.constant == 0
+                same = producer.spatial_axes[position].extent == stage.extents[own[position]]
+                if not in_step or not same:
+                    shared = position
+                    break
+    return shared
+
+
+def _without_reuse(stage: Stage) -> bool:
+    """Whether every operand moves along every spatial axis: tiling would gain nothing."""
+    return all(
+        depends_on(stage.access_map(load), axis.name)
+        for load in stage.loads
+        for axis in stage.spatial_axes
+        if axis.extent > 1
+    )
