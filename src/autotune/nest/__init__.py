@@ -13,7 +13,7 @@ from autotune.nest.features import (
     statement_features,
 )
 from autotune.nest.loop_nest import ELEMENT, Access, Buffer, Loop, LoopNest, Statement
-from autotune.nest.nest_tape import NestTape, nest_tape
+from autotune.nest.nest_tape import NestTape, dominant_statement, nest_tape
 from autotune.nest.tape import Tape, build_tape
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "build_tape",
     "derive_nest",
     "describe",
+    "dominant_statement",
     "estimated_seconds",
     "nest_tape",
     "pooled_features",

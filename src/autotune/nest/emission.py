@@ -189,14 +189,6 @@ class _Emission:
     def _guards(self, schedule: StageSchedule) -> dict[str, IntExpr]:
         return {axis: schedule.extents[axis] for axis in sorted(schedule.covered)}
 
-    def _padding(self, schedule: StageSchedule) -> dict[str, IntExpr]:
-        """Padded axes with their own extents: results beyond these are dropped."""
-        return {
-            axis.name: const(axis.extent)
-            for axis in schedule.stage.spatial_axes
-            if schedule.extents[axis.name].value != axis.extent
-        }
-
     def _emit_compute(self, schedule: StageSchedule, loops: tuple[Loop, ...]) -> None:
         stage = schedule.stage
         result = self._result_buffer(schedule)
@@ -292,7 +284,8 @@ class _Emission:
             )
         )
         dtype = self.workload.tensors[pack.operand].dtype
-        self.buffers.append(Buffer(label, tuple(allocated), dtype, len(path)))
+        block_dim = pack.block_dim if pack.block is not None else None
+        self.buffers.append(Buffer(label, tuple(allocated), dtype, len(path), block_dim=block_dim))
 
     def _emit_fetch(self, schedule: StageSchedule, fetch: Fetch, path: tuple[Loop, ...]) -> None:
         """A copy that all threads of a block make together, of what all of them read."""
@@ -365,14 +358,7 @@ class _Emission:
         shape = tuple(const(extent) for extent in stage.output.shape)
         write = Access(stage.name, forms, shape, write=True)
         self.statements.append(
-            Statement(
-                name,
-                stage.name,
-                "write",
-                (*path, *loops),
-                (tile, write),
-                guards=self._padding(schedule),
-            )
+            Statement(name, stage.name, "write", (*path, *loops), (tile, write))
         )
         if stage.name not in self.workload.outputs:
             self.buffers.append(Buffer(stage.name, shape, stage.output.dtype, 0))
@@ -388,7 +374,7 @@ class _Emission:
         loops = []
         for axis in rows:
             extent = inside[axis.name]
-            if axis.name in self._padding(schedule):
+            if schedule.extents[axis.name].value != axis.extent:
                 extent = minimum(extent, axis.extent)
             loops.append(Loop(f"{name}.{axis.name}", extent, ((axis.name, extent),)))
         for level, factor in enumerate(factors):
@@ -426,7 +412,6 @@ class _Emission:
                 operation_counts(fused.body),
                 fused.body,
                 self._sources(fused),
-                guards=self._padding(fused),
             )
         )
 

@@ -164,18 +164,13 @@ class Statement:
             extent = const(1)
             for step, reach in self.terms(form, depth):
                 extent = extent + (reach - 1) * step
-            within = self.within_bounds(access, form)
-            result.append(extent if within else minimum(extent, size))
+            result.append(extent if self.within_bounds(form) else minimum(extent, size))
         return tuple(result)
 
-    def within_bounds(self, access: Access, form: AffineForm) -> bool:
-        """Whether an index never passes its bound: a constant, or an axis that nothing moves.
-
-        A copy may be larger than what it copies.
-        """
+    def within_bounds(self, form: AffineForm) -> bool:
+        """Whether an index never passes its bound: a constant, or an axis that nothing moves."""
         moved = any(self.corners.get(axis) for axis in form.coefficients)
-        larger = self.role == "pack" and not access.write
-        return not form.coefficients or (is_axis(form) and not moved and not larger)
+        return not form.coefficients or (is_axis(form) and not moved)
 
 
 @frozen(eq=False)
@@ -188,6 +183,8 @@ class Buffer:
         dtype: Element type.
         depth: Number of loops that enclose the allocation.
         scope: ``global``, ``shared`` (by the threads of a block) or ``local`` (to a thread).
+        block_dim: Index that is laid out in blocks: those come first in ``shape``, what is inside
+            a block last. None: ``shape`` follows the indices.
     """
 
     name: str
@@ -195,6 +192,7 @@ class Buffer:
     dtype: str
     depth: int
     scope: str = "global"
+    block_dim: int | None = None
 
     @property
     def elements(self) -> IntExpr:

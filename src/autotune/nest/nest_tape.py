@@ -97,7 +97,7 @@ def _cached(key: _BySketch) -> NestTape:
     features = tape.restricted(names)
     columns = tuple(_columns(nest, statement, features) for statement in nest.statements)
     buffers = np.arange(len(nest.buffers), dtype=np.int64)
-    return NestTape(nest, tape, features, columns, buffers, _dominant(nest))
+    return NestTape(nest, tape, features, columns, buffers, dominant_statement(nest))
 
 
 def _names(statement: Statement) -> dict[str, list[str]]:
@@ -140,7 +140,9 @@ def _columns(nest: LoopNest, statement: Statement, tape: Tape) -> StatementColum
     )
 
 
-def _dominant(nest: LoopNest) -> int:
+def dominant_statement(nest: LoopNest) -> int:
+    """Index of the statement that does most of the arithmetic."""
+
     def work(index: int) -> tuple[int, int]:
         statement = nest.statements[index]
         stage = nest.workload.stage(statement.stage)

@@ -5,6 +5,14 @@ from __future__ import annotations
 from autotune.expressions import IntExpr
 from autotune.nest.loop_nest import LoopNest
 from autotune.nest.quantities.distinct import distinct
+from autotune.nest.quantities.lines import (
+    contiguous,
+    covered,
+    innermost_stride,
+    line_bytes,
+    line_quantities,
+    lines_by_power,
+)
 from autotune.nest.quantities.loops import KIND_OUTPUTS, body_depth, loop_quantities
 from autotune.nest.quantities.memory import memory_quantities
 from autotune.nest.quantities.operations import operation_quantities
@@ -16,18 +24,30 @@ from autotune.nest.quantities.regions import (
     region_quantities,
     unique_elements,
 )
-from autotune.nest.quantities.traffic import reloads, traffic_quantities
+from autotune.nest.quantities.reuse import reuse_of, reuse_quantities, touched_bytes
+from autotune.nest.quantities.strides import Walk, counted, physical_region
+from autotune.nest.quantities.traffic import reloading_depth, traffic_quantities
 
 __all__ = [
     "KIND_OUTPUTS",
+    "Walk",
     "body_depth",
     "buffers_of",
+    "contiguous",
+    "counted",
+    "covered",
     "distinct",
     "held_depth",
+    "innermost_stride",
+    "line_bytes",
+    "lines_by_power",
     "nest_quantities",
+    "physical_region",
     "region_dimensions",
     "region_elements",
-    "reloads",
+    "reloading_depth",
+    "reuse_of",
+    "touched_bytes",
     "unique_elements",
 ]
 
@@ -40,5 +60,7 @@ def nest_quantities(nest: LoopNest) -> dict[str, IntExpr]:
         outputs.update(operation_quantities(statement))
         outputs.update(region_quantities(nest, statement))
         outputs.update(traffic_quantities(nest, statement, outputs))
+        outputs.update(line_quantities(nest, statement, outputs))
+        outputs.update(reuse_quantities(nest, statement, outputs))
     outputs.update(memory_quantities(nest))
     return outputs

@@ -1,0 +1,147 @@
+"""Reuse: which loop comes back to the same elements first, after how much else, how often.
+
+Kinds and distances are those of TVM's ``per_store_feature`` (Ansor, OSDI'20, appendix): from
+the innermost loop outwards, the first that does not move the buffer reuses it in every
+iteration; before that, a loop that several statements share reuses what an earlier
+statement touched in the same iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from autotune.expressions import IntExpr, const, minimum, select
+from autotune.nest.loop_nest import LoopNest, Statement
+from autotune.nest.quantities.regions import buffers_of
+from autotune.nest.quantities.strides import Walk
+
+__all__ = ["Reuse", "reuse_of", "reuse_quantities", "touched_bytes"]
+
+
+@frozen(eq=False)
+class Reuse:
+    """The first reuse of a buffer by a statement; all 0 (and ``share`` 1) if there is none.
+
+    Attributes:
+        loop: 1 if a loop reads the same elements in each of its iterations.
+        serial: 1 if an earlier statement touched them in the same iteration of a shared loop.
+        count: Iterations of that loop, or earlier statements that touch the buffer in it.
+        iterations: Executions between two uses, times ``share``.
+        bytes: Bytes touched between two uses, times ``share``.
+        share: What the two above are divided by: the extent of the shared loop, or 1.
+    """
+
+    loop: IntExpr
+    serial: IntExpr
+    count: IntExpr
+    iterations: IntExpr
+    bytes: IntExpr
+    share: IntExpr
+
+    def values(self) -> tuple[IntExpr, ...]:
+        """The six values in the order above."""
+        return (self.loop, self.serial, self.count, self.iterations, self.bytes, self.share)
+
+
+def touched_bytes(
+    nest: LoopNest, statement: Statement, depth: int, known: Mapping[str, IntExpr]
+) -> IntExpr:
+    """Bytes of the regions of all buffers that a statement touches inside ``depth``."""
+    total = const(0)
+    for buffer in buffers_of(statement):
+        region = known[f"{statement.name}/region/{buffer}/{depth}"]
+        total = total + region * nest.element_bytes(buffer)
+    return total
+
+
+def companions(nest: LoopNest, statement: Statement, index: int) -> list[Statement]:
+    """Statements inside the same loop ``index``, up to and with ``statement`` in program order.
+
+    Initialisations are left out: they are part of the update that follows them.
+    """
+    names = [loop.name for loop in statement.loops[: index + 1]]
+    found = []
+    for other in nest.statements:
+        shared = [loop.name for loop in other.loops[: index + 1]] == names
+        if shared and (other.role != "init" or other is statement):
+            found.append(other)
+        if other is statement:
+            break
+    return found
+
+
+def reuse_of(walk: Walk) -> Reuse:
+    """The first reuse along a walk, from the innermost loop outwards."""
+    nothing = Reuse(const(0), const(0), const(0), const(0), const(0), const(1))
+    result = nothing
+    for index in range(len(walk.statement.loops)):
+        counts, moves = walk.counts[index], walk.moves[index]
+        again = _serial(walk, index) or result
+        if counts == moves:
+            result = _chosen(counts, again, result)
+        else:
+            result = _chosen(counts, _chosen(moves, again, _repeated(walk, index)), result)
+    return result
+
+
+def _repeated(walk: Walk, index: int) -> Reuse:
+    """Reuse by a loop that does not move the buffer."""
+    statement = walk.statement
+    inside = const(1)
+    for loop in statement.loops[index + 1 :]:
+        if loop.name not in statement.cooperating:
+            inside = inside * loop.extent
+    extent = statement.loops[index].extent
+    return Reuse(const(1), const(0), extent, inside, _between(walk, index + 1), const(1))
+
+
+def _serial(walk: Walk, index: int) -> Reuse | None:
+    """Reuse of what an earlier statement touched in the same loop; None if none did."""
+    nest, buffer = walk.nest, walk.buffer
+    inside = companions(nest, walk.statement, index)
+    touching = [item for item in inside if buffer in buffers_of(item)]
+    if len(touching) < 2:
+        return None
+    regions = [walk.known[f"{item.name}/region/{buffer}/{index}"] for item in touching]
+    fewest = regions[0]
+    for region in regions[1:]:
+        fewest = minimum(fewest, region)
+    extent = walk.statement.loops[index].extent
+    total = _together(walk, index)
+    return Reuse(const(0), const(1), const(len(touching) - 1), fewest, total, extent)
+
+
+def _together(walk: Walk, index: int) -> IntExpr:
+    """Bytes that all statements inside loop ``index`` touch, up to this one."""
+    total = const(0)
+    for item in companions(walk.nest, walk.statement, index):
+        total = total + touched_bytes(walk.nest, item, index, walk.known)
+    return total
+
+
+def _between(walk: Walk, depth: int) -> IntExpr:
+    """Bytes touched inside the loops from ``depth`` on, in the first of them that counts."""
+    statement = walk.statement
+    if depth == len(statement.loops) or len(companions(walk.nest, statement, depth)) == 1:
+        return touched_bytes(walk.nest, statement, depth, walk.known)
+    return select(walk.counts[depth], _together(walk, depth), _between(walk, depth + 1))
+
+
+def _chosen(condition: IntExpr, when_true: Reuse, when_false: Reuse) -> Reuse:
+    pairs = zip(when_true.values(), when_false.values(), strict=True)
+    return Reuse(*(select(condition, first, second) for first, second in pairs))
+
+
+def reuse_quantities(
+    nest: LoopNest, statement: Statement, known: Mapping[str, IntExpr]
+) -> dict[str, IntExpr]:
+    """``reuse_loop``, ``reuse_serial``, ... of one statement, by output name."""
+    outputs: dict[str, IntExpr] = {}
+    names = ("loop", "serial", "count", "iterations", "bytes", "share")
+    for buffer in buffers_of(statement):
+        found = reuse_of(Walk(nest, statement, buffer, known))
+        for name, value in zip(names, found.values(), strict=True):
+            outputs[f"{statement.name}/reuse_{name}/{buffer}"] = value
+    return outputs
