@@ -21,7 +21,7 @@ ORDER = (
     ("workloads", "targets"),
     ("sketches",),
     ("nest",),
-    ("relaxed",),
+    ("relaxed", "pam"),
     ("spaces",),
     ("records",),
     ("pruning_models", "cost_models", "strategies", "task_schedulers", "backends"),

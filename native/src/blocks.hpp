@@ -29,6 +29,7 @@ class AlignedDoubles {
         }
     }
     double* get() { return data_.get(); }
+    const double* get() const { return data_.get(); }
 
   private:
     struct Free {

@@ -70,3 +70,25 @@ class RelaxedProgram:
     def slots(self) -> int: ...
     @property
     def simd(self) -> str: ...
+
+class PamPlan:
+    def __init__(
+        self,
+        program: TapeProgram,
+        rows: NDArray[np.int32],
+        operations: NDArray[np.float64],
+        columns: NDArray[np.int32],
+        scales: NDArray[np.float64],
+        buffers: NDArray[np.int32],
+        loops: NDArray[np.int32],
+        accesses: NDArray[np.int32],
+        access_operations: NDArray[np.float64],
+        operations_squared: bool,
+    ) -> None: ...
+    def evaluate(
+        self, matrix: NDArray[np.int64], threads: int = 1
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]: ...
+    @property
+    def inputs(self) -> int: ...
+    @property
+    def rows(self) -> int: ...

@@ -1,0 +1,34 @@
+"""TVM's own features of a scheduled program, one row for every stored buffer.
+
+What ``s_tir.meta_schedule`` computes for its cost model. Used to hold
+:func:`autotune.pam.pam_features` against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import s_tir
+from tvm.ir import IRModule
+from tvm.s_tir.meta_schedule.feature_extractor import PerStoreFeature
+from tvm.target import Target
+
+__all__ = ["store_features"]
+
+
+def store_features(
+    schedules: Sequence[s_tir.Schedule], module: IRModule, target: Target
+) -> list[NDArray[np.float64]]:
+    """TVM's 164 features ``[stores, 164]`` of each schedule of ``module``, in program order.
+
+    Stores of a constant have no row. Lowering runs on the calling thread.
+
+    Raises:
+        tvm.error.TVMError: a schedule cannot be lowered.
+    """
+    context = s_tir.meta_schedule.TuneContext(module, target=target, num_threads=1)
+    candidates = [s_tir.meta_schedule.MeasureCandidate(item, []) for item in schedules]
+    arrays = PerStoreFeature().extract_from(context, candidates)
+    return [np.asarray(array.numpy(), dtype=np.float64) for array in arrays]

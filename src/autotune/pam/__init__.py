@@ -1,0 +1,16 @@
+"""Features of statements and of their data flow, for learned cost models (Pruner's PAM)."""
+
+from __future__ import annotations
+
+from autotune.pam.columns import DATAFLOW_COLUMNS, FEATURE_COLUMNS
+from autotune.pam.conventions import FIDELITIES
+from autotune.pam.features import PAM_VERSION, PamFeatures, pam_features
+
+__all__ = [
+    "DATAFLOW_COLUMNS",
+    "FEATURE_COLUMNS",
+    "FIDELITIES",
+    "PAM_VERSION",
+    "PamFeatures",
+    "pam_features",
+]
