@@ -27,6 +27,11 @@ def autotune_pruning_models() -> list[PluginSpec]:
     """Returns the built-in pruning models."""
     return [
         PluginSpec(
+            "psa",
+            "autotune.pruning_models.psa:PSA",
+            "Symbols of the loop nest against a machine, as in Pruner",
+        ),
+        PluginSpec(
             "roofline",
             "autotune.pruning_models.roofline:Roofline",
             "Compute and traffic bounds read from the symbolic loop nest",

@@ -10,6 +10,7 @@ from attrs import asdict, evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.psa import corrected_milliseconds, published_milliseconds, score
+from oracles.psa_gemm import published_gemm_symbols
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.pruning_models.psa_gpu import (
@@ -26,28 +27,10 @@ native = pytest.importorskip("autotune._native")
 A100_40 = PUBLISHED_GPUS["a100_40"]
 
 
-def gemm_symbols(size: int, i: list[int], k: list[int]) -> list[list[float]]:
-    """Symbols of a product of square matrices tiled alike along both axes, fetching one by one."""
-    blocks, vthreads, threads = i[0] ** 2, i[1] ** 2, i[2] ** 2
-    tile = i[3] * i[4]
-    charged = vthreads if i[1] > 1 else 1
-    flop = 2 * vthreads * tile * tile * size
-    registers = vthreads * tile * tile + 2 * charged * tile
-    touched = vthreads * tile * tile + 2 * charged * tile * size
-    fetched = i[1] * i[2] * tile * k[1] * k[2]
-    elements = blocks * k[0] * math.ceil(fetched / threads) * threads
-    return [
-        [flop, registers, touched, 0, blocks, threads],
-        [0, 0, 0, elements, blocks, threads],
-        [0, 0, 0, elements, blocks, threads],
-        [0, 0, 0, vthreads * tile * tile * blocks * threads, blocks, threads],
-    ]
-
-
 VECTORS = [
-    (1024, [16, 1, 16, 2, 2], [64, 4, 4], 5.31604432921032),
-    (1024, [8, 2, 8, 4, 2], [128, 2, 4], 0.9578465584692278),
-    (128, [4, 1, 8, 2, 2], [16, 2, 4], 279.1859956455022),
+    ([16, 1, 16, 2, 2], [64, 4, 4], 5.31604432921032),
+    ([8, 2, 8, 4, 2], [128, 2, 4], 0.9578465584692278),
+    ([4, 1, 8, 2, 2], [16, 2, 4], 279.1859956455022),
 ]
 
 
@@ -60,9 +43,9 @@ def native_scores(gpu: PublishedGpu | CorrectedGpu, rows: list[list[list[float]]
     return scores
 
 
-@pytest.mark.parametrize(("size", "i", "k", "expected"), VECTORS)
-def test_published_vectors(size: int, i: list[int], k: list[int], expected: float) -> None:
-    symbols = gemm_symbols(size, i, k)
+@pytest.mark.parametrize(("i", "k", "expected"), VECTORS)
+def test_published_vectors(i: list[int], k: list[int], expected: float) -> None:
+    symbols = published_gemm_symbols(i, i, k)
     assert native_scores(A100_40, [symbols]) == [pytest.approx(expected, rel=1e-13)]
     assert score(published_milliseconds(symbols, asdict(A100_40))) == pytest.approx(
         expected, rel=1e-13

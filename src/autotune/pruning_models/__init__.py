@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.pruning_models.pruning_model import PruningModel
+from autotune.pruning_models.psa import PSA
 from autotune.pruning_models.roofline import Roofline
 
-__all__ = ["PruningModel", "Roofline"]
+__all__ = ["PSA", "PruningModel", "Roofline"]

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+import numpy as np
 from attrs import asdict, frozen
+from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.sketches import Sketch
 from autotune.targets import Target
+
+if TYPE_CHECKING:
+    from autotune.nest import Tape
 
 __all__ = [
     "ARITHMETICS",
@@ -20,7 +27,9 @@ __all__ = [
     "CorrectedGpu",
     "PublishedGpu",
     "corrected_gpu",
+    "GpuScorer",
     "published_gpu",
+    "symbol_tape",
 ]
 
 ARITHMETICS = ("published", "corrected")
@@ -177,3 +186,82 @@ def _require(target: Target, needed: Mapping[str, float]) -> None:
             f"PSA needs {', '.join(missing)} of the target {target.name!r}; "
             "the GPU presets have them"
         )
+
+
+def symbol_tape(sketch: Sketch, target: Target, arithmetic: str) -> tuple[Tape, list[float]]:
+    """The symbols of a sketch as a tape, and the maxima of its last outputs.
+
+    Outputs are called ``GROUP/SYMBOL``, groups being statements (published) or launches
+    (corrected), then ``limit/INDEX`` for what a maximum belongs to.
+    """
+    # Here, because naming a model must not cost loading the loop nest.
+    from autotune.nest import build_tape, nest_tape
+    from autotune.pruning_models.launches import limits
+    from autotune.pruning_models.psa_corrected import CORRECTED_SYMBOLS, corrected_symbols
+    from autotune.pruning_models.psa_published import PUBLISHED_SYMBOLS, published_symbols
+
+    nest = nest_tape(sketch).nest
+    published = arithmetic == "published"
+    groups = published_symbols(nest) if published else corrected_symbols(nest, target)
+    names: tuple[str, ...] = PUBLISHED_SYMBOLS if published else CORRECTED_SYMBOLS
+    outputs = {
+        f"{index}/{name}": symbol
+        for index, symbols in enumerate(groups)
+        for name, symbol in zip(names, symbols, strict=True)
+    }
+    limited = limits(nest, target)
+    outputs.update({f"limit/{i}": expression for i, (expression, _) in enumerate(limited)})
+    return build_tape(sketch.param_names, outputs), [most for _, most in limited]
+
+
+class GpuScorer:
+    """Scores configurations of any sketch for one GPU; derives each sketch's symbols once.
+
+    Args:
+        target: The GPU.
+        arithmetic: One of :data:`ARITHMETICS`.
+        figures: Name of published figures; None for those of the target.
+
+    Raises:
+        UnknownNameError: the arithmetic or the figures do not exist.
+        InvalidValueError: the target lacks a rate, or figures are given for the corrected
+            arithmetic, which has its own.
+    """
+
+    def __init__(
+        self, target: Target, arithmetic: str = "published", figures: str | None = None
+    ) -> None:
+        from autotune._native import PsaGpu
+
+        if arithmetic not in ARITHMETICS:
+            raise UnknownNameError("arithmetic of PSA", arithmetic, ARITHMETICS)
+        if arithmetic == "corrected" and figures is not None:
+            raise InvalidValueError(
+                f"published figures ({figures!r}) are for the published arithmetic; "
+                "the corrected one takes the target's"
+            )
+        published = arithmetic == "published"
+        gpu = published_gpu(target, figures) if published else corrected_gpu(target)
+        self._target = target
+        self._arithmetic = arithmetic
+        self._native = PsaGpu(arithmetic, gpu.parameters())
+        self._tapes: dict[str, tuple[Tape, list[float]]] = {}
+
+    def score(
+        self, sketch: Sketch, matrix: NDArray[np.int64], threads: int = 1
+    ) -> NDArray[np.float64]:
+        """Scores [n] of configurations [n, params]: one over the estimated milliseconds.
+
+        Minus infinity for a configuration whose kernels would be illegal on the target.
+
+        Raises:
+            InvalidValueError: the matrix does not fit the sketch, or some value is no number.
+        """
+        if sketch.digest not in self._tapes:
+            self._tapes[sketch.digest] = symbol_tape(sketch, self._target, self._arithmetic)
+        tape, maxima = self._tapes[sketch.digest]
+        rows = np.ascontiguousarray(matrix, dtype=np.int64)
+        try:
+            return self._native.score(tape.program, rows, maxima, threads)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InvalidValueError(f"sketch {sketch.name!r} cannot be scored: {error}") from error
