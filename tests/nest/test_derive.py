@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.expressions import AffineForm, Binary, IntExpr, Load, var
 from autotune.expressions.integer import evaluate
-from autotune.nest import Access, LoopNest, Statement, derive_nest, nest_tape
+from autotune.nest import LoopNest, Statement, derive_nest, nest_tape
 from autotune.sketches import Candidate, FuseConsumer, PadExtent
 from autotune.spaces import SketchSpace
 from autotune.workloads import (
@@ -108,16 +108,6 @@ def index_values(
     return total
 
 
-def dimensions(
-    statement: Statement, depth: int
-) -> Iterator[tuple[Access, AffineForm, IntExpr, IntExpr]]:
-    """Access, index, bound and region of every dimension that a statement touches."""
-    for access in statement.accesses:
-        region = statement.region(access, depth)
-        for form, size, extent in zip(access.forms, access.shape, region, strict=True):
-            yield access, form, size, extent
-
-
 def padded(candidate: Candidate, stage: Stage) -> dict[str, int]:
     """Extents of the axes that the loops of a stage run over."""
     extents = stage.extents
@@ -135,20 +125,6 @@ def visited(axes: dict[str, Ints], names: list[str]) -> Counter[tuple[int, ...]]
 
 def box(extents: list[int]) -> set[tuple[int, ...]]:
     return set(itertools.product(*map(range, extents)))
-
-
-def test_the_region_is_the_hull_of_what_is_touched(
-    cases: list[tuple[Candidate, LoopNest]],
-) -> None:
-    for candidate, nest in cases:
-        for statement in nest.statements:
-            for depth in range(len(statement.loops) + 1):
-                axes = execute(statement, candidate, depth)
-                for _, form, bound, extent in dimensions(statement, depth):
-                    values = index_values(statement, candidate, form, axes)
-                    spanned = int(values.max() - values.min()) + 1
-                    region, size = number(extent, candidate), number(bound, candidate)
-                    assert region == spanned or region == size < spanned
 
 
 def test_a_stage_runs_once_at_every_point_of_its_padded_space(

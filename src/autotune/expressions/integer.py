@@ -8,6 +8,7 @@ numpy arrays alike, so that one expression serves a whole matrix of configuratio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class IntExpr:
     op: str
     args: tuple[Any, ...]
     _hash: int = field(init=False)
+    _text: str | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.op, self.args)))
@@ -61,6 +63,8 @@ class IntExpr:
         return frozenset().union(*(arg.variables for arg in self.args))
 
     def __add__(self, other: IntLike) -> IntExpr:
+        if other == 0:
+            return self
         return _linear_sum([(self, 1), (_wrap(other), 1)])
 
     __radd__ = __add__
@@ -75,6 +79,8 @@ class IntExpr:
         return _linear_sum([(_wrap(other), 1), (self, -1)])
 
     def __mul__(self, other: IntLike) -> IntExpr:
+        if other == 1 or other == _ONE:
+            return self
         return _product(self, _wrap(other))
 
     __rmul__ = __mul__
@@ -123,6 +129,12 @@ class IntExpr:
         return _rebuild(data[0], [IntExpr.from_json(arg) for arg in data[1:]])
 
     def __repr__(self) -> str:
+        # Sums and products are sorted by it: written once.
+        if self._text is None:
+            object.__setattr__(self, "_text", self._written())
+        return str(self._text)
+
+    def _written(self) -> str:
         if self.op in ("const", "var"):
             return str(self.args[0])
         if self.op == "add":
@@ -136,7 +148,10 @@ class IntExpr:
 
 IntLike = IntExpr | int
 
+_ONE = IntExpr("const", (1,))
 
+
+@lru_cache(maxsize=4096)
 def const(value: int) -> IntExpr:
     """The constant ``value``."""
     return IntExpr("const", (int(value),))
@@ -283,12 +298,16 @@ def _linear_sum(parts: list[tuple[IntExpr, int]]) -> IntExpr:
                 coefficients[base] = coefficients.get(base, 0) + sign * coefficient
     summands = [
         _scaled(base, coefficient)
-        for base, coefficient in sorted(coefficients.items(), key=lambda item: repr(item[0]))
+        for base, coefficient in sorted(coefficients.items(), key=_first_text)
         if coefficient != 0
     ]
     if constant != 0 or not summands:
         summands.append(const(constant))
     return summands[0] if len(summands) == 1 else IntExpr("add", tuple(summands))
+
+
+def _first_text(item: tuple[IntExpr, int]) -> str:
+    return repr(item[0])
 
 
 def _scaled(base: IntExpr, coefficient: int) -> IntExpr:

@@ -189,6 +189,14 @@ class _Emission:
     def _guards(self, schedule: StageSchedule) -> dict[str, IntExpr]:
         return {axis: schedule.extents[axis] for axis in sorted(schedule.covered)}
 
+    def _padding(self, schedule: StageSchedule) -> dict[str, IntExpr]:
+        """Padded axes with their own extents: results beyond these are dropped."""
+        return {
+            axis.name: const(axis.extent)
+            for axis in schedule.stage.spatial_axes
+            if schedule.extents[axis.name].value != axis.extent
+        }
+
     def _emit_compute(self, schedule: StageSchedule, loops: tuple[Loop, ...]) -> None:
         stage = schedule.stage
         result = self._result_buffer(schedule)
@@ -358,7 +366,14 @@ class _Emission:
         shape = tuple(const(extent) for extent in stage.output.shape)
         write = Access(stage.name, forms, shape, write=True)
         self.statements.append(
-            Statement(name, stage.name, "write", (*path, *loops), (tile, write))
+            Statement(
+                name,
+                stage.name,
+                "write",
+                (*path, *loops),
+                (tile, write),
+                guards=self._padding(schedule),
+            )
         )
         if stage.name not in self.workload.outputs:
             self.buffers.append(Buffer(stage.name, shape, stage.output.dtype, 0))
@@ -374,7 +389,7 @@ class _Emission:
         loops = []
         for axis in rows:
             extent = inside[axis.name]
-            if schedule.extents[axis.name].value != axis.extent:
+            if axis.name in self._padding(schedule):
                 extent = minimum(extent, axis.extent)
             loops.append(Loop(f"{name}.{axis.name}", extent, ((axis.name, extent),)))
         for level, factor in enumerate(factors):
@@ -412,6 +427,7 @@ class _Emission:
                 operation_counts(fused.body),
                 fused.body,
                 self._sources(fused),
+                guards=self._padding(fused),
             )
         )
 

@@ -164,13 +164,18 @@ class Statement:
             extent = const(1)
             for step, reach in self.terms(form, depth):
                 extent = extent + (reach - 1) * step
-            result.append(extent if self.within_bounds(form) else minimum(extent, size))
+            within = self.within_bounds(access, form)
+            result.append(extent if within else minimum(extent, size))
         return tuple(result)
 
-    def within_bounds(self, form: AffineForm) -> bool:
-        """Whether an index never passes its bound: a constant, or an axis that nothing moves."""
+    def within_bounds(self, access: Access, form: AffineForm) -> bool:
+        """Whether an index never passes its bound: a constant, or an axis that nothing moves.
+
+        A copy may be larger than what it copies.
+        """
         moved = any(self.corners.get(axis) for axis in form.coefficients)
-        return not form.coefficients or (is_axis(form) and not moved)
+        larger = self.role == "pack" and not access.write
+        return not form.coefficients or (is_axis(form) and not moved and not larger)
 
 
 @frozen(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -213,9 +213,7 @@ class _Builder:
         self.inputs = {name: index for index, name in enumerate(inputs)}
         self.constants: list[int] = []
         self.instructions: list[Instruction] = []
-        values = sorted(
-            {value for expression in outputs.values() for value in _constants(expression)}
-        )
+        values = sorted(_constants(outputs.values()))
         self.constants.extend(values)
         self.constant_slots = {value: len(inputs) + i for i, value in enumerate(values)}
 
@@ -229,18 +227,26 @@ class _Builder:
             return self.inputs[name]
         if expression in self.slots:
             return self.slots[expression]
+        if expression.op in ("add", "mul"):
+            return self._folded(expression.op, expression.args)
         operands = [self.slot(arg) for arg in expression.args]
-        if expression.op == "select":
-            condition, first, second = operands
-            return self._add(expression, ("select", condition, first, second))
-        left = operands[0]
-        for position, right in enumerate(operands[1:], start=2):
-            prefix = IntExpr(expression.op, expression.args[:position])
-            if prefix in self.slots:
-                left = self.slots[prefix]
-                continue
-            left = self._add(prefix, (expression.op, left, right))
-        return left
+        return self._add(expression, _instruction(expression.op, *operands))
+
+    def _folded(self, op: str, args: tuple[IntExpr, ...]) -> int:
+        """A sum or product of several, by one instruction if all but one are there already."""
+        whole = IntExpr(op, args)
+        if whole in self.slots:
+            return self.slots[whole]
+        if len(args) == 2:
+            first, second = args
+            return self._add(whole, (op, self.slot(first), self.slot(second)))
+        for left_out in range(len(args) - 1, -1, -1):
+            rest = args[:left_out] + args[left_out + 1 :]
+            if IntExpr(op, rest) in self.slots:
+                break
+        else:
+            rest, left_out = args[:-1], len(args) - 1
+        return self._add(whole, (op, self._folded(op, rest), self.slot(args[left_out])))
 
     def _add(self, expression: IntExpr, instruction: Instruction) -> int:
         self.instructions.append(instruction)
@@ -249,9 +255,16 @@ class _Builder:
         return slot
 
 
-def _constants(expression: IntExpr) -> set[int]:
-    if expression.op == "const":
-        return {expression.args[0]}
-    if expression.op == "var":
-        return set()
-    return set().union(*(_constants(arg) for arg in expression.args))
+def _constants(expressions: Iterable[IntExpr]) -> set[int]:
+    """Every constant in any of the expressions."""
+    found: set[int] = set()
+    seen: set[IntExpr] = set()
+    pending = list(expressions)
+    while pending:
+        expression = pending.pop()
+        if expression.op == "const":
+            found.add(expression.args[0])
+        elif expression.op != "var" and expression not in seen:
+            seen.add(expression)
+            pending.extend(expression.args)
+    return found

@@ -26,7 +26,7 @@ from autotune.nest.quantities.regions import (
 )
 from autotune.nest.quantities.reuse import reuse_of, reuse_quantities, touched_bytes
 from autotune.nest.quantities.strides import Walk, counted, physical_region
-from autotune.nest.quantities.traffic import reloading_depth, traffic_quantities
+from autotune.nest.quantities.traffic import reloads, traffic_quantities
 
 __all__ = [
     "KIND_OUTPUTS",
@@ -45,7 +45,7 @@ __all__ = [
     "physical_region",
     "region_dimensions",
     "region_elements",
-    "reloading_depth",
+    "reloads",
     "reuse_of",
     "touched_bytes",
     "unique_elements",

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 
 from autotune.expressions import IntExpr, const, maximum, minimum
-from autotune.nest.loop_nest import Access, LoopNest, Statement
+from autotune.nest.loop_nest import ELEMENT, Access, LoopNest, Statement
 from autotune.nest.quantities.distinct import distinct
 from autotune.nest.quantities.loops import body_depth
 
@@ -39,8 +39,8 @@ def region_dimensions(statement: Statement, buffer: str, depth: int) -> tuple[In
     Accesses whose indices differ by constants only have one hull. Accesses of different shapes
     keep their own: each dimension is then the largest.
     """
-    groups = [_hull(statement, group, depth) for group in _translates(statement, buffer)]
-    return tuple(_largest(extents) for extents in zip(*groups, strict=True))
+    hulls = [_hull(statement, group, depth) for group in _translates(statement, buffer)]
+    return tuple(_largest(extents) for extents in zip(*hulls, strict=True))
 
 
 def region_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
@@ -48,11 +48,7 @@ def region_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
 
     Hulls of accesses of different shapes are added, at most all that is within their bounds.
     """
-    groups = _translates(statement, buffer)
-    total = const(0)
-    for group in groups:
-        total = total + _product(_hull(statement, group, depth))
-    return total if len(groups) == 1 else minimum(total, _bounds(statement, buffer))
+    return _region(statement, _translates(statement, buffer), depth)
 
 
 def unique_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
@@ -63,17 +59,7 @@ def unique_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
     bound. Positions that a padding predicate hides at a border count as touched, up to the
     bounds of the buffer.
     """
-    total = const(0)
-    for access in _accesses(statement, buffer):
-        elements = const(1)
-        for form, size in zip(access.forms, access.shape, strict=True):
-            count = distinct(statement.terms(form, depth))
-            within = statement.within_bounds(form)
-            elements = elements * (count if within else minimum(count, size))
-        total = total + elements
-    if len(_accesses(statement, buffer)) == 1:
-        return total
-    return minimum(total, region_elements(statement, buffer, depth))
+    return _unique(statement, _translates(statement, buffer), depth)
 
 
 def region_quantities(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
@@ -84,16 +70,53 @@ def region_quantities(nest: LoopNest, statement: Statement) -> dict[str, IntExpr
     outputs: dict[str, IntExpr] = {}
     name = statement.name
     for buffer in buffers_of(statement):
+        groups = _translates(statement, buffer)
         held = held_depth(nest, buffer)
+        depths = range(held, len(statement.loops) + 1)
+        regions = {depth: _region(statement, groups, depth) for depth in depths}
+        uniques = {depth: _unique(statement, groups, depth) for depth in depths}
         for depth in range(len(statement.loops) + 1):
-            inside = max(depth, held)
-            outputs[f"{name}/region/{buffer}/{depth}"] = region_elements(statement, buffer, inside)
-            outputs[f"{name}/unique/{buffer}/{depth}"] = unique_elements(statement, buffer, inside)
+            outputs[f"{name}/region/{buffer}/{depth}"] = regions[max(depth, held)]
+            outputs[f"{name}/unique/{buffer}/{depth}"] = uniques[max(depth, held)]
         for index, extent in enumerate(region_dimensions(statement, buffer, held)):
             outputs[f"{name}/dimension/{buffer}/{index}"] = extent
-        body = max(body_depth(statement), held)
-        outputs[f"{name}/tile/{buffer}"] = region_elements(statement, buffer, body)
+        outputs[f"{name}/tile/{buffer}"] = regions[max(body_depth(statement), held)]
     return outputs
+
+
+def _region(statement: Statement, groups: list[list[Access]], depth: int) -> IntExpr:
+    hulls = [_product(_hull(statement, group, depth)) for group in groups]
+    if len(hulls) == 1:
+        return hulls[0]
+    bounds = zip(*(access.shape for group in groups for access in group), strict=True)
+    return minimum(_sum(hulls), _product(_largest(extents) for extents in bounds))
+
+
+def _unique(statement: Statement, groups: list[list[Access]], depth: int) -> IntExpr:
+    counts = [_touched(statement, access, depth) for group in groups for access in group]
+    if len(counts) == 1:
+        return counts[0]
+    return minimum(_sum(counts), _region(statement, groups, depth))
+
+
+def _touched(statement: Statement, access: Access, depth: int) -> IntExpr:
+    """Elements that one access touches."""
+    elements = const(1)
+    for form, size in zip(access.forms, access.shape, strict=True):
+        count = distinct(statement.terms(form, depth))
+        within = statement.within_bounds(access, form)
+        elements = elements * (count if within else minimum(count, size))
+    run = _run(statement, depth)
+    return elements if run is None else minimum(elements, run)
+
+
+def _run(statement: Statement, depth: int) -> IntExpr | None:
+    """Elements that the loops of a flattened copy from ``depth`` on count; None for all."""
+    counting = [any(axis == ELEMENT for axis, _ in loop.parts) for loop in statement.loops]
+    if True not in counting[:depth]:
+        return None
+    inner = zip(statement.loops[depth:], counting[depth:], strict=True)
+    return _product(loop.extent for loop, counts in inner if counts)
 
 
 def _accesses(statement: Statement, buffer: str) -> list[Access]:
@@ -128,9 +151,11 @@ def _hull(statement: Statement, group: list[Access], depth: int) -> tuple[IntExp
     return tuple(extents)
 
 
-def _bounds(statement: Statement, buffer: str) -> IntExpr:
-    shapes = [access.shape for access in _accesses(statement, buffer)]
-    return _product(_largest(extents) for extents in zip(*shapes, strict=True))
+def _sum(values: Iterable[IntExpr]) -> IntExpr:
+    result = const(0)
+    for value in values:
+        result = result + value
+    return result
 
 
 def _product(extents: Iterable[IntExpr]) -> IntExpr:

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
-from autotune.expressions import IntExpr
-from autotune.nest.loop_nest import LoopNest, Statement
+from autotune.expressions import IntExpr, const, nontrivial, select
+from autotune.nest.loop_nest import Loop, LoopNest, Statement
 from autotune.nest.quantities.regions import buffers_of, held_depth
 
-__all__ = ["reloading_depth", "traffic_quantities"]
+__all__ = ["reloads", "traffic_quantities"]
+
+# What runs these loops has memory of its own and brings in what it needs by itself.
+_PRIVATE = ("block", "thread")
 
 
-def reloading_depth(nest: LoopNest, statement: Statement, buffer: str, depth: int) -> int:
-    """Of the loops outside ``depth``, how many bring the region of ``buffer`` in again.
+def reloads(nest: LoopNest, statement: Statement, buffer: str) -> tuple[IntExpr, ...]:
+    """How often the region of ``buffer`` inside each depth is brought in, [loops + 1].
 
-    All up to the innermost one that moves the buffer: the region stays while the loops directly
-    around it do not move it.
+    A region stays while the loops around it do not move it: what counts are the iterations of all
+    loops up to the innermost one that moves it and runs more than once. A fused loop counts as
+    the loops that it was fused from. Loops outside the allocation bring nothing in.
     """
+    moving = _moving_axes(statement, buffer)
+    held = held_depth(nest, buffer)
+    trips = again = const(1)
+    found = [again]
+    for index, loop in enumerate(statement.loops):
+        if loop.name not in statement.cooperating:
+            for axes, extent in _units(loop):
+                trips = trips * extent
+                if index >= held and (loop.kind in _PRIVATE or axes & moving):
+                    again = select(nontrivial(extent), trips, again)
+        found.append(again)
+    return tuple(found)
+
+
+def traffic_quantities(
+    nest: LoopNest, statement: Statement, known: dict[str, IntExpr]
+) -> dict[str, IntExpr]:
+    """``traffic`` of one statement by output name, from its ``region``."""
+    name = statement.name
+    outputs: dict[str, IntExpr] = {}
+    for buffer in buffers_of(statement):
+        for depth, again in enumerate(reloads(nest, statement, buffer)):
+            region = known[f"{name}/region/{buffer}/{depth}"]
+            outputs[f"{name}/traffic/{buffer}/{depth}"] = region * again
+    return outputs
+
+
+def _moving_axes(statement: Statement, buffer: str) -> set[str]:
+    """Axes that move the buffer's indices, those that move a copy's corner included."""
     axes = {
         axis
         for access in statement.accesses
@@ -22,23 +55,14 @@ def reloading_depth(nest: LoopNest, statement: Statement, buffer: str, depth: in
         for form in access.forms
         for axis in form.coefficients
     }
-    axes = {mover for axis in axes for mover in statement.movers(axis)}
-    held = held_depth(nest, buffer)
-    for outside in range(depth, held, -1):
-        if any(axis in axes for axis, _ in statement.loops[outside - 1].parts):
-            return outside
-    return 0
+    return {mover for axis in axes for mover in statement.movers(axis)}
 
 
-def traffic_quantities(
-    nest: LoopNest, statement: Statement, known: dict[str, IntExpr]
-) -> dict[str, IntExpr]:
-    """``traffic`` of one statement by output name, from its ``region`` and ``trips``."""
-    name = statement.name
-    outputs: dict[str, IntExpr] = {}
-    for buffer in buffers_of(statement):
-        for depth in range(len(statement.loops) + 1):
-            again = known[f"{name}/trips/{reloading_depth(nest, statement, buffer, depth)}"]
-            region = known[f"{name}/region/{buffer}/{depth}"]
-            outputs[f"{name}/traffic/{buffer}/{depth}"] = region * again
-    return outputs
+def _units(loop: Loop) -> list[tuple[set[str], IntExpr]]:
+    """Axes and extents of the loops that a loop was fused from, outermost first."""
+    product = const(1)
+    for _, extent in loop.parts:
+        product = product * extent
+    if product == loop.extent:
+        return [({axis}, extent) for axis, extent in loop.parts]
+    return [({axis for axis, _ in loop.parts}, loop.extent)]

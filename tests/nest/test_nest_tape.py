@@ -1,0 +1,62 @@
+"""The tapes of all sketches of every builder: their size, and what readers may rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from autotune.nest import derive_nest, nest_tape
+from autotune.spaces import SketchSpace
+from autotune.workloads import Workload, conv2d, depthwise_conv2d, elementwise, gemm, softmax
+
+SpaceOf = Callable[[Workload], SketchSpace]
+
+WORKLOADS = (
+    gemm(m=512, n=512, k=512),
+    conv2d(h=57, w=56, ci=64, co=64, pad=1, stride=2, bias=1, relu=1),
+    depthwise_conv2d(h=112, w=112, c=32, pad=1),
+    softmax(m=512, n=512),
+    elementwise(m=512, n=512),
+)
+COMMUTATIVE = ("add", "mul", "min", "max")
+
+
+def label(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_nothing_is_computed_twice_or_for_nobody(workload: Workload, space_of: SpaceOf) -> None:
+    for sketch in space_of(workload).sketches():
+        tape = nest_tape(sketch).tape
+        seen = set()
+        for operation, *slots in tape.instructions:
+            ordered = sorted(slots) if operation in COMMUTATIVE else slots
+            seen.add((operation, *ordered))
+        assert len(seen) == len(tape.instructions)
+        assert len(set(tape.constants)) == len(tape.constants)
+        first = len(tape.inputs) + len(tape.constants)
+        used = {slot for item in tape.instructions for slot in item[1:]}
+        used.update(slot for _, slot in tape.outputs)
+        computed = set(range(len(tape.inputs), first + len(tape.instructions)))
+        assert computed <= used
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_a_tape_is_small(workload: Workload, space_of: SpaceOf) -> None:
+    """Sharing keeps it to a handful of instructions for each loop of each statement."""
+    for sketch in space_of(workload).sketches():
+        tape = nest_tape(sketch).tape
+        loops = sum(len(statement.loops) for statement in derive_nest(sketch).statements)
+        assert len(tape.instructions) <= 12 * loops
+        assert len(tape.instructions) <= len(tape.outputs)
+
+
+def test_the_features_read_a_part_of_the_tape(space_of: SpaceOf) -> None:
+    for sketch in space_of(gemm(m=64, n=64, k=64)).sketches():
+        made = nest_tape(sketch)
+        names = dict(made.tape.outputs)
+        assert set(made.feature_tape.output_index) < set(names)
+        assert made.feature_tape.inputs == made.tape.inputs == sketch.param_names
+        assert nest_tape(sketch) is made
