@@ -36,7 +36,7 @@ WORKLOADS = (
     softmax(m=16, n=36),
     elementwise(m=7, n=48),
 )
-TARGETS = ("skylake-avx512-2core",)
+TARGETS = ("skylake-avx512-2core", "a100")
 
 
 @frozen(eq=False)
@@ -56,9 +56,9 @@ class Sample:
     rows: NDArray[np.int64]
 
     def relaxed(self, smoothing: Smoothing | None = None, margin: float = 0.0) -> RelaxedTape:
-        """The relaxed tape, with bounds that are wider by ``margin``, relatively."""
+        """The relaxed tape, with bounds wider by ``margin``, relatively; at 0 by it."""
         bounds = {
-            name: (low - margin * low, high + margin * high)
+            name: (low - margin * max(low, 1), high + margin * max(high, 1))
             for name, (low, high) in param_bounds(self.sketch).items()
         }
         return RelaxedTape(self.tape, "relaxed", bounds, smoothing)
@@ -116,6 +116,11 @@ def _samples(workload: Workload, target: Target) -> list[Sample]:
     batch = space.sample(24 * len(space.sketches()), np.random.default_rng(7))
     shape = "x".join(str(value) for value in workload.parameters.values())
     return [
-        Sample(f"{workload.name}-{shape}-{sketch.name}", sketch, nest_tape(sketch).tape, rows)
+        Sample(
+            f"{target.kind}-{workload.name}-{shape}-{sketch.name}",
+            sketch,
+            nest_tape(sketch).tape,
+            rows,
+        )
         for sketch, rows in batch.parts
     ]
