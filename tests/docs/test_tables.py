@@ -15,7 +15,9 @@ from autotune import hooks, nest
 from autotune.measure import MeasureProtocol
 from autotune.records import OUTCOME_STATUSES
 from autotune.sketches.steps import STEP_TYPES
-from autotune.spaces import BUILT_IN_RULES
+from autotune.spaces import BUILT_IN_RULES, GPU_RULES
+from autotune.spaces.rules.gpu_row_fusion import LABELS as ROW_LABELS
+from autotune.spaces.rules.gpu_tiling import LABELS
 from autotune.spaces.rules.multi_level_tiling import PACKINGS
 from autotune.workloads import builders
 
@@ -97,6 +99,8 @@ def test_packings_and_rules() -> None:
     assert first_names("search-space.md", "sketch") == [packing.label for packing in PACKINGS]
     documented = first_names("search-space.md", "rule")
     assert documented == [rule.name for rule in BUILT_IN_RULES]
+    assert first_names("search-space.md", "GPU rule") == [rule.name for rule in GPU_RULES]
+    assert first_names("search-space.md", "GPU sketch") == [*LABELS, *ROW_LABELS]
 
 
 def test_limits_of_tvm() -> None:

@@ -35,6 +35,8 @@ SPARE_REGISTERS = 32
 # Of the registers that an instruction can name, one is hard-wired to zero.
 REGISTERS_PER_THREAD = 255
 UNROLL_LIMITS = (0, 16, 64, 512)
+# Where there is too little work for the GPU, results that a thread may have all the same.
+RESULTS_OF_A_THREAD = 8
 
 _NEEDED = (
     "multiprocessors",
@@ -135,8 +137,8 @@ def thread_constraints(
 ) -> list[Constraint]:
     """Threads of a block and blocks of the grid, of a stage tiled over ``extents``.
 
-    Whole warps and a block for every multiprocessor are asked for as far as the extents have
-    the factors for both at once.
+    Whole warps, and a block for every multiprocessor, are asked for as far as the extents have
+    the factors for both at once and leave a thread several results.
     """
     name = target.name
     result: list[Constraint] = [
@@ -147,11 +149,10 @@ def thread_constraints(
     fewest = min(whole, default=max(counts))
     if whole:
         result.append(OneOf(threads % target.warp_size, (0,), "whole warps", hard=False))
-    blocks = min(target.multiprocessors, math.prod(extents) // fewest)
+    blocks = min(target.multiprocessors, math.prod(extents) // (fewest * RESULTS_OF_A_THREAD))
     if blocks > 1:
-        result.append(
-            AtLeast(grid, blocks, "every multiprocessor gets a block, if there are so many", False)
-        )
+        source = "every multiprocessor gets a block, as far as there are so many"
+        result.append(AtLeast(grid, blocks, source, hard=False))
     return result
 
 

@@ -30,13 +30,14 @@ from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.workloads import Stage
 
+LABELS = ("row-fusion-kept", "row-fusion-recomputed")
+
 
 class GpuRowFusionRule(SketchRule):
     """A block for every row; its threads share each stage's part of the row.
 
-    Reductions are made across threads. What is computed for a row stays in shared memory
-    (``kept``); where that is dear to compute, another sketch computes it again for every reader
-    (``recomputed``).
+    Reductions are made across threads. What is computed for a row stays in shared memory; where
+    that is dear to compute, another sketch computes it again for every reader.
     """
 
     name = "gpu-row-fusion"
@@ -57,9 +58,9 @@ class GpuRowFusionRule(SketchRule):
         size = sum(math.prod(s.output.shape[rows:]) * _bytes(s) for s in kept)
         result = []
         if size <= draft.target.shared_memory_bytes:
-            result.append(_fused(draft, stage, behind, rows, inlined, "kept"))
+            result.append(_fused(draft, stage, behind, rows, inlined, LABELS[0]))
         if not result or any(is_expensive(other) for other in long):
-            result.append(_fused(draft, stage, behind, rows, inlined + long, "recomputed"))
+            result.append(_fused(draft, stage, behind, rows, inlined + long, LABELS[1]))
         return result
 
 
@@ -91,7 +92,7 @@ def _fused(
     steps.append(UnrollLimit(stage.name, var(unroll)))
     return draft.extended(
         settled=[stage.name, *(other.name for other in behind)],
-        label=f"row-fusion-{label}",
+        label=label,
         params=params,
         steps=steps,
     )

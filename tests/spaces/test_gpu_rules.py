@@ -1,0 +1,257 @@
+"""GPU sketches: their structure, and that their constraints hold what the target allows."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import Binary, Load, Unary, var
+from autotune.expressions.integer import evaluate
+from autotune.nest import derive_nest, nest_tape
+from autotune.sketches import (
+    STEP_TYPES,
+    Accumulate,
+    AtMost,
+    Bind,
+    Candidate,
+    Fetch,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    OneOf,
+    Order,
+    Sketch,
+    UnrollLimit,
+)
+from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
+from autotune.spaces.rules import generate_sketches
+from autotune.spaces.rules.gpu_levels import block_threads, thread_counts, vector_widths
+from autotune.targets import Target, preset
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+
+TARGET = preset("a100")
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
+
+
+def sketches(workload: Workload, target: Target = TARGET) -> dict[str, Sketch]:
+    return {s.name: s for s in generate_sketches(workload, target, LIMITS, GPU_RULES)}
+
+
+def steps_of(sketch: Sketch, kind: type) -> list:
+    return [step for step in sketch.steps if isinstance(step, kind)]
+
+
+@pytest.mark.parametrize(
+    ("workload", "names"),
+    [
+        (gemm(m=512, n=512, k=512), ["shared"]),
+        (gemm(m=1, n=1000, k=2048), ["shared", "cross-thread"]),
+        (gemm(m=1, n=1, k=4096), ["cross-thread"]),
+        (gemm(m=37, n=53, k=29), ["shared", "direct"]),
+        (batch_matmul(b=12, m=128, n=128, k=64), ["shared", "direct"]),
+        (dense(m=64, n=1000, k=2048), ["shared"]),
+        (conv2d(h=56, w=56, ci=64, co=64, pad=1), ["shared"]),
+        (conv2d(h=56, w=56, ci=64, co=128, pad=1, stride=2, bias=1, relu=1), ["shared"]),
+        (depthwise_conv2d(h=112, w=112, c=32, pad=1), ["shared", "direct"]),
+        (softmax(m=512, n=512), ["row-fusion-kept", "row-fusion-recomputed"]),
+        (softmax(m=8, n=50000), ["row-fusion-recomputed"]),
+        (elementwise(m=1024, n=1024), ["plain"]),
+        (elementwise(m=1, n=1), ["plain"]),
+    ],
+    ids=lambda value: f"{value.name}" if isinstance(value, Workload) else "",
+)
+def test_every_built_in_workload_has_sketches(workload: Workload, names: list[str]) -> None:
+    assert list(sketches(workload)) == names
+
+
+def test_a_matrix_product_is_tiled_over_blocks_threads_and_registers() -> None:
+    sketch = sketches(gemm(m=512, n=256, k=128))["shared"]
+    (order,) = steps_of(sketch, Order)
+    assert order.loops == (
+        *("i.0", "j.0", "i.1", "j.1", "i.2", "j.2"),
+        *("k.0", "k.1", "i.3", "j.3", "k.2", "i.4", "j.4"),
+    )
+    assert [(step.loops, step.role) for step in steps_of(sketch, Bind)] == [
+        (("i.0", "j.0"), "block"),
+        (("i.1", "j.1"), "vthread"),
+        (("i.2", "j.2"), "thread"),
+    ]
+    threads = var("C.i.2") * var("C.j.2")
+    assert steps_of(sketch, Fetch) == [
+        Fetch("C", "A", "k.0", threads, var("C.A.lanes")),
+        Fetch("C", "B", "k.0", threads, var("C.B.lanes")),
+    ]
+    (write,) = steps_of(sketch, Accumulate)
+    assert write.at == "j.2"
+    assert steps_of(sketch, UnrollLimit) == [UnrollLimit("C", var("C.unroll"))]
+    nest = derive_nest(sketch)
+    scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
+    assert scopes == {"A.fetch": "shared", "B.fetch": "shared", "C.tile": "local"}
+    assert {statement.unroll_limit for statement in nest.statements} == {var("C.unroll")}
+
+
+def test_the_padding_of_a_convolution_is_computed_while_it_is_fetched() -> None:
+    found = sketches(conv2d(h=16, w=16, ci=4, co=32, kh=3, kw=3, pad=1))
+    for name, sketch in found.items():
+        assert steps_of(sketch, Inline) == [Inline("P")]
+        nest = derive_nest(sketch)
+        readers = [s.name for s in nest.statements if any(a.buffer == "X" for a in s.accesses)]
+        assert readers == (["P.fetch"] if name == "shared" else ["Y"])
+        assert not any(buffer.name == "P" for buffer in nest.buffers)
+
+
+def test_an_epilogue_takes_the_accumulators_of_a_thread() -> None:
+    sketch = sketches(dense(m=64, n=128, k=256))["shared"]
+    (fused,) = steps_of(sketch, FuseConsumer)
+    assert (fused.stage, fused.producer, fused.at) == ("R", "Y", "j.2")
+    assert steps_of(sketch, Accumulate) == []
+
+
+def test_a_row_is_reduced_across_the_threads_of_its_block() -> None:
+    sketch = sketches(softmax(m=64, n=1000))["row-fusion-kept"]
+    fused = [(step.stage, step.at) for step in steps_of(sketch, FuseProducer)]
+    assert fused == [("S", "i.0"), ("E", "i.0"), ("M", "i.0")]
+    nest = derive_nest(sketch)
+    assert {buffer.name: buffer.scope for buffer in nest.buffers} == dict.fromkeys("MES", "shared")
+    threads = {loop.extent for s in nest.statements for loop in s.loops if loop.kind == "thread"}
+    assert threads == {var("Y.threads")}
+
+
+def test_what_a_block_cannot_keep_is_computed_again() -> None:
+    (sketch,) = sketches(softmax(m=8, n=50000)).values()
+    assert Inline("E") in sketch.steps
+    assert {buffer.name for buffer in derive_nest(sketch).buffers} == {"M", "S"}
+
+
+def test_a_reduction_without_axes_is_one_block() -> None:
+    total = Stage(
+        Tensor("S", (), "float32"),
+        (Axis("k", 5000, "reduce"),),
+        Load("X", (var("k"),)),
+        "add",
+    )
+    workload = Workload("sum", (Tensor("X", (5000,), "float32"),), (total,), ("S",))
+    (sketch,) = sketches(workload).values()
+    assert [step.role for step in steps_of(sketch, Bind)] == ["thread"]
+
+
+def test_what_is_expensive_to_compute_is_not_computed_by_every_reader() -> None:
+    axes = (Axis("i", 64), Axis("k", 32))
+    exponential = Stage(
+        Tensor("E", (64, 32), "float32"), axes, Unary("exp", Load("X", (var("i"), var("k"))))
+    )
+    body = Binary("mul", Load("E", (var("i"), var("k"))), Load("W", (var("k"), var("j"))))
+    product = Stage(
+        Tensor("C", (64, 64), "float32"),
+        (Axis("i", 64), Axis("j", 64), Axis("k", 32, "reduce")),
+        body,
+        "add",
+    )
+    inputs = (Tensor("X", (64, 32), "float32"), Tensor("W", (32, 64), "float32"))
+    found = sketches(Workload("exp-gemm", inputs, (exponential, product), ("C",)))
+    assert steps_of(found["shared"], Inline) == [Inline("E")]
+    assert steps_of(found["direct"], Inline) == []
+
+
+SPACES = (
+    gemm(m=64, n=48, k=32),
+    gemm(m=7, n=13, k=17),
+    gemm(m=2, n=64, k=256),
+    conv2d(h=8, w=6, ci=4, co=16, pad=1, bias=1),
+    conv2d(h=9, w=9, ci=2, co=6, dilation=2, stride=3),
+    depthwise_conv2d(h=8, w=6, c=16, pad=1, stride=2),
+    batch_matmul(b=4, m=8, n=8, k=8),
+    softmax(m=6, n=100),
+    elementwise(m=16, n=64),
+    elementwise(m=3, n=101),
+)
+
+
+@pytest.mark.parametrize("workload", SPACES, ids=lambda workload: workload.name)
+def test_what_is_drawn_fits_the_target(workload: Workload) -> None:
+    space = SketchSpace(workload, TARGET, LIMITS)
+    for candidate in space.sample(8 * len(space.sketches()), np.random.default_rng(0)):
+        check_limits(candidate)
+
+
+def check_limits(candidate: Candidate) -> None:
+    nest = nest_tape(candidate.sketch).nest
+    config = candidate.config
+    kernels: dict[str, list[int]] = {}
+    for statement in nest.statements:
+        sizes = [
+            int(evaluate(loop.extent, config))
+            for loop in statement.loops
+            if loop.kind == "thread" and loop.name not in statement.cooperating
+        ]
+        kernels.setdefault(statement.loops[0].name, []).extend(sizes)
+        assert all(0 < size <= TARGET.max_threads_per_block for size in sizes)
+        vthreads = [loop.extent for loop in statement.loops if loop.kind == "vthread"]
+        assert all(evaluate(extent, config) <= 8 for extent in vthreads)
+        vectors = [loop.extent for loop in statement.loops if loop.kind == "vectorized"]
+        for extent in vectors:
+            for access in statement.accesses:
+                size = nest.element_bytes(access.buffer)
+                assert evaluate(extent, config) * size <= TARGET.vector_bytes
+    # Every loop over the threads of a kernel has the same extent.
+    assert all(len(set(sizes)) <= 1 for sizes in kernels.values())
+    shared = [b for b in nest.buffers if b.scope == "shared"]
+    total = sum(int(evaluate(buffer.bytes, config)) for buffer in shared)
+    assert total <= TARGET.shared_memory_bytes
+    stated = [
+        constraint
+        for constraint in candidate.sketch.constraints
+        if isinstance(constraint, AtMost) and "shared memory" in constraint.source
+    ]
+    assert all(evaluate(constraint.expression, config) == total for constraint in stated)
+
+
+def test_taste_never_empties_a_space() -> None:
+    for m in (1, 2, 3, 5, 8, 17, 32, 96):
+        for n in (1, 4, 7, 31, 64):
+            if m * n > 1:
+                assert SketchSpace(gemm(m=m, n=n, k=6), TARGET, LIMITS).count() > 0
+
+
+def test_whole_warps_are_asked_for_where_there_are_any() -> None:
+    def asked(workload: Workload) -> bool:
+        constraints = next(iter(sketches(workload).values())).constraints
+        return any(isinstance(c, OneOf) and c.source == "whole warps" for c in constraints)
+
+    assert asked(gemm(m=4, n=8, k=8))
+    assert not asked(gemm(m=4, n=7, k=8))
+
+
+def test_numbers_of_threads() -> None:
+    assert block_threads(1, TARGET) == (32,)
+    assert block_threads(65, TARGET) == (32, 64, 128)
+    assert block_threads(10**6, TARGET)[-1] == 1024
+    assert thread_counts([4, 3], TARGET) == (1, 2, 3, 4, 6, 12)
+    assert max(thread_counts([1 << 10, 1 << 10], TARGET)) == 1024
+
+
+def test_vectors_fit_one_access() -> None:
+    assert vector_widths(12, "float32", TARGET) == (1, 2, 4)
+    assert vector_widths(12, "float64", TARGET) == (1, 2)
+    assert vector_widths(64, "int8", TARGET) == (1, 2, 4, 8, 16)
+    assert vector_widths(7, "float32", TARGET) == (1,)
+
+
+def test_a_target_that_does_not_say_its_limits_is_refused() -> None:
+    vague = attrs.evolve(TARGET, name="mine", shared_memory_bytes=0, warp_size=0)
+    with pytest.raises(InvalidValueError, match="mine.*shared_memory_bytes, warp_size"):
+        sketches(gemm(m=64, n=64, k=64), vague)

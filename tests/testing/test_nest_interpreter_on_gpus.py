@@ -1,0 +1,197 @@
+"""GPU nests executed: every sketch computes what the reference computes."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.expressions import const
+from autotune.nest import derive_nest
+from autotune.sketches import (
+    STEP_TYPES,
+    Accumulate,
+    Bind,
+    Candidate,
+    Fetch,
+    Order,
+    Sketch,
+    Step,
+    Tile,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import preset
+from autotune.testing import nest_interpreter
+from autotune.testing.nest_interpreter import run_candidate
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
+
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
+TARGET = preset("a100")
+WORKLOADS = [
+    gemm(m=12, n=20, k=8),
+    gemm(m=7, n=13, k=17),
+    gemm(m=1, n=7, k=3),
+    gemm(m=1, n=1, k=64),
+    gemm(m=2, n=4, k=256),
+    gemm(m=8, n=8, k=16, dtype="int8"),
+    batch_matmul(b=2, m=3, n=4, k=5),
+    dense(m=5, n=9, k=16),
+    dense(m=4, n=8, k=128),
+    conv2d(h=6, w=6, ci=4, co=8, pad=1),
+    conv2d(h=7, w=5, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
+    conv2d(h=11, w=9, ci=2, co=6, dilation=2, stride=3),
+    depthwise_conv2d(h=6, w=5, c=8, pad=1),
+    softmax(m=5, n=7),
+    softmax(m=6, n=64),
+    softmax(m=2, n=1000),
+    elementwise(m=4, n=6),
+    elementwise(m=3, n=101),
+    elementwise(m=1, n=1),
+]
+SMALL = st.integers(1, 9)
+DRAWN = st.one_of(
+    st.builds(lambda m, n, k: gemm(m=m, n=n, k=k), SMALL, st.integers(1, 20), SMALL),
+    st.builds(
+        lambda h, co, s, d, p: conv2d(
+            h=h, w=5, ci=2, co=co, kh=2, stride=s, dilation=d, pad=p, relu=p
+        ),
+        *(st.integers(5, 7), st.sampled_from([1, 3, 8]), st.integers(1, 3)),
+        *(st.integers(1, 2), st.integers(0, 1)),
+    ),
+    st.builds(
+        lambda h, s, p: depthwise_conv2d(h=h, w=5, c=3, stride=s, pad=p),
+        *(st.integers(3, 7), st.integers(1, 3), st.integers(0, 1)),
+    ),
+    st.builds(lambda m, n: softmax(m=m, n=n), SMALL, st.integers(1, 80)),
+    st.builds(lambda m, n: elementwise(m=m, n=n), SMALL, st.integers(1, 200)),
+)
+
+
+def check(space: SketchSpace, workload: Workload, seed: int, each: int) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = random_inputs(workload, rng)
+    expected = reference_outputs(workload, inputs)
+    for candidate in space.sample(each * len(space.sketches()), rng):
+        outputs = run_candidate(candidate, inputs)
+        for name in workload.outputs:
+            np.testing.assert_allclose(
+                outputs[name], expected[name], rtol=1e-6, atol=1e-6, err_msg=str(candidate.config)
+            )
+
+
+@pytest.mark.parametrize(
+    "workload",
+    WORKLOADS,
+    ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
+)
+def test_every_sketch_computes_the_workload(workload: Workload) -> None:
+    check(SketchSpace(workload, TARGET, LIMITS), workload, 0, 2)
+
+
+# A busy machine is no reason to fail.
+@settings(deadline=None, max_examples=20)
+@given(DRAWN, st.integers(0, 2**32))
+def test_random_workloads_and_candidates(workload: Workload, seed: int) -> None:
+    check(SketchSpace(workload, TARGET, LIMITS), workload, seed, 1)
+
+
+def test_a_reduction_without_axes() -> None:
+    total = Stage(
+        Tensor("S", (1,), "float32"),
+        (Axis("i", 1), Axis("k", 77, "reduce")),
+        attrs.evolve(gemm(m=1, n=1, k=1).stages[0].body.left, tensor="X"),
+        "add",
+    )
+    workload = Workload("sum", (Tensor("X", (1, 77), "float32"),), (total,), ("S",))
+    check(SketchSpace(workload, TARGET, LIMITS), workload, 0, 3)
+
+
+STEPS: tuple[Step, ...] = (
+    Tile("C", "i", tuple(map(const, (2, 2, 2, 1, 1)))),
+    Tile("C", "j", tuple(map(const, (1, 1, 2, 3, 2)))),
+    Tile("C", "k", tuple(map(const, (2, 3, 1)))),
+    Order(
+        "C",
+        (
+            *("i.0", "j.0", "i.1", "j.1", "i.2", "j.2"),
+            *("k.0", "k.1", "i.3", "j.3", "k.2", "i.4", "j.4"),
+        ),
+    ),
+    Bind("C", ("i.0", "j.0"), "block"),
+    Bind("C", ("i.1", "j.1"), "vthread"),
+    Bind("C", ("i.2", "j.2"), "thread"),
+    Fetch("C", "A", "k.0", const(4), const(1)),
+    Fetch("C", "B", "k.0", const(4), const(4)),
+    Accumulate("C", "j.2", (const(3), const(2))),
+)
+
+
+def run(steps: tuple[Step, ...]) -> tuple[np.ndarray, np.ndarray]:
+    workload = gemm(m=8, n=12, k=6)
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    candidate = Candidate(Sketch("made", workload, (), (), steps), ())
+    got = run_candidate(candidate, inputs)["C"]
+    return got, reference_outputs(workload, inputs)["C"]
+
+
+def test_steps_by_hand() -> None:
+    got, expected = run(STEPS)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_what_a_block_did_not_fetch_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shortened(sketch: Sketch) -> object:
+        nest = derive_nest(sketch)
+        statements = tuple(
+            attrs.evolve(
+                s, loops=(attrs.evolve(s.loops[0]), *s.loops[1:-1], first_only(s.loops[-1]))
+            )
+            if s.name == "B.fetch"
+            else s
+            for s in nest.statements
+        )
+        return attrs.evolve(nest, statements=statements)
+
+    def first_only(loop: object) -> object:
+        return attrs.evolve(loop, extent=const(1))
+
+    monkeypatch.setattr(nest_interpreter, "derive_nest", shortened)
+    got, _ = run(STEPS)
+    assert np.isnan(got).any()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_thread_does_not_know_what_others_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    def exchanged(sketch: Sketch) -> object:
+        """Threads write back the results of other threads."""
+        nest = derive_nest(sketch)
+
+        def other(loop: object) -> object:
+            return attrs.evolve(loop, parts=loop.parts[::-1]) if loop.kind == "thread" else loop
+
+        statements = tuple(
+            attrs.evolve(s, loops=tuple(map(other, s.loops))) if s.role == "write" else s
+            for s in nest.statements
+        )
+        return attrs.evolve(nest, statements=statements)
+
+    monkeypatch.setattr(nest_interpreter, "derive_nest", exchanged)
+    got, _ = run(STEPS)
+    assert np.isnan(got).any()
