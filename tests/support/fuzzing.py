@@ -114,7 +114,7 @@ def _strided(rng: np.random.Generator, array: NDArray[Any]) -> Any:
         return array[::-1]
     if choice == 3:
         return np.broadcast_to(array[:1], array.shape) if array.size else array
-    if choice == 4:
+    if choice == 4 and array.dtype.kind != "O":  # Not at a multiple of the elements' size.
         return np.frombuffer(b"\0" + array.tobytes(), np.uint8)[1:].view(array.dtype)
     frozen = array.copy()
     frozen.flags.writeable = False
