@@ -101,13 +101,13 @@ WINDOW_STEPS = (
 ROWS = softmax(m=64, n=512)
 
 
-def rows_of_threads(producer: str, axis: str, *, reduces: bool) -> tuple[Step, ...]:
+def rows_of_threads(producer: str, axis: str, *, ordered: bool) -> tuple[Step, ...]:
     """Producers of a row, which is shared by 128 threads."""
     steps: list[Step] = [
         FuseProducer(producer, "Y", "i.0", 1),
         Tile(producer, axis, numbers(4, 128)),
     ]
-    if reduces:
+    if ordered:
         steps.append(Order(producer, ("i.0", f"{axis}.1", f"{axis}.0")))
     return (*steps, Bind(producer, (f"{axis}.1",), "thread"))
 
@@ -116,9 +116,9 @@ ROWS_STEPS = (
     Tile("Y", "j", numbers(4, 128)),
     Bind("Y", ("i.0",), "block"),
     Bind("Y", ("j.1",), "thread"),
-    *rows_of_threads("S", "k", reduces=True),
-    *rows_of_threads("E", "j", reduces=False),
-    *rows_of_threads("M", "k", reduces=True),
+    *rows_of_threads("S", "k", ordered=True),
+    *rows_of_threads("E", "j", ordered=False),
+    *rows_of_threads("M", "k", ordered=False),
 )
 HAND_MADE: dict[str, tuple[Workload, tuple[Step, ...]]] = {
     "a product": (PRODUCT, STAGED),

@@ -1,4 +1,7 @@
-"""The derived nest against what TVM makes of the same schedule."""
+"""The derived nest against what TVM makes of the same schedule, for CPUs and for GPUs.
+
+None of this needs a GPU or a CUDA compiler.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ import pytest
 
 pytest.importorskip("tvm")
 
+import tvm
+from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.lowered import LoweredNest, lowered_nest
 from autotune_tvm.replay import schedule
+from tvm import s_tir
 
 from autotune.expressions import Binary, IntExpr, Load, const, var
 from autotune.expressions.integer import evaluate
-from autotune.nest import derive_nest
+from autotune.nest import derive_nest, nest_tape
+from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
@@ -97,16 +104,45 @@ def without_ones(extents: tuple[IntExpr, ...], candidate: Candidate) -> tuple[in
     return tuple(number for number in numbers if number != 1)
 
 
+def stores_of(nest: LoopNest) -> list[list[Loop]]:
+    """Loops around every store that TVM makes of the statements.
+
+    A reduction across threads is three stores of TVM's: every thread initialises a partial result
+    and adds to it, in loops inside the threads; the combined result is then written.
+    """
+    across: dict[str, list[Loop]] = {}
+    reduces = {
+        stage.name: {axis.name for axis in stage.reduce_axes} for stage in nest.workload.stages
+    }
+    for statement in nest.statements:
+        inner = reduces[statement.stage] if statement.role == "compute" else set()
+        own = [loop for loop in statement.loops if inner & {axis for axis, _ in loop.parts}]
+        if any(loop.kind == "thread" for loop in own):
+            across[statement.stage] = own
+    found = []
+    for statement in nest.statements:
+        loops, own = list(statement.loops), across.get(statement.stage, [])
+        threads = [loop for loop in own if loop.kind == "thread"]
+        if statement.role == "init":
+            loops += threads
+            found += [loops] if threads else []
+        elif statement.role == "compute" and own:
+            loops = loops[: -len(own)] + threads + [loop for loop in own if loop not in threads]
+        found.append(loops)
+    return found
+
+
 def compare(candidate: Candidate, lowered: LoweredNest) -> None:
     nest = derive_nest(candidate.sketch)
     stores = Counter(
-        without_ones(tuple(loop.extent for loop in statement.loops), candidate)
-        for statement in nest.statements
+        without_ones(tuple(loop.extent for loop in loops), candidate) for loops in stores_of(nest)
     )
-    allocations = Counter(without_ones(buffer.shape, candidate) for buffer in nest.buffers)
+    allocations = Counter(
+        (buffer.scope, without_ones(buffer.shape, candidate)) for buffer in nest.buffers
+    )
     where = f"{candidate.sketch.name} {candidate.config}"
     assert stores == Counter(lowered.stores), where
-    assert allocations == Counter(lowered.allocations), where
+    assert allocations == Counter(zip(lowered.scopes, lowered.allocations, strict=True)), where
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
@@ -122,6 +158,81 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
     module = module_for(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
         compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
+
+
+def one_total() -> Workload:
+    """The sum of a whole matrix: nothing for blocks to share."""
+    axes = (Axis("one", 1), Axis("i", 30, "reduce"), Axis("j", 200, "reduce"))
+    stage = Stage(Tensor("S", (1,), "float32"), axes, Load("X", (var("i"), var("j"))), "add")
+    return Workload("total", (Tensor("X", (30, 200), "float32"),), (stage,), ("S",))
+
+
+GPU_WORKLOADS = (
+    *WORKLOADS,
+    gemm(m=4, n=6, k=300),
+    dense(m=3, n=5, k=256),
+    softmax(m=3, n=20000),
+    one_total(),
+)
+
+
+@pytest.mark.parametrize("target", ["a100", "t4"])
+@pytest.mark.parametrize(
+    "workload",
+    GPU_WORKLOADS,
+    ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
+)
+def test_gpu_programs_are_those_of_the_lowered_program(workload: Workload, target: str) -> None:
+    space = SketchSpace(workload, preset(target), TVMBackend().limits(preset(target)))
+    module = module_for(workload)
+    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+        scheduled = schedule(module, candidate, workload).mod
+        lowered = lowered_nest(scheduled)
+        compare(candidate, lowered)
+        compare_kernels(candidate, lowered)
+        check_what_tvm_counts(scheduled, lowered)
+
+
+def compare_kernels(candidate: Candidate, lowered: LoweredNest) -> None:
+    """Blocks, threads and memory on the tape, against those of the lowered program."""
+    tape = nest_tape(candidate.sketch)
+    row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
+    value = {name: int(row[column]) for name, column in tape.tape.output_index.items()}
+    launches: dict[str, tuple[int, ...]] = {}
+    for statement in tape.nest.statements:
+        counts = [value[f"{statement.name}/{kind}"] for kind in ("grid", "vthreads", "threads")]
+        kernel = statement.loops[0].name
+        known = launches.get(kernel, (1, 1, 1))
+        launches[kernel] = tuple(map(max, known, counts))
+    found = [(kernel.blocks, kernel.vthreads, kernel.threads) for kernel in lowered.kernels]
+    assert list(launches.values()) == found
+    assert value["shared_bytes"] == sum(kernel.shared_bytes for kernel in lowered.kernels)
+    assert value["local_bytes"] == sum(kernel.local_bytes for kernel in lowered.kernels)
+
+
+def check_what_tvm_counts(scheduled: tvm.IRModule, lowered: LoweredNest) -> None:
+    """TVM's own verification of GPU code allows what the lowered program has, and no less."""
+    passes = [
+        s_tir.transform.LowerCrossThreadReduction(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.UnifyThreadBinding(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+    ]
+    function = tvm.ir.transform.Sequential(passes)(scheduled)["main"]
+
+    def allows(threads: int, shared_bytes: int) -> bool:
+        limits = {"max_threads_per_block": threads, "max_shared_memory_per_block": shared_bytes}
+        return bool(s_tir.analysis.verify_gpu_code(function, limits))
+
+    threads = max(kernel.threads for kernel in lowered.kernels)
+    shared = max(kernel.shared_bytes for kernel in lowered.kernels)
+    assert allows(threads, shared)
+    assert threads == 1 or not allows(threads - 1, shared)
+    assert shared == 0 or not allows(threads, shared - 1)
 
 
 def numbers(*values: int) -> tuple[IntExpr, ...]:

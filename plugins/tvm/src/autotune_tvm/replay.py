@@ -375,8 +375,11 @@ class _Replay:
         """
         reduce = {axis.name for axis in stage.reduce_axes}
         names = self.order.get(stage.name, tuple(f"{axis.name}.0" for axis in stage.axes))
+        first = next(name for name in names if name.rsplit(".", 1)[0] in reduce)
         loops = [
-            self.loops[stage.name, name] for name in names if name.rsplit(".", 1)[0] in reduce
+            loop
+            for (owner, name), loop in self.loops.items()
+            if owner == stage.name and name.rsplit(".", 1)[0] in reduce
         ]
         if not any(self._tag(loop) for loop in loops):
-            self.sch.decompose_reduction(self.blocks[stage.name], loops[0])
+            self.sch.decompose_reduction(self.blocks[stage.name], self.loops[stage.name, first])
