@@ -1,5 +1,7 @@
 """Types of the native module; the packages that wrap it document it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -92,3 +94,45 @@ class PamPlan:
     def inputs(self) -> int: ...
     @property
     def rows(self) -> int: ...
+
+def ordered_factorizations(
+    total: int, domains: Sequence[Sequence[int] | None], limit: int
+) -> NDArray[np.int64]: ...
+def philox4x32(counter: Sequence[int], key: Sequence[int]) -> list[int]: ...
+
+class Lattice:
+    def __init__(
+        self,
+        width: int,
+        groups: Sequence[tuple[Sequence[int], NDArray[np.int64], NDArray[np.int64]]],
+        plans: Sequence[
+            tuple[TapeProgram | None, int, Sequence[tuple[Sequence[int], Sequence[int]]]]
+        ],
+        limit: int,
+    ) -> None: ...
+    @property
+    def count(self) -> tuple[int, int]: ...
+    @property
+    def edges(self) -> int: ...
+    @property
+    def group_rows(self) -> list[int]: ...
+    def list(self, first: tuple[int, int], count: int) -> NDArray[np.int64]: ...
+    def uniform(
+        self, count: int, seed: int, first: int = 0, threads: int = 1
+    ) -> NDArray[np.int64]: ...
+    def stratified(
+        self, count: int, seed: int, first: int = 0, threads: int = 1
+    ) -> NDArray[np.int64]: ...
+    def neighbours(
+        self, rows: NDArray[np.int64], seed: int, first: int = 0, threads: int = 1
+    ) -> NDArray[np.int64]: ...
+    def crossover(
+        self,
+        mothers: NDArray[np.int64],
+        fathers: NDArray[np.int64],
+        seed: int,
+        first: int = 0,
+        threads: int = 1,
+    ) -> NDArray[np.int64]: ...
+    def contains(self, rows: NDArray[np.int64], threads: int = 1) -> NDArray[np.bool_]: ...
+    def restricted(self, columns: Sequence[int], values: Sequence[Sequence[int]]) -> Lattice: ...

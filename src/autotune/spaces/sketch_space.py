@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.spaces.lattice import Lattice, Matrix, build_lattice
+from autotune.spaces.lattice import Lattice, build_lattice
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules import (
     ElementwiseRule,
@@ -45,9 +45,7 @@ GPU_RULES: tuple[SketchRule, ...] = (
 )
 """The built-in rules for GPUs in the order in which they are asked."""
 
-_VERSION = "2"
-_NEAREST = 10
-_ATTEMPTS = 8
+_VERSION = "3"
 
 
 class SketchSpace(SearchSpace):
@@ -73,10 +71,11 @@ class SketchSpace(SearchSpace):
         lattices: dict[str, Lattice] = {}
         empty: list[str] = []
         for sketch in generated:
-            try:
-                lattices[sketch.digest] = build_lattice(sketch)
-            except InvalidValueError as error:
-                empty.append(str(error))
+            lattice = build_lattice(sketch)
+            if lattice.count:
+                lattices[sketch.digest] = lattice
+            else:
+                empty.append(f"sketch {sketch.name!r} has no feasible configuration")
         if not lattices:
             raise InvalidValueError("; ".join(empty))
         self._lattices = lattices
@@ -86,29 +85,30 @@ class SketchSpace(SearchSpace):
         return self._sketches
 
     def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
-        parts = []
-        for share, lattice in zip(self._shares(n, rng), self._lattices.values(), strict=True):
-            if share == 0:
-                continue
-            uniform = lattice.uniform((share + 1) // 2, rng)
-            drawn = [uniform]
-            if share > 1:
-                drawn.append(lattice.stratified(share // 2, rng))
-            parts.append((lattice.sketch, rng.permutation(np.concatenate(drawn), axis=0)))
-        return CandidateBatch(tuple(parts))
+        """As the interface says; every other row of a sketch is stratified.
 
-    def _shares(self, n: int, rng: np.random.Generator) -> list[int]:
-        """Equal shares per sketch; what does not divide goes to sketches drawn at random."""
+        One number is drawn from ``rng``; everything else follows from it.
+        """
         count = len(self._lattices)
+        source = np.random.default_rng(_seed(rng))
+        seeds = source.integers(2**64, size=count, dtype=np.uint64).tolist()
         shares = np.full(count, n // count)
-        shares[rng.permutation(count)[: n % count]] += 1
-        return [int(share) for share in shares]
+        shares[source.permutation(count)[: n % count]] += 1
+        parts = []
+        for share, seed, lattice in zip(
+            shares.tolist(), seeds, self._lattices.values(), strict=True
+        ):
+            if share:
+                matrix = np.empty((share, len(lattice.sketch.params)), dtype=np.int64)
+                matrix[::2] = lattice.uniform((share + 1) // 2, seed)
+                matrix[1::2] = lattice.stratified(share // 2, seed)
+                parts.append((lattice.sketch, matrix))
+        return CandidateBatch(tuple(parts))
 
     def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
         parts = []
         for sketch, matrix in batch.parts:
-            lattice = self._lattice(sketch)
-            parts.append((sketch, _mutated(lattice, matrix, rng)))
+            parts.append((sketch, self._lattice(sketch).neighbours(matrix, _seed(rng))))
         return CandidateBatch(tuple(parts))
 
     def crossover(
@@ -118,7 +118,8 @@ class SketchSpace(SearchSpace):
         for (sketch, mothers), (other, fathers) in zip(left.parts, right.parts, strict=True):
             if sketch.digest != other.digest or mothers.shape != fathers.shape:
                 raise InvalidValueError("crossover needs two batches over the same sketches")
-            parts.append((sketch, _crossed(self._lattice(sketch), mothers, fathers, rng)))
+            lattice = self._lattice(sketch)
+            parts.append((sketch, lattice.crossover(mothers, fathers, _seed(rng))))
         return CandidateBatch(tuple(parts))
 
     def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
@@ -150,64 +151,5 @@ class SketchSpace(SearchSpace):
         return self._lattices[sketch.digest]
 
 
-def _mutated(lattice: Lattice, matrix: Matrix, rng: np.random.Generator) -> Matrix:
-    """Each row with one group moved to one of the nearest other rows of its table."""
-
-    def propose(rows: Matrix) -> Matrix:
-        result: Matrix = rows.copy()
-        movable = [group for group in lattice.groups if len(group.rows) > 1]
-        if not movable:
-            return result
-        chosen = rng.integers(len(movable), size=len(rows))
-        for position, group in enumerate(movable):
-            where = np.flatnonzero(chosen == position)
-            if len(where) == 0:
-                continue
-            columns = np.array(group.columns)
-            current = np.log2(np.maximum(rows[np.ix_(where, columns)], 0.5))
-            table = np.log2(np.maximum(group.rows, 0.5))
-            distance = np.abs(current[:, None, :] - table[None, :, :]).sum(axis=2)
-            distance[distance == 0] = np.inf
-            near = min(_NEAREST, len(group.rows) - 1)
-            nearest = np.argpartition(distance, near - 1, axis=1)[:, :near]
-            pick = nearest[np.arange(len(where)), rng.integers(near, size=len(where))]
-            result[np.ix_(where, columns)] = group.rows[pick]
-        return result
-
-    return _until_feasible(lattice, matrix, propose)
-
-
-def _crossed(
-    lattice: Lattice, mothers: Matrix, fathers: Matrix, rng: np.random.Generator
-) -> Matrix:
-    """Each pair mixed group by group."""
-    both = np.concatenate([mothers, fathers], axis=1)
-    width = mothers.shape[1]
-
-    def propose(rows: Matrix) -> Matrix:
-        result: Matrix = rows[:, :width].copy()
-        for group in lattice.groups:
-            where = np.flatnonzero(rng.random(len(rows)) < 0.5)
-            columns = np.array(group.columns)
-            result[np.ix_(where, columns)] = rows[np.ix_(where, columns + width)]
-        return result
-
-    mixed: Matrix = _until_feasible(lattice, both, propose)
-    return mixed
-
-
-def _until_feasible(
-    lattice: Lattice, matrix: Matrix, propose: Callable[[Matrix], Matrix]
-) -> Matrix:
-    """Proposals for every row, drawn again a few times where infeasible, else the row itself."""
-    width = len(lattice.sketch.params)
-    result: Matrix = matrix[:, :width].copy()
-    pending = np.arange(len(matrix))
-    for _ in range(_ATTEMPTS):
-        if len(pending) == 0:
-            break
-        proposed = propose(matrix[pending])
-        feasible = lattice.joint_mask(proposed)
-        result[pending[feasible]] = proposed[feasible]
-        pending = pending[~feasible]
-    return result
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**64, dtype=np.uint64))

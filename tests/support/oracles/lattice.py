@@ -1,4 +1,7 @@
-"""The feasible set of a sketch, exactly: divisor lattices joined by constraints.
+"""The feasible set of a sketch in numpy and in plain integers.
+
+Two slow twins of :mod:`autotune.spaces.lattice`: :func:`brute_force` tries everything, and
+:func:`joined_tables` joins tables of signatures, which reaches further.
 
 Parameters fall into groups: the factors of one product (with the padded extent they multiply
 to), or a single free parameter. A group's values are rows of a small table. Constraints across
@@ -9,6 +12,8 @@ gives the exact count and exact uniform sampling without rejection.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -24,6 +29,7 @@ from autotune.sketches import (
     Constraint,
     Factor,
     OneOf,
+    Param,
     ProductEquals,
     Sketch,
 )
@@ -32,7 +38,71 @@ Matrix = NDArray[np.int64]
 
 # Combinations of signatures that are checked at once; beyond it the space is refused as too big.
 _MAX_COMBINATIONS = 40_000_000
-_STRATA = 24
+
+
+def domain(sketch: Sketch, param: Param) -> list[int]:
+    """Every value a parameter may have: for a factor, whatever divides one of its totals."""
+    if param.values is not None:
+        return sorted(set(param.values))
+    totals: set[int] = set()
+    for constraint in sketch.constraints:
+        if isinstance(constraint, ProductEquals) and param.name in constraint.factors:
+            value = constraint.total.value
+            if value is not None:
+                totals.add(value)
+            else:
+                (name,) = constraint.total.variables
+                totals.update(next(p.values or () for p in sketch.params if p.name == name))
+    return sorted({d for total in totals for d in range(1, total + 1) if total % d == 0})
+
+
+def holds(constraint: Constraint, config: Mapping[str, int]) -> bool:
+    """Whether a configuration satisfies a constraint, in plain integers."""
+    if isinstance(constraint, ProductEquals):
+        product = math.prod(config[name] for name in constraint.factors)
+        return bool(product == evaluate(constraint.total, config))
+    value = evaluate(constraint.expression, config)
+    if isinstance(constraint, AtMost):
+        return bool(value <= constraint.limit)
+    if isinstance(constraint, AtLeast):
+        return bool(value >= constraint.limit)
+    return value in constraint.values
+
+
+def violation(constraint: Constraint, config: Mapping[str, int]) -> int:
+    """By how much a configuration violates a constraint; 0 where it holds."""
+    if isinstance(constraint, ProductEquals):
+        product = math.prod(config[name] for name in constraint.factors)
+        return abs(product - int(evaluate(constraint.total, config)))
+    value = int(evaluate(constraint.expression, config))
+    if isinstance(constraint, AtMost):
+        return max(0, value - constraint.limit)
+    if isinstance(constraint, AtLeast):
+        return max(0, constraint.limit - value)
+    return min(abs(value - allowed) for allowed in constraint.values)
+
+
+def brute_force(sketch: Sketch) -> set[tuple[int, ...]]:
+    """Every feasible row, by trying everything."""
+    names = sketch.param_names
+    domains = [domain(sketch, param) for param in sketch.params]
+    return {
+        row
+        for row in itertools.product(*domains)
+        if all(holds(c, dict(zip(names, row, strict=True))) for c in sketch.constraints)
+    }
+
+
+def factorization_count(value: int, parts: int) -> int:
+    """``F_parts(value)``: for each prime power ``p**e``, the ways to share out ``e``."""
+    result, rest, prime = 1, value, 2
+    while rest > 1:
+        exponent = 0
+        while rest % prime == 0:
+            rest, exponent = rest // prime, exponent + 1
+        result *= math.comb(exponent + parts - 1, parts - 1)
+        prime += 1
+    return result
 
 
 def constraint_mask(constraint: Constraint, env: Mapping[str, Matrix]) -> NDArray[np.bool_]:
@@ -100,7 +170,7 @@ class Group:
 
 
 @frozen(eq=False)
-class Lattice:
+class JoinedTables:
     """The feasible configurations of one sketch.
 
     Attributes:
@@ -114,90 +184,11 @@ class Lattice:
     groups: tuple[Group, ...]
     combinations: Matrix
     weights: NDArray[np.float64]
-    joint: tuple[Constraint, ...]
 
     @property
     def count(self) -> int:
         """Number of feasible configurations."""
         return round(float(self.weights.sum()))
-
-    def uniform(self, n: int, rng: np.random.Generator) -> Matrix:
-        """``n`` configurations, independent and uniform over the feasible set; [n, params]."""
-        return self._draw(n, self.weights, None, rng)
-
-    def stratified(self, n: int, rng: np.random.Generator) -> Matrix:
-        """``n`` configurations in strata: a parameter and one of its feasible values are drawn
-        uniformly, then configurations with that value uniformly."""
-        if n == 0 or not self.groups:
-            return self.uniform(n, rng)
-        strata = min(n, _STRATA)
-        shares = np.full(strata, n // strata)
-        shares[: n % strata] += 1
-        parts = []
-        for share in shares.tolist():
-            position = int(rng.integers(len(self.groups)))
-            group = self.groups[position]
-            column = int(rng.integers(len(group.columns)))
-            used = np.isin(group.signature_of, self.combinations[:, position])
-            values = np.unique(group.rows[used, column])
-            value = values[int(rng.integers(len(values)))]
-            kept = group.rows[:, column] == value
-            parts.append(
-                self._draw(share, self._restricted(position, kept), (position, kept), rng)
-            )
-        return rng.permutation(np.concatenate(parts), axis=0)
-
-    def _restricted(self, position: int, kept: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Weights when one group's rows are restricted to ``kept``."""
-        group = self.groups[position]
-        counts = np.bincount(group.signature_of[kept], minlength=len(group.signatures))
-        share = counts / np.maximum(group.sizes, 1)
-        return np.asarray(self.weights * share[self.combinations[:, position]])
-
-    def _draw(
-        self,
-        n: int,
-        weights: NDArray[np.float64],
-        restriction: tuple[int, NDArray[np.bool_]] | None,
-        rng: np.random.Generator,
-    ) -> Matrix:
-        cumulative = np.cumsum(weights)
-        picks = np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
-        chosen = self.combinations[np.minimum(picks, len(cumulative) - 1)]
-        result = np.empty((n, len(self.sketch.params)), dtype=np.int64)
-        for position, group in enumerate(self.groups):
-            rows, starts = group.rows, group.starts
-            if restriction is not None and restriction[0] == position:
-                kept = restriction[1]
-                rows = rows[kept]
-                counts = np.bincount(group.signature_of[kept], minlength=len(group.signatures))
-                starts = np.concatenate([[0], np.cumsum(counts)])
-            signature = chosen[:, position]
-            size = starts[signature + 1] - starts[signature]
-            offset = np.minimum((rng.random(n) * size).astype(np.int64), size - 1)
-            result[:, group.columns] = rows[starts[signature] + offset]
-        return result
-
-    def contains(self, matrix: Matrix) -> NDArray[np.bool_]:
-        """Whether each row is feasible; [n]."""
-        env = {name: matrix[:, i] for i, name in enumerate(self.sketch.param_names)}
-        mask = np.ones(len(matrix), dtype=np.bool_)
-        for param in self.sketch.params:
-            if param.values is not None:
-                mask &= np.isin(env[param.name], param.values)
-            else:
-                mask &= env[param.name] >= 1
-        for constraint in self.sketch.constraints:
-            mask &= constraint_mask(constraint, env)
-        return mask
-
-    def joint_mask(self, matrix: Matrix) -> NDArray[np.bool_]:
-        """Whether rows made of valid group rows satisfy the joint constraints; [n]."""
-        env = {name: matrix[:, i] for i, name in enumerate(self.sketch.param_names)}
-        mask = np.ones(len(matrix), dtype=np.bool_)
-        for constraint in self.joint:
-            mask &= constraint_mask(constraint, env)
-        return mask
 
     def enumerate(self) -> Iterator[tuple[int, ...]]:
         """Every feasible configuration once, in a fixed order."""
@@ -218,11 +209,11 @@ class Lattice:
             yield from self._expand(combination, position + 1, row)
 
 
-def build_lattice(sketch: Sketch) -> Lattice:
+def joined_tables(sketch: Sketch) -> JoinedTables:
     """The feasible set of ``sketch``, hard and soft constraints alike.
 
     Raises:
-        InvalidValueError: the constraints contradict each other, or join too many parameters.
+        InvalidValueError: the constraints join too many parameters.
     """
     tables = _tables(sketch)
     joint: list[Constraint] = []
@@ -248,9 +239,7 @@ def build_lattice(sketch: Sketch) -> Lattice:
     weights = np.ones(len(combinations))
     for position, group in enumerate(groups):
         weights = weights * group.sizes[combinations[:, position]]
-    if len(combinations) == 0 or weights.sum() == 0:
-        raise InvalidValueError(f"sketch {sketch.name!r} has no feasible configuration")
-    return Lattice(sketch, groups, combinations, weights, tuple(joint))
+    return JoinedTables(sketch, groups, combinations, weights)
 
 
 def _variables(constraint: Constraint) -> frozenset[str]:

@@ -1,0 +1,212 @@
+#include "lattice.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+namespace autotune {
+
+std::vector<std::vector<Uint128>> counts_to_end(const Graph& graph) {
+    const std::size_t depth = graph.layers.size();
+    std::vector<std::vector<Uint128>> counts(depth + 1);
+    counts[depth].assign(1, 1);
+    for (std::size_t position = depth; position-- > 0;) {
+        const Layer& layer = graph.layers[position];
+        counts[position].assign(layer.states(), 0);
+        for (std::size_t state = 0; state < layer.states(); ++state) {
+            Uint128& sum = counts[position][state];
+            for (std::uint32_t e = layer.starts[state]; e < layer.starts[state + 1]; ++e) {
+                const Edge edge = layer.edges[e];
+                const Uint128 rows = graph.tables[position].size(edge.signature);
+                Uint128 points;
+                if (__builtin_mul_overflow(rows, counts[position + 1][edge.child], &points) ||
+                    __builtin_add_overflow(sum, points, &sum)) {
+                    throw std::overflow_error("a lattice has fewer than 2**128 points");
+                }
+            }
+        }
+    }
+    return counts;
+}
+
+Lattice::Lattice(Graph graph, std::int32_t width) : graph_(std::move(graph)), width_(static_cast<std::size_t>(width)) {
+    if (graph_.tables.size() > kMaxGroups) {
+        throw std::invalid_argument("a lattice has at most " + std::to_string(kMaxGroups) + " groups");
+    }
+    std::vector<int> owners(width_, 0);
+    for (const Table& table : graph_.tables) {
+        for (const std::int32_t column : table.columns) {
+            if (column < 0 || column >= width || owners[static_cast<std::size_t>(column)]++ != 0) {
+                throw std::invalid_argument("every column of a configuration belongs to exactly one group");
+            }
+        }
+    }
+    if (std::find(owners.begin(), owners.end(), 0) != owners.end()) {
+        throw std::invalid_argument("every column of a configuration belongs to exactly one group");
+    }
+    const std::vector<std::vector<Uint128>> counts = counts_to_end(graph_);
+    total_ = counts[0].empty() ? 0 : counts[0][0];
+    if (total_ >> 64 == 0) {
+        counted_.emplace<Counted<std::uint64_t>>(graph_, counts);
+    } else {
+        counted_.emplace<Counted<Uint128>>(graph_, counts);
+    }
+}
+
+std::size_t Lattice::edges() const {
+    std::size_t sum = 0;
+    for (const Layer& layer : graph_.layers) {
+        sum += layer.edges.size();
+    }
+    return sum;
+}
+
+void Lattice::require_points() const {
+    if (total_ == 0) {
+        throw std::invalid_argument("the lattice is empty");
+    }
+}
+
+const Moves& Lattice::moves() const {
+    std::call_once(moves_once_, [this] { moves_ = std::make_unique<Moves>(graph_); });
+    return *moves_;
+}
+
+namespace {
+
+// The points whose ranks `rank(i)` gives, for rows first to last.
+template <class Count, class Rank>
+void walk_ranks(const Walk<Count>& walk, std::int64_t first, std::int64_t last, std::size_t width,
+                std::int64_t* points, const Rank& rank) {
+    Count ranks[kBlock];
+    std::uint32_t states[kBlock];
+    for (std::int64_t start = first; start < last; start += kBlock) {
+        const int count = static_cast<int>(std::min<std::int64_t>(kBlock, last - start));
+        for (int i = 0; i < count; ++i) {
+            ranks[i] = rank(start + i);
+            states[i] = 0;
+        }
+        walk.finish(0, states, ranks, count, points + static_cast<std::size_t>(start) * width, width);
+    }
+}
+
+// Calls `work` with what is held, which is never the empty alternative.
+template <class Variant, class Work>
+void with_counted(const Variant& variant, const Work& work) {
+    std::visit(
+        [&](const auto& counted) {
+            if constexpr (!std::is_same_v<std::decay_t<decltype(counted)>, std::monostate>) {
+                work(counted);
+            }
+        },
+        variant);
+}
+
+}  // namespace
+
+void Lattice::list(Uint128 first, std::int64_t count, std::int64_t* points) const {
+    if (first > total_ || static_cast<Uint128>(count) > total_ - first) {
+        throw std::invalid_argument("the lattice has fewer points");
+    }
+    with_counted(counted_, [&](const auto& counted) {
+        using Count = decltype(counted.walk.total());
+        walk_ranks(counted.walk, 0, count, width_, points,
+                   [&](std::int64_t i) { return static_cast<Count>(first + static_cast<Uint128>(i)); });
+    });
+}
+
+void Lattice::uniform(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
+                      std::int64_t* points) const {
+    require_points();
+    with_counted(counted_, [&](const auto& counted) {
+        for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
+            walk_ranks(counted.walk, begin, end, width_, points, [&](std::int64_t i) {
+                return Stream(seed, Purpose::uniform, first + static_cast<std::uint64_t>(i))
+                    .below(counted.walk.total());
+            });
+        });
+    });
+}
+
+void Lattice::stratified(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
+                         std::int64_t* points) const {
+    require_points();
+    with_counted(counted_, [&](const auto& counted) {
+        const auto& strata = counted.prepared(graph_);
+        for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i) {
+                Stream stream(seed, Purpose::stratified, first + static_cast<std::uint64_t>(i));
+                strata.draw(stream, points + static_cast<std::size_t>(i) * width_, width_);
+            }
+        });
+    });
+}
+
+void Lattice::neighbours(const std::int64_t* rows, std::int64_t count, std::uint64_t seed, std::uint64_t first,
+                         int threads, std::int64_t* points) const {
+    require_points();
+    const Moves& all = moves();
+    for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const std::size_t at = static_cast<std::size_t>(i) * width_;
+            Stream stream(seed, Purpose::neighbours, first + static_cast<std::uint64_t>(i));
+            all.neighbour(rows + at, width_, stream, points + at);
+        }
+    });
+}
+
+void Lattice::crossover(const std::int64_t* mothers, const std::int64_t* fathers, std::int64_t count,
+                        std::uint64_t seed, std::uint64_t first, int threads, std::int64_t* points) const {
+    require_points();
+    const Moves& all = moves();
+    for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const std::size_t at = static_cast<std::size_t>(i) * width_;
+            Stream stream(seed, Purpose::crossover, first + static_cast<std::uint64_t>(i));
+            all.mixture(mothers + at, fathers + at, width_, stream, points + at);
+        }
+    });
+}
+
+void Lattice::contains(const std::int64_t* rows, std::int64_t count, int threads, bool* result) const {
+    const bool some = total_ != 0;
+    const Moves& all = moves();
+    for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            result[i] = some && all.contains(rows + static_cast<std::size_t>(i) * width_);
+        }
+    });
+}
+
+std::unique_ptr<Lattice> Lattice::restricted(const std::vector<std::int32_t>& columns,
+                                             const std::vector<std::vector<std::int64_t>>& values) const {
+    if (columns.size() != values.size()) {
+        throw std::invalid_argument("every restricted column has its values");
+    }
+    std::vector<std::vector<std::uint8_t>> keep;
+    for (const Table& table : graph_.tables) {
+        keep.emplace_back(table.rows(), std::uint8_t{1});
+    }
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+        if (columns[i] < 0 || static_cast<std::size_t>(columns[i]) >= width_) {
+            throw std::invalid_argument("a restriction of a column that does not exist");
+        }
+        std::vector<std::int64_t> allowed = values[i];
+        std::sort(allowed.begin(), allowed.end());
+        for (std::size_t position = 0; position < graph_.tables.size(); ++position) {
+            const Table& table = graph_.tables[position];
+            const auto found = std::find(table.columns.begin(), table.columns.end(), columns[i]);
+            if (found == table.columns.end()) {
+                continue;
+            }
+            const auto column = static_cast<std::size_t>(found - table.columns.begin());
+            for (std::size_t row = 0; row < table.rows(); ++row) {
+                keep[position][row] &= std::binary_search(allowed.begin(), allowed.end(), table.row(row)[column]);
+            }
+        }
+    }
+    return std::make_unique<Lattice>(shrunk(graph_, keep), static_cast<std::int32_t>(width_));
+}
+
+}  // namespace autotune

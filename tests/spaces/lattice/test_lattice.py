@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_sketches import made_sketches, sketch_of
+from oracles.lattice import brute_force, domain, factorization_count, joined_tables
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import const, var
+from autotune.sketches import (
+    STEP_TYPES,
+    AtLeast,
+    AtMost,
+    Constraint,
+    Factor,
+    OneOf,
+    Ordinal,
+    Param,
+    ProductEquals,
+    Sketch,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces.lattice import Lattice, build_lattice, ordered_factorizations
+from autotune.targets import preset
+from autotune.workloads import Workload, conv2d, gemm, softmax
+
+# A busy machine is no reason to fail.
+UNHURRIED = settings(deadline=None)
+
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+
+
+def check_against_brute_force(sketch: Sketch) -> Lattice:
+    expected = brute_force(sketch)
+    lattice = build_lattice(sketch)
+    rows = list(lattice.enumerate())
+    assert len(rows) == len(set(rows)) == lattice.count
+    assert set(rows) == expected
+    domains = [domain(sketch, param) for param in sketch.params]
+    everything = list(itertools.islice(itertools.product(*domains), 3000))
+    contained = lattice.contains(np.array(everything, dtype=np.int64).reshape(len(everything), -1))
+    assert contained.tolist() == [row in expected for row in everything]
+    return lattice
+
+
+@settings(UNHURRIED, max_examples=300)
+@given(made_sketches())
+def test_the_lattice_is_the_feasible_set(sketch: Sketch) -> None:
+    check_against_brute_force(sketch)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [gemm(m=4, n=16, k=4), gemm(m=5, n=33, k=2), gemm(m=1, n=7, k=6), softmax(m=12, n=5)],
+    ids=lambda workload: str(workload.parameters),
+)
+def test_the_lattice_of_generated_sketches(workload: Workload) -> None:
+    space = SketchSpace(workload, preset("skylake-avx512-2core"), LIMITS)
+    total = 0
+    for sketch in space.sketches():
+        total += check_against_brute_force(sketch).count
+    assert space.count() == total
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [gemm(m=96, n=128, k=60), conv2d(h=14, w=14, ci=16, co=32, pad=1, bias=1, relu=1)],
+    ids=lambda workload: str(workload.parameters),
+)
+def test_larger_sketches_against_joined_tables(workload: Workload) -> None:
+    for sketch in SketchSpace(workload, preset("skylake-avx512-4core"), LIMITS).sketches():
+        lattice, tables = build_lattice(sketch), joined_tables(sketch)
+        assert lattice.count == tables.count
+        assert set(lattice.enumerate()) == set(tables.enumerate())
+
+
+def test_rows_that_are_no_configuration_are_not_contained() -> None:
+    sketch = sketch_of(
+        [Factor("a"), Factor("b")],
+        [ProductEquals(("a", "b"), const(12)), AtMost(var("a") * var("b"), 12, "test")],
+    )
+    huge, low = 2**62, -(2**63)
+    rows = np.array([[3, 4], [0, 0], [-3, -4], [huge, huge], [low, low], [12, 1]])
+    contained = build_lattice(sketch).contains(rows)
+    assert contained.tolist() == [True, False, False, False, False, True]
+
+
+def test_an_ordinal_of_zero_does_not_rule_anything_out_early() -> None:
+    params: list[Param] = [Ordinal("a", (1, 2, 3)), Ordinal("u", (0, 16))]
+    sketch = sketch_of(params, [AtMost(var("a") + var("u"), 3, "test")])
+    assert check_against_brute_force(sketch).count == 3
+
+
+def test_constraints_need_not_grow() -> None:
+    params: list[Param] = [Ordinal("a", (1, 2, 3)), Ordinal("b", (1, 2, 5))]
+    constraints: list[Constraint] = [AtMost(var("a") - var("b"), -2, "test")]
+    assert check_against_brute_force(sketch_of(params, constraints)).count == 3
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+def test_constraints_may_be_constant(limit: int) -> None:
+    check_against_brute_force(
+        sketch_of([Ordinal("a", (1, 2, 3))], [AtMost(const(3), limit, "test")])
+    )
+
+
+def test_values_may_be_listed_in_any_order_and_twice() -> None:
+    sketch = sketch_of([Ordinal("a", (4, 1, 4, 2))], [AtLeast(var("a"), 2, "test")])
+    assert list(build_lattice(sketch).enumerate()) == [(2,), (4,)]
+
+
+def test_a_sketch_without_parameters_has_one_configuration() -> None:
+    lattice = build_lattice(sketch_of([], []))
+    assert lattice.count == 1 and list(lattice.enumerate()) == [()]
+    assert lattice.uniform(3, 0).shape == lattice.stratified(3, 0).shape == (3, 0)
+    empty = np.zeros((2, 0), dtype=np.int64)
+    assert lattice.contains(empty).all()
+    assert lattice.neighbours(empty, 0).shape == lattice.crossover(empty, empty, 0).shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("params", "constraints"),
+    [
+        ([Factor("a"), Factor("b", (3,))], [ProductEquals(("a", "b"), const(4))]),
+        ([Ordinal("a", (1, 2))], [AtLeast(var("a"), 3, "x")]),
+        (
+            [Ordinal("a", (1, 2)), Ordinal("b", (1, 2))],
+            [AtLeast(var("a") * var("b"), 5, "x")],
+        ),
+        ([Ordinal("a", ()), Ordinal("b", (1, 2))], [AtMost(var("a") * var("b"), 5, "x")]),
+        ([Ordinal("a", (1, 2)), Ordinal("b", (1,))], [OneOf(var("a") * var("b"), (), "x")]),
+    ],
+)
+def test_contradictions_leave_nothing(params: list[Param], constraints: list[Constraint]) -> None:
+    lattice = build_lattice(sketch_of(params, constraints))
+    assert lattice.count == 0 and list(lattice.enumerate()) == []
+    rows = np.array([[1, 2]], dtype=np.int64)[:, : len(params)]
+    assert not lattice.contains(rows).any()
+    assert lattice.restrict({"a": [1]}).count == 0
+    for draw in (lattice.uniform, lattice.stratified):
+        with pytest.raises(InvalidValueError, match="'made' has no feasible configuration"):
+            draw(1, 0)
+    with pytest.raises(InvalidValueError, match="'made' has no feasible configuration"):
+        lattice.neighbours(rows, 0)
+    with pytest.raises(InvalidValueError, match="'made' has no feasible configuration"):
+        lattice.crossover(rows, rows, 0)
+
+
+@pytest.mark.parametrize(
+    ("params", "constraints", "message"),
+    [
+        ([Factor("a")], [], "factor 'a' belongs to no product"),
+        (
+            [Factor("a"), Factor("b")],
+            [ProductEquals(("a", "b"), const(4)), ProductEquals(("b",), const(2))],
+            r"\['b'\] belong to two products",
+        ),
+        ([Factor("a")], [ProductEquals(("a", "a"), const(4))], r"\['a'\] belong to two products"),
+        (
+            [Factor("a"), Ordinal("t", (2, 4))],
+            [ProductEquals(("a",), 2 * var("t"))],
+            "a constant or a parameter that lists its values",
+        ),
+        (
+            [Ordinal("a", (1,)), Ordinal("b", (1,))],
+            [AtMost(var("a") * var("z"), 3, "x")],
+            "'z', which is no parameter",
+        ),
+        ([Factor("a")], [ProductEquals(("a",), const(0))], "from 1 to 2..50, not 0"),
+        ([Factor("a")], [ProductEquals(("a",), const(2**70))], "factorizations of 1180591620"),
+    ],
+)
+def test_malformed_sketches_are_refused(
+    params: list[Param], constraints: list[Constraint], message: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        build_lattice(sketch_of(params, constraints))
+
+
+def test_what_joins_too_much_is_refused() -> None:
+    params: list[Param] = [Ordinal(name, tuple(range(1, 1001))) for name in "abc"]
+    sketch = sketch_of(params, [OneOf(var("a") * var("b") * var("c") % 7, (5,), "test")])
+    with pytest.raises(InvalidValueError, match="join too many parameters .more than 100000 comb"):
+        build_lattice(sketch, limit=100_000)
+
+
+def test_bounds_keep_a_join_small() -> None:
+    """All but two of 64 million combinations are ruled out before they are looked at."""
+    params: list[Param] = [Ordinal(name, tuple(range(1, 8001))) for name in "ab"]
+    sketch = sketch_of(params, [OneOf(var("a") * var("b"), (5,), "test")])
+    assert list(build_lattice(sketch, limit=100_000).enumerate()) == [(1, 5), (5, 1)]
+
+
+@UNHURRIED
+@given(st.integers(1, 2000), st.integers(1, 4))
+def test_factorizations_are_as_many_as_the_binomials_say(total: int, parts: int) -> None:
+    rows = ordered_factorizations(total, [None] * parts)
+    assert rows.shape == (factorization_count(total, parts), parts)
+    assert (rows.prod(axis=1) == total).all()
+    listed = list(map(tuple, rows.tolist()))
+    assert listed == sorted(set(listed))
+
+
+def test_factorizations_inside_domains() -> None:
+    rows = ordered_factorizations(48, [None, (1, 2, 3), (16, 4)])
+    assert rows.tolist() == [[1, 3, 16], [3, 1, 16], [4, 3, 4], [6, 2, 4], [12, 1, 4]]
+    assert ordered_factorizations(7, [(2,), None]).shape == (0, 2)
+    assert ordered_factorizations(8, [(-2, 0, 2), None]).tolist() == [[2, 4]]
+
+
+@pytest.mark.parametrize("domains", [[], [None] * 65])
+def test_products_have_some_factors(domains: list[None]) -> None:
+    with pytest.raises(InvalidValueError, match="from 1 to 64 factors"):
+        ordered_factorizations(4, domains)
+
+
+def test_too_many_factorizations_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="more than 4000000 factorizations"):
+        ordered_factorizations(2**40, [None] * 12)
