@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 from attrs import asdict, evolve
-from gpu_sketches import gemm_sketch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -18,17 +17,42 @@ from oracles.tape import evaluate_row
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
 from autotune.parts import create_part
 from autotune.pruning_models import PSA
-from autotune.pruning_models.psa_corrected import slot_cost
+from autotune.pruning_models.psa_corrected import CORRECTED_SYMBOLS, slot_cost
 from autotune.pruning_models.psa_gpu import PUBLISHED_GPUS, corrected_gpu, symbol_tape
 from autotune.pruning_models.psa_published import PUBLISHED_SYMBOLS
-from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Sketch
+from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
+from autotune.spaces.rules import generate_sketches
 from autotune.targets import Target, preset
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
+from autotune.workloads import (
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
 
 pytest.importorskip("autotune._native")
 
 A100_40 = preset("a100_40")
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "this test")
 Rows = NDArray[np.int64]
+
+
+def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:
+    """A product of square matrices, tiled as "block, vthread, thread, serial".
+
+    Parameters: five factors of i and of j, three of k, vector widths of the fetches of A and B
+    and of the write-back, and a limit on unrolling.
+    """
+    workload = gemm(m=size, n=size, k=size, dtype=dtype)
+    [sketch] = generate_sketches(workload, A100_40, LIMITS, GPU_RULES)
+    assert len(sketch.params) == 17
+    return sketch
 
 
 @pytest.mark.parametrize("arithmetic", ["published", "corrected"])
@@ -58,7 +82,7 @@ def scores(model: PSA, sketch: Sketch, rows: Rows) -> list[float]:
 def test_published_vectors(
     size: int, i: tuple[int, ...], k: tuple[int, ...], expected: float
 ) -> None:
-    rows = rows_of((*i, *i, *k, 1, 1, 0))
+    rows = rows_of((*i, *i, *k, 1, 1, 1, 0))
     found = scores(PSA(A100_40), gemm_sketch(size), rows)
     assert found == [pytest.approx(expected, rel=1e-12)]
     elsewhere = PSA(preset("h100"), figures="a100_40")
@@ -89,13 +113,13 @@ Tiling = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int]
 
 def row_of(tiling: Tiling) -> tuple[int, ...]:
     i, j, k, *lanes = tiling
-    return (*i, *j, *k, *lanes, 16)
+    return (*i, *j, *k, *lanes, 1, 16)
 
 
 def is_legal(tiling: Tiling) -> bool:
     i, j, k, *_ = tiling
     shared = 4 * k[1] * k[2] * (256 // i[0] + 256 // j[0])
-    return i[2] * j[2] <= 1024 and i[1] * j[1] <= 8 and j[4] <= 4 and shared <= 49152
+    return i[2] * j[2] <= 1024 and i[1] * j[1] <= 8 and shared <= 49152
 
 
 def symbols_of(arithmetic: str, tiling: Tiling) -> list[int]:
@@ -134,7 +158,7 @@ def test_corrected_symbols_and_scores_equal_the_closed_form(tiling: Tiling) -> N
 
 @pytest.mark.parametrize("arithmetic", ["published", "corrected"])
 def test_unrolling_does_not_change_the_score(arithmetic: str) -> None:
-    rows = rows_of(*((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 2, 2, u) for u in (0, 16, 512)))
+    rows = rows_of(*((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 2, 2, 1, u) for u in (0, 16, 512)))
     assert len(set(scores(MODELS[arithmetic], SKETCH, rows))) == 1
 
 
@@ -143,20 +167,20 @@ def test_unrolling_does_not_change_the_score(arithmetic: str) -> None:
     "row",
     [
         # 4096 threads; 16 virtual threads; 128 KiB of shared memory; vectors of 32 bytes.
-        (4, 1, 64, 1, 1, 4, 1, 64, 1, 1, 64, 2, 2, 1, 1, 0),
-        (4, 4, 16, 1, 1, 4, 4, 16, 1, 1, 64, 2, 2, 1, 1, 0),
-        (4, 1, 16, 2, 2, 4, 1, 16, 2, 2, 1, 16, 16, 1, 1, 0),
-        (4, 1, 16, 2, 2, 4, 1, 16, 2, 2, 64, 2, 2, 8, 1, 0),
+        (4, 1, 64, 1, 1, 4, 1, 64, 1, 1, 64, 2, 2, 1, 1, 1, 0),
+        (4, 4, 16, 1, 1, 4, 4, 16, 1, 1, 64, 2, 2, 1, 1, 1, 0),
+        (4, 1, 16, 2, 2, 4, 1, 16, 2, 2, 1, 16, 16, 1, 1, 1, 0),
+        (4, 1, 16, 2, 2, 4, 1, 16, 2, 2, 64, 2, 2, 8, 1, 1, 0),
     ],
 )
 def test_what_cannot_run_scores_minus_infinity(arithmetic: str, row: tuple[int, ...]) -> None:
-    legal = (4, 1, 16, 2, 2, 4, 1, 16, 2, 2, 64, 2, 2, 4, 1, 0)
+    legal = (4, 1, 16, 2, 2, 4, 1, 16, 2, 2, 64, 2, 2, 4, 1, 1, 0)
     found = scores(MODELS[arithmetic], SKETCH, rows_of(row, legal))
     assert found[0] == -math.inf < found[1]
 
 
 def test_integers_have_no_published_arithmetic_and_a_corrected_rate() -> None:
-    rows = rows_of((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 1, 1, 0))
+    rows = rows_of((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 1, 1, 1, 0))
     whole = gemm_sketch(256, "int32")
     tape, _ = symbol_tape(whole, A100_40, "published")
     assert sum(value for name, value in named(tape.outputs, tape.evaluate(rows)[0], "flop")) == 0
@@ -179,7 +203,7 @@ def named(
 
 
 def test_double_precision_is_slower_only_when_corrected() -> None:
-    rows = rows_of((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 1, 1, 0))
+    rows = rows_of((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 1, 1, 1, 0))
     single, double = gemm_sketch(256), gemm_sketch(256, "float64")
     t4 = preset("t4")
     assert scores(PSA(t4), single, rows) == scores(PSA(t4), double, rows)
@@ -191,7 +215,7 @@ def test_double_precision_is_slower_only_when_corrected() -> None:
 
 def test_large_batches_and_single_candidates_score_alike() -> None:
     rng = np.random.default_rng(5)
-    bits = rng.integers(0, 3, size=(500, 16))
+    bits = rng.integers(0, 3, size=(500, 17))
     rows = np.left_shift(1, bits).astype(np.int64)
     for arithmetic in ("published", "corrected"):
         model = MODELS[arithmetic]
@@ -201,6 +225,42 @@ def test_large_batches_and_single_candidates_score_alike() -> None:
             for row in rows[::50].tolist()
         ]
         assert together[::50] == alone
+
+
+SMALL_WORKLOADS = [
+    gemm(m=32, n=64, k=16),
+    batch_matmul(b=2, m=16, n=32, k=16),
+    dense(m=16, n=32, k=32),
+    conv2d(h=8, w=8, ci=4, co=16, pad=1, stride=2),
+    depthwise_conv2d(h=8, w=8, c=4, pad=1),
+    softmax(m=16, n=128),
+    elementwise(m=32, n=64),
+]
+
+
+@pytest.mark.parametrize("workload", SMALL_WORKLOADS, ids=lambda workload: str(workload.name))
+@pytest.mark.parametrize("arithmetic", ["published", "corrected"])
+def test_every_gpu_sketch_is_scored_as_the_oracle_scores_its_symbols(
+    arithmetic: str, workload: Workload
+) -> None:
+    batch = SketchSpace(workload, A100_40, LIMITS).sample(40, np.random.default_rng(2))
+    found = MODELS[arithmetic].score(batch)
+    assert np.isfinite(found).all() and (found > 0).all()
+    expected = []
+    for sketch, rows in batch.parts:
+        tape, maxima = symbol_tape(sketch, A100_40, arithmetic)
+        for values in tape.evaluate(rows)[:, : len(tape.outputs) - len(maxima)].tolist():
+            expected.append(score(oracle_milliseconds(arithmetic, values)))
+    assert found.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def oracle_milliseconds(arithmetic: str, values: list[int]) -> float:
+    published = arithmetic == "published"
+    width = len(PUBLISHED_SYMBOLS if published else CORRECTED_SYMBOLS)
+    groups = [values[at : at + width] for at in range(0, len(values), width)]
+    if published:
+        return published_milliseconds(groups, asdict(PUBLISHED_GPUS["a100_40"]))
+    return corrected_milliseconds(groups, asdict(corrected_gpu(A100_40)))
 
 
 def test_it_is_registered_and_says_what_it_does_not_know() -> None:
@@ -221,11 +281,11 @@ def test_it_is_registered_and_says_what_it_does_not_know() -> None:
 
 def test_a_matrix_that_does_not_fit_is_refused() -> None:
     model = MODELS["published"]
-    with pytest.raises(InvalidValueError, match="sketch 'gpu' cannot be scored"):
+    with pytest.raises(InvalidValueError, match="sketch 'shared' cannot be scored"):
         scores(model, SKETCH, np.ones((3, 4), dtype=np.int64))
-    zeros = np.zeros((1, 16), dtype=np.int64)
+    zeros = np.zeros((1, 17), dtype=np.int64)
     with pytest.raises(InvalidValueError, match="divides by zero"):
         scores(model, SKETCH, zeros)
-    huge = np.full((1, 16), 1 << 40, dtype=np.int64)
+    huge = np.full((1, 17), 1 << 40, dtype=np.int64)
     with pytest.raises(InvalidValueError, match="passes"):
         scores(model, SKETCH, huge)

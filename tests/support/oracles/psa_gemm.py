@@ -43,7 +43,10 @@ def published_gemm_symbols(
 def corrected_gemm_symbols(
     i: Sequence[int], j: Sequence[int], k: Sequence[int], lanes: tuple[int, int] = (1, 1)
 ) -> list[float]:
-    """``(G, T, registers, shared, slots, loads, moved, distinct)`` of the whole float32 kernel."""
+    """``(G, T, registers, shared, slots, loads, moved, distinct)`` of the kernel.
+
+    In float32; the result is written one element at a time.
+    """
     blocks, threads = i[0] * j[0], i[2] * j[2]
     rows, columns = i[1] * i[3] * i[4], j[1] * j[3] * j[4]
     m, n = math.prod(i), math.prod(j)
@@ -53,7 +56,7 @@ def corrected_gemm_symbols(
     copied = sum(number * width for number, (_, width) in zip(vectors, elements, strict=True))
     reduced = math.prod(k)
     slots = 16 * rows * columns * reduced  # a multiplication and an addition are one
-    slots += 8 * 16 * (sum(vectors) + rows * columns // j[4])
+    slots += 8 * 16 * (sum(vectors) + rows * columns)
     moved = k[0] * block_rows * 32 * math.ceil(4 * depth / 32)
     moved += k[0] * depth * 32 * math.ceil(4 * block_columns / 32)
     moved += block_rows * 32 * math.ceil(4 * block_columns / 32)
