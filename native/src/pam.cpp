@@ -41,6 +41,20 @@ AUTOTUNE_ALWAYS_INLINE float log2_of_one_plus(double x) {
     return static_cast<float>(exponent + kTwoOverLn2 * s * series);
 }
 
+AUTOTUNE_ALWAYS_INLINE void logarithm_block(const double* values, float* result) {
+#pragma GCC ivdep
+    for (int i = 0; i < kBlock; ++i) {
+        result[i] = log2_of_one_plus(values[i]);
+    }
+}
+
+AUTOTUNE_ALWAYS_INLINE void quotient_block(const double* values, const double* divisors, float* result) {
+#pragma GCC ivdep
+    for (int i = 0; i < kBlock; ++i) {
+        result[i] = log2_of_one_plus(values[i] / divisors[i]);
+    }
+}
+
 // What the columns of one buffer are computed from and sorted by.
 struct BufferBlock {
     alignas(64) double bytes[kBlock];
@@ -52,40 +66,44 @@ struct Inputs {
     const double* values[kPamBufferOutputs];
 };
 
+// The columns of one buffer. Nothing that is written overlaps what is read.
 AUTOTUNE_ALWAYS_INLINE void buffer_block(Inputs inputs, double width, int access, BufferBlock* block) {
     const auto [executions, region, line_bytes, line_share, contiguous, loop, serial, count, iterations, bytes_between,
                 share, stride] = inputs.values;
+    alignas(64) double uses[kBlock], unique[kBlock], unique_lines[kBlock];
+#pragma GCC ivdep
     for (int i = 0; i < kBlock; ++i) {
-        const double bytes = executions[i] * width;
-        const double unique = region[i] * width;
-        double lines = line_bytes[i] / (kLineBytes * line_share[i]);
-        lines = lines < 1.0 ? 1.0 : lines;
+        const double lines = line_bytes[i] / (kLineBytes * line_share[i]);
         const double run = contiguous[i] < kLineBytes ? contiguous[i] : kLineBytes;
-        double unique_lines = unique / run;
-        unique_lines = unique_lines < 1.0 ? 1.0 : unique_lines;
-        const double uses = count[i] > 0.0 ? 1.0 / count[i] : 2.0;
-        block->bytes[i] = bytes;
-        block->lines[i] = lines;
-        block->columns[3][i] = log2_of_one_plus(bytes);
-        block->columns[4][i] = log2_of_one_plus(unique);
-        block->columns[5][i] = log2_of_one_plus(lines);
-        block->columns[6][i] = log2_of_one_plus(unique_lines);
-        block->columns[13][i] = log2_of_one_plus(bytes * uses);
-        block->columns[14][i] = log2_of_one_plus(unique * uses);
-        block->columns[15][i] = log2_of_one_plus(lines * uses);
-        block->columns[16][i] = log2_of_one_plus(unique_lines * uses);
+        const double touched = region[i] * width / run;
+        block->bytes[i] = executions[i] * width;
+        block->lines[i] = lines < 1.0 ? 1.0 : lines;
+        unique[i] = region[i] * width;
+        unique_lines[i] = touched < 1.0 ? 1.0 : touched;
+        // Without reuse, half a use is assumed.
+        const double often = count[i];
+        uses[i] = often > 0.0 ? often : 0.5;
     }
+    logarithm_block(block->bytes, block->columns[3]);
+    logarithm_block(unique, block->columns[4]);
+    logarithm_block(block->lines, block->columns[5]);
+    logarithm_block(unique_lines, block->columns[6]);
+    quotient_block(iterations, share, block->columns[10]);
+    quotient_block(bytes_between, share, block->columns[11]);
+    logarithm_block(count, block->columns[12]);
+    quotient_block(block->bytes, uses, block->columns[13]);
+    quotient_block(unique, uses, block->columns[14]);
+    quotient_block(block->lines, uses, block->columns[15]);
+    quotient_block(unique_lines, uses, block->columns[16]);
+    logarithm_block(stride, block->columns[17]);
+#pragma GCC ivdep
     for (int i = 0; i < kBlock; ++i) {
-        block->columns[0][i] = access == 0 ? 1.0f : 0.0f;
-        block->columns[1][i] = access == 1 ? 1.0f : 0.0f;
-        block->columns[2][i] = access == 2 ? 1.0f : 0.0f;
         block->columns[7][i] = static_cast<float>(loop[i]);
         block->columns[8][i] = static_cast<float>(serial[i]);
         block->columns[9][i] = static_cast<float>(1.0 - loop[i] - serial[i]);
-        block->columns[10][i] = log2_of_one_plus(iterations[i] / share[i]);
-        block->columns[11][i] = log2_of_one_plus(bytes_between[i] / share[i]);
-        block->columns[12][i] = log2_of_one_plus(count[i]);
-        block->columns[17][i] = log2_of_one_plus(stride[i]);
+    }
+    for (int kind = 0; kind < 3; ++kind) {
+        std::fill_n(block->columns[kind], kBlock, kind == access ? 1.0f : 0.0f);
     }
 }
 
@@ -97,11 +115,12 @@ AUTOTUNE_ALWAYS_INLINE void rank_block(const BufferBlock* blocks, int count, int
     const BufferBlock& mine = blocks[own];
     for (int other = 0; other < count; ++other) {
         const BufferBlock& theirs = blocks[other];
-        const bool first_by_name = other < own;
+        const double first_by_name = other < own ? 1.0 : 0.0;
         for (int i = 0; i < kBlock; ++i) {
-            const bool fewer = theirs.lines[i] == mine.lines[i] &&
-                               (theirs.bytes[i] > mine.bytes[i] || (theirs.bytes[i] == mine.bytes[i] && first_by_name));
-            before[i] += theirs.lines[i] > mine.lines[i] || fewer ? 1.0 : 0.0;
+            const double lines = theirs.lines[i] - mine.lines[i];
+            const double bytes = theirs.bytes[i] - mine.bytes[i];
+            const double by_bytes = bytes > 0.0 ? 1.0 : (bytes < 0.0 ? 0.0 : first_by_name);
+            before[i] += lines > 0.0 ? 1.0 : (lines < 0.0 ? 0.0 : by_bytes);
         }
     }
     for (int i = 0; i < kBlock; ++i) {
@@ -113,10 +132,12 @@ AUTOTUNE_DISPATCH(dispatch_rank, rank_block)
 
 AUTOTUNE_ALWAYS_INLINE void column_block(const double* values, double scale, bool logarithm, float* column) {
     if (logarithm) {
+#pragma GCC ivdep
         for (int i = 0; i < kBlock; ++i) {
             column[i] = log2_of_one_plus(scale * values[i]);
         }
     } else {
+#pragma GCC ivdep
         for (int i = 0; i < kBlock; ++i) {
             column[i] = static_cast<float>(scale * values[i]);
         }
@@ -162,39 +183,43 @@ AUTOTUNE_ALWAYS_INLINE void extend_curve(const double* extent, const double* cou
                                          Curve* curve) {
     // What TVM allows for rounding when it looks for the first loop with enough operations.
     constexpr double kSlack = 1e-4;
-    alignas(64) double operations[kBlock], slope[kBlock], base[kBlock];
+    alignas(64) double operations[kBlock], slope[kBlock], base[kBlock], from[kBlock];
+#pragma GCC ivdep
     for (int i = 0; i < kBlock; ++i) {
-        operations[i] = curve->operations[i] * extent[i];
-        const double intensity = operations[i] / bytes[i];
-        const double more = operations[i] - curve->operations[i];
-        const bool rises = curve->started[i] != 0.0 && more > 0.0;
-        slope[i] = rises ? (intensity - curve->intensity[i]) / (more > 0.0 ? more : 1.0) : 0.0;
-        base[i] = rises ? curve->intensity[i] : intensity;
+        const double before = curve->operations[i];
+        const double last = curve->intensity[i];
+        const double now = before * extent[i];
+        const double intensity = now / bytes[i];
+        const double more = now - before;
+        // The first loop that counts begins the curve: nothing is interpolated up to it.
+        const double rises = more > 0.0 ? curve->started[i] : 0.0;
+        const double divisor = more > 0.0 ? more : 1.0;
+        slope[i] = rises * ((intensity - last) / divisor);
+        base[i] = rises * last + (1.0 - rises) * intensity;
+        from[i] = before;
+        operations[i] = now;
+        curve->operations[i] = now;
+        curve->intensity[i] = counts[i] * intensity + (1.0 - counts[i]) * last;
+        curve->started[i] = counts[i] > curve->started[i] ? counts[i] : curve->started[i];
     }
     for (int k = 0; k < kPamSamples; ++k) {
         const double share = static_cast<double>(k + 1) / kPamSamples;
+        double* found = curve->found[k];
+        double* sample = curve->sample[k];
+#pragma GCC ivdep
         for (int i = 0; i < kBlock; ++i) {
             const double at = share * curve->total[i];
-            const bool take = counts[i] != 0.0 && curve->found[k][i] == 0.0 && operations[i] >= at - kSlack;
-            const double value = base[i] + slope[i] * (at - curve->operations[i]);
-            curve->sample[k][i] = take ? value : curve->sample[k][i];
-            curve->found[k][i] = take ? 1.0 : curve->found[k][i];
+            const double reached = operations[i] >= at - kSlack ? 1.0 : 0.0;
+            const double take = reached * counts[i] * (1.0 - found[i]);
+            sample[i] += take * (base[i] + slope[i] * (at - from[i]));
+            found[i] += take;
         }
-    }
-    for (int i = 0; i < kBlock; ++i) {
-        const bool counted = counts[i] != 0.0;
-        curve->intensity[i] = counted ? operations[i] / bytes[i] : curve->intensity[i];
-        curve->started[i] = counted ? 1.0 : curve->started[i];
-        curve->operations[i] = operations[i];
     }
 }
 
 AUTOTUNE_ALWAYS_INLINE void finish_curve(Curve* curve) {
     for (int k = 0; k < kPamSamples; ++k) {
-        for (int i = 0; i < kBlock; ++i) {
-            const double sample = curve->sample[k][i] < 0.0 ? 0.0 : curve->sample[k][i];
-            curve->columns[k][i] = log2_of_one_plus(sample);
-        }
+        logarithm_block(curve->sample[k], curve->columns[k]);
     }
 }
 
