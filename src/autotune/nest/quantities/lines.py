@@ -98,13 +98,14 @@ def _if_full(extent: IntExpr, size: IntExpr, outer: IntExpr) -> IntExpr:
 
 
 def covered(shape: tuple[IntExpr, ...], extents: tuple[IntExpr, ...]) -> IntExpr:
-    """Extent of the last dimension that is touched completely; 0 if none is.
+    """Extent of the last dimension that equals what is touched of it; 0 if none does.
 
     TVM and Ansor take it for what lies together in memory, whatever is inside that dimension.
     """
     result = const(0)
     for extent, size in zip(extents, shape, strict=False):
-        result = size if extent == size else select(less(extent, size), result, size)
+        equal = select(less(extent, size), result, select(less(size, extent), result, size))
+        result = size if extent == size else equal
     return result
 
 
