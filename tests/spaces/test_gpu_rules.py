@@ -22,6 +22,7 @@ from autotune.sketches import (
     Inline,
     OneOf,
     Order,
+    PadExtent,
     Sketch,
     UnrollLimit,
 )
@@ -167,6 +168,16 @@ def test_what_is_expensive_to_compute_is_not_computed_by_every_reader() -> None:
     assert steps_of(found["direct"], Inline) == []
 
 
+def test_axes_are_padded_into_what_is_fetched() -> None:
+    found = sketches(dense(m=37, n=1000, k=64))
+    padded = {step.axis: step.extent for step in steps_of(found["shared"], PadExtent)}
+    assert padded == {"i": var("Y.i.extent"), "j": var("Y.j.extent")}
+    values = {param.name: param.values for param in found["shared"].params}
+    assert values["Y.i.extent"] == (37, 38, 40)
+    assert values["Y.j.extent"] == (1000, 1008, 1024)
+    assert steps_of(found["direct"], PadExtent) == []
+
+
 SPACES = (
     gemm(m=64, n=48, k=32),
     gemm(m=7, n=13, k=17),
@@ -233,15 +244,17 @@ def test_whole_warps_are_asked_for_where_there_are_any() -> None:
         return any(isinstance(c, OneOf) and c.source == "whole warps" for c in constraints)
 
     assert asked(gemm(m=4, n=8, k=8))
-    assert not asked(gemm(m=4, n=7, k=8))
+    assert asked(gemm(m=4, n=7, k=8))  # padded
+    assert not asked(gemm(m=1, n=7, k=8))
 
 
 def test_numbers_of_threads() -> None:
     assert block_threads(1, TARGET) == (32,)
     assert block_threads(65, TARGET) == (32, 64, 128)
     assert block_threads(10**6, TARGET)[-1] == 1024
-    assert thread_counts([4, 3], TARGET) == (1, 2, 3, 4, 6, 12)
-    assert max(thread_counts([1 << 10, 1 << 10], TARGET)) == 1024
+    assert thread_counts([(4,), (3,)], TARGET) == (1, 2, 3, 4, 6, 12)
+    assert thread_counts([(3, 4)], TARGET) == (1, 2, 3, 4)
+    assert max(thread_counts([(1 << 10,), (1 << 10,)], TARGET)) == 1024
 
 
 def test_vectors_fit_one_access() -> None:

@@ -305,7 +305,7 @@ class _Emission:
         bounds = self._bounds(schedule, fetch.operand, forms)
         region = tuple(
             hull(form, inside)
-            if _stays_within(hull(form, schedule.extents), bound)
+            if _stays_within(schedule, form, bound)
             else clipped_hull(form, inside, bound)
             for form, bound in zip(forms, bounds, strict=True)
         )
@@ -467,6 +467,8 @@ class _Emission:
             )
 
 
-def _stays_within(whole: IntExpr, bound: IntExpr) -> bool:
-    """Whether an index that spans ``whole`` over all iterations never passes its bound."""
-    return whole.value is not None and bound.value is not None and whole.value <= bound.value
+def _stays_within(schedule: StageSchedule, form: AffineForm, bound: IntExpr) -> bool:
+    """Whether an index never passes its bound; bounds grow with padded axes."""
+    whole = hull(form, schedule.extents).value
+    grown = any(axis in schedule.padded for axis in form.coefficients)
+    return grown or (whole is not None and bound.value is not None and whole <= bound.value)

@@ -56,7 +56,7 @@ def gpu_pointwise(draft: SketchDraft, stage: Stage) -> SketchDraft:
         loops = tuple(f"{axis.name}.0" for axis in stage.axes)
         steps = [Bind(stage.name, loops, "block")] if loops else []
         return draft.extended(settled=[stage.name], steps=steps)
-    counts = thread_counts([axis.extent for axis in axes], draft.target)
+    counts = thread_counts([(axis.extent,) for axis in axes], draft.target)
     whole = any(count % draft.target.warp_size == 0 for count in counts)
     if whole or axes[-1].extent <= draft.target.warp_size:
         return _tiled(draft, stage, axes)
@@ -82,7 +82,7 @@ def _tiled(draft: SketchDraft, stage: Stage, axes: list[Axis]) -> SketchDraft:
     rest = [axis for axis in stage.axes if axis not in axes]
     for axis in rest:
         grid = grid * axis.extent
-    extents = [axis.extent for axis in axes]
+    extents = [(axis.extent,) for axis in axes]
     constraints += thread_constraints(threads, grid, extents, target)
     if len(axes) > 1:
         serial = var(names[axes[0].name][2])

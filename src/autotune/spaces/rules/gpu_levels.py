@@ -21,8 +21,10 @@ from autotune.sketches import (
     ProductEquals,
 )
 from autotune.spaces.limits import ScheduleLimits
+from autotune.spaces.rules.access import depends_on
+from autotune.spaces.rules.tile_params import padded_extents
 from autotune.targets import Target
-from autotune.workloads import Stage, Tensor, Workload
+from autotune.workloads import Axis, Stage, Tensor, Workload
 from autotune.workloads.workload import DTYPE_BYTES
 
 BLOCK, VTHREAD, THREAD = 0, 1, 2
@@ -37,6 +39,10 @@ REGISTERS_PER_THREAD = 255
 UNROLL_LIMITS = (0, 16, 64, 512)
 # Where there is too little work for the GPU, results that a thread may have all the same.
 RESULTS_OF_A_THREAD = 8
+
+# Extents worth padding to: multiples of these, which cost at most so many more.
+_USEFUL_MULTIPLES = (2, 4, 8, 16, 32, 64)
+_SLACK = 3
 
 _NEEDED = (
     "multiprocessors",
@@ -55,6 +61,7 @@ class GpuLevels:
 
     Attributes:
         factors: Factors of every tiled axis; axes of extent 1 are not tiled.
+        padded: Extents of the axes that may be iterated beyond their own.
         threads: Threads of a block.
         write_factors: Split of the innermost axis of the write-back.
         fetch_lanes: Vector width of the fetch of each operand.
@@ -63,6 +70,7 @@ class GpuLevels:
     """
 
     factors: dict[str, tuple[IntExpr, ...]]
+    padded: dict[str, IntExpr]
     threads: IntExpr
     write_factors: tuple[IntExpr, ...]
     fetch_lanes: dict[str, IntExpr]
@@ -106,14 +114,17 @@ def divisors(extent: int) -> tuple[int, ...]:
     return tuple(sorted({*small, *(extent // n for n in small)}))
 
 
-def thread_counts(extents: Sequence[int], target: Target) -> tuple[int, ...]:
-    """Products of divisors of ``extents`` that are a possible number of threads, ascending."""
+def thread_counts(extents: Sequence[tuple[int, ...]], target: Target) -> tuple[int, ...]:
+    """Possible numbers of threads, ascending: products of divisors of each axis's extent.
+
+    An axis may have several extents to choose from.
+    """
     found = {1}
-    for extent in extents:
+    for choices in extents:
         found = {
             count * divisor
             for count in found
-            for divisor in divisors(extent)
+            for divisor in sorted({n for extent in choices for n in divisors(extent)})
             if count * divisor <= target.max_threads_per_block
         }
     return tuple(sorted(found))
@@ -133,9 +144,9 @@ def cover_factors(extent: int, *inner: IntExpr) -> tuple[IntExpr, ...]:
 
 
 def thread_constraints(
-    threads: IntExpr, grid: IntExpr, extents: Sequence[int], target: Target
+    threads: IntExpr, grid: IntExpr, extents: Sequence[tuple[int, ...]], target: Target
 ) -> list[Constraint]:
-    """Threads of a block and blocks of the grid, of a stage tiled over ``extents``.
+    """Threads of a block and blocks of the grid, of a stage tiled over axes of ``extents``.
 
     Whole warps, and a block for every multiprocessor, are asked for as far as the extents have
     the factors for both at once and leave a thread several results.
@@ -149,7 +160,8 @@ def thread_constraints(
     fewest = min(whole, default=max(counts))
     if whole:
         result.append(OneOf(threads % target.warp_size, (0,), "whole warps", hard=False))
-    blocks = min(target.multiprocessors, math.prod(extents) // (fewest * RESULTS_OF_A_THREAD))
+    results = math.prod(min(choices) for choices in extents)
+    blocks = min(target.multiprocessors, results // (fewest * RESULTS_OF_A_THREAD))
     if blocks > 1:
         source = "every multiprocessor gets a block, as far as there are so many"
         result.append(AtLeast(grid, blocks, source, hard=False))
@@ -168,18 +180,17 @@ def tile_levels(
     Spatial axes have five (block, virtual thread, thread, and two loops of a thread around and
     inside the inner loops over reduce axes), reduce axes three (a fetch; around and inside the
     first of those loops). Where nothing is fetched, spatial axes have four and reduce axes
-    stay whole.
+    stay whole. Spatial axes may be padded where every operand that depends on them is fetched.
     """
-    levels = _Levels(stage, {}, [], [])
+    levels = _Levels(stage, {}, {}, [], [])
+    extents: list[tuple[int, ...]] = []
     for axis in stage.axes:
-        if axis.extent > 1:
-            if axis.kind == "spatial":
-                levels.add(axis.name, 5 if fetched else 4)
-            elif fetched:
-                levels.add(axis.name, 3)
-    spatial = [a for a in stage.spatial_axes if a.name in levels.factors]
+        if axis.extent > 1 and axis.kind == "spatial":
+            extents.append(_extents(stage, axis, fetched))
+            levels.add(axis.name, 5 if fetched else 4, extents[-1])
+        elif axis.extent > 1 and fetched:
+            levels.add(axis.name, 3, (axis.extent,))
     threads = levels.over(THREAD)
-    extents = [axis.extent for axis in spatial]
     levels.constraints.extend(thread_constraints(threads, levels.over(BLOCK), extents, target))
     levels.constraints.append(
         AtMost(levels.over(VTHREAD), MAX_VTHREADS, f"target {target.name}: virtual threads")
@@ -193,8 +204,24 @@ def tile_levels(
     }
     write = _write_factors(levels, target)
     return GpuLevels(
-        levels.factors, threads, write, lanes, tuple(levels.params), tuple(levels.constraints)
+        levels.factors,
+        levels.padded,
+        threads,
+        write,
+        lanes,
+        tuple(levels.params),
+        tuple(levels.constraints),
     )
+
+
+def _extents(stage: Stage, axis: Axis, fetched: Mapping[str, Forms]) -> tuple[int, ...]:
+    """Extents to choose from: padding goes into what is fetched, never into a condition."""
+    dependent = {
+        load.tensor for load in stage.loads if depends_on(stage.access_map(load), axis.name)
+    }
+    if not dependent <= set(fetched):
+        return (axis.extent,)
+    return padded_extents(axis.extent, _USEFUL_MULTIPLES, _SLACK)
 
 
 @frozen
@@ -203,13 +230,19 @@ class _Levels:
 
     stage: Stage
     factors: dict[str, tuple[IntExpr, ...]]
+    padded: dict[str, IntExpr]
     params: list[Param]
     constraints: list[Constraint]
 
-    def add(self, axis: str, count: int) -> None:
+    def add(self, axis: str, count: int, extents: tuple[int, ...]) -> None:
         names = tuple(f"{self.stage.name}.{axis}.{level}" for level in range(count))
+        total = const(extents[0])
+        if len(extents) > 1:
+            total = var(f"{self.stage.name}.{axis}.extent")
+            self.params.append(Ordinal(f"{self.stage.name}.{axis}.extent", extents))
+            self.padded[axis] = total
         self.params.extend(Factor(name) for name in names)
-        self.constraints.append(ProductEquals(names, const(self.stage.extents[axis])))
+        self.constraints.append(ProductEquals(names, total))
         self.factors[axis] = tuple(var(name) for name in names)
 
     def over(self, level: int) -> IntExpr:

@@ -21,6 +21,7 @@ from autotune.sketches import (
     Inline,
     Order,
     Ordinal,
+    PadExtent,
     Step,
     Tile,
     UnrollLimit,
@@ -100,6 +101,7 @@ def _tiled(
     spatial = [axis.name for axis in stage.spatial_axes]
     tiled = levels.tiled(spatial)
     steps: list[Step] = [
+        *(PadExtent(stage.name, axis, extent) for axis, extent in levels.padded.items()),
         *(Tile(stage.name, axis, factors) for axis, factors in levels.factors.items()),
         Order(stage.name, _order(stage, levels)),
         Bind(stage.name, tuple(f"{axis}.0" for axis in spatial), "block"),
