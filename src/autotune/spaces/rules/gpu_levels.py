@@ -40,7 +40,8 @@ UNROLL_LIMITS = (0, 16, 64, 512)
 # Where there is too little work for the GPU, results that a thread may have all the same.
 RESULTS_OF_A_THREAD = 8
 
-# Extents worth padding to: multiples of these, which cost at most so many more.
+# Extents worth padding to: multiples of these, which cost a quarter more where the extent is
+# short, but never more than so many.
 _USEFUL_MULTIPLES = (2, 4, 8, 16, 32, 64)
 _SLACK = 3
 
@@ -215,13 +216,22 @@ def tile_levels(
 
 
 def _extents(stage: Stage, axis: Axis, fetched: Mapping[str, Forms]) -> tuple[int, ...]:
-    """Extents to choose from: padding goes into what is fetched, never into a condition."""
+    """Extents to choose from: padding goes into what is fetched, never into a condition.
+
+    Axes along which nothing is shared (batches) gain nothing by it.
+    """
     dependent = {
         load.tensor for load in stage.loads if depends_on(stage.access_map(load), axis.name)
     }
-    if not dependent <= set(fetched):
+    shared = len(dependent) < len(stage.reads) or any(
+        len(form.coefficients) > 1
+        for forms in fetched.values()
+        for form in forms
+        if axis.name in form.coefficients
+    )
+    if not shared or not dependent <= set(fetched):
         return (axis.extent,)
-    return padded_extents(axis.extent, _USEFUL_MULTIPLES, _SLACK)
+    return padded_extents(axis.extent, _USEFUL_MULTIPLES, min(_SLACK, axis.extent // 4))
 
 
 @frozen
