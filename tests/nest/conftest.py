@@ -22,3 +22,10 @@ def space_of(target: Target) -> SpaceOf:
     """Makes the space of a workload for one fixed machine."""
     limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
     return lambda workload: SketchSpace(workload, target, limits)
+
+
+@pytest.fixture(scope="session")
+def gpu_space_of() -> SpaceOf:
+    """Makes the space of a workload for one GPU."""
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+    return lambda workload: SketchSpace(workload, preset("a100"), limits)

@@ -207,15 +207,22 @@ def build_tape(inputs: tuple[str, ...], outputs: Mapping[str, IntExpr]) -> Tape:
     return Tape(inputs, tuple(builder.constants), tuple(builder.instructions), named)
 
 
+# A slot, and which of its occurrences in one sum or product it is.
+_Operand = tuple[int, int]
+
+
 class _Builder:
     def __init__(self, inputs: tuple[str, ...], outputs: Mapping[str, IntExpr]) -> None:
         self.slots: dict[IntExpr, int] = {}
         self.inputs = {name: index for index, name in enumerate(inputs)}
-        self.constants: list[int] = []
         self.instructions: list[Instruction] = []
-        values = sorted(_constants(outputs.values()))
-        self.constants.extend(values)
-        self.constant_slots = {value: len(inputs) + i for i, value in enumerate(values)}
+        self.constants = sorted(_constants(outputs.values()))
+        self.constant_slots = {v: len(inputs) + i for i, v in enumerate(self.constants)}
+        # Sums and products computed so far, by their last operand.
+        self.folds: dict[str, dict[_Operand, list[tuple[frozenset[_Operand], int]]]] = {
+            "add": {},
+            "mul": {},
+        }
 
     def slot(self, expression: IntExpr) -> int:
         if expression.op == "const":
@@ -225,34 +232,43 @@ class _Builder:
             if name not in self.inputs:
                 raise InvalidValueError(f"{name!r} is not an input of the tape")
             return self.inputs[name]
-        if expression in self.slots:
-            return self.slots[expression]
-        if expression.op in ("add", "mul"):
-            return self._folded(expression.op, expression.args)
-        operands = [self.slot(arg) for arg in expression.args]
-        return self._add(expression, _instruction(expression.op, *operands))
+        if expression not in self.slots:
+            operands = [self.slot(arg) for arg in expression.args]
+            if expression.op in self.folds:
+                self.slots[expression] = self._folded(expression.op, operands)
+            else:
+                self.slots[expression] = self._add(_instruction(expression.op, *operands))
+        return self.slots[expression]
 
-    def _folded(self, op: str, args: tuple[IntExpr, ...]) -> int:
-        """A sum or product of several, by one instruction if all but one are there already."""
-        whole = IntExpr(op, args)
-        if whole in self.slots:
-            return self.slots[whole]
-        if len(args) == 2:
-            first, second = args
-            return self._add(whole, (op, self.slot(first), self.slot(second)))
-        for left_out in range(len(args) - 1, -1, -1):
-            rest = args[:left_out] + args[left_out + 1 :]
-            if IntExpr(op, rest) in self.slots:
-                break
-        else:
-            rest, left_out = args[:-1], len(args) - 1
-        return self._add(whole, (op, self._folded(op, rest), self.slot(args[left_out])))
+    def _folded(self, op: str, slots: Sequence[int]) -> int:
+        """A sum or product of several, put together from the largest parts known so far."""
+        known = self.folds[op]
+        missing = _numbered(slots)
+        whole: frozenset[_Operand] = frozenset()
+        result = 0
+        while missing:
+            part, slot = frozenset({min(missing)}), min(missing)[0]
+            for last in sorted(missing):
+                for operands, computed in known.get(last, ()):
+                    if len(operands) > len(part) and operands <= missing:
+                        part, slot = operands, computed
+            missing -= part
+            if not whole:
+                whole, result = part, slot
+                continue
+            whole |= part
+            result = self._add((op, result, slot))
+            known.setdefault(max(whole), []).append((whole, result))
+        return result
 
-    def _add(self, expression: IntExpr, instruction: Instruction) -> int:
+    def _add(self, instruction: Instruction) -> int:
         self.instructions.append(instruction)
-        slot = len(self.inputs) + len(self.constants) + len(self.instructions) - 1
-        self.slots[expression] = slot
-        return slot
+        return len(self.inputs) + len(self.constants) + len(self.instructions) - 1
+
+
+def _numbered(slots: Sequence[int]) -> frozenset[_Operand]:
+    """Slots with repetitions told apart: ``x*x`` has the operands ``(x, 0)`` and ``(x, 1)``."""
+    return frozenset((slot, slots[:index].count(slot)) for index, slot in enumerate(slots))
 
 
 def _constants(expressions: Iterable[IntExpr]) -> set[int]:

@@ -108,15 +108,24 @@ def check(candidate: Candidate) -> None:
     assert not wrong, (candidate.sketch.name, candidate.config)
 
 
+@pytest.fixture(params=["cpu", "gpu"])
+def either_space_of(
+    request: pytest.FixtureRequest, space_of: SpaceOf, gpu_space_of: SpaceOf
+) -> SpaceOf:
+    return space_of if request.param == "cpu" else gpu_space_of
+
+
 @pytest.mark.parametrize("workload", WORKLOADS, ids=label)
-def test_every_sketch_of_every_builder(workload: Workload, space_of: SpaceOf) -> None:
-    space = space_of(workload)
+def test_every_sketch_of_every_builder(workload: Workload, either_space_of: SpaceOf) -> None:
+    space = either_space_of(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(7)):
         check(candidate)
 
 
 @UNHURRIED
 @given(DRAWN, st.integers(0, 2**32))
-def test_random_workloads_and_candidates(space_of: SpaceOf, workload: Workload, seed: int) -> None:
-    for candidate in space_of(workload).sample(1, np.random.default_rng(seed)):
+def test_random_workloads_and_candidates(
+    either_space_of: SpaceOf, workload: Workload, seed: int
+) -> None:
+    for candidate in either_space_of(workload).sample(1, np.random.default_rng(seed)):
         check(candidate)
