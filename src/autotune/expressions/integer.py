@@ -17,6 +17,8 @@ from attrs import field, frozen
 from autotune.errors import InvalidValueError
 
 _SYMBOLS = {"floordiv": "//", "mod": "%"}
+# A nest asks for the same products and sums again and again, depth by depth.
+_REMEMBERED = 8192
 _BINARY = ("floordiv", "mod", "min", "max", "less")
 
 
@@ -65,7 +67,7 @@ class IntExpr:
     def __add__(self, other: IntLike) -> IntExpr:
         if other == 0:
             return self
-        return _linear_sum([(self, 1), (_wrap(other), 1)])
+        return _pair(self, _wrap(other), 1)
 
     __radd__ = __add__
 
@@ -73,10 +75,10 @@ class IntExpr:
         return self * -1
 
     def __sub__(self, other: IntLike) -> IntExpr:
-        return _linear_sum([(self, 1), (_wrap(other), -1)])
+        return _pair(self, _wrap(other), -1)
 
     def __rsub__(self, other: IntLike) -> IntExpr:
-        return _linear_sum([(_wrap(other), 1), (self, -1)])
+        return _pair(_wrap(other), self, -1)
 
     def __mul__(self, other: IntLike) -> IntExpr:
         if other == 1 or other == _ONE:
@@ -151,7 +153,7 @@ IntLike = IntExpr | int
 _ONE = IntExpr("const", (1,))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_REMEMBERED)
 def const(value: int) -> IntExpr:
     """The constant ``value``."""
     return IntExpr("const", (int(value),))
@@ -285,6 +287,11 @@ def _split_coefficient(term: IntExpr) -> tuple[int, IntExpr]:
     return 1, term
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def _pair(left: IntExpr, right: IntExpr, sign: int) -> IntExpr:
+    return _linear_sum([(left, 1), (right, sign)])
+
+
 def _linear_sum(parts: list[tuple[IntExpr, int]]) -> IntExpr:
     constant = 0
     coefficients: dict[IntExpr, int] = {}
@@ -324,6 +331,7 @@ def _factors(expression: IntExpr) -> tuple[int, list[IntExpr]]:
     return coefficient, list(base.args) if base.op == "mul" else [base]
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def _product(left: IntExpr, right: IntExpr) -> IntExpr:
     left_constant, left_factors = _factors(left)
     right_constant, right_factors = _factors(right)

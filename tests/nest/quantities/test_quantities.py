@@ -37,7 +37,7 @@ WORKLOADS = (
     gemm(m=1, n=7, k=3),
     gemm(m=4, n=6, k=20, dtype="int8"),
     conv2d(h=5, w=6, ci=2, co=5, kh=2, kw=3, pad=1, stride=2, bias=1, relu=1),
-    conv2d(h=7, w=8, ci=4, co=4, kh=2, kw=2, dilation=2),
+    conv2d(h=6, w=7, ci=2, co=4, kh=2, kw=2, dilation=2),
     conv2d(h=9, w=7, ci=1, co=3, stride=3),
     depthwise_conv2d(h=5, w=4, c=5, pad=1),
     dense(m=3, n=5, k=16),
