@@ -1,0 +1,168 @@
+"""The draft model for CPUs: PSA's structure for cores, vector units, registers and caches.
+
+The published analyser (Pruner, ASPLOS'25) estimates a GPU kernel from symbols of its loop nest.
+Here the same is done for CPUs. For each statement the estimate is
+
+    (max(compute, memory) + overlap * min(compute, memory)) / busy cores
+
+* compute: issue slots, loads, stores and chains of dependent updates of the straight-line body,
+  spilled accumulators, and the overhead of the loops that remain;
+* memory: what comes in from each level of the hierarchy, held at the outermost depth whose
+  working set fits the level, conflicting rows included; and what another core has made.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import astuple, frozen
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.pruning_models.psa_cpu_symbols import StatementSymbols, sketch_symbols
+from autotune.sketches import Sketch
+from autotune.targets import Target
+
+if TYPE_CHECKING:
+    from autotune._native import CpuStatement, PsaCpu
+
+__all__ = ["CpuMachine", "cpu_machine", "cpu_model"]
+
+_WAYS = 16
+# Caches below the first hold instructions, page tables and other processes' data too.
+_USABLE = (1.0, 0.5, 0.5)
+
+
+@frozen
+class CpuMachine:
+    """What the model knows of a machine; rates are per cycle of one core.
+
+    Attributes:
+        cores: Cores that share a parallel loop.
+        vector_registers: Registers for accumulators and operands.
+        fma_units: Vector operations that start per cycle.
+        loads_per_cycle: Vector loads per cycle.
+        stores_per_cycle: Vector stores per cycle.
+        latency: Cycles from one update of an accumulator to the next.
+        capacity: Usable bytes of the three caches for one core; infinite where there is none.
+        way_bytes: Distance of addresses that fall on the same set; 0 where it is hashed.
+        bandwidth: Bytes per cycle that come into each cache from the next level.
+        foreign: Bytes per cycle that come in when another core made them.
+        unrolled: Issue slots up to which a compiler unrolls loops by itself.
+        iteration: Cycles of one iteration of a loop besides its body.
+        entry: Cycles each time that an innermost loop is entered.
+        spill: Cycles per accumulator beyond the registers and update.
+        overlap: Share of the shorter of computing and moving data that is not hidden.
+        launch: Cycles to start a parallel loop.
+        row: Bytes that a jump to another row of memory costs.
+        contention: Share of loads, stores and issue that does not hide behind the largest.
+    """
+
+    cores: float
+    vector_registers: float
+    fma_units: float
+    capacity: tuple[float, float, float]
+    way_bytes: tuple[float, float, float]
+    loads_per_cycle: float = 2.0
+    stores_per_cycle: float = 2.0
+    latency: float = 4.0
+    bandwidth: tuple[float, float, float] = (64.0, 32.0, 5.0)
+    foreign: float = 5.0
+    unrolled: float = 100.0
+    iteration: float = 1.0
+    entry: float = 36.0
+    spill: float = 1.0
+    overlap: float = 0.8
+    launch: float = 15000.0
+    row: float = 100.0
+    contention: float = 0.6
+
+    def values(self) -> NDArray[np.float64]:
+        """The numbers in the order in which native code takes them."""
+        return np.array(
+            [
+                self.cores,
+                self.vector_registers,
+                self.fma_units,
+                self.loads_per_cycle,
+                self.stores_per_cycle,
+                self.latency,
+                *self.capacity,
+                *self.way_bytes,
+                *self.bandwidth,
+                self.foreign,
+                self.unrolled,
+                self.iteration,
+                self.entry,
+                self.spill,
+                self.overlap,
+                self.launch,
+                self.row,
+                self.contention,
+            ],
+            dtype=np.float64,
+        )
+
+
+def cpu_machine(target: Target) -> CpuMachine:
+    """What the model knows of ``target``: nominal rates of x86-64 processors, its own sizes."""
+    capacity = [float("inf")] * 3
+    ways = [0.0] * 3
+    for cache in target.caches:
+        if cache.level <= 3:
+            sharers = target.cores if cache.shared else 1
+            capacity[cache.level - 1] = _USABLE[cache.level - 1] * cache.size_bytes / sharers
+            if cache.level == 1:
+                # First-level caches are indexed by the offset in a page.
+                ways[0] = 4096.0
+            elif not cache.shared:
+                ways[cache.level - 1] = cache.size_bytes / _WAYS
+    return CpuMachine(
+        float(target.cores),
+        float(target.vector_registers),
+        float(target.fma_units),
+        (capacity[0], capacity[1], capacity[2]),
+        (ways[0], ways[1], ways[2]),
+    )
+
+
+def cpu_model(sketch: Sketch, target: Target, machine: CpuMachine | None = None) -> PsaCpu:
+    """The native model of one sketch."""
+    from autotune._native import PsaCpu
+
+    symbols = sketch_symbols(sketch, target.vector_bytes)
+    return PsaCpu(
+        symbols.tape.program,
+        [_native(statement) for statement in symbols.statements],
+        float(symbols.program_bytes),
+        float(symbols.nests),
+        (machine or cpu_machine(target)).values(),
+    )
+
+
+def _native(symbols: StatementSymbols) -> CpuStatement:
+    from autotune._native import CpuStatement
+
+    return CpuStatement(
+        extents=symbols.extents,
+        parallel=symbols.parallel,
+        remains=symbols.remains,
+        reduces=symbols.reduces,
+        vector=symbols.vector,
+        declared=symbols.declared,
+        work=symbols.work,
+        body=symbols.body,
+        lanes=float(symbols.lanes),
+        regions=symbols.regions,
+        rows=symbols.rows,
+        lines=symbols.lines,
+        apart=symbols.apart,
+        traffic=symbols.traffic,
+        element_bytes=symbols.element_bytes,
+        meets=symbols.lanes_meet,
+        written=symbols.written,
+        aligned=symbols.aligned,
+        divided=symbols.divided,
+    )
