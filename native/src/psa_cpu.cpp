@@ -36,6 +36,14 @@ struct View {
 AUTOTUNE_ALWAYS_INLINE double larger(double a, double b) { return a < b ? b : a; }
 AUTOTUNE_ALWAYS_INLINE double smaller(double a, double b) { return b < a ? b : a; }
 
+AUTOTUNE_ALWAYS_INLINE bool any(const double* flags) {
+    int found = 0;
+    for (int i = 0; i < kBlock; ++i) {
+        found |= flags[i] != 0.0 ? 1 : 0;
+    }
+    return found != 0;
+}
+
 // Vector statements inside every depth, and iterations outside it.
 AUTOTUNE_ALWAYS_INLINE void count_statements(const CpuStatement& s, View view, Scratch& t) {
     AUTOTUNE_ROWS { t.lanes[i] = 1.0; }
@@ -44,18 +52,20 @@ AUTOTUNE_ALWAYS_INLINE void count_statements(const CpuStatement& s, View view, S
         AUTOTUNE_ROWS { t.lanes[i] = extent[i]; }
     }
     // Where the compiler finds the vectors itself, a remainder costs as much as two vectors.
-    const double remainder = s.declared ? 0.0 : 2.0;
+    const double remainder = s.declared || s.vector < 0 ? 0.0 : 2.0, lanes = s.lanes;
+    const int loops = s.loops;
     AUTOTUNE_ROWS {
-        const double whole = std::ceil(t.lanes[i] / s.lanes);
-        const double rest = s.vector >= 0 && whole * s.lanes != t.lanes[i] ? remainder : 0.0;
+        const double whole = std::ceil(t.lanes[i] / lanes);
+        const double rest = whole * lanes != t.lanes[i] ? remainder : 0.0;
         t.vectors[i] = whole + rest;
-        t.inside[s.loops][i] = t.vectors[i];
+        t.inside[loops][i] = t.vectors[i];
         t.outside[0][i] = 1.0;
     }
     for (int d = s.loops - 1; d >= 0; --d) {
         const double* extent = view.column(s.extents[d]);
-        const bool lanes = d == s.vector;
-        AUTOTUNE_ROWS { t.inside[d][i] = lanes ? t.inside[d + 1][i] : t.inside[d + 1][i] * extent[i]; }
+        const double* inner = t.inside[d + 1];
+        const double lanes_once = d == s.vector ? 1.0 : 0.0;
+        AUTOTUNE_ROWS { t.inside[d][i] = inner[i] * (lanes_once + (1.0 - lanes_once) * extent[i]); }
     }
     for (int d = 0; d < s.loops; ++d) {
         const double* extent = view.column(s.extents[d]);
@@ -76,13 +86,15 @@ AUTOTUNE_ALWAYS_INLINE void find_body(const CpuStatement& s, const CpuMachine& m
     AUTOTUNE_ROWS { t.depth[i] = scheduled; }
     t.shallowest = t.deepest = scheduled;
     for (int d = scheduled - 1; d >= 0 && !s.parallel[d] && t.shallowest == d + 1; --d) {
-        double moved = 0.0;
-        for (int i = 0; i < kBlock; ++i) {
-            const double whole = t.depth[i] == d + 1 && t.inside[d][i] * size <= m.unrolled ? 1.0 : 0.0;
-            t.depth[i] -= whole;
-            moved += whole;
+        alignas(64) Block whole;
+        const double* inside = t.inside[d];
+        const double most = m.unrolled, outer = d + 1;
+        AUTOTUNE_ROWS {
+            const double small = inside[i] * size <= most ? 1.0 : 0.0;
+            whole[i] = t.depth[i] == outer ? small : 0.0;
+            t.depth[i] -= whole[i];
         }
-        t.shallowest = moved != 0.0 ? d : t.shallowest;
+        t.shallowest = any(whole) ? d : t.shallowest;
     }
 }
 
@@ -99,46 +111,57 @@ AUTOTUNE_ALWAYS_INLINE void count_cycles(const CpuStatement& s, const CpuMachine
         carried[i] = 0.0;
     }
     for (int d = t.shallowest; d <= t.deepest; ++d) {
-        const bool reduces = d > 0 && s.reduces[d - 1];
+        const double reduces = d > 0 && s.reduces[d - 1] ? 1.0 : 0.0, depth = d;
+        const double* inside = t.inside[d];
+        const double* outside = t.outside[d];
+        const double* entered = t.outside[d > 0 ? d - 1 : 0];
         AUTOTUNE_ROWS {
-            const bool here = t.depth[i] == d;
-            statements[i] = here ? t.inside[d][i] : statements[i];
-            iterations[i] = here ? t.outside[d][i] : iterations[i];
-            t.entries[i] = here ? t.outside[d > 0 ? d - 1 : 0][i] : t.entries[i];
-            carried[i] = here && reduces ? 1.0 : carried[i];
+            const bool here = t.depth[i] == depth;
+            const double in = inside[i], out = outside[i], entries = entered[i];
+            statements[i] = here ? in : statements[i];
+            iterations[i] = here ? out : iterations[i];
+            t.entries[i] = here ? entries : t.entries[i];
+            carried[i] = here ? reduces : carried[i];
         }
     }
     for (int d = t.shallowest; d < s.loops; ++d) {
         if (s.reduces[d]) {
             const double* extent = view.column(s.extents[d]);
-            AUTOTUNE_ROWS { chain[i] *= d >= t.depth[i] ? extent[i] : 1.0; }
+            const double depth = d;
+            AUTOTUNE_ROWS {
+                const double trips = extent[i];
+                chain[i] *= depth >= t.depth[i] ? trips : 1.0;
+            }
         }
     }
     for (int b = 0; b < s.buffers; ++b) {
         const bool contiguous = s.vector >= 0 && s.meets[b] == LanesMeet::contiguous;
-        const bool written = b == s.written;
+        double* total = b == s.written ? accumulators : loads;
         for (int d = t.shallowest; d <= t.deepest; ++d) {
             const double* region = view.column(s.regions[b * (s.loops + 1) + d]);
+            const double depth = d;
             AUTOTUNE_ROWS {
-                const double count = contiguous ? region[i] / t.lanes[i] * t.vectors[i] : region[i];
-                const bool here = t.depth[i] == d;
-                loads[i] += here && !written ? count : 0.0;
-                accumulators[i] = here && written ? count : accumulators[i];
+                const double vectors = contiguous ? t.vectors[i] / t.lanes[i] : 1.0;
+                const double count = region[i] * vectors;
+                total[i] += t.depth[i] == depth ? count : 0.0;
             }
         }
     }
+    const double registers = m.vector_registers, work = s.work / m.fma_units, latency = m.latency;
+    const double per_load = 1.0 / m.loads_per_cycle, per_store = 1.0 / m.stores_per_cycle;
+    const double contention = m.contention, spill = m.spill, iteration = m.iteration, entry = m.entry;
     AUTOTUNE_ROWS {
-        const double registers = m.vector_registers;
-        const bool held = carried[i] != 0.0 && accumulators[i] <= registers + 4.0;
-        const double issue = statements[i] * s.work / m.fma_units;
-        const double load = (loads[i] + (carried[i] != 0.0 && !held ? accumulators[i] : 0.0)) / m.loads_per_cycle;
-        const double store = held ? 0.0 : accumulators[i] / m.stores_per_cycle;
-        double body = larger(issue, larger(load, store));
-        body += m.contention * (issue + load + store - body);
-        body = larger(body, carried[i] != 0.0 ? m.latency * chain[i] : 0.0);
+        // Accumulators of a reduction stay in registers while the loops around carry it, if they fit.
+        const double again = carried[i], kept = accumulators[i] <= registers + 4.0 ? again : 0.0;
+        const double issue = statements[i] * work;
+        const double load = (loads[i] + (again - kept) * accumulators[i]) * per_load;
+        const double store = (1.0 - kept) * accumulators[i] * per_store;
+        const double most = larger(issue, larger(load, store));
+        const double busy = most + contention * (issue + load + store - most);
         const double excess = larger(accumulators[i] + 2.0 - registers, 0.0);
-        body += chain[i] > 1.0 || carried[i] != 0.0 ? excess * chain[i] * m.spill : 0.0;
-        t.cycles[i] = iterations[i] * (body + m.iteration) + t.entries[i] * m.entry;
+        const double reduces = chain[i] > 1.0 ? 1.0 : again;
+        const double body = larger(busy, again * latency * chain[i]) + reduces * excess * chain[i] * spill;
+        t.cycles[i] = iterations[i] * (body + iteration) + t.entries[i] * entry;
     }
 }
 
@@ -167,17 +190,21 @@ AUTOTUNE_ALWAYS_INLINE void hold(const CpuStatement& s, const CpuMachine& m, Vie
         const double* region_rows = view.column(s.rows[around]);
         const double* region_lines = view.column(s.lines[around]);
         const double* divided = view.column(s.divided[b]);
-        const double part = depth == 0 ? 1.0 / m.cores : 1.0;
+        // Values in locals, and no work under conditions: GCC then turns the loop into vectors.
+        const double part = depth == 0 ? 1.0 / m.cores : 1.0, jump = m.row;
+        const double first_way = m.way_bytes[0], second_way = m.way_bytes[1];
         AUTOTUNE_ROWS {
             const double share = divided[i] != 0.0 ? part : 1.0;
-            const double jumps = region_rows[i] > 1.0 ? region_rows[i] * m.row : 0.0;
-            held.footprint[i] += lines[i] * share;
-            held.brought[i] += traffic[i] / larger(region[i], 1.0) * (region_lines[i] + jumps) * share;
+            const double count = rows[i], size = lines[i] * share, distance = apart[i];
+            const double jumps = region_rows[i] > 1.0 ? jump : 0.0;
+            held.footprint[i] += size;
+            held.brought[i] += traffic[i] / region[i] * (region_lines[i] + region_rows[i] * jumps) * share;
             // Rows a power of two apart fall on the same few sets.
-            for (int level = 0; level < 2; ++level) {
-                const double sets = larger(lines[i], rows[i] * smaller(apart[i], m.way_bytes[level])) * share;
-                held.conflicting[level][i] = larger(held.conflicting[level][i], rows[i] > 1.0 ? sets : 0.0);
-            }
+            const double several = count > 1.0 ? share : 0.0;
+            const double first = larger(lines[i], count * smaller(distance, first_way)) * several;
+            const double second = larger(lines[i], count * smaller(distance, second_way)) * several;
+            held.conflicting[0][i] = larger(held.conflicting[0][i], first);
+            held.conflicting[1][i] = larger(held.conflicting[1][i], second);
         }
     }
 }
@@ -191,10 +218,10 @@ AUTOTUNE_ALWAYS_INLINE void count_moves(const CpuStatement& s, const CpuMachine&
         open[0][i] = open[1][i] = open[2][i] = 1.0;
     }
     Held held;
-    double left = 1.0;
-    for (int depth = 0; depth <= s.loops && left != 0.0; ++depth) {
+    bool left = true;
+    for (int depth = 0; depth <= s.loops && left; ++depth) {
         hold(s, m, view, depth, held);
-        left = 0.0;
+        left = false;
         for (int level = 0; level < 3; ++level) {
             const double capacity = m.capacity[level];
             // What fits as a whole is there already: programs are timed, and used, again and again.
@@ -202,17 +229,15 @@ AUTOTUNE_ALWAYS_INLINE void count_moves(const CpuStatement& s, const CpuMachine&
                 depth == 0 ? smaller(1.0, larger(0.0, program_bytes / m.cores / capacity - 1.0)) : 1.0;
             const double cost = cold / m.bandwidth[level];
             const double* conflicting = held.conflicting[level < 2 ? level : 0];
-            const double hashed = level < 2 && m.way_bytes[level] > 0.0 ? 1.0 : 0.0;
+            const double hashed = level < 2 && m.way_bytes[level] > 0.0 ? 1.0 : 0.0;  // 0 where it is
             const double last = depth == s.loops ? 1.0 : 0.0;
             AUTOTUNE_ROWS {
-                const double worst = larger(held.footprint[i], conflicting[i] * hashed);
-                const double fits = worst <= capacity || last != 0.0 ? open[level][i] : 0.0;
-                t.moved[i] += fits * held.brought[i] * cost;
-                open[level][i] -= fits;
+                const double worst = larger(held.footprint[i], conflicting[i] * hashed) * (1.0 - last);
+                const double fits = worst <= capacity ? 1.0 : 0.0;
+                t.moved[i] += fits * open[level][i] * held.brought[i] * cost;
+                open[level][i] *= 1.0 - fits;
             }
-            for (int i = 0; i < kBlock; ++i) {
-                left += open[level][i];
-            }
+            left |= any(open[level]);
         }
     }
     for (int b = 0; b < s.buffers; ++b) {
@@ -223,10 +248,11 @@ AUTOTUNE_ALWAYS_INLINE void count_moves(const CpuStatement& s, const CpuMachine&
         const double* divided = view.column(s.divided[b]);
         const double* region = view.column(s.regions[b * (s.loops + 1)]);
         const double element = s.element_bytes[b];
+        const double cost = element / m.foreign * (m.cores - 1.0) / m.cores, cores = m.cores;
         AUTOTUNE_ROWS {
-            const double share = divided[i] != 0.0 ? 1.0 : m.cores;
-            const double others = aligned[i] != 0.0 ? 0.0 : (m.cores - 1.0) / m.cores;
-            t.moved[i] += region[i] * element * share * others / m.foreign;
+            const double share = divided[i] != 0.0 ? 1.0 : cores;
+            const double others = aligned[i] != 0.0 ? 0.0 : cost;
+            t.moved[i] += region[i] * share * others;
         }
     }
 }
@@ -251,10 +277,11 @@ AUTOTUNE_ALWAYS_INLINE void score_block(const CpuStatement* statements, std::siz
                 AUTOTUNE_ROWS { parallel[i] *= extent[i]; }
             }
         }
+        const double cores = m.cores, exposed = m.overlap;
         AUTOTUNE_ROWS {
-            const double busy = parallel[i] / std::ceil(parallel[i] / m.cores);
-            const double total = larger(t.cycles[i], t.moved[i]) + m.overlap * smaller(t.cycles[i], t.moved[i]);
-            result[i] += total / busy;
+            const double busy = parallel[i] / std::ceil(parallel[i] / cores);
+            const double longer = larger(t.cycles[i], t.moved[i]), shorter = smaller(t.cycles[i], t.moved[i]);
+            result[i] += (longer + exposed * shorter) / busy;
         }
     }
 }

@@ -13,13 +13,35 @@ constexpr double kExact = 9007199254740992.0;
 
 struct Checks {
     double largest = 0.0;
-    bool zero_divisor = false;
+    double smallest_divisor = 1.0;
 };
 
-AUTOTUNE_ALWAYS_INLINE void run_block(const Instruction* instructions, std::size_t count, std::size_t first_slot,
+AUTOTUNE_ALWAYS_INLINE void load_block(const std::int64_t* rows, int count, int inputs, double* slots,
+                                       double* largest) {
+    for (int input = 0; input < inputs; ++input) {
+        double* column = slots + static_cast<std::size_t>(input) * kBlock;
+        for (int row = 0; row < count; ++row) {
+            column[row] = static_cast<double>(rows[static_cast<std::int64_t>(row) * inputs + input]);
+        }
+        for (int row = count; row < kBlock; ++row) {
+            column[row] = column[count - 1];
+        }
+        for (int row = 0; row < kBlock; ++row) {
+            const double size = std::fabs(column[row]);
+            largest[row] = largest[row] < size ? size : largest[row];
+        }
+    }
+}
+
+AUTOTUNE_ALWAYS_INLINE void run_block(const std::int64_t* rows, int row_count, int inputs,
+                                      const Instruction* instructions, std::size_t count, std::size_t first_slot,
                                       double* slots, Checks* checks) {
     double largest[kBlock] = {};
-    double divisor_is_zero[kBlock] = {};
+    load_block(rows, row_count, inputs, slots, largest);
+    double smallest[kBlock];
+    for (int i = 0; i < kBlock; ++i) {
+        smallest[i] = 1.0;
+    }
     for (std::size_t index = 0; index < count; ++index) {
         const Instruction instruction = instructions[index];
         const double* a = slots + static_cast<std::size_t>(instruction.a) * kBlock;
@@ -48,14 +70,16 @@ AUTOTUNE_ALWAYS_INLINE void run_block(const Instruction* instructions, std::size
 #pragma GCC ivdep
                 for (int i = 0; i < kBlock; ++i) {
                     result[i] = std::floor(a[i] / b[i]);
-                    divisor_is_zero[i] = b[i] == 0.0 ? 1.0 : divisor_is_zero[i];
+                    const double size = std::fabs(b[i]);
+                    smallest[i] = size < smallest[i] ? size : smallest[i];
                 }
                 break;
             case Op::mod:
 #pragma GCC ivdep
                 for (int i = 0; i < kBlock; ++i) {
                     result[i] = a[i] - b[i] * std::floor(a[i] / b[i]);
-                    divisor_is_zero[i] = b[i] == 0.0 ? 1.0 : divisor_is_zero[i];
+                    const double size = std::fabs(b[i]);
+                    smallest[i] = size < smallest[i] ? size : smallest[i];
                 }
                 break;
             case Op::min:
@@ -86,7 +110,7 @@ AUTOTUNE_ALWAYS_INLINE void run_block(const Instruction* instructions, std::size
     }
     for (int i = 0; i < kBlock; ++i) {
         checks->largest = checks->largest < largest[i] ? largest[i] : checks->largest;
-        checks->zero_divisor = checks->zero_divisor || divisor_is_zero[i] != 0.0;
+        checks->smallest_divisor = smallest[i] < checks->smallest_divisor ? smallest[i] : checks->smallest_divisor;
     }
 }
 
@@ -188,20 +212,12 @@ AlignedDoubles TapeProgram::workspace() const {
 
 BlockStatus TapeProgram::evaluate_block(const std::int64_t* rows, int count, double* slots) const {
     Checks checks;
-    for (int input = 0; input < inputs_; ++input) {
-        double* column = slots + static_cast<std::size_t>(input) * kBlock;
-        for (int row = 0; row < kBlock; ++row) {
-            const int source = row < count ? row : count - 1;
-            column[row] = static_cast<double>(rows[static_cast<std::int64_t>(source) * inputs_ + input]);
-            checks.largest = std::max(checks.largest, std::fabs(column[row]));
-        }
-    }
     for (const std::int64_t constant : constants_) {
         checks.largest = std::max(checks.largest, std::fabs(static_cast<double>(constant)));
     }
-    dispatch_block(level_, instructions_.data(), instructions_.size(),
+    dispatch_block(level_, rows, count, inputs_, instructions_.data(), instructions_.size(),
                    static_cast<std::size_t>(inputs_) + constants_.size(), slots, &checks);
-    if (checks.zero_divisor) {
+    if (checks.smallest_divisor == 0.0) {
         return BlockStatus::division_by_zero;
     }
     return checks.largest < kExact ? BlockStatus::ok : BlockStatus::inexact;

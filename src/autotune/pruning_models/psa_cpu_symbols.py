@@ -21,7 +21,7 @@ from autotune.nest.quantities import (
     held_depth,
     region_dimensions,
     region_elements,
-    reloading_depth,
+    reloads,
 )
 from autotune.sketches import Sketch
 
@@ -131,14 +131,13 @@ def sketch_symbols(sketch: Sketch, vector_bytes: int) -> SketchSymbols:
 
 
 def _outputs(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
-    name, depths = statement.name, range(len(statement.loops) + 1)
+    name = statement.name
     outputs = {f"{name}/loop/{i}": loop.extent for i, loop in enumerate(statement.loops)}
     for buffer in buffers_of(statement):
         held = held_depth(nest, buffer)
-        for depth in depths:
+        for depth, again in enumerate(reloads(nest, statement, buffer)):
             inside = max(depth, held)
             region = region_elements(statement, buffer, inside)
-            again = statement.trips(reloading_depth(nest, statement, buffer, depth))
             run, apart = _rows(nest, statement, buffer, inside)
             rows = region // run
             lines = ceildiv(run * nest.element_bytes(buffer), _LINE_BYTES) * _LINE_BYTES
@@ -261,7 +260,10 @@ def _symbols(
 
     def columns(quantity: str) -> NDArray[np.int32]:
         return np.array(
-            [[column[f"{name}/{quantity}/{b}/{d}"] for d in range(len(loops) + 1)] for b in buffers],
+            [
+                [column[f"{name}/{quantity}/{b}/{d}"] for d in range(len(loops) + 1)]
+                for b in buffers
+            ],
             dtype=np.int32,
         )
 
@@ -314,9 +316,7 @@ def _reads(statement: Statement, buffer: str, vector: int) -> int:
         return Reads.BROADCAST
     axes = {axis for axis, _ in statement.loops[vector].parts}
     access: Access = next(item for item in statement.accesses if item.buffer == buffer)
-    steps = [
-        sum(abs(form.coefficients.get(axis, 0)) for axis in axes) for form in access.forms
-    ]
+    steps = [sum(abs(form.coefficients.get(axis, 0)) for axis in axes) for form in access.forms]
     if not any(steps):
         return Reads.BROADCAST
     return Reads.CONTIGUOUS if steps[-1] == 1 and not any(steps[:-1]) else Reads.SCATTERED
