@@ -136,3 +136,38 @@ class Lattice:
     ) -> NDArray[np.int64]: ...
     def contains(self, rows: NDArray[np.int64], threads: int = 1) -> NDArray[np.bool_]: ...
     def restricted(self, columns: Sequence[int], values: Sequence[Sequence[int]]) -> Lattice: ...
+
+class CpuStatement:
+    def __init__(
+        self,
+        extents: NDArray[np.int32],
+        parallel: NDArray[np.uint8],
+        remains: NDArray[np.uint8],
+        reduces: NDArray[np.uint8],
+        vector: int,
+        declared: bool,
+        work: float,
+        body: int,
+        lanes: float,
+        regions: NDArray[np.int32],
+        rows: NDArray[np.int32],
+        lines: NDArray[np.int32],
+        apart: NDArray[np.int32],
+        traffic: NDArray[np.int32],
+        element_bytes: NDArray[np.int32],
+        meets: NDArray[np.uint8],
+        written: int,
+        aligned: NDArray[np.int32],
+        divided: NDArray[np.int32],
+    ) -> None: ...
+
+class PsaCpu:
+    def __init__(
+        self,
+        program: TapeProgram,
+        statements: list[CpuStatement],
+        program_bytes: float,
+        nests: float,
+        machine: NDArray[np.float64],
+    ) -> None: ...
+    def cycles(self, matrix: NDArray[np.int64], threads: int = 1) -> NDArray[np.float64]: ...

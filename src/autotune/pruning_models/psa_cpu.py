@@ -13,11 +13,10 @@ Here the same is done for CPUs. For each statement the estimate is
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from attrs import astuple, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
@@ -28,10 +27,10 @@ from autotune.targets import Target
 if TYPE_CHECKING:
     from autotune._native import CpuStatement, PsaCpu
 
-__all__ = ["CpuMachine", "cpu_machine", "cpu_model"]
+__all__ = ["CpuMachine", "CpuScorer", "cpu_machine"]
 
 _WAYS = 16
-# Caches below the first hold instructions, page tables and other processes' data too.
+# Caches below the first hold instructions, page tables and the data of other processes too.
 _USABLE = (1.0, 0.5, 0.5)
 
 
@@ -128,18 +127,50 @@ def cpu_machine(target: Target) -> CpuMachine:
     )
 
 
-def cpu_model(sketch: Sketch, target: Target, machine: CpuMachine | None = None) -> PsaCpu:
-    """The native model of one sketch."""
-    from autotune._native import PsaCpu
+class CpuScorer:
+    """Scores configurations of sketches on one CPU.
 
-    symbols = sketch_symbols(sketch, target.vector_bytes)
-    return PsaCpu(
-        symbols.tape.program,
-        [_native(statement) for statement in symbols.statements],
-        float(symbols.program_bytes),
-        float(symbols.nests),
-        (machine or cpu_machine(target)).values(),
-    )
+    Args:
+        target: A CPU; cores, vectors and caches count.
+        machine: What the model knows of it; None for what :func:`cpu_machine` says.
+    """
+
+    def __init__(self, target: Target, machine: CpuMachine | None = None) -> None:
+        self._vector_bytes = target.vector_bytes
+        self._machine = machine or cpu_machine(target)
+        self._models: dict[str, PsaCpu] = {}
+
+    def cycles(
+        self, sketch: Sketch, matrix: NDArray[np.int64], threads: int = 1
+    ) -> NDArray[np.float64]:
+        """Estimated cycles of each configuration, [n]; lower is faster.
+
+        Raises:
+            InvalidValueError: the matrix has another shape or type, or a configuration's
+                quantities pass what numbers can hold.
+        """
+        if sketch.digest not in self._models:
+            self._models[sketch.digest] = self._model(sketch)
+        try:
+            return self._models[sketch.digest].cycles(np.ascontiguousarray(matrix), threads)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InvalidValueError(f"sketch {sketch.name!r}: {error}") from error
+
+    def score(self, sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.float64]:
+        """One over a million estimated cycles, [n]; higher is better."""
+        return np.asarray(1e6 / self.cycles(sketch, matrix))
+
+    def _model(self, sketch: Sketch) -> PsaCpu:
+        from autotune._native import PsaCpu
+
+        symbols = sketch_symbols(sketch, self._vector_bytes)
+        return PsaCpu(
+            symbols.tape.program,
+            [_native(statement) for statement in symbols.statements],
+            float(symbols.program_bytes),
+            float(symbols.nests),
+            self._machine.values(),
+        )
 
 
 def _native(symbols: StatementSymbols) -> CpuStatement:
