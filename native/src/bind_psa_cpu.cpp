@@ -98,7 +98,7 @@ void bind_psa_cpu(nb::module_& module) {
              "meets"_a, "written"_a, "aligned"_a, "divided"_a);
     nb::class_<PsaCpu>(module, "PsaCpu")
         .def("__init__", &make_model, "program"_a, "statements"_a, "program_bytes"_a, "nests"_a, "machine"_a)
-        .def("cycles", &cycles, "matrix"_a, "threads"_a = 1);
+        .def("cycles", &cycles, "matrix"_a.noconvert(), "threads"_a = 1);
 }
 
 }  // namespace autotune

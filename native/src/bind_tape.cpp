@@ -47,7 +47,7 @@ void bind_tape(nb::module_& module) {
     nb::class_<TapeProgram>(module, "TapeProgram")
         .def("__init__", &make_program, "inputs"_a, "constants"_a, "operations"_a, "operands"_a, "outputs"_a,
              "simd"_a = "best")
-        .def("evaluate", &evaluate, "matrix"_a, "threads"_a = 1)
+        .def("evaluate", &evaluate, "matrix"_a.noconvert(), "threads"_a = 1)
         .def_prop_ro("inputs", &TapeProgram::inputs)
         .def_prop_ro("outputs", &TapeProgram::outputs)
         .def_prop_ro("slots", &TapeProgram::slots)

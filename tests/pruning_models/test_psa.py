@@ -265,8 +265,8 @@ def oracle_milliseconds(arithmetic: str, values: list[int]) -> float:
 
 def test_it_is_registered_and_says_what_it_does_not_know() -> None:
     assert isinstance(create_part("pruning_model", "psa", target=A100_40), PSA)
-    with pytest.raises(UnsupportedTarget, match="describes GPUs, not 'cpu'"):
-        PSA(preset("haswell"))
+    with pytest.raises(UnsupportedTarget, match="arithmetics and figures of GPUs only"):
+        PSA(preset("haswell"), "corrected")
     with pytest.raises(UnknownNameError, match="Did you mean 'corrected'"):
         PSA(A100_40, "correct")
     with pytest.raises(UnknownNameError, match="unknown preset of PSA 'a10'"):

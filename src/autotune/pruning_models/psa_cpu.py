@@ -149,11 +149,15 @@ class CpuScorer:
             InvalidValueError: the matrix has another shape or type, or a configuration's
                 quantities pass what numbers can hold.
         """
+        if matrix.dtype != np.int64:
+            raise InvalidValueError(
+                f"sketch {sketch.name!r}: configurations are of int64, not of {matrix.dtype}"
+            )
         if sketch.digest not in self._models:
             self._models[sketch.digest] = self._model(sketch)
         try:
             return self._models[sketch.digest].cycles(np.ascontiguousarray(matrix), threads)
-        except (OverflowError, TypeError, ValueError) as error:
+        except (OverflowError, ValueError) as error:
             raise InvalidValueError(f"sketch {sketch.name!r}: {error}") from error
 
     def score(self, sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.float64]:
