@@ -76,11 +76,10 @@ AUTOTUNE_ALWAYS_INLINE Local less_linear(double a, double b, const Smoothing& sm
 }
 
 AUTOTUNE_ALWAYS_INLINE Local select_log(double condition, double when_true, double when_false) {
-    const double first = log2_positive(when_true);
-    const double second = log2_positive(when_false);
-    const double value = exp2_bounded(condition * first + (1.0 - condition) * second);
-    return {value, value * kLog2 * (first - second), condition * value / when_true,
-            (1.0 - condition) * value / when_false};
+    // From when_false on: equal operands give exactly their value, and so do ties that depend on it.
+    const double octaves = log2_positive(when_true) - log2_positive(when_false);
+    const double value = when_false * exp2_bounded(condition * octaves);
+    return {value, value * kLog2 * octaves, condition * value / when_true, (1.0 - condition) * value / when_false};
 }
 
 AUTOTUNE_ALWAYS_INLINE Local select_linear(double condition, double when_true, double when_false) {

@@ -46,7 +46,7 @@ def twins(tape: RelaxedTape, at: Any, weights: Any, bounds: Any) -> tuple[Any, A
     return tape.values(at), tape.vjp(at, weights), values.detach().numpy(), gradient
 
 
-@pytest.mark.parametrize("smoothing", SMOOTHINGS, ids=["usual", "felix", "wide"])
+@pytest.mark.parametrize("smoothing", SMOOTHINGS[:2], ids=["usual", "felix"])
 @pytest.mark.parametrize("sample", samples(), ids=lambda sample: sample.name)
 def test_every_sketch_agrees_with_torch(sample: Sample, smoothing: Smoothing) -> None:
     rng = np.random.default_rng(3)

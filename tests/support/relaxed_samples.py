@@ -79,7 +79,9 @@ class Sample:
         powers = np.exp2(
             (1 - share) * np.log2(np.maximum(first, 1)) + share * np.log2(np.maximum(second, 1))
         )
-        return np.where(positive, powers, straight)
+        # Rounding may lead beyond the bounds, where hard forms have other derivatives.
+        low, high = np.array(list(param_bounds(self.sketch).values())).T
+        return np.clip(np.where(positive, powers, straight), low, high)
 
     def moving(self) -> NDArray[np.bool_]:
         """Which parameters an instruction or an output reads and are not fixed, ``[params]``."""
@@ -106,11 +108,12 @@ def samples() -> tuple[Sample, ...]:
         sample
         for target in TARGETS
         for workload in WORKLOADS
-        for sample in _samples(workload, preset(target))
+        for sample in samples_of(workload, preset(target))
     )
 
 
-def _samples(workload: Workload, target: Target) -> list[Sample]:
+def samples_of(workload: Workload, target: Target) -> list[Sample]:
+    """One for every sketch of the workload's space."""
     limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
     space = SketchSpace(workload, target, limits)
     batch = space.sample(24 * len(space.sketches()), np.random.default_rng(7))

@@ -22,7 +22,7 @@ Values = NDArray[np.float64]
 
 MODES = ("exact", "relaxed")
 
-# Points may leave their bounds by this much, relatively: they are often powers of real exponents.
+# Points may miss their bounds by this much, relatively: they are often powers of real exponents.
 _TOLERANCE = 1e-6
 
 
@@ -39,7 +39,8 @@ class RelaxedTape:
         mode: ``"exact"`` or ``"relaxed"``.
         bounds: Least and greatest value of every input by name, such as
             :func:`autotune.relaxed.param_bounds` gives. A relaxed tape needs them: they decide
-            which forms it takes. Points outside are refused.
+            which forms it takes. Points outside are refused; those that miss them by rounding
+            (1e-6, relatively) are taken to be on them.
         smoothing: Widths of the smooth forms; without a meaning for an exact tape.
 
     Raises:
@@ -60,7 +61,7 @@ class RelaxedTape:
         self.tape = tape
         self.mode = mode
         self.smoothing = Smoothing() if smoothing is None else smoothing
-        self._bounds = None if bounds is None else _widened(tape, bounds)
+        self._bounds = None if bounds is None else _checked(tape, bounds)
         self.lowered = self._lower()
 
     def _lower(self) -> Lowered:
@@ -149,23 +150,24 @@ class RelaxedTape:
                 f"a tape over {len(self.tape.inputs)} parameters takes points [n, "
                 f"{len(self.tape.inputs)}] of float64, not {x.shape} of {x.dtype}"
             )
-        low, high = -np.inf, np.inf
-        if self._bounds is not None and self._bounds:
-            low, high = np.array(self._bounds, dtype=np.float64).T
-        # Written so that NaN is outside, and so are infinities without bounds.
-        inside = (x >= low) & (x <= high) & np.isfinite(x)
+        if not self._bounds:
+            if not np.isfinite(x).all():
+                raise InvalidValueError("points are finite")
+            return np.ascontiguousarray(x)
+        low, high = np.array(self._bounds, dtype=np.float64).T
+        margin = _TOLERANCE * np.maximum(1.0, np.maximum(np.abs(low), np.abs(high)))
+        # Written so that NaN is outside.
+        inside = (x >= low - margin) & (x <= high + margin)
         if not inside.all():
             row, column = np.argwhere(~inside)[0]
-            limits = "finite"
-            if self._bounds is not None:
-                limits = "from {:g} to {:g}".format(*self._bounds[column])
             raise InvalidValueError(
-                f"{self.tape.inputs[column]!r} is {x[row, column]} in row {row}; it is {limits}"
+                f"{self.tape.inputs[column]!r} is {x[row, column]} in row {row}; its bounds are "
+                f"{low[column]:g} and {high[column]:g}"
             )
-        return np.ascontiguousarray(x)
+        return np.clip(x, low, high, order="C")
 
 
-def _widened(tape: Tape, bounds: Mapping[str, Interval]) -> list[Interval]:
+def _checked(tape: Tape, bounds: Mapping[str, Interval]) -> list[Interval]:
     result = []
     for name in tape.inputs:
         if name not in bounds:
@@ -173,6 +175,5 @@ def _widened(tape: Tape, bounds: Mapping[str, Interval]) -> list[Interval]:
         low, high = (float(value) for value in bounds[name])
         if not (np.isfinite(low) and np.isfinite(high) and low <= high):
             raise InvalidValueError(f"bounds of {name!r} are not in order: {bounds[name]!r}")
-        margin = _TOLERANCE * max(1.0, abs(low))
-        result.append((low - margin, high + _TOLERANCE * max(1.0, abs(high))))
+        result.append((low, high))
     return result

@@ -12,9 +12,6 @@ from attrs import frozen
 
 from autotune.nest import Tape
 
-# How far points may leave their bounds, as docs/relaxed.md has it.
-_MARGIN = 1e-6
-
 
 @frozen(eq=False)
 class Known:
@@ -43,7 +40,6 @@ class Reader:
         slots = []
         for column, name in enumerate(tape.inputs):
             low, high = bounds[name]
-            low, high = low - _MARGIN * max(1, abs(low)), high + _MARGIN * max(1, abs(high))
             slots.append(Known(x[:, column], low, high))
         for value in tape.constants:
             slots.append(Known(torch.full_like(x[:, 0], float(value)), value, value))
@@ -71,6 +67,9 @@ class Reader:
         return self._extremum(operation == "max", a, b)
 
     def _less(self, a: Known, b: Known) -> Known:
+        if a.high < b.low or a.low >= b.high:
+            decided = float(a.high < b.low)
+            return Known(torch.full_like(a.values, decided), decided, decided)
         if a.positive and b.positive:
             turn = torch.log2(a.values)
             if self.half_step:
@@ -82,6 +81,9 @@ class Reader:
         return Known(0.5 + z / (2 * torch.sqrt(1 + z * z)), 0.0, 1.0)
 
     def _extremum(self, largest: bool, a: Known, b: Known) -> Known:
+        for one, other in ((a, b), (b, a)):
+            if one.high <= other.low:
+                return other if largest else one
         sign = 1 if largest else -1
         pick = max if largest else min
         low, high = pick(a.low, b.low), pick(a.high, b.high)
@@ -105,10 +107,12 @@ class Reader:
 
 
 def _select(condition: Known, when_true: Known, when_false: Known) -> Known:
+    if condition.low == condition.high and condition.low in (0, 1):
+        return when_true if condition.low else when_false
     c = condition.values
-    in_range = condition.low >= -1e-3 and condition.high <= 1.001
+    in_range = condition.low >= 0 and condition.high <= 1
     if when_true.positive and when_false.positive and in_range:
-        value = when_true.values**c * when_false.values ** (1 - c)
+        value = when_false.values * (when_true.values / when_false.values) ** c
         corners = [
             p * math.log2(t) + (1 - p) * math.log2(f)
             for p, t, f in _corners(condition, when_true, when_false)
