@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-REFUSALS = (TypeError, ValueError, OverflowError)
+REFUSALS = (TypeError, ValueError, OverflowError, MemoryError)
 
 CASES = int(os.environ.get("AUTOTUNE_FUZZ_CASES", "400"))
 """Seeds of every fuzz test; the sanitizers' environment sets more."""
