@@ -207,6 +207,12 @@ def test_text() -> None:
     assert repr(minimum(x, y % 3)) == "min((y % 3), x)"
 
 
+def test_a_number_stays_in_front_of_a_product_with_a_sum() -> None:
+    total = (var("a") + var("b")) * var("c") * 4
+    assert IntExpr.from_json(total.to_json()) == total
+    assert total.substitute({"a": var("a")}) == total
+
+
 @pytest.mark.parametrize(
     "data",
     [

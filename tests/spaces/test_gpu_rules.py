@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import attrs
 import numpy as np
 import pytest
@@ -190,6 +192,14 @@ SPACES = (
     elementwise(m=16, n=64),
     elementwise(m=3, n=101),
 )
+
+
+@pytest.mark.parametrize("workload", SPACES, ids=lambda workload: workload.name)
+def test_sketches_come_back_from_json(workload: Workload) -> None:
+    for sketch in sketches(workload).values():
+        restored = Sketch.from_json(json.loads(json.dumps(sketch.to_json())), workload)
+        assert restored == sketch
+        assert restored.digest == sketch.digest
 
 
 @pytest.mark.parametrize("workload", SPACES, ids=lambda workload: workload.name)

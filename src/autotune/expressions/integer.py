@@ -264,10 +264,11 @@ def _rebuild(op: str, args: list[IntExpr]) -> IntExpr:
     if op == "add":
         return _linear_sum([(arg, 1) for arg in args])
     if op == "mul":
-        result = args[0]
-        for arg in args[1:]:
-            result = _product(result, arg)
-        return result
+        # A number in front of several factors stays there; it would go into a lone sum.
+        first, *rest = sorted(args, key=lambda arg: arg.op == "const")
+        for arg in rest:
+            first = _product(first, arg)
+        return first
     if op == "floordiv":
         return _floordiv(args[0], args[1])
     if op == "mod":
