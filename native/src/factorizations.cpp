@@ -39,6 +39,10 @@ class Enumeration {
   private:
     void extend(std::size_t position, std::int64_t rest) {
         const std::vector<std::int64_t>& domain = *domains_[position];
+        // Domains may lead into many dead ends, which no row counts.
+        if (++visited_ / 16 > limit_) {
+            throw std::length_error("the factorizations of a product take too long to list");
+        }
         if (position + 1 == width_) {
             if (std::binary_search(domain.begin(), domain.end(), rest)) {
                 prefix_[position] = rest;
@@ -68,6 +72,7 @@ class Enumeration {
     std::size_t width_;
     std::int64_t limit_;
     std::int64_t count_ = 0;
+    std::int64_t visited_ = 0;
     std::vector<const std::vector<std::int64_t>*> domains_;
     std::vector<std::int64_t> prefix_;
     std::vector<std::int64_t> rows_;
@@ -81,6 +86,9 @@ std::vector<std::int64_t> ordered_factorizations(std::int64_t total, const std::
     constexpr std::size_t kMostFactors = 64;
     if (total < 1 || total > kLargest) {
         throw std::invalid_argument("a product of factors is from 1 to 2**50, not " + std::to_string(total));
+    }
+    if (limit < 1) {
+        throw std::invalid_argument("a limit is at least 1");
     }
     if (domains.empty() || domains.size() > kMostFactors) {
         throw std::invalid_argument("a product has from 1 to 64 factors");

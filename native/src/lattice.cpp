@@ -34,15 +34,21 @@ Lattice::Lattice(Graph graph, std::int32_t width) : graph_(std::move(graph)), wi
     if (graph_.tables.size() > kMaxGroups) {
         throw std::invalid_argument("a lattice has at most " + std::to_string(kMaxGroups) + " groups");
     }
-    std::vector<int> owners(width_, 0);
+    std::size_t columns = 0;
+    for (const Table& table : graph_.tables) {
+        columns += table.width();
+    }
+    // Before memory is taken for it: a width may be anything.
+    std::vector<int> owners(std::min(width_, columns), 0);
     for (const Table& table : graph_.tables) {
         for (const std::int32_t column : table.columns) {
-            if (column < 0 || column >= width || owners[static_cast<std::size_t>(column)]++ != 0) {
+            if (column < 0 || static_cast<std::size_t>(column) >= owners.size() ||
+                owners[static_cast<std::size_t>(column)]++ != 0) {
                 throw std::invalid_argument("every column of a configuration belongs to exactly one group");
             }
         }
     }
-    if (std::find(owners.begin(), owners.end(), 0) != owners.end()) {
+    if (columns != width_) {
         throw std::invalid_argument("every column of a configuration belongs to exactly one group");
     }
     const std::vector<std::vector<Uint128>> counts = counts_to_end(graph_);
@@ -80,6 +86,7 @@ template <class Count, class Rank>
 void walk_ranks(const Walk<Count>& walk, std::int64_t first, std::int64_t last, std::size_t width,
                 std::int64_t* points, const Rank& rank) {
     Count ranks[kBlock];
+    const std::uint8_t root[kBlock] = {};
     std::uint32_t states[kBlock];
     for (std::int64_t start = first; start < last; start += kBlock) {
         const int count = static_cast<int>(std::min<std::int64_t>(kBlock, last - start));
@@ -87,7 +94,7 @@ void walk_ranks(const Walk<Count>& walk, std::int64_t first, std::int64_t last, 
             ranks[i] = rank(start + i);
             states[i] = 0;
         }
-        walk.finish(0, states, ranks, count, points + static_cast<std::size_t>(start) * width, width);
+        walk.finish(root, states, ranks, count, points + static_cast<std::size_t>(start) * width, width);
     }
 }
 
@@ -135,9 +142,14 @@ void Lattice::stratified(std::int64_t count, std::uint64_t seed, std::uint64_t f
     with_counted(counted_, [&](const auto& counted) {
         const auto& strata = counted.prepared(graph_);
         for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t i = begin; i < end; ++i) {
-                Stream stream(seed, Purpose::stratified, first + static_cast<std::uint64_t>(i));
-                strata.draw(stream, points + static_cast<std::size_t>(i) * width_, width_);
+            std::vector<Stream> streams;
+            for (std::int64_t start = begin; start < end; start += kBlock) {
+                streams.clear();
+                for (std::int64_t i = start; i < std::min(end, start + kBlock); ++i) {
+                    streams.emplace_back(seed, Purpose::stratified, first + static_cast<std::uint64_t>(i));
+                }
+                strata.draw(streams.data(), static_cast<int>(streams.size()),
+                            points + static_cast<std::size_t>(start) * width_, width_);
             }
         });
     });

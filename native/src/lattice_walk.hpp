@@ -63,16 +63,19 @@ class Walk {
     Count total() const { return to_end_[0].empty() ? 0 : to_end_[0][0]; }
     Count to_end(std::size_t position, std::uint32_t state) const { return to_end_[position][state]; }
 
-    // From `states` of the layer `first` on: the points with these ranks among those that go through there. Layer by
-    // layer for all of them, so that the processor waits for the memory of many at once.
-    void finish(std::size_t first, std::uint32_t* states, Count* ranks, int count, std::int64_t* points,
+    // From the state `states[i]` of the layer `first[i]` on: the point of this rank among those that go through there.
+    // Layer by layer for all of them, so that the processor waits for the memory of many at once.
+    void finish(const std::uint8_t* first, std::uint32_t* states, Count* ranks, int count, std::int64_t* points,
                 std::size_t width) const {
-        for (std::size_t position = first; position < graph_->layers.size(); ++position) {
+        for (std::size_t position = 0; position < graph_->layers.size(); ++position) {
             const Layer& layer = graph_->layers[position];
             const Table& table = graph_->tables[position];
             const std::vector<Count>& to_end = to_end_[position + 1];
             const Count* before = before_[position].data();
             for (int i = 0; i < count; ++i) {
+                if (first[i] > position) {
+                    continue;
+                }
                 const std::size_t e =
                     last_at_most(before, layer.starts[states[i]], layer.starts[states[i] + 1], ranks[i]);
                 const Edge edge = layer.edges[e];
@@ -107,34 +110,46 @@ class Strata {
         }
     }
 
-    // A parameter that has several values, one of its values, and a point with that value, each uniformly.
-    void draw(Stream& stream, std::int64_t* point, std::size_t width) const {
-        std::uint32_t state = 0;
+    // For each of at most kBlock streams a parameter that has several values, one of its values, and a point with that
+    // value, each uniformly. Step by step for all of them, as Walk::finish.
+    void draw(Stream* streams, int count, std::int64_t* points, std::size_t width) const {
+        std::uint8_t chosen[kBlock] = {}, next[kBlock] = {};
+        std::uint32_t states[kBlock] = {}, origins[kBlock] = {}, rows[kBlock];
+        Count forth[kBlock], back[kBlock];
         if (columns_.empty()) {
-            Count rank = stream.below(walk_->total());
-            walk_->finish(0, &state, &rank, 1, point, width);
+            for (int i = 0; i < count; ++i) {
+                forth[i] = streams[i].below(walk_->total());
+            }
+            walk_->finish(next, states, forth, count, points, width);
             return;
         }
-        const Column& column = columns_[stream.below(std::uint64_t{columns_.size()})];
-        const std::uint64_t value = stream.below(std::uint64_t{column.starts.size() - 1});
-        const std::size_t first = column.starts[value], last = column.starts[value + 1];
-        Count rank = stream.below(column.totals[value]);
-        const std::size_t at = last_at_most(column.before.data(), first, last, rank);
-        rank -= column.before[at];
-        put(graph_->tables[column.position], column.rows[at], point);
-
-        const Table& table = graph_->tables[column.position];
-        const Incidence& through = through_[column.position];
-        const std::uint32_t signature = table.signature[column.rows[at]];
-        const std::size_t link =
-            last_at_most(through.before.data(), through.starts[signature], through.starts[signature + 1], rank);
-        rank -= through.before[link];
-        const Layer& layer = graph_->layers[column.position];
-        state = layer.edges[through.links[link].edge].child;
-        const Count each = walk_->to_end(column.position + 1, state);
-        Count forth = rank % each;
-        go_back(column.position, through.links[link].state, rank / each, point);
-        walk_->finish(column.position + 1, &state, &forth, 1, point, width);
+        for (int i = 0; i < count; ++i) {
+            const Column& column = columns_[streams[i].below(std::uint64_t{columns_.size()})];
+            const std::uint64_t value = streams[i].below(std::uint64_t{column.starts.size() - 1});
+            back[i] = streams[i].below(column.totals[value]);
+            const std::size_t at =
+                last_at_most(column.before.data(), column.starts[value], column.starts[value + 1], back[i]);
+            back[i] -= column.before[at];
+            rows[i] = column.rows[at];
+            chosen[i] = column.position;
+        }
+        for (int i = 0; i < count; ++i) {
+            const Table& table = graph_->tables[chosen[i]];
+            const Incidence& through = through_[chosen[i]];
+            const std::uint32_t signature = table.signature[rows[i]];
+            const std::size_t link = last_at_most(through.before.data(), through.starts[signature],
+                                                  through.starts[signature + 1], back[i]);
+            const Count rank = back[i] - through.before[link];
+            origins[i] = through.links[link].state;
+            states[i] = graph_->layers[chosen[i]].edges[through.links[link].edge].child;
+            next[i] = static_cast<std::uint8_t>(chosen[i] + 1);
+            const Count each = walk_->to_end(next[i], states[i]);
+            back[i] = rank / each;
+            forth[i] = rank - back[i] * each;
+            put(table, rows[i], points + static_cast<std::size_t>(i) * width);
+        }
+        go_back(chosen, origins, back, count, points, width);
+        walk_->finish(next, states, forth, count, points, width);
     }
 
   private:
@@ -150,7 +165,7 @@ class Strata {
     };
     // Rows of a group sorted by one column; `before` and `totals` count the points through them, value by value.
     struct Column {
-        std::size_t position;
+        std::uint8_t position;
         std::vector<std::uint32_t> rows;
         std::vector<std::size_t> starts;
         std::vector<Count> before;
@@ -219,7 +234,7 @@ class Strata {
     // Uses rest_: the points through any one row of each signature of this position.
     void add_column(std::size_t position, std::size_t column) {
         const Table& table = graph_->tables[position];
-        Column result{position, {}, {}, {}, {}};
+        Column result{static_cast<std::uint8_t>(position), {}, {}, {}, {}};
         result.rows = table.sorted;
         const auto value = [&](std::uint32_t row) { return table.row(row)[column]; };
         std::stable_sort(result.rows.begin(), result.rows.end(),
@@ -238,20 +253,27 @@ class Strata {
         }
     }
 
-    // The groups before `position` on the way to `state`: that way from the root which has this rank.
-    void go_back(std::size_t position, std::uint32_t state, Count rank, std::int64_t* point) const {
-        while (position-- > 0) {
+    // The groups before `chosen[i]` on the way to its state `states[i]`: the way from the root that has this rank.
+    void go_back(const std::uint8_t* chosen, std::uint32_t* states, Count* ranks, int count, std::int64_t* points,
+                 std::size_t width) const {
+        for (std::size_t position = graph_->layers.size(); position-- > 0;) {
             const Incidence& into = into_[position];
-            const std::size_t at =
-                last_at_most(into.before.data(), into.starts[state], into.starts[state + 1], rank);
-            const Link link = into.links[at];
-            rank -= into.before[at];
             const Table& table = graph_->tables[position];
-            const Count each = from_root_[position][link.state];
-            const std::uint32_t signature = graph_->layers[position].edges[link.edge].signature;
-            put(table, table.starts[signature] + static_cast<std::size_t>(rank / each), point);
-            rank %= each;
-            state = link.state;
+            for (int i = 0; i < count; ++i) {
+                if (chosen[i] <= position) {
+                    continue;
+                }
+                const std::size_t at =
+                    last_at_most(into.before.data(), into.starts[states[i]], into.starts[states[i] + 1], ranks[i]);
+                const Link link = into.links[at];
+                const Count rest = ranks[i] - into.before[at], each = from_root_[position][link.state];
+                const std::uint32_t signature = graph_->layers[position].edges[link.edge].signature;
+                const Count row = rest / each;
+                ranks[i] = rest - row * each;
+                states[i] = link.state;
+                put(table, table.starts[signature] + static_cast<std::size_t>(row),
+                    points + static_cast<std::size_t>(i) * width);
+            }
         }
     }
 
