@@ -79,7 +79,8 @@ def kernel_resources(source: str, architecture: str) -> tuple[KernelResources, .
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BuildFailed(f"nvcc: {error}") from error
     if done.returncode != 0:
-        raise BuildFailed(f"nvcc for {architecture}: {done.stderr.strip()[:400]}")
+        said = [line for line in done.stderr.splitlines() if re.search("error|fatal", line)]
+        raise BuildFailed(f"nvcc for {architecture}: {' '.join(said)[:400]}")
     return read_report(done.stderr)
 
 

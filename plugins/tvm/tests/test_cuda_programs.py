@@ -1,0 +1,153 @@
+"""CUDA source of random candidates: it computes the reference, and nvcc compiles it.
+
+There is no device here. The generated kernels run on the CPU, every thread of a block as a thread
+of the machine, under the address sanitizer; nvcc says what they take of a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.emit import module_for
+from autotune_tvm.lowered import Kernel, lowered_nest
+from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.replay import schedule
+from oracles.cuda_threads import Program, find_compiler, run_all
+
+from autotune.backends import BuildRequest
+from autotune.nest import nest_tape
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
+from autotune.workloads import (
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
+
+TARGET = preset("a100")
+SMALL = (
+    gemm(m=32, n=32, k=32),
+    gemm(m=24, n=32, k=20, dtype="int8"),
+    gemm(m=13, n=24, k=20, dtype="float64"),
+    gemm(m=4, n=6, k=300),
+    batch_matmul(b=3, m=33, n=40, k=50),
+    dense(m=3, n=5, k=256),
+    dense(m=33, n=64, k=64, bias=0),
+    conv2d(h=13, w=11, ci=4, co=16, pad=1, stride=2, bias=1, relu=1),
+    conv2d(h=15, w=15, ci=8, co=16, kh=5, kw=3, dilation=2, stride=3),
+    depthwise_conv2d(h=14, w=14, c=32, pad=1),
+    softmax(m=6, n=31),
+    softmax(m=12, n=256),
+    elementwise(m=9, n=130),
+)
+LARGE = (
+    gemm(m=512, n=512, k=512),
+    conv2d(h=28, w=28, ci=64, co=128, pad=1, bias=1, relu=1),
+    softmax(m=512, n=512),
+)
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
+
+# More threads than this are not worth their barriers here.
+_BLOCK_THREADS = 256
+_GRID_THREADS = 40_000
+# Shared buffers start at multiples of this many bytes, and reductions across threads need some of
+# their own.
+_ALIGNMENT = 64
+_REDUCTION_BYTES = 192
+
+
+def named(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+def source_of(candidate: Candidate) -> str:
+    workload = candidate.sketch.workload
+    return TVMBackend().cuda_source(BuildRequest(workload, None, candidate, TARGET, threads=1))
+
+
+def kernels_of(candidate: Candidate) -> tuple[Kernel, ...]:
+    workload = candidate.sketch.workload
+    return lowered_nest(schedule(module_for(workload), candidate, workload).mod).kernels
+
+
+def sampled(workload: Workload, count: int) -> Iterator[Candidate]:
+    """Candidates of all sketches in turn."""
+    space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
+    yield from space.sample(count * len(space.sketches()), np.random.default_rng(5))
+
+
+@pytest.mark.parametrize("workload", SMALL + LARGE, ids=named)
+def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
+    for candidate in sampled(workload, 1):
+        source = source_of(candidate)
+        for kernel in kernels_of(candidate):
+            assert kernel.threads == 1 or f"__launch_bounds__({kernel.threads})" in source
+
+
+@pytest.mark.skipif(
+    find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
+)
+def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
+    programs = [program for workload in SMALL for program in small_programs(workload)]
+    assert len(programs) >= 20
+    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
+        expected = reference_outputs(program.workload, dict(program.inputs))
+        for name, array in expected.items():
+            if array.dtype.kind == "f":
+                np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=2e-5)
+            else:
+                np.testing.assert_array_equal(found[name], array)
+
+
+def small_programs(workload: Workload) -> Iterator[Program]:
+    """One program of every sketch, with few enough threads for this machine."""
+    inputs = random_inputs(workload, np.random.default_rng(7))
+    seen: set[str] = set()
+    for candidate in sampled(workload, 40):
+        if candidate.sketch.name in seen:
+            continue
+        launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels_of(candidate))
+        total = sum(blocks * threads for blocks, threads in launches)
+        most = max(threads for _, threads in launches)
+        if 1 < most <= _BLOCK_THREADS and total <= _GRID_THREADS:
+            seen.add(candidate.sketch.name)
+            yield Program(source_of(candidate), launches, workload, inputs)
+
+
+@pytest.mark.skipif(
+    find_nvcc() is None,
+    reason="there is no nvcc: registers and spills of generated CUDA source are not checked",
+)
+@pytest.mark.parametrize("workload", LARGE, ids=named)
+def test_what_kernels_take_of_a_gpu(workload: Workload) -> None:
+    for candidate in sampled(workload, 1):
+        kernels = kernels_of(candidate)
+        source = source_of(candidate)
+        tape = nest_tape(candidate.sketch)
+        row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
+        shared = int(row[tape.tape.output_index["shared_bytes"]])
+        buffers = sum(buffer.scope == "shared" for buffer in tape.nest.buffers)
+        slack = buffers * (_ALIGNMENT - 1) + len(workload.stages) * _REDUCTION_BYTES
+        for architecture in ARCHITECTURES:
+            found = kernel_resources(source, architecture)
+            assert len(found) == len(kernels)
+            assert 0 <= sum(kernel.shared_bytes for kernel in found) - shared <= slack
+            for resources, kernel in zip(found, kernels, strict=True):
+                assert resources.registers <= 255
+                # The launch bounds hold the compiler to what a block can have.
+                assert resources.registers * kernel.threads <= TARGET.registers_per_block

@@ -1,0 +1,121 @@
+"""Runs CUDA source on the CPU, so that generated kernels can be checked without a device.
+
+Every thread of a block is a thread of the machine; shared memory, barriers and shuffles are those
+of ``cuda_threads.hpp``. The address sanitizer watches every array, and misaligned vectors end the
+program. Meant for small grids: a barrier costs microseconds times threads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.workloads import Workload
+
+Array = NDArray[Any]
+
+_SHIM = Path(__file__).with_name("cuda_threads.hpp")
+_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int8": "signed char"}
+_DECLARED = re.compile(
+    r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\);'
+)
+_SECONDS = 300
+
+
+@frozen(eq=False)
+class Program:
+    """CUDA source with what it computes.
+
+    Attributes:
+        source: Kernels in the order in which they are launched; a parameter ``NAME_ptr`` is the
+            tensor ``NAME`` of the workload.
+        launches: Blocks and threads per block of each kernel.
+        workload: Names, shapes and types of the tensors.
+        inputs: The workload's inputs by name.
+    """
+
+    source: str
+    launches: tuple[tuple[int, int], ...]
+    workload: Workload
+    inputs: Mapping[str, Array]
+
+
+def find_compiler() -> str | None:
+    """Path of g++, or None where there is none."""
+    return shutil.which("g++")
+
+
+def run_all(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]]:
+    """The outputs of every program, by name; all of them are compiled together in ``folder``.
+
+    Raises:
+        RuntimeError: the compiler rejects the source, or a kernel touches what is not its own.
+    """
+    shutil.copy(_SHIM, folder)
+    parts = [f'#include "{_SHIM.name}"']
+    parts += [_unit(program, f"p{n}", folder) for n, program in enumerate(programs)]
+    calls = " ".join(f"p{n}::run();" for n in range(len(programs)))
+    parts.append(f"int main() {{ {calls} }}")
+    code, binary = folder / "programs.cpp", folder / "programs"
+    code.write_text("\n".join(parts))
+    flags = ["-std=c++20", "-O1", "-w", "-pthread", "-fsanitize=address,alignment,bounds"]
+    _run(["g++", *flags, "-fno-sanitize-recover=all", "-o", str(binary), str(code)])
+    _run([str(binary)])
+    return [_outputs(program, f"p{n}", folder) for n, program in enumerate(programs)]
+
+
+def _unit(program: Program, name: str, folder: Path) -> str:
+    """A namespace with the kernels and a function that launches them."""
+    body = program.source[program.source.index('extern "C"') :]
+    kernels = _DECLARED.findall(body)
+    if len(kernels) != len(program.launches):
+        raise RuntimeError(f"{len(kernels)} kernels for {len(program.launches)} launches")
+    pointers = dict.fromkeys(
+        parameter.split()[-1] for _, parameters in kernels for parameter in parameters.split(",")
+    )
+    lines = []
+    for pointer in pointers:
+        tensor = program.workload.tensors[pointer.removesuffix("_ptr")]
+        given = program.inputs.get(tensor.name)
+        path = folder / f"{name}.{tensor.name}.in"
+        if given is not None:
+            np.ascontiguousarray(given).tofile(path)
+        element = _TYPES[tensor.dtype]
+        lines.append(f'auto* {pointer} = load<{element}>("{path}", {tensor.elements});')
+    for (kernel, parameters), (blocks, threads) in zip(kernels, program.launches, strict=True):
+        arguments = ", ".join(parameter.split()[-1] for parameter in parameters.split(","))
+        lines.append(f"launch({blocks}, {threads}, [=] {{ {kernel}({arguments}); }});")
+    for output in program.workload.outputs:
+        elements = program.workload.tensors[output].elements
+        lines.append(f'save("{folder}/{name}.{output}.out", {output}_ptr, {elements});')
+    lines += [f"free({pointer});" for pointer in pointers]
+    launcher = "void run() {\n" + "\n".join(lines) + "\n}"
+    plain = body.replace('extern "C" ', "")
+    return f"namespace {name} {{\n{plain}\n{launcher}\n}}"
+
+
+def _outputs(program: Program, name: str, folder: Path) -> dict[str, Array]:
+    found = {}
+    for output in program.workload.outputs:
+        tensor = program.workload.tensors[output]
+        array: Array = np.fromfile(folder / f"{name}.{output}.out", dtype=tensor.dtype)
+        found[output] = array.reshape(tensor.shape)
+    return found
+
+
+def _run(command: list[str]) -> None:
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_SECONDS, env=environment, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{command[0]} ended with {done.returncode}: {done.stderr[:2000]}")
