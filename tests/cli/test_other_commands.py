@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.cli.app import SUMMARIES
+from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
 def test_every_command_has_an_example_and_json(cli: Any) -> None:
@@ -119,6 +120,45 @@ def test_show_explains_a_schedule(cli: Any) -> None:
     only = cli("show", "--part", "steps", "--database", "records.db").stdout
     assert "Steps" in only and "Script" not in only
     assert cli("show", "--record", "nonsense", "--database", "records.db").status == 2
+
+
+def test_show_lists_the_tape_of_a_schedule(cli: Any) -> None:
+    cli.tune("--trials", "4", "--database", "records.db")
+    done = cli("show", "--tape", "--database", "records.db", "--json", "-")
+    shown = json.loads(done.stdout)
+    assert set(shown) == {"record", "tape"}
+    assert shown["tape"].startswith("inputs\n")
+    for name, value in shown["record"]["config"].items():
+        assert f"  {name} = {value}\n" in shown["tape"]
+    assert set(cli("show", "--part", "tape", "--database", "records.db").stdout.splitlines()) >= {
+        "Tape",
+        *shown["tape"].splitlines(),
+    }
+
+
+def test_show_explains_a_sketch_without_a_record(cli: Any) -> None:
+    gemm = ("show", "gemm", "--shape", "m=8,n=32,k=8", "--backend", REFERENCE_BACKEND)
+    done = cli(*gemm, "--tape", "--sketch", "direct", "--target", "skylake-avx512-2core")
+    assert done.status == 0, done.stderr
+    assert "  loop/0 = " in done.stdout and "Loop nest" not in done.stdout
+    both = cli(*gemm, "--sketch", "direct", "--json", "-", "--target", "skylake-avx512-2core")
+    assert set(json.loads(both.stdout)) == {"sketch", "nest", "tape"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gemm", "--shape", "m=8,n=32,k=8", "--sketch", "dircet"], "'direct'"),
+        (["gemm", "--shape", "m=8,n=32", "--sketch", "direct"], "the shape lacks k"),
+        (["--sketch", "direct"], "--sketch needs a workload"),
+        (["--record", "a/1", "--sketch", "direct"], "exclude each other"),
+        (["--part", "script", "--sketch", "direct"], "--part script needs a record"),
+    ],
+)
+def test_what_cannot_be_shown_of_a_sketch(cli: Any, arguments: list[str], message: str) -> None:
+    target = ("--target", "skylake-avx512-2core")
+    done = cli("show", *arguments, "--backend", REFERENCE_BACKEND, *target)
+    assert done.status == 2 and message in done.stderr, done.stderr
 
 
 def test_doctor_reports_everything_it_looks_at(cli: Any) -> None:

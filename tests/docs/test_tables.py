@@ -15,10 +15,12 @@ from autotune import hooks, nest
 from autotune.measure import MeasureProtocol
 from autotune.records import OUTCOME_STATUSES
 from autotune.sketches.steps import STEP_TYPES
-from autotune.spaces import BUILT_IN_RULES, GPU_RULES
+from autotune.spaces import BUILT_IN_RULES, GPU_RULES, ScheduleLimits
+from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.gpu_row_fusion import LABELS as ROW_LABELS
 from autotune.spaces.rules.gpu_tiling import LABELS
 from autotune.spaces.rules.multi_level_tiling import PACKINGS
+from autotune.targets import preset
 from autotune.workloads import builders
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,6 +78,37 @@ def test_features() -> None:
     assert names(main[0]) == ["main.*"]
     plain = tuple(name for name in nest.FEATURE_NAMES if "." not in name)
     assert tuple(name for row in extra for name in names(row[0])) == plain
+
+
+def test_tape() -> None:
+    documented = [*first_names("tape.md", "output"), *first_names("tape.md", "total")]
+    patterns = {name: re.compile(_pattern(name)) for name in documented}
+    found = set()
+    for target, rules in (("avx2", BUILT_IN_RULES), ("a100", GPU_RULES)):
+        limits = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
+        workload = builders.conv2d(h=14, w=14, ci=16, co=32, pad=1)
+        for sketch in generate_sketches(workload, preset(target), limits, rules):
+            made = nest.nest_tape(sketch)
+            statements = {statement.name for statement in made.nest.statements}
+            for output in made.tape.output_index:
+                owner, _, rest = output.partition("/")
+                name = rest if owner in statements else output
+                matches = [label for label, pattern in patterns.items() if pattern.fullmatch(name)]
+                assert len(matches) == 1, (output, matches)
+                found.update(matches)
+    assert found == set(documented)
+
+
+def _pattern(documented: str) -> str:
+    words = {"BUFFER": r"[\w.]+", "KIND": r"\w+"}
+    numbers = dict.fromkeys(("LOOP", "DEPTH", "DIMENSION"), r"\d+")
+    return "/".join({**words, **numbers}.get(part, part) for part in documented.split("/"))
+
+
+def test_instructions_and_json_of_a_tape() -> None:
+    assert tuple(first_names("tape.md", "operation")) == nest.tape.OPERATIONS
+    tape = nest.build_tape((), {})
+    assert first_names("tape.md", "field") == list(tape.to_json())
 
 
 def test_result_file() -> None:

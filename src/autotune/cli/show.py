@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,8 +11,10 @@ from autotune.cli.options import json_option
 from autotune.cli.query import Query, best_records, query_options
 
 if TYPE_CHECKING:
+    from autotune.cli.output import Output
     from autotune.database import Database
     from autotune.records import Record
+    from autotune.sketches import Sketch
 
 __all__ = ["command"]
 
@@ -19,9 +22,13 @@ EPILOG = """\b
 Examples:
   autotune show gemm --shape m=512,n=512,k=512 --database records.db
   autotune show --record 0123456789ab/17
+  autotune show gemm --shape m=512,n=512,k=512 --tape
+  autotune show gemm --shape m=512,n=512,k=512 --tape --sketch packed-panel
 """
 
-PARTS = ("steps", "script", "nest")
+TITLES = {"steps": "Steps", "script": "Script", "nest": "Loop nest", "tape": "Tape"}
+USUAL = ("steps", "script", "nest")
+SYMBOLIC = ("nest", "tape")
 
 
 @click.command("show", epilog=EPILOG)
@@ -30,49 +37,127 @@ PARTS = ("steps", "script", "nest")
 @click.option(
     "--part",
     "parts",
-    type=click.Choice(PARTS),
+    type=click.Choice(list(TITLES)),
     multiple=True,
     help="Show only this part; may be repeated.",
+)
+@click.option("--tape", is_flag=True, help="Short for --part tape.")
+@click.option(
+    "--sketch",
+    "sketch_name",
+    metavar="NAME",
+    help="Show a sketch of the space itself, with expressions for numbers; needs no record.",
 )
 @json_option
 def command(
     database: str,
     record_id: str | None,
     parts: tuple[str, ...],
+    tape: bool,
+    sketch_name: str | None,
     json_path: str | None,
     **options: Any,
 ) -> int:
     """Show the fastest recorded schedule of WORKLOAD, or a given record.
 
     Its steps and parameters, the scheduled program in the compiler's own language, and the loop
-    nest that the search reasoned about.
+    nest that the search reasoned about; with --tape also every quantity that was derived from it.
     """
-    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.app import NOTHING_FOUND
     from autotune.cli.output import Output
     from autotune.database import open_database
-    from autotune.report import records_table, step_lines
 
+    wanted = (*parts, "tape") if tape else parts
+    output = Output(json_path)
+    if sketch_name is not None:
+        return _show_sketch(output, sketch_name, record_id, wanted or SYMBOLIC, options)
     query = Query.read(**options)
     with open_database(database, read_only=True) as opened:
         record = _chosen(opened, query, record_id)
-    output = Output(json_path)
     if record is None:
         click.echo(f"autotune: no valid record in {database} matches", err=True)
         output.json(None)
         return NOTHING_FOUND
-    wanted = parts or PARTS
+    return _show_record(output, record, wanted or USUAL)
+
+
+def _show_record(output: Output, record: Record, wanted: Sequence[str]) -> int:
+    from autotune.nest import describe, describe_tape, nest_tape
+    from autotune.report import records_table, step_lines
+
+    candidate = record.candidate
     texts = {
-        "steps": lambda: "\n".join(step_lines(record.candidate)),
+        "steps": lambda: "\n".join(step_lines(candidate)),
         "script": lambda: _script(record),
-        "nest": lambda: _nest(record),
+        "nest": lambda: describe(candidate.sketch, candidate.config),
+        "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
     }
-    shown = {part: texts[part]() for part in PARTS if part in wanted}
+    shown = {part: texts[part]() for part in TITLES if part in wanted}
     output.json({"record": record.to_json(), **shown})
     output.table(records_table([record]))
-    titles = {"steps": "Steps", "script": "Script", "nest": "Loop nest"}
+    return _say(output, shown)
+
+
+def _show_sketch(
+    output: Output,
+    name: str,
+    record_id: str | None,
+    wanted: Sequence[str],
+    options: Mapping[str, Any],
+) -> int:
+    """A sketch of a fresh space, without a configuration."""
+    from autotune.errors import InvalidValueError, UnknownNameError
+    from autotune.nest import describe, describe_tape, nest_tape
+
+    if record_id is not None:
+        raise InvalidValueError("--record and --sketch exclude each other")
+    for part in wanted:
+        if part not in SYMBOLIC:
+            raise InvalidValueError(f"--part {part} needs a record; a sketch has nest and tape")
+    sketches = {sketch.name: sketch for sketch in _sketches(**options)}
+    if name not in sketches:
+        raise UnknownNameError("sketch", name, sketches)
+    sketch = sketches[name]
+    texts = {
+        "nest": lambda: describe(sketch),
+        "tape": lambda: describe_tape(nest_tape(sketch).tape),
+    }
+    shown = {part: texts[part]() for part in SYMBOLIC if part in wanted}
+    output.json({"sketch": sketch.to_json(), **shown})
+    return _say(output, shown)
+
+
+def _say(output: Output, shown: Mapping[str, str]) -> int:
+    from autotune.cli.app import OK
+
     for part, text in shown.items():
-        output.say(f"\n{titles[part]}\n\n{text.rstrip()}")
+        output.say(f"\n{TITLES[part]}\n\n{text.rstrip()}")
     return OK
+
+
+def _sketches(
+    workload: str | None,
+    shape: tuple[str, ...],
+    dtype: str | None,
+    target: str | None,
+    backend: str | None,
+    threads: int | None,
+) -> Sequence[Sketch]:
+    """The sketches of the space that ``autotune tune`` would search."""
+    from autotune.backends import Backend
+    from autotune.cli.options import read_shape
+    from autotune.errors import InvalidValueError
+    from autotune.parts import create_part
+    from autotune.settings import checked_target
+    from autotune.spaces import SketchSpace
+    from autotune.workload_spec import make_workload
+
+    if workload is None:
+        raise InvalidValueError("--sketch needs a workload, such as gemm")
+    made = make_workload(workload, read_shape(shape), dtype)
+    machine = checked_target(target or "cpu", threads)
+    replayer: Backend = create_part("backend", backend or "tvm")
+    return SketchSpace(made, machine, replayer.limits(machine)).sketches()
 
 
 def _chosen(database: Database, query: Query, record_id: str | None) -> Record | None:
@@ -101,9 +186,3 @@ def _script(record: Record) -> str:
     workload = record.candidate.sketch.workload
     target = Target.from_json(record.target)
     return backend.show(BuildRequest(workload, None, record.candidate, target, record.key.threads))
-
-
-def _nest(record: Record) -> str:
-    from autotune.nest import describe
-
-    return describe(record.candidate.sketch, record.candidate.config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.nest.derive import derive_nest
 from autotune.nest.describe import describe
+from autotune.nest.describe_tape import describe_tape
 from autotune.nest.features import (
     FEATURE_NAMES,
     FEATURE_VERSION,
@@ -31,6 +32,7 @@ __all__ = [
     "build_tape",
     "derive_nest",
     "describe",
+    "describe_tape",
     "dominant_statement",
     "estimated_seconds",
     "nest_tape",

@@ -163,17 +163,19 @@ class Statement:
         for form, size in zip(access.forms, access.shape, strict=True):
             extent = const(1)
             for step, reach in self.terms(form, depth):
-                extent = extent + (reach - 1) * step
-            within = self.within_bounds(access, form)
+                extent = extended(extent, step, reach)
+            within = self.within_bounds(access, form, depth)
             result.append(extent if within else minimum(extent, size))
         return tuple(result)
 
-    def within_bounds(self, access: Access, form: AffineForm) -> bool:
-        """Whether an index never passes its bound: a constant, or an axis that nothing moves.
+    def within_bounds(self, access: Access, form: AffineForm, depth: int) -> bool:
+        """Whether an index stays within its bound inside ``depth`` by construction.
 
-        A copy may be larger than what it copies.
+        A constant does, and an axis does unless the corner of a copy moves it. A copy may be
+        larger than what it copies.
         """
-        moved = any(self.corners.get(axis) for axis in form.coefficients)
+        corners = {outer for axis in form.coefficients for outer in self.corners.get(axis, {})}
+        moved = any(self.reach(outer, depth).value != 1 for outer in corners)
         larger = self.role == "pack" and not access.write
         return not form.coefficients or (is_axis(form) and not moved and not larger)
 
@@ -246,6 +248,11 @@ def hull(form: AffineForm, reach: dict[str, IntExpr]) -> IntExpr:
     for axis, coefficient in form.coefficients.items():
         result = result + (reach[axis] - 1) * abs(coefficient)
     return result
+
+
+def extended(extent: IntExpr, step: IntExpr, reach: IntExpr) -> IntExpr:
+    """Extent of a hull that is repeated ``reach`` times, ``step`` apart."""
+    return extent * reach if extent == step else extent + (reach - 1) * step
 
 
 def is_axis(form: AffineForm) -> bool:

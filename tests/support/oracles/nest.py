@@ -66,6 +66,7 @@ class StatementWalk:
         self.parts = [[(axis, number(extent)) for axis, extent in loop.parts] for loop in loops]
         self.flattened = [(axis, number(extent)) for axis, extent in statement.flattened]
         self.guards = {axis: number(bound) for axis, bound in statement.guards.items()}
+        self.unroll_limit = number(statement.unroll_limit)
         self.corners = {
             axis: {outer: number(step) for outer, step in corners.items()}
             for axis, corners in statement.corners.items()
@@ -87,6 +88,7 @@ class StatementWalk:
         for output, kind in KINDS.items():
             loops = zip(self.sizes, self.kinds, self.idle, strict=True)
             found[output] = math.prod(s for s, own, idle in loops if own == kind and not idle)
+        found["unroll_limit"] = self.unroll_limit
         for operation, count in self.statement.operations.items():
             found[f"operations/{operation}"] = sum(count for _ in self.counters)
         for touch in self.touches:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from autotune.expressions import IntExpr, const, maximum, minimum
+from autotune.nest.loop_nest import extended
 
 __all__ = ["distinct"]
 
@@ -67,7 +68,7 @@ def _with_free_steps(count: IntExpr, hull: IntExpr, terms: Sequence[Term]) -> In
             bound = hull
             for index in chosen:
                 step, reach = terms[index]
-                bound = bound + (reach - 1) * step
+                bound = extended(bound, step, reach)
             for index, (_, reach) in enumerate(terms):
                 bound = bound * (const(1) if index in chosen else reach)
             best = minimum(best, bound)

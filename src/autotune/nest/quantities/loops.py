@@ -28,7 +28,7 @@ def body_depth(statement: Statement) -> int:
 
 
 def loop_quantities(statement: Statement) -> dict[str, IntExpr]:
-    """``loop``, ``trips`` and the products by kind of one statement, by output name."""
+    """``loop``, ``trips``, the products by kind and ``unroll_limit``, by output name."""
     name = statement.name
     outputs = {f"{name}/loop/{i}": loop.extent for i, loop in enumerate(statement.loops)}
     for depth in range(len(statement.loops) + 1):
@@ -39,4 +39,5 @@ def loop_quantities(statement: Statement) -> dict[str, IntExpr]:
             if loop.kind == kind and loop.name not in statement.cooperating:
                 product = product * loop.extent
         outputs[f"{name}/{output}"] = product
+    outputs[f"{name}/unroll_limit"] = statement.unroll_limit
     return outputs

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 
 from autotune.expressions import IntExpr, const, maximum, minimum
-from autotune.nest.loop_nest import ELEMENT, Access, LoopNest, Statement
+from autotune.nest.loop_nest import ELEMENT, Access, LoopNest, Statement, extended
 from autotune.nest.quantities.distinct import distinct
 from autotune.nest.quantities.loops import body_depth
 
@@ -104,7 +104,7 @@ def _touched(statement: Statement, access: Access, depth: int) -> IntExpr:
     elements = const(1)
     for form, size in zip(access.forms, access.shape, strict=True):
         count = distinct(statement.terms(form, depth))
-        within = statement.within_bounds(access, form)
+        within = statement.within_bounds(access, form, depth)
         elements = elements * (count if within else minimum(count, size))
     run = _run(statement, depth)
     return elements if run is None else minimum(elements, run)
@@ -146,7 +146,7 @@ def _hull(statement: Statement, group: list[Access], depth: int) -> tuple[IntExp
         if max(constants) > min(constants):
             extent = const(1 + max(constants) - min(constants))
             for step, reach in statement.terms(forms[0], depth):
-                extent = extent + (reach - 1) * step
+                extent = extended(extent, step, reach)
             extents[index] = minimum(extent, _largest(a.shape[index] for a in group))
     return tuple(extents)
 
