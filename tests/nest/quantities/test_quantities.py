@@ -103,9 +103,19 @@ def check(candidate: Candidate) -> None:
     expected = nest_quantities(made.nest, candidate.config)
     assert set(values) == set(expected)
     wrong = {
-        name: (values[name], count) for name, count in expected.items() if values[name] != count
+        name: (values[name], count)
+        for name, count in expected.items()
+        if values[name] != count and not _may_be_more(candidate, name, values, count)
     }
     assert not wrong, (candidate.sketch.name, candidate.config)
+
+
+def _may_be_more(candidate: Candidate, name: str, values: dict[str, int], count: int) -> bool:
+    """Copied tiles of windows with both a stride and a dilation: an upper bound is allowed."""
+    parameters = candidate.sketch.workload.parameters
+    sparse = min(parameters.get(key, 1) for key in ("stride", "dilation")) > 1
+    region = values.get(name.replace("/unique/", "/region/"), 0)
+    return sparse and "/unique/" in name and count <= values[name] <= region
 
 
 @pytest.fixture(params=["cpu", "gpu"])

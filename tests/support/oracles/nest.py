@@ -228,4 +228,5 @@ def distinct(touch: Touch, elements: set[Element]) -> int:
     sizes = [len(set(column)) for column in zip(*elements, strict=True)]
     if all(size <= bound for size, bound in zip(sizes, touch.bounds, strict=True)):
         return len(elements)
-    return math.prod(min(size, bound) for size, bound in zip(sizes, touch.bounds, strict=True))
+    within = math.prod(min(size, bound) for size, bound in zip(sizes, touch.bounds, strict=True))
+    return min(within, len(elements))

@@ -27,8 +27,8 @@ def distinct(terms: Sequence[Term]) -> IntExpr:
     *More terms*: points that a subset of the terms reaches lie in their hull, and the other terms
     repeat it at most as often as they have values; the smallest of these products is taken. That
     is exact when, taken by rising step, every term either continues the run of values so far or
-    leaves gaps that no later term fills. Windows of a copied tile and row-major indices
-    are such; otherwise the result is an upper bound.
+    leaves gaps that no later term fills. Row-major indices are such, and copied tiles of windows
+    that have a stride or a dilation of 1; otherwise the result is an upper bound.
     """
     moving = [(step, reach) for step, reach in terms if reach.value != 1]
     free = [(step, reach) for step, reach in moving if step.value is None]
