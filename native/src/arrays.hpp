@@ -16,10 +16,19 @@ namespace autotune {
 
 namespace nb = nanobind;
 
+// An array whose elements lie at multiples of their size, as C++ takes for granted; others are refused.
+template <class T, int dimensions>
+struct AlignedArray : nb::ndarray<const T, nb::ndim<dimensions>, nb::c_contig, nb::device::cpu> {
+    using Plain = nb::ndarray<const T, nb::ndim<dimensions>, nb::c_contig, nb::device::cpu>;
+
+    AlignedArray() = default;
+    explicit AlignedArray(const Plain& plain) : Plain(plain) {}
+};
+
 template <class T>
-using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Vector = AlignedArray<T, 1>;
 template <class T>
-using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Matrix = AlignedArray<T, 2>;
 template <class T>
 using Array = nb::ndarray<nb::numpy, T>;
 
@@ -62,3 +71,23 @@ void require_columns(const Matrix<T>& matrix, int columns) {
 }
 
 }  // namespace autotune
+
+namespace nanobind::detail {
+
+template <class T, int dimensions>
+struct type_caster<autotune::AlignedArray<T, dimensions>> {
+    using Plain = make_caster<typename autotune::AlignedArray<T, dimensions>::Plain>;
+    using Type = autotune::AlignedArray<T, dimensions>;
+    NB_TYPE_CASTER(Type, Plain::Name)
+
+    bool from_python(handle source, std::uint8_t flags, cleanup_list* cleanup) noexcept {
+        Plain plain;
+        if (!plain.from_python(source, flags, cleanup)) {
+            return false;
+        }
+        value = autotune::AlignedArray<T, dimensions>(plain.value);
+        return reinterpret_cast<std::uintptr_t>(value.data()) % alignof(T) == 0;
+    }
+};
+
+}  // namespace nanobind::detail

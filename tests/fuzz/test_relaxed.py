@@ -49,3 +49,22 @@ def test_relaxed_tapes_survive() -> None:
             assert gradients.dtype == np.float64 and gradients.shape[1] == program.inputs
             differentiated += 1
     assert min(evaluated, differentiated) > CASES / 4
+
+
+def test_numbers_at_odd_addresses_are_refused() -> None:
+    nothing = np.zeros(0)
+    program = native.RelaxedProgram(
+        1,
+        nothing,
+        nothing.astype(np.uint8),
+        np.zeros((0, 3), np.int32),
+        np.zeros(1, np.int32),
+        0.25,
+        0.1,
+        False,
+    )
+    points = np.arange(5.0)[:, None]
+    assert program.values(points).tolist() == points.tolist()
+    odd = np.frombuffer(b"\0" + points.tobytes(), np.uint8)[1:].view(np.float64)[:, None]
+    with pytest.raises(TypeError):
+        program.values(odd)
