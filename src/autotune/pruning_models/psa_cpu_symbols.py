@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.expressions import IntExpr, ceildiv, const, less, nontrivial, select
 from autotune.nest import Tape, build_tape, nest_tape
-from autotune.nest.loop_nest import Access, LoopNest, Statement
+from autotune.nest.loop_nest import Access, Loop, LoopNest, Statement
 from autotune.nest.quantities import (
     body_depth,
     buffers_of,
@@ -54,6 +54,8 @@ class Reads:
 @frozen(eq=False)
 class StatementSymbols:
     """Symbols of one statement; columns are those of :attr:`SketchSymbols.tape`.
+
+    Loops that never run more than once are left out, and so are their depths.
 
     Attributes:
         name: Name of the statement.
@@ -131,12 +133,13 @@ def sketch_symbols(sketch: Sketch, vector_bytes: int) -> SketchSymbols:
 
 
 def _outputs(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
-    name = statement.name
-    outputs = {f"{name}/loop/{i}": loop.extent for i, loop in enumerate(statement.loops)}
+    name, depths = statement.name, _depths(statement)
+    outputs = {f"{name}/loop/{d}": statement.loops[d - 1].extent for d in depths[1:]}
     for buffer in buffers_of(statement):
         held = held_depth(nest, buffer)
-        for depth, again in enumerate(reloads(nest, statement, buffer)):
-            inside = max(depth, held)
+        brought = reloads(nest, statement, buffer)
+        for depth in depths:
+            again, inside = brought[depth], max(depth, held)
             region = region_elements(statement, buffer, inside)
             run, apart = _rows(nest, statement, buffer, inside)
             rows = region // run
@@ -153,6 +156,11 @@ def _outputs(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
             made = _divided_dimension(maker, buffer)
             outputs[f"{name}/aligned/{buffer}"] = 1 - less(made, moved) - less(moved, made)
     return outputs
+
+
+def _depths(statement: Statement) -> list[int]:
+    """Depth 0, and the depth after every loop that may run more than once."""
+    return [0, *(i + 1 for i, loop in enumerate(statement.loops) if loop.extent.value != 1)]
 
 
 def _rows(
@@ -251,70 +259,70 @@ def _parallel_nests(nest: LoopNest) -> int:
 def _symbols(
     nest: LoopNest, statement: Statement, tape: Tape, vector_bytes: int
 ) -> StatementSymbols:
-    name, loops, buffers = statement.name, statement.loops, buffers_of(statement)
+    name, buffers, depths = statement.name, buffers_of(statement), _depths(statement)
+    loops = [statement.loops[depth - 1] for depth in depths[1:]]
     written = next(access for access in statement.accesses if access.write)
     column = tape.output_index
-    vector, declared = _vector_loop(statement)
+    vector, declared = _vector_loop(statement, loops)
     outputs = {axis for form in written.forms for axis in form.coefficients}
-    element_bytes = np.array([nest.element_bytes(buffer) for buffer in buffers], dtype=np.int32)
+    body = body_depth(statement)
 
     def columns(quantity: str) -> NDArray[np.int32]:
         return np.array(
-            [
-                [column[f"{name}/{quantity}/{b}/{d}"] for d in range(len(loops) + 1)]
-                for b in buffers
-            ],
+            [[column[f"{name}/{quantity}/{b}/{d}"] for d in depths] for b in buffers],
             dtype=np.int32,
         )
 
     return StatementSymbols(
         name,
-        np.array([column[f"{name}/loop/{i}"] for i in range(len(loops))], dtype=np.int32),
+        np.array([column[f"{name}/loop/{d}"] for d in depths[1:]], dtype=np.int32),
         np.array([loop.kind == "parallel" for loop in loops], dtype=np.uint8),
         np.array([loop.kind in ("serial", "parallel") for loop in loops], dtype=np.uint8),
         np.array([all(a not in outputs for a, _ in loop.parts) for loop in loops], dtype=np.uint8),
         vector,
         declared,
         _work(statement.operations),
-        body_depth(statement),
+        sum(depth <= body for depth in depths[1:]),
         max(1, vector_bytes // nest.element_bytes(written.buffer)),
         columns("region"),
         columns("rows"),
         columns("lines"),
         columns("apart"),
         columns("traffic"),
-        element_bytes,
-        np.array([_reads(statement, buffer, vector) for buffer in buffers], dtype=np.uint8),
+        np.array([nest.element_bytes(buffer) for buffer in buffers], dtype=np.int32),
+        np.array(
+            [_reads(statement, b, loops[vector] if vector >= 0 else None) for b in buffers],
+            dtype=np.uint8,
+        ),
         buffers.index(written.buffer),
         np.array([column.get(f"{name}/aligned/{b}", -1) for b in buffers], dtype=np.int32),
         np.array([column[f"{name}/divided/{b}"] for b in buffers], dtype=np.int32),
     )
 
 
-def _vector_loop(statement: Statement) -> tuple[int, bool]:
+def _vector_loop(statement: Statement, loops: list[Loop]) -> tuple[int, bool]:
     """The loop of the vector lanes, and whether the schedule declares it.
 
     Compilers turn an innermost loop into vectors by themselves where it walks through memory
     element by element and carries nothing.
     """
-    for index, loop in enumerate(statement.loops):
+    for index, loop in enumerate(loops):
         if loop.kind == "vectorized":
             return index, True
-    last = len(statement.loops) - 1
-    if last < 0 or statement.loops[last].kind != "serial":
+    if not loops or loops[-1].kind != "serial":
         return -1, False
-    meets = [_reads(statement, buffer, last) for buffer in buffers_of(statement)]
+    meets = [_reads(statement, buffer, loops[-1]) for buffer in buffers_of(statement)]
     written = next(access.buffer for access in statement.accesses if access.write)
     own = meets[buffers_of(statement).index(written)]
     works = Reads.SCATTERED not in meets and own == Reads.CONTIGUOUS
-    return (last, False) if works else (-1, False)
+    return (len(loops) - 1, False) if works else (-1, False)
 
 
-def _reads(statement: Statement, buffer: str, vector: int) -> int:
-    """How the lanes of loop ``vector`` meet ``buffer``."""
-    if vector < 0:
+def _reads(statement: Statement, buffer: str, vector: Loop | None) -> int:
+    """How the lanes of the loop ``vector`` meet ``buffer``."""
+    if vector is None:
         return Reads.BROADCAST
-    axes = {axis for axis, _ in statement.loops[vector].parts}
+    axes = {axis for axis, _ in vector.parts}
     access: Access = next(item for item in statement.accesses if item.buffer == buffer)
     steps = [sum(abs(form.coefficients.get(axis, 0)) for axis in axes) for form in access.forms]
     if not any(steps):
