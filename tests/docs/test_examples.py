@@ -35,7 +35,7 @@ def pages_with(language: str) -> list[Path]:
 
 def skip_without_tvm(example: str) -> None:
     """Skips where an example needs TVM and this environment does not have it."""
-    needed = "tune" in example and "reference_backend" not in example
+    needed = re.search(r"\btune", example) and "reference_backend" not in example
     if needed and importlib.util.find_spec("tvm") is None:
         pytest.skip("TVM is not installed")
 
