@@ -36,6 +36,8 @@ MAX_VTHREADS = 8
 SPARE_REGISTERS = 32
 # Of the registers that an instruction can name, one is hard-wired to zero.
 REGISTERS_PER_THREAD = 255
+# Buffers in shared memory begin at multiples of so many bytes.
+SHARED_ALIGNMENT = 64
 UNROLL_LIMITS = (0, 16, 64, 512)
 # Where there is too little work for the GPU, results that a thread may have all the same.
 RESULTS_OF_A_THREAD = 8
@@ -316,7 +318,9 @@ def _memory_constraints(
     ]
     if fetched:
         source = f"target {target.name}: shared memory of a block"
-        result.insert(0, AtMost(shared, target.shared_memory_bytes, source))
+        # What rounding every buffer up may take.
+        limit = target.shared_memory_bytes - (SHARED_ALIGNMENT - 1) * len(fetched)
+        result.insert(0, AtMost(shared, limit, source))
     return result
 
 

@@ -30,6 +30,9 @@ from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.workloads import Stage
 
+# Compilers put partial results of reductions across threads into shared memory as well.
+SPARE_SHARED_BYTES = 512
+
 LABELS = ("row-fusion-kept", "row-fusion-recomputed")
 
 
@@ -57,7 +60,7 @@ class GpuRowFusionRule(SketchRule):
         kept = reductions + long
         size = sum(math.prod(s.output.shape[rows:]) * _bytes(s) for s in kept)
         result = []
-        if size <= draft.target.shared_memory_bytes:
+        if size <= draft.target.shared_memory_bytes - SPARE_SHARED_BYTES:
             result.append(_fused(draft, stage, behind, rows, inlined, LABELS[0]))
         if not result or any(is_expensive(other) for other in long):
             result.append(_fused(draft, stage, behind, rows, inlined + long, LABELS[1]))
