@@ -161,7 +161,9 @@ class StatementOracle:
 
     def stride(self, touch: Touch, loop: int) -> int:
         """Elements in memory by which a loop first moves a buffer; 0 if it never does."""
-        if loop < touch.held or self.walk.idle[loop]:
+        scopes = {buffer.name: buffer.scope for buffer in self.program.nest.buffers}
+        shares = scopes.get(touch.buffer) == "shared" and "thread" in self.walk.kinds[loop]
+        if (loop < touch.held and not shares) or self.walk.idle[loop]:
             return 0
         start = touch.places[0]
         for at in range(1, self.walk.sizes[loop]):

@@ -143,7 +143,7 @@ class Walk:
 
     def _moving_parts(self, index: int) -> list[tuple[IntExpr, IntExpr]]:
         """Extent and stride of the parts of a loop that move the buffer, outermost first."""
-        if index < held_depth(self.nest, self.buffer) or self._cooperates(index):
+        if self._same_memory(index) or self._cooperates(index):
             return []
         loop = self.statement.loops[index]
         found = []
@@ -157,6 +157,17 @@ class Walk:
             if strides and extent.value != 1:
                 found.append((extent, _smallest(strides)))
         return found
+
+    def _same_memory(self, index: int) -> bool:
+        """Whether a loop lies outside the allocation: each iteration has the same memory.
+
+        Threads outside the allocation of shared memory have different parts of one allocation.
+        """
+        if index >= held_depth(self.nest, self.buffer):
+            return False
+        scopes = {known.name: known.scope for known in self.nest.buffers}
+        threads = self.statement.loops[index].kind in ("thread", "vthread")
+        return not (threads and scopes.get(self.buffer) == "shared")
 
     def _cooperates(self, index: int) -> bool:
         return self.statement.loops[index].name in self.statement.cooperating
