@@ -28,7 +28,7 @@ std::vector<To> copied(const Input& input) {
 
 void make_statement(CpuStatement* self, Vector<std::int32_t> extents, Vector<std::uint8_t> parallel,
                     Vector<std::uint8_t> remains, Vector<std::uint8_t> reduces, int vector, bool declared, double work,
-                    int body, double lanes, Matrix<std::int32_t> regions, Matrix<std::int32_t> rows,
+                    double calls, int body, double lanes, Matrix<std::int32_t> regions, Matrix<std::int32_t> rows,
                     Matrix<std::int32_t> lines, Matrix<std::int32_t> apart, Matrix<std::int32_t> traffic, Vector<std::int32_t> element_bytes,
                     Vector<std::uint8_t> meets, int written, Vector<std::int32_t> aligned,
                     Vector<std::int32_t> divided) {
@@ -45,6 +45,7 @@ void make_statement(CpuStatement* self, Vector<std::int32_t> extents, Vector<std
         .written = written,
         .declared = declared,
         .work = work,
+        .calls = calls,
         .lanes = lanes,
         .extents = copied<std::int32_t, std::int32_t>(extents),
         .parallel = copied<std::uint8_t, std::uint8_t>(parallel),
@@ -94,7 +95,7 @@ Array<double> cycles(const PsaCpu& model, Matrix<std::int64_t> matrix, int threa
 void bind_psa_cpu(nb::module_& module) {
     nb::class_<CpuStatement>(module, "CpuStatement")
         .def("__init__", &make_statement, "extents"_a, "parallel"_a, "remains"_a, "reduces"_a, "vector"_a, "declared"_a,
-             "work"_a, "body"_a, "lanes"_a, "regions"_a, "rows"_a, "lines"_a, "apart"_a, "traffic"_a, "element_bytes"_a,
+             "work"_a, "calls"_a, "body"_a, "lanes"_a, "regions"_a, "rows"_a, "lines"_a, "apart"_a, "traffic"_a, "element_bytes"_a,
              "meets"_a, "written"_a, "aligned"_a, "divided"_a);
     nb::class_<PsaCpu>(module, "PsaCpu")
         .def("__init__", &make_model, "program"_a, "statements"_a, "program_bytes"_a, "nests"_a, "machine"_a)

@@ -82,7 +82,7 @@ AUTOTUNE_ALWAYS_INLINE void find_body(const CpuStatement& s, const CpuMachine& m
             --scheduled;
         }
     }
-    const double size = larger(s.work, 1.0) + 1.0;
+    const double size = larger(s.work + s.calls, 1.0) + 1.0;
     AUTOTUNE_ROWS { t.depth[i] = scheduled; }
     t.shallowest = t.deepest = scheduled;
     for (int d = scheduled - 1; d >= 0 && !s.parallel[d] && t.shallowest == d + 1; --d) {
@@ -147,13 +147,13 @@ AUTOTUNE_ALWAYS_INLINE void count_cycles(const CpuStatement& s, const CpuMachine
             }
         }
     }
-    const double registers = m.vector_registers, work = s.work / m.fma_units, latency = m.latency;
+    const double registers = m.vector_registers, work = s.work / m.fma_units, calls = s.calls, latency = m.latency;
     const double per_load = 1.0 / m.loads_per_cycle, per_store = 1.0 / m.stores_per_cycle;
     const double contention = m.contention, spill = m.spill, iteration = m.iteration, entry = m.entry;
     AUTOTUNE_ROWS {
         // Accumulators of a reduction stay in registers while the loops around carry it, if they fit.
         const double again = carried[i], kept = accumulators[i] <= registers + 4.0 ? again : 0.0;
-        const double issue = statements[i] * work;
+        const double issue = statements[i] * (work + t.lanes[i] / t.vectors[i] * calls);
         const double load = (loads[i] + (again - kept) * accumulators[i]) * per_load;
         const double store = (1.0 - kept) * accumulators[i] * per_store;
         const double most = larger(issue, larger(load, store));
@@ -310,7 +310,7 @@ void check(const CpuStatement& s, int outputs) {
             "a statement describes each of its buffers");
     require(s.vector >= -1 && s.vector < s.loops && s.body >= 0 && s.body <= s.loops, "there is no such loop");
     require(s.written >= 0 && s.written < s.buffers, "there is no such buffer");
-    require(s.lanes >= 1.0 && s.work >= 0.0, "lanes and work are positive");
+    require(s.lanes >= 1.0 && s.work >= 0.0 && s.calls >= 0.0, "lanes and work are positive");
     const auto columns = [outputs](const std::vector<std::int32_t>& found, std::int32_t lowest) {
         for (const std::int32_t column : found) {
             require(column >= lowest && column < outputs, "a statement refers to an output that does not exist");

@@ -31,7 +31,7 @@ enum class LanesMeet : std::uint8_t { broadcast, contiguous, scattered };
 struct CpuStatement {
     int loops, buffers, vector, body, written;
     bool declared;
-    double work, lanes;
+    double work, calls, lanes;  // issue slots per vector; cycles per element
     std::vector<std::int32_t> extents;
     std::vector<std::uint8_t> parallel, remains, reduces;
     std::vector<std::int32_t> regions, rows, lines, apart, traffic;

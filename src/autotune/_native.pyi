@@ -147,6 +147,7 @@ class CpuStatement:
         vector: int,
         declared: bool,
         work: float,
+        calls: float,
         body: int,
         lanes: float,
         regions: NDArray[np.int32],

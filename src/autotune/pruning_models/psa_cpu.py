@@ -188,6 +188,7 @@ def _native(symbols: StatementSymbols) -> CpuStatement:
         vector=symbols.vector,
         declared=symbols.declared,
         work=symbols.work,
+        calls=symbols.calls,
         body=symbols.body,
         lanes=float(symbols.lanes),
         regions=symbols.regions,

@@ -30,17 +30,9 @@ __all__ = ["Reads", "SketchSymbols", "StatementSymbols", "sketch_symbols"]
 # Cost of one operation in issue slots of a vector unit; a multiplication and the addition that
 # takes its result are one. TVM calls the scalar library functions lane by lane.
 _LINE_BYTES = 64
-_COST = {
-    "exp": 120.0,
-    "log": 120.0,
-    "tanh": 200.0,
-    "sigmoid": 150.0,
-    "erf": 200.0,
-    "pow": 250.0,
-    "div": 8.0,
-    "sqrt": 12.0,
-    "rsqrt": 16.0,
-}
+_COST = {"div": 8.0, "sqrt": 12.0, "rsqrt": 16.0}
+# Cycles per element of functions that compilers call lane by lane.
+_CALLS = {"exp": 9.0, "log": 10.0, "tanh": 20.0, "sigmoid": 12.0, "erf": 20.0, "pow": 30.0}
 
 
 class Reads:
@@ -66,6 +58,7 @@ class StatementSymbols:
         vector: The loop whose iterations are vector lanes, or -1.
         declared: Whether the schedule says so; otherwise the compiler is expected to.
         work: Issue slots per vector of executions.
+        calls: Cycles per execution in functions that are called for each element.
         body: Depth of the straight-line body that the schedule asks for.
         lanes: Elements of the written buffer in one vector register.
         regions: Column of each buffer's region in elements at each depth, [buffers, loops + 1].
@@ -90,6 +83,7 @@ class StatementSymbols:
     vector: int
     declared: bool
     work: float
+    calls: float
     body: int
     lanes: int
     regions: NDArray[np.int32]
@@ -282,6 +276,7 @@ def _symbols(
         vector,
         declared,
         _work(statement.operations),
+        sum(_CALLS.get(kind, 0.0) * n for kind, n in statement.operations.items()),
         sum(depth <= body for depth in depths[1:]),
         max(1, vector_bytes // nest.element_bytes(written.buffer)),
         columns("region"),
@@ -332,5 +327,7 @@ def _reads(statement: Statement, buffer: str, vector: Loop | None) -> int:
 
 def _work(operations: dict[str, int]) -> float:
     """Issue slots of one execution; a multiplication and an addition are one."""
-    total = sum(_COST.get(kind, 1.0) * count for kind, count in operations.items())
+    total = sum(
+        _COST.get(kind, 1.0) * count for kind, count in operations.items() if kind not in _CALLS
+    )
     return total - min(operations.get("mul", 0), operations.get("add", 0))

@@ -43,7 +43,7 @@ def _computing(s: StatementSymbols, machine: CpuMachine, values: Mapping[int, in
         depth = s.vector
         while depth > 0 and not s.remains[depth - 1]:
             depth -= 1
-    size = max(s.work, 1.0) + 1.0
+    size = max(s.work + s.calls, 1.0) + 1.0
     while depth > 0 and not s.parallel[depth - 1] and inside(depth - 1) * size <= machine.unrolled:
         depth -= 1
     chain = math.prod(e for i, e in enumerate(extents) if i >= depth and s.reduces[i])
@@ -57,7 +57,7 @@ def _computing(s: StatementSymbols, machine: CpuMachine, values: Mapping[int, in
     kept = carried and accumulators <= machine.vector_registers + 4
     reloaded = accumulators if carried and not kept else 0.0
     parts = [
-        inside(depth) * s.work / machine.fma_units,
+        inside(depth) * (s.work / machine.fma_units + lanes / vectors * s.calls),
         (sum(counts) + reloaded) / machine.loads_per_cycle,
         0.0 if kept else accumulators / machine.stores_per_cycle,
     ]
