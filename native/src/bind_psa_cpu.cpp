@@ -28,7 +28,7 @@ std::vector<To> copied(const Input& input) {
 
 void make_statement(CpuStatement* self, Vector<std::int32_t> extents, Vector<std::uint8_t> parallel,
                     Vector<std::uint8_t> remains, Vector<std::uint8_t> reduces, int vector, bool declared, double work,
-                    double calls, int body, double lanes, Matrix<std::int32_t> regions, Matrix<std::int32_t> rows,
+                    double calls, int body, double lanes, double narrow, Matrix<std::int32_t> regions, Matrix<std::int32_t> rows,
                     Matrix<std::int32_t> lines, Matrix<std::int32_t> apart, Matrix<std::int32_t> traffic, Vector<std::int32_t> element_bytes,
                     Vector<std::uint8_t> meets, int written, Vector<std::int32_t> aligned,
                     Vector<std::int32_t> divided) {
@@ -47,6 +47,7 @@ void make_statement(CpuStatement* self, Vector<std::int32_t> extents, Vector<std
         .work = work,
         .calls = calls,
         .lanes = lanes,
+        .narrow = narrow,
         .extents = copied<std::int32_t, std::int32_t>(extents),
         .parallel = copied<std::uint8_t, std::uint8_t>(parallel),
         .remains = copied<std::uint8_t, std::uint8_t>(remains),
@@ -64,15 +65,15 @@ void make_statement(CpuStatement* self, Vector<std::int32_t> extents, Vector<std
 }
 
 // The order of CpuMachine's members; capacities, ways and bandwidths by level.
-constexpr std::size_t kMachineValues = 24;
+constexpr std::size_t kMachineValues = 25;
 
 CpuMachine machine_of(const Vector<double>& values) {
     if (values.size() != kMachineValues) {
-        throw std::invalid_argument("a machine is described by 24 numbers");
+        throw std::invalid_argument("a machine is described by 25 numbers");
     }
     const double* v = values.data();
     return {v[0], v[1], v[2], v[3], v[4], v[5], {v[6], v[7], v[8]}, {v[9], v[10], v[11]}, {v[12], v[13], v[14]},
-            v[15], v[16], v[17], v[18], v[19], v[20], v[21], v[22], v[23]};
+            v[15], v[16], v[17], v[18], v[19], v[20], v[21], v[22], v[23], v[24]};
 }
 
 void make_model(PsaCpu* self, std::shared_ptr<TapeProgram> program, const std::vector<CpuStatement>& statements,
@@ -95,7 +96,7 @@ Array<double> cycles(const PsaCpu& model, Matrix<std::int64_t> matrix, int threa
 void bind_psa_cpu(nb::module_& module) {
     nb::class_<CpuStatement>(module, "CpuStatement")
         .def("__init__", &make_statement, "extents"_a, "parallel"_a, "remains"_a, "reduces"_a, "vector"_a, "declared"_a,
-             "work"_a, "calls"_a, "body"_a, "lanes"_a, "regions"_a, "rows"_a, "lines"_a, "apart"_a, "traffic"_a, "element_bytes"_a,
+             "work"_a, "calls"_a, "body"_a, "lanes"_a, "narrow"_a, "regions"_a, "rows"_a, "lines"_a, "apart"_a, "traffic"_a, "element_bytes"_a,
              "meets"_a, "written"_a, "aligned"_a, "divided"_a);
     nb::class_<PsaCpu>(module, "PsaCpu")
         .def("__init__", &make_model, "program"_a, "statements"_a, "program_bytes"_a, "nests"_a, "machine"_a)

@@ -147,13 +147,15 @@ AUTOTUNE_ALWAYS_INLINE void count_cycles(const CpuStatement& s, const CpuMachine
             }
         }
     }
-    const double registers = m.vector_registers, work = s.work / m.fma_units, calls = s.calls, latency = m.latency;
+    const double registers = m.vector_registers, work = s.work / m.fma_units, latency = m.latency;
+    const double calls = s.calls, wide_calls = s.calls * m.wide_call, narrow = s.narrow;
     const double per_load = 1.0 / m.loads_per_cycle, per_store = 1.0 / m.stores_per_cycle;
     const double contention = m.contention, spill = m.spill, iteration = m.iteration, entry = m.entry;
     AUTOTUNE_ROWS {
         // Accumulators of a reduction stay in registers while the loops around carry it, if they fit.
         const double again = carried[i], kept = accumulators[i] <= registers + 4.0 ? again : 0.0;
-        const double issue = statements[i] * (work + t.lanes[i] / t.vectors[i] * calls);
+        const double call = t.lanes[i] > narrow ? wide_calls : calls;
+        const double issue = statements[i] * (work + t.lanes[i] / t.vectors[i] * call);
         const double load = (loads[i] + (again - kept) * accumulators[i]) * per_load;
         const double store = (1.0 - kept) * accumulators[i] * per_store;
         const double most = larger(issue, larger(load, store));
@@ -310,7 +312,7 @@ void check(const CpuStatement& s, int outputs) {
             "a statement describes each of its buffers");
     require(s.vector >= -1 && s.vector < s.loops && s.body >= 0 && s.body <= s.loops, "there is no such loop");
     require(s.written >= 0 && s.written < s.buffers, "there is no such buffer");
-    require(s.lanes >= 1.0 && s.work >= 0.0 && s.calls >= 0.0, "lanes and work are positive");
+    require(s.lanes >= 1.0 && s.work >= 0.0 && s.calls >= 0.0 && s.narrow >= 1.0, "lanes and work are positive");
     const auto columns = [outputs](const std::vector<std::int32_t>& found, std::int32_t lowest) {
         for (const std::int32_t column : found) {
             require(column >= lowest && column < outputs, "a statement refers to an output that does not exist");

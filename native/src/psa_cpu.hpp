@@ -22,6 +22,7 @@ struct CpuMachine {
     double overlap;           // share of the shorter of computing and moving data that is not hidden
     double launch;            // cycles to start a parallel loop
     double row;               // bytes that a jump to another row of memory costs
+    double wide_call;         // cost of a call per lane of a vector beyond 32 bytes, relative to a narrow one
     double contention;        // share of issue, loads and stores that does not hide behind the largest
 };
 
@@ -31,7 +32,7 @@ enum class LanesMeet : std::uint8_t { broadcast, contiguous, scattered };
 struct CpuStatement {
     int loops, buffers, vector, body, written;
     bool declared;
-    double work, calls, lanes;  // issue slots per vector; cycles per element
+    double work, calls, lanes, narrow;  // issue slots per vector, cycles per element, lanes of a register and of 32 bytes
     std::vector<std::int32_t> extents;
     std::vector<std::uint8_t> parallel, remains, reduces;
     std::vector<std::int32_t> regions, rows, lines, apart, traffic;

@@ -150,6 +150,7 @@ class CpuStatement:
         calls: float,
         body: int,
         lanes: float,
+        narrow: float,
         regions: NDArray[np.int32],
         rows: NDArray[np.int32],
         lines: NDArray[np.int32],

@@ -60,7 +60,7 @@ def tune(
     space: str = "sketch",
     strategy: str = "evolutionary",
     cost_model: str = "gbdt",
-    pruning_model: str | None = "roofline",
+    pruning_model: str | None = "psa",
     trials: int = DEFAULT_TRIALS,
     time: float | None = None,
     seed: int = 0,

@@ -63,7 +63,7 @@ class Settings:
         space: str = "sketch",
         strategy: str = "evolutionary",
         cost_model: str = "gbdt",
-        pruning_model: str | None = "roofline",
+        pruning_model: str | None = "psa",
         scheduler: str = "gradient",
         trials: int = DEFAULT_TRIALS,
         seconds: float | None = None,

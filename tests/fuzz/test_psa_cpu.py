@@ -11,7 +11,7 @@ from fuzzing import CASES, attempt, integers, mutated, numbers
 
 native = pytest.importorskip("autotune._native", reason="the native module is not built")
 
-MACHINE_VALUES = 24
+MACHINE_VALUES = 25
 
 
 def statement_arguments(rng: np.random.Generator, outputs: int) -> dict[str, Any]:
@@ -33,8 +33,10 @@ def statement_arguments(rng: np.random.Generator, outputs: int) -> dict[str, Any
         "vector": int(rng.integers(-1, loops)) if loops else -1,
         "declared": bool(rng.integers(2)),
         "work": float(rng.integers(0, 20)),
+        "calls": float(rng.integers(0, 20)),
         "body": int(rng.integers(0, loops + 1)),
         "lanes": float(rng.choice([1, 4, 16])),
+        "narrow": float(rng.choice([1, 4, 8])),
         **{name: columns(buffers, loops + 1) for name in tables},
         "element_bytes": rng.choice([1, 4, 8], buffers).astype(np.int32),
         "meets": rng.integers(0, 3, buffers).astype(np.uint8),

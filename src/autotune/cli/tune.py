@@ -55,7 +55,7 @@ that can be named here.
 @click.option("--cost-model", default="gbdt", show_default=True, help="Learned model.")
 @click.option(
     "--pruning-model",
-    default="roofline",
+    default="psa",
     show_default=True,
     help="Model that needs no measurements, for the strategy; none for no such model.",
 )

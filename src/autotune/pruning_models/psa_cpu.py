@@ -56,6 +56,8 @@ class CpuMachine:
         overlap: Share of the shorter of computing and moving data that is not hidden.
         launch: Cycles to start a parallel loop.
         row: Bytes that a jump to another row of memory costs.
+        wide_call: Cost of a call per lane of a vector of more than 32 bytes, over that of a
+            narrower one: whole registers are saved around calls, and upper halves extracted.
         contention: Share of loads, stores and issue that does not hide behind the largest.
     """
 
@@ -76,6 +78,7 @@ class CpuMachine:
     overlap: float = 0.8
     launch: float = 15000.0
     row: float = 100.0
+    wide_call: float = 1.35
     contention: float = 0.6
 
     def values(self) -> NDArray[np.float64]:
@@ -99,6 +102,7 @@ class CpuMachine:
                 self.overlap,
                 self.launch,
                 self.row,
+                self.wide_call,
                 self.contention,
             ],
             dtype=np.float64,
@@ -191,6 +195,7 @@ def _native(symbols: StatementSymbols) -> CpuStatement:
         calls=symbols.calls,
         body=symbols.body,
         lanes=float(symbols.lanes),
+        narrow=float(symbols.narrow),
         regions=symbols.regions,
         rows=symbols.rows,
         lines=symbols.lines,

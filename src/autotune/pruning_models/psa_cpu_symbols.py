@@ -61,6 +61,7 @@ class StatementSymbols:
         calls: Cycles per execution in functions that are called for each element.
         body: Depth of the straight-line body that the schedule asks for.
         lanes: Elements of the written buffer in one vector register.
+        narrow: Elements of it in 32 bytes.
         regions: Column of each buffer's region in elements at each depth, [buffers, loops + 1].
         rows: Column of the contiguous rows of memory of that region, [buffers, loops + 1].
         lines: Column of the bytes that they occupy in whole lines, [buffers, loops + 1].
@@ -86,6 +87,7 @@ class StatementSymbols:
     calls: float
     body: int
     lanes: int
+    narrow: int
     regions: NDArray[np.int32]
     rows: NDArray[np.int32]
     lines: NDArray[np.int32]
@@ -279,6 +281,7 @@ def _symbols(
         sum(_CALLS.get(kind, 0.0) * n for kind, n in statement.operations.items()),
         sum(depth <= body for depth in depths[1:]),
         max(1, vector_bytes // nest.element_bytes(written.buffer)),
+        max(1, 32 // nest.element_bytes(written.buffer)),
         columns("region"),
         columns("rows"),
         columns("lines"),

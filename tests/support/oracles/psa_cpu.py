@@ -56,8 +56,9 @@ def _computing(s: StatementSymbols, machine: CpuMachine, values: Mapping[int, in
     accumulators = counts.pop(s.written)
     kept = carried and accumulators <= machine.vector_registers + 4
     reloaded = accumulators if carried and not kept else 0.0
+    call = s.calls * (machine.wide_call if lanes > s.narrow else 1.0)
     parts = [
-        inside(depth) * (s.work / machine.fma_units + lanes / vectors * s.calls),
+        inside(depth) * (s.work / machine.fma_units + lanes / vectors * call),
         (sum(counts) + reloaded) / machine.loads_per_cycle,
         0.0 if kept else accumulators / machine.stores_per_cycle,
     ]
