@@ -40,8 +40,11 @@ _NOT_IN_FINGERPRINT = (
     "tensor_peak_flops",
     "clock",
 )
-# Not in it while unknown, so that machines without them keep the fingerprints of their records.
-_IN_FINGERPRINT_WHEN_KNOWN = (
+# Left out while unknown, so that machines without them keep the description, and the fingerprint,
+# that their records have.
+_DESCRIBED_WHEN_KNOWN = (
+    "clock",
+    "tensor_peak_flops",
     "shared_memory_per_multiprocessor",
     "registers_per_multiprocessor",
     "max_threads_per_multiprocessor",
@@ -228,11 +231,7 @@ class Target:
         left_out = set(_NOT_IN_FINGERPRINT)
         if self.kind == "cuda":
             left_out.remove("memory_bandwidth")
-        described = {
-            key: value
-            for key, value in self.to_json().items()
-            if key not in left_out and (value != 0 or key not in _IN_FINGERPRINT_WHEN_KNOWN)
-        }
+        described = {key: value for key, value in self.to_json().items() if key not in left_out}
         text = json.dumps(described, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -264,14 +263,18 @@ class Target:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns a JSON object that `from_json` reads back."""
+        """Returns a JSON object that `from_json` reads back; some unknown fields are left out."""
         data = {item.name: getattr(self, item.name) for item in fields(Target)}
         data["features"] = list(self.features)
         data["caches"] = [asdict(cache) for cache in self.caches]
         data["peak_flops"] = dict(self.peak_flops)
         data["tensor_peak_flops"] = dict(self.tensor_peak_flops)
         data["tensor_core_shapes"] = [list(shape) for shape in self.tensor_core_shapes]
-        return data
+        return {
+            name: value
+            for name, value in data.items()
+            if value or name not in _DESCRIBED_WHEN_KNOWN
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Target:
