@@ -2,10 +2,12 @@
 
     python benchmarks/draft.py [--quick] [--json FILE] [--check] [--save FILE | --load FILE]
 
-Of every operator, random candidates are each measured once by the project's own measurer, on all
-cores. A model is held against their latencies: rank correlation over all of them, and within the
-fastest quarter; and how much slower the best of the tenth that it ranks first is than the best of
-all. The measurements can be saved, and other models held against them later.
+Of every operator, random candidates are measured by the project's own measurer, on all cores, once
+in each of a few passes: a machine that is slow for a while is so for some candidates of a pass,
+and the best of the passes counts. A model is held against these latencies: rank correlation over
+all of them, and within the fastest quarter; and how much slower the best of the tenth that it
+ranks first is than the best of all. One pass held against the others says how well anything could
+rank. The measurements can be saved, and other models held against them later.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ OPERATORS: dict[str, tuple[str, dict[str, int]]] = {
 CANDIDATES = 200
 QUICK_CANDIDATES = 80
 SHUFFLES = 500
-JUDGED, OTHER, NOISE = "psa", "roofline", "(other samples)"
+JUDGED, OTHER, NOISE = "psa", "roofline", "(one pass)"
+PASSES = 3
+QUICK_PASSES = 2
 
 SPEARMAN = 0.6
 SPEARMAN_QUARTER = 0.3
@@ -59,13 +63,17 @@ class Measured:
     workload: Workload
     target: Target
     candidates: list[Candidate]
-    outcomes: list[Outcome]
+    passes: list[list[Outcome]]
 
     def valid(self) -> tuple[list[Candidate], Array]:
-        """Candidates that ran, and their latencies in seconds."""
-        pairs = zip(self.candidates, self.outcomes, strict=True)
-        kept = [(c, o.latency) for c, o in pairs if o.latency is not None]
-        return [c for c, _ in kept], np.array([latency for _, latency in kept])
+        """Candidates that ran in every pass, and their latencies in seconds, [passes, n]."""
+        columns = list(zip(*self.passes, strict=True))
+        kept = [all(outcome.latency is not None for outcome in column) for column in columns]
+        latencies = [
+            [o.latency or 0.0 for o in c] for c, ok in zip(columns, kept, strict=True) if ok
+        ]
+        candidates = [c for c, ok in zip(self.candidates, kept, strict=True) if ok]
+        return candidates, np.array(latencies).reshape(len(candidates), len(self.passes)).T
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back; every sketch once."""
@@ -75,7 +83,7 @@ class Measured:
             "target": self.target.to_json(),
             "sketches": {digest: sketch.to_json() for digest, sketch in sketches.items()},
             "candidates": [[c.sketch.digest, c.config] for c in self.candidates],
-            "outcomes": [outcome.to_json() for outcome in self.outcomes],
+            "passes": [[outcome.to_json() for outcome in found] for found in self.passes],
         }
 
     @staticmethod
@@ -90,7 +98,7 @@ class Measured:
             workload,
             Target.from_json(data["target"]),
             [Candidate.from_config(sketches[d], config) for d, config in data["candidates"]],
-            [Outcome.from_json(outcome) for outcome in data["outcomes"]],
+            [[Outcome.from_json(outcome) for outcome in found] for found in data["passes"]],
         )
 
 
@@ -150,14 +158,6 @@ def judge_random(latencies: Array, seed: int) -> Judgement:
     )
 
 
-def judge_samples(measured: Measured) -> Judgement:
-    """Every other timed sample as the scores of the rest: what noise leaves to be ranked."""
-    samples = [o.samples for o in measured.outcomes if o.ok and len(o.samples) > 1]
-    even = np.array([statistics.median(values[::2]) for values in samples])
-    odd = np.array([statistics.median(values[1::2]) for values in samples])
-    return judge(-even, odd)
-
-
 def score(model: str, candidates: Sequence[Candidate], target: Target) -> Array:
     """Scores of the candidates, in their order."""
     made = create_part("pruning_model", model, target=target)
@@ -165,8 +165,8 @@ def score(model: str, candidates: Sequence[Candidate], target: Target) -> Array:
     return scores[order_of(candidates)]
 
 
-def measure(name: str, count: int, seed: int) -> Measured:
-    """Measure random candidates of an operator, each once and in random order."""
+def measure(name: str, count: int, passes: int, seed: int) -> Measured:
+    """Measure random candidates of an operator, once in each pass and in random order."""
     builder, shape = OPERATORS[name]
     workload, target = make_workload(builder, shape), Target.detect()
     backend = create_part("backend", "tvm")
@@ -181,14 +181,15 @@ def measure(name: str, count: int, seed: int) -> Measured:
     distinct = list(drawn.values())
     candidates = [distinct[index] for index in rng.permutation(len(distinct))[:count]]
     with LocalMeasurer("tvm", target, cores(), workload) as measurer:
-        outcomes = measurer.measure(candidates)
+        outcomes = [measurer.measure(candidates) for _ in range(passes)]
     return Measured(workload, target, candidates, outcomes)
 
 
 def judge_all(name: str, measured: Measured, models: Sequence[str]) -> dict[str, Judgement]:
-    """Every model on one operator, printed; with random rankings and the measurement itself."""
-    candidates, latencies = measured.valid()
-    failed = len(measured.outcomes) - len(candidates)
+    """Every model on one operator, printed; with random rankings and those of one pass."""
+    candidates, by_pass = measured.valid()
+    latencies = by_pass.min(axis=0)
+    failed = len(measured.candidates) - len(candidates)
     print(
         f"{name}: {len(candidates)} candidates, {latencies.min() * 1e3:.3f} to "
         f"{latencies.max() * 1e3:.3f} ms" + (f", {failed} failed" if failed else ""),
@@ -198,7 +199,8 @@ def judge_all(name: str, measured: Measured, models: Sequence[str]) -> dict[str,
         model: judge(score(model, candidates, measured.target), latencies) for model in models
     }
     found["random"] = judge_random(latencies, 0)
-    found[NOISE] = judge_samples(measured)
+    if len(by_pass) > 1:
+        found[NOISE] = judge(-by_pass[0], by_pass[1:].min(axis=0))
     for model, judgement in found.items():
         print(
             f"  {model:<16} Spearman {judgement.spearman:5.2f}, fastest quarter "
@@ -223,8 +225,8 @@ def bars_of(found: dict[str, dict[str, Judgement]]) -> list[Bar]:
         return geometric_mean(values) if whole else None
 
     def noise(attribute: str) -> str:
-        values = [getattr(judgements[NOISE], attribute) for judgements in found.values()]
-        return f"the measurement itself, repeated, reaches {geometric_mean(values):.2f}"
+        values = [getattr(j[NOISE], attribute) for j in found.values() if NOISE in j]
+        return f"one pass of measuring reaches {geometric_mean(values):.2f}" if values else ""
 
     bars = [
         Bar(f"{JUDGED}, Spearman", mean("spearman"), SPEARMAN, note=noise("spearman")),
@@ -259,6 +261,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--operators", default=",".join(OPERATORS), help="which, likewise")
     parser.add_argument("--candidates", type=int, default=None, help=f"by default {CANDIDATES}")
+    parser.add_argument("--passes", type=int, default=None, help=f"by default {PASSES}")
     parser.add_argument("--seed", type=int, default=0)
     files = parser.add_mutually_exclusive_group()
     files.add_argument("--save", type=Path, metavar="FILE", help="write the measurements there")
@@ -266,6 +269,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.candidates is None:
         options.candidates = QUICK_CANDIDATES if options.quick else CANDIDATES
+    if options.passes is None:
+        options.passes = QUICK_PASSES if options.quick else PASSES
     unknown = set(options.operators.split(",")) - set(OPERATORS)
     if unknown:
         parser.error(f"no operator {sorted(unknown)[0]!r}; operators: {', '.join(OPERATORS)}")
@@ -289,14 +294,18 @@ def main() -> int:
         if loaded:
             measured = Measured.from_json(loaded["measured"][name])
         else:
-            measured = measure(name, options.candidates, options.seed)
+            measured = measure(name, options.candidates, options.passes, options.seed)
             saved[name] = measured.to_json()
             if options.save is not None:
                 options.save.write_text(json.dumps({"machine": here, "measured": saved}))
         found[name] = judge_all(name, measured, models)
     data = {
         "machine": here,
-        "options": {"candidates": options.candidates, "seed": options.seed},
+        "options": {
+            "candidates": options.candidates,
+            "passes": options.passes,
+            "seed": options.seed,
+        },
         "judgements": {
             name: {model: asdict(judgement) for model, judgement in judgements.items()}
             for name, judgements in found.items()
