@@ -74,6 +74,14 @@ AUTOTUNE_ALWAYS_INLINE void run_block(const std::int64_t* rows, int row_count, i
                     smallest[i] = size < smallest[i] ? size : smallest[i];
                 }
                 break;
+            case Op::floordiv_by_power: {
+                const double scale = 1.0 / b[0];
+#pragma GCC ivdep
+                for (int i = 0; i < kBlock; ++i) {
+                    result[i] = std::floor(a[i] * scale);
+                }
+                break;
+            }
             case Op::mod:
 #pragma GCC ivdep
                 for (int i = 0; i < kBlock; ++i) {
@@ -155,7 +163,8 @@ std::int64_t apply_exactly(Op op, std::int64_t a, std::int64_t b, std::int64_t c
                 throw std::overflow_error("a tape's value passes 64 bits");
             }
             return result;
-        case Op::floordiv: return floor_quotient(a, b);
+        case Op::floordiv:
+        case Op::floordiv_by_power: return floor_quotient(a, b);
         case Op::mod: return floor_remainder(a, b);
         case Op::min: return b < a ? b : a;
         case Op::max: return a < b ? b : a;
@@ -191,6 +200,10 @@ TapeProgram::TapeProgram(int inputs, std::vector<std::int64_t> constants, std::v
                 throw std::invalid_argument("an instruction uses slot " + std::to_string(slot) + " before it is known");
             }
         }
+        const std::int64_t divisor = constant_at(instruction.b);
+        if (instruction.op == Op::floordiv && divisor > 0 && (divisor & (divisor - 1)) == 0) {
+            instruction.op = Op::floordiv_by_power;
+        }
         ++known;
     }
     for (const std::int32_t slot : outputs_) {
@@ -198,6 +211,12 @@ TapeProgram::TapeProgram(int inputs, std::vector<std::int64_t> constants, std::v
             throw std::invalid_argument("an output refers to slot " + std::to_string(slot) + ", which does not exist");
         }
     }
+}
+
+std::int64_t TapeProgram::constant_at(std::int32_t slot) const {
+    const std::int64_t index = slot - static_cast<std::int64_t>(inputs_);
+    const bool inside = index >= 0 && index < static_cast<std::int64_t>(constants_.size());
+    return inside ? constants_[static_cast<std::size_t>(index)] : 0;
 }
 
 AlignedDoubles TapeProgram::workspace() const {

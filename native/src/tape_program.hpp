@@ -9,7 +9,8 @@
 
 namespace autotune {
 
-enum class Op : std::uint8_t { add, mul, floordiv, mod, min, max, less, select };
+// The last one is not for tapes: a program makes it of a floordiv by a constant power of two, which needs no division.
+enum class Op : std::uint8_t { add, mul, floordiv, mod, min, max, less, select, floordiv_by_power };
 constexpr int kOps = 8;
 
 // Operands are slots: inputs come first, then constants, then one slot per instruction. Only select has three: the
@@ -48,6 +49,8 @@ class TapeProgram {
     void evaluate(const std::int64_t* rows, std::int64_t count, std::int64_t* result, int threads) const;
 
   private:
+    // Value of the constant in a slot; 0 for a slot that holds none.
+    std::int64_t constant_at(std::int32_t slot) const;
     void evaluate_exactly(const std::int64_t* row, std::vector<std::int64_t>& slots) const;
 
     int inputs_;

@@ -149,6 +149,8 @@ class CpuScorer:
     ) -> NDArray[np.float64]:
         """Estimated cycles of each configuration, [n]; lower is faster.
 
+        A program whose loops never run has no estimate: NaN.
+
         Raises:
             InvalidValueError: the matrix has another shape or type, or a configuration's
                 quantities pass what numbers can hold.

@@ -137,8 +137,7 @@ def _outputs(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
         for depth in depths:
             again, inside = brought[depth], max(depth, held)
             region = region_elements(statement, buffer, inside)
-            run, apart = _rows(nest, statement, buffer, inside)
-            rows = region // run
+            run, rows, apart = _rows(nest, statement, buffer, inside)
             lines = ceildiv(run * nest.element_bytes(buffer), _LINE_BYTES) * _LINE_BYTES
             outputs[f"{name}/region/{buffer}/{depth}"] = region
             outputs[f"{name}/traffic/{buffer}/{depth}"] = region * again
@@ -161,29 +160,32 @@ def _depths(statement: Statement) -> list[int]:
 
 def _rows(
     nest: LoopNest, statement: Statement, buffer: str, depth: int
-) -> tuple[IntExpr, IntExpr]:
-    """Elements of a contiguous row of what is touched, and how far apart rows fall.
+) -> tuple[IntExpr, IntExpr, IntExpr]:
+    """Elements of a contiguous row of what is touched, number of rows, how far apart they fall.
 
-    The latter is the largest power of two, in bytes, that divides the distance of two rows: sets
+    The last is the largest power of two, in bytes, that divides the distance of two rows: sets
     of a cache repeat after such distances. A buffer in blocks is laid out as it is used: one row.
     """
     dimensions = region_dimensions(statement, buffer, depth)
     held = next((known.shape for known in nest.buffers if known.name == buffer), None)
     sizes = held or next(a.shape for a in statement.accesses if a.buffer == buffer)
     if not dimensions or len(sizes) != len(dimensions):
-        return region_elements(statement, buffer, depth), const(_LINE_BYTES)
+        return region_elements(statement, buffer, depth), const(1), const(_LINE_BYTES)
     trailing: list[IntExpr] = [const(1)]
     for size in reversed(sizes):
         trailing.append(trailing[-1] * size)
-    run, apart = trailing[-1], const(_LINE_BYTES)
+    run, rows, apart = trailing[-1], const(1), const(_LINE_BYTES)
+    outer = const(1)
     element = nest.element_bytes(buffer)
     # From the first dimension to the last: the last one that is not covered decides.
     for position, (touched, size) in enumerate(zip(dimensions, sizes, strict=True)):
         below = trailing[len(sizes) - 1 - position]
         partial = less(touched, size)
         run = select(partial, touched * below, run)
+        rows = select(partial, outer, rows)
+        outer = outer * touched
         apart = select(partial, const(_apart(size * below, element)), apart)
-    return run, apart
+    return run, rows, apart
 
 
 def _apart(elements: IntExpr, element_bytes: int) -> int:
