@@ -6,7 +6,10 @@ What ``s_tir.meta_schedule`` computes for its cost model. Used to hold
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +31,25 @@ def store_features(
     Raises:
         tvm.error.TVMError: a schedule cannot be lowered.
     """
-    context = s_tir.meta_schedule.TuneContext(module, target=target, num_threads=1)
+    with _without_intrinsics():
+        context = s_tir.meta_schedule.TuneContext(module, target=target, num_threads=1)
     candidates = [s_tir.meta_schedule.MeasureCandidate(item, []) for item in schedules]
     arrays = PerStoreFeature().extract_from(context, candidates)
     return [np.asarray(array.numpy(), dtype=np.float64) for array in arrays]
+
+
+@contextmanager
+def _without_intrinsics() -> Iterator[None]:
+    """A context imports every tensor intrinsic, which takes 25 s and which features do not need.
+
+    An empty module stands in for them meanwhile, unless they are there already.
+    """
+    name = "tvm.s_tir.tensor_intrin"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = ModuleType(name)
+    try:
+        yield
+    finally:
+        del sys.modules[name]
