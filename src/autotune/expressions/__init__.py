@@ -12,6 +12,7 @@ from autotune.expressions.integer import (
     maximum,
     minimum,
     nontrivial,
+    product,
     select,
     var,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "minimum",
     "nontrivial",
     "operation_counts",
+    "product",
     "scalar_from_json",
     "scalar_to_json",
     "select",

@@ -7,7 +7,7 @@ numpy arrays alike, so that one expression serves a whole matrix of configuratio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -206,6 +206,14 @@ def select(condition: IntLike, when_true: IntLike, when_false: IntLike) -> IntEx
     if chosen.op == "less" and first == const(1) and second == const(0):
         return chosen
     return IntExpr("select", (chosen, first, second))
+
+
+def product(factors: Iterable[IntExpr]) -> IntExpr:
+    """The product of all of them; 1 of none."""
+    result = const(1)
+    for factor in factors:
+        result = result * factor
+    return result
 
 
 def evaluate(expression: IntExpr, env: Mapping[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
-from autotune.expressions import AffineForm, IntExpr, ScalarExpr, ceildiv, const, minimum
+from autotune.expressions import AffineForm, IntExpr, ScalarExpr, ceildiv, const, minimum, product
 from autotune.workloads import Workload
 from autotune.workloads.workload import DTYPE_BYTES
 
@@ -204,10 +204,7 @@ class Buffer:
     @property
     def elements(self) -> IntExpr:
         """Allocated elements."""
-        result = const(1)
-        for extent in self.shape:
-            result = result * extent
-        return result
+        return product(self.shape)
 
     @property
     def bytes(self) -> IntExpr:

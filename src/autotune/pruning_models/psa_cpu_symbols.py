@@ -27,9 +27,8 @@ from autotune.sketches import Sketch
 
 __all__ = ["Reads", "SketchSymbols", "StatementSymbols", "sketch_symbols"]
 
-# Cost of one operation in issue slots of a vector unit; a multiplication and the addition that
-# takes its result are one. TVM calls the scalar library functions lane by lane.
 _LINE_BYTES = 64
+# Issue slots of operations that take more than one.
 _COST = {"div": 8.0, "sqrt": 12.0, "rsqrt": 16.0}
 # Cycles per element of functions that compilers call lane by lane.
 _CALLS = {"exp": 9.0, "log": 10.0, "tanh": 20.0, "sigmoid": 12.0, "erf": 20.0, "pow": 30.0}

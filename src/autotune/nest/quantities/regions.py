@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from autotune.expressions import IntExpr, const, maximum, minimum
+from autotune.expressions import IntExpr, const, maximum, minimum, product
 from autotune.nest.loop_nest import ELEMENT, Access, LoopNest, Statement, extended
 from autotune.nest.quantities.distinct import distinct
 from autotune.nest.quantities.loops import body_depth
@@ -85,11 +85,11 @@ def region_quantities(nest: LoopNest, statement: Statement) -> dict[str, IntExpr
 
 
 def _region(statement: Statement, groups: list[list[Access]], depth: int) -> IntExpr:
-    hulls = [_product(_hull(statement, group, depth)) for group in groups]
+    hulls = [product(_hull(statement, group, depth)) for group in groups]
     if len(hulls) == 1:
         return hulls[0]
     bounds = zip(*(access.shape for group in groups for access in group), strict=True)
-    return minimum(_sum(hulls), _product(_largest(extents) for extents in bounds))
+    return minimum(_sum(hulls), product(_largest(extents) for extents in bounds))
 
 
 def _unique(statement: Statement, groups: list[list[Access]], depth: int) -> IntExpr:
@@ -116,7 +116,7 @@ def _run(statement: Statement, depth: int) -> IntExpr | None:
     if True not in counting[:depth]:
         return None
     inner = zip(statement.loops[depth:], counting[depth:], strict=True)
-    return _product(loop.extent for loop, counts in inner if counts)
+    return product(loop.extent for loop, counts in inner if counts)
 
 
 def _accesses(statement: Statement, buffer: str) -> list[Access]:
@@ -155,13 +155,6 @@ def _sum(values: Iterable[IntExpr]) -> IntExpr:
     result = const(0)
     for value in values:
         result = result + value
-    return result
-
-
-def _product(extents: Iterable[IntExpr]) -> IntExpr:
-    result = const(1)
-    for extent in extents:
-        result = result * extent
     return result
 
 

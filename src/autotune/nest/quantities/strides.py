@@ -15,6 +15,7 @@ from autotune.expressions import (
     maximum,
     minimum,
     nontrivial,
+    product,
     select,
 )
 from autotune.nest.loop_nest import ELEMENT, Access, Buffer, LoopNest, Statement
@@ -42,15 +43,15 @@ class Layout:
         A loop stays inside a block, or it goes from block to block.
         """
         if self.block_dim is None:
-            return step * _product(self.shape[dimension + 1 :])
+            return step * product(self.shape[dimension + 1 :])
         block = self.shape[-1]
         if dimension == self.block_dim:
             if (block % (step * extent)).value == 0:
                 return step
-            blocks = (step // block) * _product(self.shape[1:])
+            blocks = (step // block) * product(self.shape[1:])
             return blocks if (step % block).value == 0 else select(less(step, block), step, blocks)
         others = [at for at in range(len(self.shape) - 1) if at != self.block_dim]
-        return step * _product(self.shape[others.index(dimension) + 2 :])
+        return step * product(self.shape[others.index(dimension) + 2 :])
 
 
 def layout_of(nest: LoopNest, buffer: str) -> Layout:
@@ -232,13 +233,6 @@ def counted(statement: Statement, index: int, *, annotated: bool) -> IntExpr:
     if annotated and loop.kind != "serial":
         return const(1)
     return nontrivial(loop.extent)
-
-
-def _product(extents: Sequence[IntExpr]) -> IntExpr:
-    result = const(1)
-    for extent in extents:
-        result = result * extent
-    return result
 
 
 def _smallest(values: Sequence[IntExpr]) -> IntExpr:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import AffineForm, IntExpr, ceildiv, const, var
+from autotune.expressions import AffineForm, IntExpr, ceildiv, const, product, var
 from autotune.nest.loop_nest import hull
 from autotune.sketches import (
     AtLeast,
@@ -93,14 +93,6 @@ def check_gpu(target: Target) -> None:
             f"target {target.name!r} does not say its {', '.join(missing)}, which bound the "
             "programs of a GPU; presets such as a100 do"
         )
-
-
-def product(factors: Sequence[IntExpr]) -> IntExpr:
-    """The product of expressions; 1 of none."""
-    result = const(1)
-    for factor in factors:
-        result = result * factor
-    return result
 
 
 def vector_widths(extent: int, dtype: str, target: Target) -> tuple[int, ...]:
