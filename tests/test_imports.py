@@ -16,7 +16,7 @@ CORE = ROOT / "src" / "autotune"
 ORDER = (
     ("errors",),
     # Small helpers that know nothing but errors.
-    ("interrupts", "options", "stopwatch"),
+    ("interrupts", "isolation", "options", "stopwatch"),
     ("expressions",),
     ("workloads", "targets"),
     ("sketches",),

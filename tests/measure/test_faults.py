@@ -15,9 +15,9 @@ from threading import Timer
 import pytest
 from attrs import evolve
 
+from autotune.isolation.private_folder import remove_stale_folders
+from autotune.isolation.processes import session_members
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
-from autotune.measure.private_folder import remove_stale_folders
-from autotune.measure.processes import session_members
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.targets import Target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.measure.errors import WorkerStartFailed
+from autotune.isolation.errors import WorkerStartFailed
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Measurer, OnOutcome
 from autotune.measure.protocol import PROTOCOL_VERSION, MeasureProtocol

@@ -12,13 +12,13 @@ from pathlib import Path
 from attrs import define, field
 
 from autotune.errors import InvalidValueError
+from autotune.isolation.channel import Message
+from autotune.isolation.errors import WorkerStartFailed
+from autotune.isolation.memory import default_memory_limit
+from autotune.isolation.private_folder import PrivateFolder, make_private_folder
 from autotune.measure.backend_lookup import find_backend
-from autotune.measure.channel import Message
-from autotune.measure.errors import WorkerStartFailed
 from autotune.measure.measurer import Measurer, OnOutcome
-from autotune.measure.memory import default_memory_limit
 from autotune.measure.pool import Job, Place, Reply, WorkerPool
-from autotune.measure.private_folder import PrivateFolder, make_private_folder
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.validation import write_reference
 from autotune.records import Outcome

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from autotune.measure.channel import Message
-from autotune.measure.errors import WorkerStartFailed
-from autotune.measure.worker_process import WorkerDied, WorkerProcess
+from autotune.isolation.channel import Message
+from autotune.isolation.errors import WorkerStartFailed
+from autotune.isolation.worker_process import WorkerDied, WorkerProcess
 
 # How long a death that closes no pipe (a grandchild holds it open) may go unnoticed.
 _POLL_SECONDS = 0.05
@@ -297,7 +297,8 @@ class WorkerPool:
     def _spawn(self, slot: _Slot) -> None:
         self._spawned += 1
         slot.process = WorkerProcess(
-            self._backend,
+            "autotune.measure.worker",
+            {"backend": self._backend},
             self._threads,
             self._environment,
             self._memory_bytes,

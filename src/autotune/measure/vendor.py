@@ -20,10 +20,10 @@ from attrs import frozen
 from autotune.backends.backend import Array
 from autotune.errors import UnsupportedWorkload
 from autotune.expressions import Binary, Load
+from autotune.isolation.worker_process import worker_environment
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.validation import expectations, mismatch
-from autotune.measure.worker_process import worker_environment
 from autotune.records import Outcome
 from autotune.workloads import Stage, Workload, random_inputs, reference_outputs
 

@@ -1,27 +1,18 @@
 """The main loop of a worker process: ``python -m autotune.measure.worker``.
 
-A worker serves one host. It answers each message with ``{"done": ...}`` or ``{"failed": message}``
-and announces the phases in between with ``{"phase": name}``, so that the host knows which
-deadline runs and what it was doing when it died.
+It keeps what it has built until it is asked to run it, or to build for another batch.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import ctypes
-import os
-import resource
-import signal
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 from autotune.backends import Backend, BuildRequest, Executable, InvalidSchedule
 from autotune.backends.backend import Array
+from autotune.isolation.channel import Message
+from autotune.isolation.child import Connection, Handler, connect, describe, serve
 from autotune.measure.backend_lookup import find_backend
-from autotune.measure.channel import Decoder, Message, encode
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
@@ -30,7 +21,6 @@ from autotune.sketches import Candidate
 from autotune.targets import Target
 from autotune.workloads import Workload
 
-_PR_SET_PDEATHSIG = 1
 _MESSAGE_CHARACTERS = 2000
 
 
@@ -54,59 +44,33 @@ class _Task:
 
 
 class Worker:
-    """Serves the messages of one host.
+    """Does what one host asks for.
 
     Args:
         backend: Name or import string of the backend.
-        receive: File descriptor to read messages from.
-        send: File descriptor to write answers to.
+        connection: Where phases are announced.
     """
 
-    def __init__(self, backend: str, receive: int, send: int) -> None:
+    def __init__(self, backend: str, connection: Connection) -> None:
         self._backend_name = backend
-        self._receive = receive
-        self._send = send
+        self._connection = connection
         self._backend: Backend | None = None
         self._task: _Task | None = None
         self._batch: int | None = None
         self._built: dict[int, tuple[Executable, float]] = {}
 
-    def serve(self) -> None:
-        """Answer messages until the host closes its end."""
-        decoder = Decoder()
-        while data := os.read(self._receive, 1 << 16):
-            for message in decoder.feed(data):
-                self._answer(self._handle(message))
-
-    def _answer(self, message: Message) -> None:
-        data = encode(message)
-        while data:
-            data = data[os.write(self._send, data) :]
-
-    def _handle(self, message: Message) -> Message:
-        operations = {
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """What answers each kind of message."""
+        return {
             "hello": self._hello,
             "task": self._set_task,
             "build": self._build,
             "run": self._run,
         }
-        try:
-            return {"done": operations[message["op"]](message)}
-        except Exception as error:  # the host decides what a failure means
-            return {"failed": _describe(error)}
 
-    @contextlib.contextmanager
-    def _phase(self, name: str, timings: dict[str, float] | None = None) -> Iterator[None]:
-        self._answer({"phase": name})
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            if timings is not None:
-                timings[name] = time.perf_counter() - begin
-
-    def _hello(self, message: Message) -> Message:
-        with self._phase("start"):
+    def _hello(self, _message: Message) -> Message:
+        with self._connection.phase("start"):
             self._backend = find_backend(self._backend_name)
             self._backend.warm_up()
         return {
@@ -115,7 +79,7 @@ class Worker:
         }
 
     def _set_task(self, message: Message) -> Message:
-        with self._phase("task"):
+        with self._connection.phase("task"):
             self._built.clear()
             self._task = _Task(message)
         return {}
@@ -129,13 +93,13 @@ class Worker:
             self._batch = message["batch"]
         timings: dict[str, float] = {}
         try:
-            with self._phase("build", timings):
+            with self._connection.phase("build", timings):
                 request = self._task.request(message["candidate"])
                 executable = self._backend.build(request)
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a compiler may raise anything
-            return _failure("build_error", _describe(error), timings)
+            return _failure("build_error", describe(error), timings)
         self._built[message["handle"]] = executable, timings["build"]
         return {"seconds": timings["build"]}
 
@@ -147,9 +111,9 @@ class Worker:
         protocol = MeasureProtocol.from_json(message["protocol"])
         timings = {"build": build_seconds}
         try:
-            with self._phase("load", timings):
+            with self._connection.phase("load", timings):
                 call = executable.bind(self._task.inputs)
-            with self._phase("verify", timings):
+            with self._connection.phase("verify", timings):
                 call.poison()
                 begin = time.perf_counter()
                 call.run()
@@ -157,12 +121,12 @@ class Worker:
                 wrong = mismatch(self._task.expected, call.outputs())
             if wrong is not None:
                 return _failure("wrong_result", wrong, timings)
-            with self._phase("run", timings):
+            with self._connection.phase("run", timings):
                 samples = time_call(call, protocol, message["incumbent"], checked)
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a program may raise anything
-            return _failure("crash", _describe(error), timings)
+            return _failure("crash", describe(error), timings)
         outcome = Outcome("ok", statistics.median(samples), samples, timings)
         return {"outcome": outcome.to_json()}
 
@@ -172,44 +136,11 @@ def _failure(status: str, message: str, timings: dict[str, float]) -> Message:
     return {"outcome": outcome.to_json()}
 
 
-def _describe(error: Exception) -> str:
-    text = str(error) or "(no message)"
-    return f"{type(error).__name__}: {text}"[:_MESSAGE_CHARACTERS]
-
-
-def _bind_to_parent(parent: int) -> None:
-    """Die when the host dies, however it dies."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(0)
-
-
-def _limit_memory(size: int) -> None:
-    """Make a candidate that exhausts memory fail by itself, before anybody else suffers."""
-    if size > 0:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        if hard == resource.RLIM_INFINITY or size < hard:
-            resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run a worker; started by ``WorkerProcess`` only."""
-    parser = argparse.ArgumentParser(prog="python -m autotune.measure.worker")
-    parser.add_argument("--backend", required=True)
-    for name in ("--receive", "--send", "--parent", "--memory"):
-        parser.add_argument(name, type=int, required=True)
-    options: Any = parser.parse_args(arguments)
-    _bind_to_parent(options.parent)
-    _limit_memory(options.memory)
-    for descriptor in (options.receive, options.send):
-        os.set_inheritable(descriptor, False)
-    Worker(options.backend, options.receive, options.send).serve()
+    connection, options = connect("autotune.measure.worker", ["backend"])
+    serve(connection, Worker(options["backend"], connection).handlers)
 
 
 if __name__ == "__main__":
     main()
-    # Unloading compilers at interpreter exit is slow and may crash; nothing is left to save.
-    os._exit(0)

@@ -29,8 +29,8 @@ import pytest
 from autotune.backends import Backend, BoundCall, BuildRequest, InvalidSchedule
 from autotune.backends.backend import Array
 from autotune.errors import AutotuneError, UnsupportedWorkload
+from autotune.isolation.worker_process import worker_environment
 from autotune.measure.validation import expectations, mismatch
-from autotune.measure.worker_process import worker_environment
 from autotune.sketches import STEP_TYPES, Candidate
 from autotune.targets import Target
 from autotune.workloads import Workload, gemm, random_inputs, reference_outputs, softmax

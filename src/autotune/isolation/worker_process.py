@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from autotune.measure.channel import Decoder, Message, NotAMessage, encode
-from autotune.measure.processes import kill_session
+from autotune.isolation.channel import Decoder, Message, NotAMessage, encode
+from autotune.isolation.processes import kill_session
 
 _LOG_BYTES = 1 << 20
 _TAIL_BYTES = 2000
@@ -44,16 +44,18 @@ class WorkerProcess:
     error go to a file without a name, of which the end is quoted when it dies.
 
     Args:
-        backend: Name or import string of the backend.
+        module: The module to run, whose ``main`` begins with ``child.connect``.
+        options: Options for it, by name.
         threads: Threads that a program in the worker may use.
-        environment: Further environment variables, such as the backend asks for.
+        environment: Further environment variables, such as a backend asks for.
         memory_bytes: Memory that it may allocate.
         folder: Where its temporary files go; made here and removed with the worker.
     """
 
     def __init__(
         self,
-        backend: str,
+        module: str,
+        options: Mapping[str, str],
         threads: int,
         environment: Mapping[str, str],
         memory_bytes: int,
@@ -69,7 +71,8 @@ class WorkerProcess:
         fcntl.fcntl(self._log, fcntl.F_SETFL, flags | os.O_APPEND)
         their_receive, self._send_end = os.pipe()
         self._receive_end, their_send = os.pipe()
-        command = [sys.executable, "-m", "autotune.measure.worker", "--backend", backend]
+        command = [sys.executable, "-m", module]
+        command += [part for name, value in options.items() for part in (f"--{name}", value)]
         command += ["--receive", str(their_receive), "--send", str(their_send)]
         command += ["--parent", str(os.getpid()), "--memory", str(memory_bytes)]
         try:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.measure.channel import Decoder, NotAMessage, encode
+from autotune.isolation.channel import Decoder, NotAMessage, encode
 
 MESSAGES = [{"op": "hello"}, {"text": "ünïcode\n\0"}, {"list": list(range(1000))}, {}]
 

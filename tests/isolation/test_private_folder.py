@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.private_folder import make_private_folder, remove_stale_folders
+from autotune.isolation.private_folder import make_private_folder, remove_stale_folders
 
 
 @pytest.fixture(autouse=True)

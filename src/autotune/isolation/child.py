@@ -1,0 +1,124 @@
+"""The side of the process that is started: what it does first, and how it talks to its host.
+
+It announces the phases of its work with ``{"phase": name}`` and answers each message with
+``{"done": ...}`` or ``{"failed": message}``, so that the host knows which deadline runs and what
+was going on when the process died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from autotune.isolation.channel import Decoder, Message, encode
+
+__all__ = ["Connection", "Handler", "connect", "describe", "serve"]
+
+Handler = Callable[[Message], Message]
+"""Does what a message asks for and returns the body of ``done``; what it raises is ``failed``."""
+
+_PR_SET_PDEATHSIG = 1
+_MESSAGE_CHARACTERS = 2000
+
+
+class Connection:
+    """The pipes to the host.
+
+    Args:
+        receive: File descriptor to read messages from.
+        send: File descriptor to write messages to.
+    """
+
+    def __init__(self, receive: int, send: int) -> None:
+        self._receive = receive
+        self._send = send
+
+    def messages(self) -> Iterator[Message]:
+        """Messages as they come, until the host closes its end."""
+        decoder = Decoder()
+        while data := os.read(self._receive, 1 << 16):
+            yield from decoder.feed(data)
+
+    def send(self, message: Message) -> None:
+        """Send one message, however long that takes."""
+        data = encode(message)
+        while data:
+            data = data[os.write(self._send, data) :]
+
+    @contextlib.contextmanager
+    def phase(self, name: str, timings: dict[str, float] | None = None) -> Iterator[None]:
+        """Announce a phase; its seconds are written to ``timings``, also when it raises."""
+        self.send({"phase": name})
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            if timings is not None:
+                timings[name] = time.perf_counter() - begin
+
+
+def connect(program: str, options: Sequence[str] = ()) -> tuple[Connection, dict[str, str]]:
+    """Become a process that dies with its host and fails before it exhausts the memory.
+
+    Args:
+        program: Name of the module, for messages.
+        options: Names of the options beside those that ``WorkerProcess`` passes by itself.
+
+    Returns:
+        The connection to the host, and the options' values.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {program}")
+    for name in options:
+        parser.add_argument(f"--{name}", required=True)
+    for name in ("receive", "send", "parent", "memory"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    given = vars(parser.parse_args())
+    _bind_to_parent(given["parent"])
+    _limit_memory(given["memory"])
+    for name in ("receive", "send"):
+        os.set_inheritable(given[name], False)
+    return Connection(given["receive"], given["send"]), {name: given[name] for name in options}
+
+
+def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
+    """Answer messages by their ``op`` until the host closes its end; then end the process.
+
+    Unloading compilers at interpreter exit is slow and may crash, and nothing is left to save.
+    """
+    for message in connection.messages():
+        try:
+            answer: Message = {"done": handlers[message["op"]](message)}
+        except Exception as error:  # the host decides what a failure means
+            answer = {"failed": describe(error)}
+        connection.send(answer)
+    os._exit(0)
+
+
+def describe(error: Exception) -> str:
+    """One exception in one string of bounded length."""
+    text = str(error) or "(no message)"
+    return f"{type(error).__name__}: {text}"[:_MESSAGE_CHARACTERS]
+
+
+def _bind_to_parent(parent: int) -> None:
+    """Die when the host dies, however it dies."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(0)
+
+
+def _limit_memory(size: int) -> None:
+    """Make a process that exhausts memory fail by itself, before anybody else suffers."""
+    if size > 0:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard == resource.RLIM_INFINITY or size < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
