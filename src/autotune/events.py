@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from autotune.records import Outcome, Record
+from autotune.records import Comparison, Confirmation, Outcome, Record
 from autotune.sketches import Candidate
 
 __all__ = [
@@ -19,12 +19,14 @@ __all__ = [
     "CheckpointSaved",
     "Event",
     "EventListener",
+    "LeadersCompared",
     "RoundStarted",
     "RunFinished",
     "RunInterrupted",
     "RunStarted",
     "TrialFinished",
     "WarningRaised",
+    "WinnerConfirmed",
     "WorkersReady",
 ]
 
@@ -114,6 +116,33 @@ class TrialFinished:
 
 
 @frozen
+class LeadersCompared:
+    """A candidate that may be the best was timed in turns with the one that was.
+
+    Attributes:
+        task: The task.
+        leader: Digest of the best candidate so far.
+        challenger: Digest of the candidate that was compared with it.
+        comparison: The challenger against the leader.
+        replaced: Whether the challenger is the best candidate now.
+    """
+
+    task: str
+    leader: str
+    challenger: str
+    comparison: Comparison
+    replaced: bool
+
+
+@frozen
+class WinnerConfirmed:
+    """The best candidate was timed again on other inputs, beside those it has beaten."""
+
+    task: str
+    confirmation: Confirmation
+
+
+@frozen
 class WarningRaised:
     """Something that a person should know; the run goes on."""
 
@@ -123,10 +152,17 @@ class WarningRaised:
 
 @frozen
 class CheckpointSaved:
-    """The run can be resumed from after ``trials`` trials."""
+    """The run can be resumed from after ``trials`` trials.
+
+    Attributes:
+        run_id: The run.
+        trials: Trials of all tasks.
+        seconds: Wall seconds of the run so far, by activity.
+    """
 
     run_id: str
     trials: int
+    seconds: Mapping[str, float]
 
 
 @frozen
@@ -164,6 +200,8 @@ Event: TypeAlias = (
     | BaselineMeasured
     | RoundStarted
     | TrialFinished
+    | LeadersCompared
+    | WinnerConfirmed
     | WarningRaised
     | CheckpointSaved
     | AnsweredFromRecords

@@ -346,8 +346,8 @@ class _Session:
                 "cost_model": tuner.cost_model.state(),
                 "strategies": [spec.strategy.state() for spec in tuner.tasks],
             }
-            self._save("running")
-        tuner.emit(CheckpointSaved(self._run.run_id, self._trials))
+            seconds = self._save("running")
+        tuner.emit(CheckpointSaved(self._run.run_id, self._trials, seconds))
 
     def _look_at_failures(self, task: TaskSession, before: int) -> None:
         """Warn of a run in which everything fails, and give up on a hopeless task.

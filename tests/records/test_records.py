@@ -7,7 +7,7 @@ import pytest
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.records import MeasureKey, Outcome, Record, run_identity
+from autotune.records import Comparison, Confirmation, MeasureKey, Outcome, Record, run_identity
 from autotune.testing.database_suite import KEY, sample_record
 
 
@@ -81,3 +81,37 @@ def test_a_runs_identity_is_what_decides_its_proposals() -> None:
         changed = [*content]
         changed[position] = value
         assert run_identity(*changed) != identity
+
+
+def test_a_record_of_the_first_schema_is_read() -> None:
+    data = sample_record().to_json()
+    del data["program"]
+    for name in ("drift", "lowered", "binary", "duplicate_of", "readings"):
+        del data["outcome"][name]
+    assert Record.from_json({**data, "schema": 1}) == sample_record()
+
+
+def test_a_confirmation_round_trip() -> None:
+    comparison = Comparison(ratio=1.5, low=1.4, high=1.6, rounds=20)
+    for over in (comparison, None):
+        confirmation = Confirmation("a", 1e-3, (1e-3,), "b", over, over, ("c",))
+        again = Confirmation.from_json(json.loads(json.dumps(confirmation.to_json())))
+        assert again == confirmation
+    with pytest.raises(InvalidValueError, match="not a confirmation"):
+        Confirmation.from_json({"winner": "a"})
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        ((1.2, 1.1, 1.3), "1.2 times as fast"),
+        ((1.01, 0.98, 1.03), "no significant gain"),
+        ((0.9, 0.8, 0.95), "no significant gain"),
+    ],
+)
+def test_a_win_inside_the_noise_is_no_gain(
+    interval: tuple[float, float, float], words: str
+) -> None:
+    confirmation = Confirmation("a", 1e-3, over_baseline=Comparison(*interval, rounds=9))
+    assert words in confirmation.verdict
+    assert confirmation.gain == (interval[1] > 1)

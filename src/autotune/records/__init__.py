@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.records.confirmation import Comparison, Confirmation
 from autotune.records.outcome import OUTCOME_STATUSES, Outcome
 from autotune.records.record import MeasureKey, Record
 from autotune.records.run import RUN_STATUSES, Run, run_identity
@@ -9,6 +10,8 @@ from autotune.records.run import RUN_STATUSES, Run, run_identity
 __all__ = [
     "OUTCOME_STATUSES",
     "RUN_STATUSES",
+    "Comparison",
+    "Confirmation",
     "MeasureKey",
     "Outcome",
     "Record",

@@ -21,11 +21,19 @@ class Outcome:
         status: ``ok``; ``invalid`` (the backend refused the schedule), ``build_error``,
             ``crash`` (the worker died), ``timeout`` (a phase passed its deadline) or
             ``wrong_result`` (it ran and computed other numbers than the reference).
-        latency: Median seconds per call; None unless ``ok``.
-        samples: Seconds per call of every timed sample, in order.
+        latency: Seconds per call; None unless ``ok``. It is the median of the samples divided by
+            ``drift``, so that outcomes of one task compare although the machine's speed changes.
+        samples: Seconds per call of every timed sample, in order, as the clock showed them.
         timings: Seconds spent, by phase: build, load, verify, run.
         message: What went wrong, for people.
         cached: Whether it was taken from records instead of being measured now.
+        drift: How much slower the machine was than when the latency of the best candidate so far
+            was set: what that candidate took beside this one, over its latency.
+        lowered: Digest of the lowered program; "" where the backend names none.
+        binary: Digest of the machine code; "" where the backend names none.
+        duplicate_of: Digest of the candidate with the same program, whose measurement this is;
+            "" for one that was measured itself.
+        readings: What observers read while it ran, by name; None for what cannot be read here.
     """
 
     status: str = field(validator=in_(OUTCOME_STATUSES))
@@ -34,6 +42,11 @@ class Outcome:
     timings: Mapping[str, float] = field(factory=dict)
     message: str = ""
     cached: bool = False
+    drift: float = 1.0
+    lowered: str = ""
+    binary: str = ""
+    duplicate_of: str = ""
+    readings: Mapping[str, float | None] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         if (self.status == "ok") != (self.latency is not None):
@@ -63,11 +76,16 @@ class Outcome:
             "samples": list(self.samples),
             "timings": dict(self.timings),
             "message": self.message,
+            "drift": self.drift,
+            "lowered": self.lowered,
+            "binary": self.binary,
+            "duplicate_of": self.duplicate_of,
+            "readings": dict(self.readings),
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Outcome:
-        """Read what :meth:`to_json` wrote.
+        """Read what :meth:`to_json` wrote, here or in an earlier version.
 
         Raises:
             InvalidValueError: the object is not an outcome.
@@ -79,6 +97,11 @@ class Outcome:
                 tuple(data["samples"]),
                 dict(data["timings"]),
                 data["message"],
+                drift=data.get("drift", 1.0),
+                lowered=data.get("lowered", ""),
+                binary=data.get("binary", ""),
+                duplicate_of=data.get("duplicate_of", ""),
+                readings=dict(data.get("readings", {})),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValueError(f"not an outcome: {error!r}") from error

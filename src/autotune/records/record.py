@@ -13,7 +13,8 @@ from autotune.records.outcome import Outcome
 from autotune.sketches import Candidate
 from autotune.workloads import Workload
 
-RECORD_SCHEMA = 1
+RECORD_SCHEMA = 2
+_READABLE = (1, 2)
 
 
 @frozen
@@ -68,6 +69,8 @@ class Record:
         outcome: What happened.
         created: Unix time in seconds.
         elapsed: Seconds that its run had taken by then.
+        program: The imported program's text that the schedule is replayed on; None where the
+            backend makes the program from the workload.
     """
 
     run_id: str
@@ -79,10 +82,11 @@ class Record:
     outcome: Outcome = field(hash=False)
     created: float
     elapsed: float = 0.0
+    program: str | None = field(default=None, repr=False)
 
     @property
     def latency(self) -> float | None:
-        """Median seconds per call; None unless the outcome is ok."""
+        """Seconds per call; None unless the outcome is ok."""
         return self.outcome.latency
 
     def to_json(self) -> dict[str, Any]:
@@ -99,6 +103,7 @@ class Record:
             "outcome": self.outcome.to_json(),
             "created": self.created,
             "elapsed": self.elapsed,
+            "program": self.program,
         }
 
     @staticmethod
@@ -109,9 +114,10 @@ class Record:
             InvalidValueError: the object is not a record, or one of a newer schema.
         """
         try:
-            if data["schema"] != RECORD_SCHEMA:
+            if data["schema"] not in _READABLE:
                 raise InvalidValueError(
-                    f"a record of schema {data['schema']!r}; this version reads {RECORD_SCHEMA}"
+                    f"a record of schema {data['schema']!r}; this version reads "
+                    f"{' and '.join(map(str, _READABLE))}"
                 )
             return Record(
                 data["run_id"],
@@ -123,6 +129,7 @@ class Record:
                 Outcome.from_json(data["outcome"]),
                 data["created"],
                 data["elapsed"],
+                data["program"] if data["schema"] > 1 else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValueError(f"not a record: {error!r}") from error
