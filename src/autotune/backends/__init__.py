@@ -8,6 +8,7 @@ from autotune.backends.backend import (
     BuildFailed,
     BuildRequest,
     Executable,
+    ExportReport,
     ImportedProgram,
     InvalidSchedule,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "BuildFailed",
     "BuildRequest",
     "Executable",
+    "ExportReport",
     "ImportedProgram",
     "InvalidSchedule",
 ]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UnknownNameError
+from autotune.records import Record
 from autotune.sketches import Candidate
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
@@ -52,6 +55,21 @@ class ImportedProgram:
 
     workload: Workload
     program: str
+
+
+@frozen
+class ExportReport:
+    """What became of records that were to be written in a backend's own format.
+
+    Attributes:
+        exported: How many are in the files.
+        refused: Those that cannot be expressed: the record's name (``RUN/TRIAL``) and why.
+        files: The files that were written.
+    """
+
+    exported: int
+    refused: tuple[tuple[str, str], ...]
+    files: tuple[str, ...]
 
 
 class BoundCall(ABC):
@@ -152,3 +170,22 @@ class Backend(ABC):
             Label, status (``"ok"``, ``"warning"`` or ``"error"``) and message of each.
         """
         return []
+
+    def export_formats(self) -> Mapping[str, str]:
+        """Formats of the compiler's own that records can be written in: name and description."""
+        return MappingProxyType({})
+
+    def export_records(self, records: Iterable[Record], format: str, path: Path) -> ExportReport:
+        """Write records in one of :meth:`export_formats`; a record that cannot be is reported.
+
+        Args:
+            records: Records of this backend with an ok outcome.
+            format: Name of the format.
+            path: Where to; whether this is a file or a folder is up to the format.
+
+        Raises:
+            UnknownNameError: there is no such format.
+            InvalidValueError: the path cannot be written to, or holds something already.
+        """
+        extra = f"Backend {self.name!r} offers no other."
+        raise UnknownNameError("export format", format, self.export_formats(), extra)
