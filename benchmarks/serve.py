@@ -64,6 +64,7 @@ def measured(timer: Timer) -> float:
 def record_timer(request: dict[str, Any]) -> Timer:
     """The best record, built as ``Result.build`` does."""
     import autotune
+    from autotune.backends import bind_copies
 
     workload = autotune.Workload.from_json(request["workload"])
     with autotune.open_database(request["database"], read_only=True) as database:
@@ -71,7 +72,7 @@ def record_timer(request: dict[str, Any]) -> Timer:
     if record is None:
         raise SystemExit("the database has no record of this workload")
     executable = autotune.compile_record(record).executable
-    return executable.bind(_inputs(workload)).time
+    return bind_copies(executable, workload, _inputs(workload)).time
 
 
 def module_timer(request: dict[str, Any]) -> Timer:
@@ -81,13 +82,15 @@ def module_timer(request: dict[str, Any]) -> Timer:
     from autotune_tvm.importer import module_from_text
 
     from autotune import Target, Workload
+    from autotune.backends import bind_copies
 
     workload = Workload.from_json(request["workload"])
     threads = request["threads"]
     module = module_from_text(request["module"])
     built = compiler.compile_module(module, Target.detect(), threads)
     names = (*(tensor.name for tensor in workload.inputs), *workload.outputs)
-    return TVMExecutable(built, workload, names, threads).bind(_inputs(workload)).time
+    executable = TVMExecutable(built, workload, names, threads)
+    return bind_copies(executable, workload, _inputs(workload)).time
 
 
 def numpy_timer(request: dict[str, Any]) -> Timer:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import Backend, BuildRequest, Executable
+from autotune.backends import Backend, BuildRequest, Executable, bind_copies
 from autotune.errors import InvalidValueError
 from autotune.parts import create_part
 from autotune.records import Record
@@ -44,7 +44,8 @@ class TunedFunction:
         Raises:
             InvalidValueError: an array is missing, unknown, or of the wrong shape or type.
         """
-        bound = self.executable.bind(self._arguments(arrays, named))
+        inputs = self._arguments(arrays, named)
+        bound = bind_copies(self.executable, self.workload, inputs)
         bound.run()
         outputs = bound.outputs()
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -99,7 +100,7 @@ def _checked(tensor: Tensor, value: Array) -> Array:
             f"input {tensor.name!r} must be {tensor.dtype} of shape {list(tensor.shape)}, "
             f"got {array.dtype.name} of shape {list(array.shape)}"
         )
-    return np.ascontiguousarray(array)
+    return array
 
 
 def _signature(tensor: Tensor) -> str:

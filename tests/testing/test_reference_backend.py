@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from autotune.backends import Backend, BuildFailed, BuildRequest, InvalidSchedule
+from autotune.backends import Backend, BuildFailed, BuildRequest, InvalidSchedule, bind_copies
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.measure.validation import expectations, mismatch
 from autotune.sketches import Candidate, Ordinal, Sketch
@@ -73,7 +73,8 @@ def test_time_is_virtual(workload: Workload) -> None:
     (candidate, *_) = make_candidates(workload)
     inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
     for seed in (0, 5):
-        call = ReferenceBackend().build(request(workload, candidate, {"seed": seed})).bind(inputs)
+        executable = ReferenceBackend().build(request(workload, candidate, {"seed": seed}))
+        call = bind_copies(executable, workload, inputs)
         assert call.time(10**9) == virtual_latency(workload, candidate, seed)
 
 
@@ -104,7 +105,8 @@ def test_wrong_numbers(workload: Workload) -> None:
     (candidate, *_) = make_candidates(workload)
     inputs = random_inputs(workload, np.random.default_rng(0))
     script = {"faults": [{"fault": "wrong", "where": {}}]}
-    call = ReferenceBackend().build(request(workload, candidate, script)).bind([*inputs.values()])
+    executable = ReferenceBackend().build(request(workload, candidate, script))
+    call = bind_copies(executable, workload, [*inputs.values()])
     call.run()
     expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
     message = mismatch(expected, call.outputs())

@@ -17,7 +17,7 @@ pytest.importorskip("tvm")
 
 from autotune_tvm.backend import TVMBackend
 
-from autotune.backends import BuildRequest
+from autotune.backends import BuildRequest, bind_copies
 from autotune.sketches import Candidate
 from autotune.targets import Target
 from autotune.workloads import Workload, random_inputs, reference_outputs
@@ -58,7 +58,8 @@ def check(backend: TVMBackend, target: Target) -> Callable[..., Any]:
             target=target,
             threads=threads,
         )
-        call = backend.build(request).bind([arrays[t.name] for t in workload.inputs])
+        inputs = [arrays[tensor.name] for tensor in workload.inputs]
+        call = bind_copies(backend.build(request), workload, inputs)
         call.poison()
         call.run()
         expected = reference_outputs(workload, arrays)

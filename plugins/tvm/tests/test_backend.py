@@ -17,7 +17,7 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import brief, tvm_target
 
 import autotune.hooks
-from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
+from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule, bind_copies
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.expressions import const
 from autotune.sketches import Candidate, Sketch, Tile
@@ -42,7 +42,8 @@ def request_for(
 
 def bound(backend: TVMBackend, request: BuildRequest) -> Any:
     arrays = random_inputs(request.workload, np.random.default_rng(0))
-    return backend.build(request).bind([arrays[t.name] for t in request.workload.inputs])
+    inputs = [arrays[tensor.name] for tensor in request.workload.inputs]
+    return bind_copies(backend.build(request), request.workload, inputs)
 
 
 def in_fresh_process(text: str, **environment: str) -> str:
@@ -187,9 +188,10 @@ def test_integers_are_poisoned_with_the_smallest(backend: TVMBackend, target: Ta
     assert (call.outputs()[0] == np.iinfo(np.int32).min).all()
 
 
-def test_inputs_are_copied(backend: TVMBackend, target: Target) -> None:
+def test_inputs_may_be_bound_by_copies(backend: TVMBackend, target: Target) -> None:
     arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
-    call = backend.build(request_for(target)).bind([np.asfortranarray(a) for a in arrays])
+    inputs = [np.asfortranarray(array) for array in arrays]
+    call = bind_copies(backend.build(request_for(target)), SMALL, inputs)
     arrays[0][...] = 7
     call.run()
     assert (call.outputs()[0] == 32).all()
@@ -198,7 +200,7 @@ def test_inputs_are_copied(backend: TVMBackend, target: Target) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda arrays: arrays[:1], "takes 2 inputs, got 1"),
+        (lambda arrays: arrays[:1], "has 2 inputs, got 1"),
         (lambda arrays: [arrays[0], arrays[1].T], r"'B' is float32 of shape \(32, 64\), got"),
         (lambda arrays: [arrays[0].astype("float64"), arrays[1]], "got float64"),
     ],
@@ -206,7 +208,7 @@ def test_inputs_are_copied(backend: TVMBackend, target: Target) -> None:
 def test_wrong_inputs(backend: TVMBackend, target: Target, change: Any, message: str) -> None:
     arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
     with pytest.raises(InvalidValueError, match=message):
-        backend.build(request_for(target)).bind(change(arrays))
+        bind_copies(backend.build(request_for(target)), SMALL, change(arrays))
 
 
 @pytest.mark.parametrize("number", [1, 3, 40])
@@ -231,7 +233,7 @@ def test_one_thread_is_really_one() -> None:
     """With one thread no other thread computes anything, with two one does."""
     text = """
         import os, threading, numpy as np
-        from autotune.backends import BuildRequest
+        from autotune.backends import BuildRequest, bind_copies
         from autotune.spaces.sketch_space import SketchSpace
         from autotune.targets import Target, preset
         from autotune.workloads import gemm
@@ -254,7 +256,7 @@ def test_one_thread_is_really_one() -> None:
         request = BuildRequest(workload=workload, program=None, candidate=candidate,
                                target=target, threads=threads)
         arrays = [np.ones(t.shape, t.dtype) for t in workload.inputs]
-        call = backend.build(request).bind(arrays)
+        call = bind_copies(backend.build(request), workload, arrays)
         call.run()
         before = ticks()
         seconds = 0

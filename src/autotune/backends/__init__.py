@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from autotune.backends.arrays import (
+    ALIGNMENT,
+    aligned_copy,
+    aligned_empty,
+    bind_copies,
+    check_arguments,
+    poison_array,
+)
 from autotune.backends.backend import (
     Backend,
     BoundCall,
@@ -11,9 +19,11 @@ from autotune.backends.backend import (
     ExportReport,
     ImportedProgram,
     InvalidSchedule,
+    LoweredProgram,
 )
 
 __all__ = [
+    "ALIGNMENT",
     "Backend",
     "BoundCall",
     "BuildFailed",
@@ -22,4 +32,10 @@ __all__ = [
     "ExportReport",
     "ImportedProgram",
     "InvalidSchedule",
+    "LoweredProgram",
+    "aligned_copy",
+    "aligned_empty",
+    "bind_copies",
+    "check_arguments",
+    "poison_array",
 ]

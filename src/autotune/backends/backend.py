@@ -72,6 +72,23 @@ class ExportReport:
     files: tuple[str, ...]
 
 
+@frozen(eq=False)
+class LoweredProgram:
+    """A candidate replayed: the program that the compiler proper will be given.
+
+    Attributes:
+        request: What it was made from.
+        program: The program in the backend's own form; only the backend looks into it.
+        digest: Of two programs with one digest, for the same workload, target and number of
+            threads, only one need be compiled and measured. The same in every process. Empty
+            where the backend cannot tell.
+    """
+
+    request: BuildRequest
+    program: Any
+    digest: str = ""
+
+
 class BoundCall(ABC):
     """A built program with its arguments in place, so that running it costs nothing more."""
 
@@ -95,9 +112,26 @@ class BoundCall(ABC):
 class Executable(ABC):
     """A built program."""
 
+    digest: str = ""
+    """Of the machine code: programs with one digest, for the same workload, are one program.
+
+    The same in every process; empty where the backend cannot tell.
+    """
+
     @abstractmethod
-    def bind(self, inputs: Sequence[Array]) -> BoundCall:
-        """Copy ``inputs`` (in the workload's order) to the device and allocate the outputs."""
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
+        """Put the arguments in place.
+
+        The arrays are the caller's, in the workload's order, contiguous and aligned as
+        :func:`~autotune.backends.check_arguments` says; inputs may be read-only. A backend for the
+        host runs on them where they lie, so that what the caller writes into an input is what the
+        next call reads, and what a call writes is in the outputs at once. A backend for a device
+        copies inputs here, and outputs when it is asked for them. The call keeps the arrays alive.
+        :func:`~autotune.backends.bind_copies` is for callers without memory of their own.
+
+        Raises:
+            InvalidValueError: the arrays are not those of the workload, or not aligned.
+        """
 
 
 class Backend(ABC):
@@ -151,6 +185,21 @@ class Backend(ABC):
         """
 
     @abstractmethod
+    def lower(self, request: BuildRequest) -> LoweredProgram:
+        """Replay the candidate's steps. What takes long is left to :meth:`compile`.
+
+        Raises:
+            InvalidSchedule: a step cannot be applied.
+        """
+
+    @abstractmethod
+    def compile(self, lowered: LoweredProgram) -> Executable:
+        """Compile what :meth:`lower` made, in the same process.
+
+        Raises:
+            BuildFailed: the compiler rejected the program.
+        """
+
     def build(self, request: BuildRequest) -> Executable:
         """Replay the candidate's steps and compile.
 
@@ -158,6 +207,7 @@ class Backend(ABC):
             InvalidSchedule: a step cannot be applied.
             BuildFailed: the compiler rejected the program.
         """
+        return self.compile(self.lower(request))
 
     @abstractmethod
     def show(self, request: BuildRequest) -> str:

@@ -8,7 +8,13 @@ from __future__ import annotations
 import statistics
 import time
 
-from autotune.backends import Backend, BuildRequest, Executable, InvalidSchedule
+from autotune.backends import (
+    Backend,
+    BuildRequest,
+    Executable,
+    InvalidSchedule,
+    bind_copies,
+)
 from autotune.backends.backend import Array
 from autotune.isolation.channel import Message
 from autotune.isolation.child import Connection, Handler, connect, describe, serve
@@ -112,7 +118,7 @@ class Worker:
         timings = {"build": build_seconds}
         try:
             with self._connection.phase("load", timings):
-                call = executable.bind(self._task.inputs)
+                call = bind_copies(executable, self._task.workload, self._task.inputs)
             with self._connection.phase("verify", timings):
                 call.poison()
                 begin = time.perf_counter()

@@ -26,7 +26,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from autotune.backends import Backend, BoundCall, BuildRequest, InvalidSchedule
+from autotune.backends import (
+    Backend,
+    BoundCall,
+    BuildRequest,
+    InvalidSchedule,
+    aligned_copy,
+    aligned_empty,
+    bind_copies,
+)
 from autotune.backends.backend import Array
 from autotune.errors import AutotuneError, UnsupportedWorkload
 from autotune.isolation.worker_process import worker_environment
@@ -41,6 +49,9 @@ class BackendSuite:
 
     heavy_modules: Sequence[str] = ()
     """Modules that importing the backend must not import, such as the compiler's package."""
+
+    runs_in_place: bool = True
+    """Whether programs run on the caller's arrays; those for a device run on copies."""
 
     @pytest.fixture
     def backend(self) -> Backend:
@@ -195,29 +206,50 @@ class BackendSuite:
         call.run()
         self._check(workload, call, inputs)
 
-    def test_inputs_are_copied_and_kept(
+    def test_inputs_are_left_alone_and_kept(
         self, backend: Backend, target: Target, workload: Workload
     ) -> None:
-        inputs = random_inputs(workload, np.random.default_rng(0))
-        given = {name: array.copy() for name, array in inputs.items()}
-        call = backend.build(self.request(workload, target)).bind(list(given.values()))
+        inputs, outputs = self._arguments(workload)
+        given = [array.copy() for array in inputs]
+        call = backend.build(self.request(workload, target)).bind(inputs, outputs)
         call.run()
-        for name, array in given.items():
-            np.testing.assert_array_equal(array, inputs[name])
-            array.fill(0)
+        for array, copy in zip(inputs, given, strict=True):
+            np.testing.assert_array_equal(array, copy)
+        del inputs, outputs, array
+        taken = [aligned_copy(np.zeros_like(copy)) for copy in given for _ in range(4)]
         call.poison()
         call.time(3)
         call.run()
-        self._check(workload, call, inputs)
+        names = [tensor.name for tensor in workload.inputs]
+        self._check(workload, call, dict(zip(names, given, strict=True)))
+        assert not any(array.any() for array in taken)
+
+    def test_runs_on_the_callers_arrays(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        if not self.runs_in_place:
+            pytest.skip("the device has memory of its own")
+        inputs, outputs = self._arguments(workload)
+        call = backend.build(self.request(workload, target)).bind(inputs, outputs)
+        call.poison()
+        for _ in range(2):
+            call.run()
+            for output, copy in zip(outputs, call.outputs(), strict=True):
+                np.testing.assert_array_equal(output, copy)
+            names = [tensor.name for tensor in workload.inputs]
+            self._compare(workload, call, dict(zip(names, inputs, strict=True)))
+            for array in inputs:
+                array[...] = array[::-1].copy()
 
     def test_read_only_inputs_are_accepted(
         self, backend: Backend, target: Target, workload: Workload
     ) -> None:
-        inputs = random_inputs(workload, np.random.default_rng(0))
-        for array in inputs.values():
+        inputs, outputs = self._arguments(workload)
+        for array in inputs:
             array.flags.writeable = False
-        call = backend.build(self.request(workload, target)).bind(list(inputs.values()))
-        self._check(workload, call, inputs)
+        call = backend.build(self.request(workload, target)).bind(inputs, outputs)
+        names = [tensor.name for tensor in workload.inputs]
+        self._check(workload, call, dict(zip(names, inputs, strict=True)))
 
     def test_two_calls_do_not_share(
         self, backend: Backend, target: Target, workload: Workload
@@ -226,7 +258,7 @@ class BackendSuite:
         calls = []
         for seed in (1, 2):
             inputs = random_inputs(workload, np.random.default_rng(seed))
-            calls.append((executable.bind(list(inputs.values())), inputs))
+            calls.append((bind_copies(executable, workload, list(inputs.values())), inputs))
         for call, _ in calls:
             call.run()
         for call, inputs in calls:
@@ -254,18 +286,26 @@ class BackendSuite:
         invalid_candidate: Candidate,
     ) -> None:
         with pytest.raises(InvalidSchedule) as caught:
-            backend.build(self.request(workload, target, invalid_candidate, program))
+            backend.lower(self.request(workload, target, invalid_candidate, program))
         assert str(caught.value)
 
     def test_refuses_wrong_arguments(
         self, backend: Backend, target: Target, workload: Workload
     ) -> None:
         executable = backend.build(self.request(workload, target))
-        inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
+        inputs, outputs = self._arguments(workload)
+        wrong = [inputs[0][:-1], inputs[0][:, ::-1], aligned_empty(inputs[0].shape, "complex64")]
+        shifted = aligned_empty((inputs[0].size + 1,), inputs[0].dtype)[1:]
+        for array in (*wrong, shifted.reshape(inputs[0].shape)):
+            with pytest.raises(AutotuneError):
+                executable.bind([array, *inputs[1:]], outputs)
         with pytest.raises(AutotuneError):
-            executable.bind(inputs[:-1])
+            executable.bind(inputs[:-1], outputs)
         with pytest.raises(AutotuneError):
-            executable.bind([inputs[0][:-1], *inputs[1:]])
+            executable.bind(inputs, [])
+        outputs[0].flags.writeable = False
+        with pytest.raises(AutotuneError):
+            executable.bind(inputs, outputs)
 
     def test_shows_programs(
         self, backend: Backend, target: Target, workload: Workload, candidates: list[Candidate]
@@ -283,7 +323,15 @@ class BackendSuite:
         self, backend: Backend, request: BuildRequest
     ) -> tuple[BoundCall, dict[str, Array]]:
         inputs = random_inputs(request.workload, np.random.default_rng(0))
-        return backend.build(request).bind(list(inputs.values())), inputs
+        executable = backend.build(request)
+        return bind_copies(executable, request.workload, list(inputs.values())), inputs
+
+    def _arguments(self, workload: Workload) -> tuple[list[Array], list[Array]]:
+        """Inputs and outputs as `bind` wants them."""
+        inputs = random_inputs(workload, np.random.default_rng(0))
+        tensors = [workload.tensors[name] for name in workload.outputs]
+        outputs = [aligned_empty(tensor.shape, tensor.dtype) for tensor in tensors]
+        return [aligned_copy(array) for array in inputs.values()], outputs
 
     def _check(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
         call.poison()

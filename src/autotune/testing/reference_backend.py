@@ -12,7 +12,9 @@ a JSON object, given as the request's program text or in the environment variabl
 
 A fault applies to the candidate with this digest (``"baseline"``: the untuned program), to
 those with these values, or to those whose digest modulo ``every`` is ``offset``. ``phase`` is
-``build``, ``load``, ``verify`` or ``run``. With ``log``, the beginning and end of every build
+``lower``, ``build``, ``load``, ``verify`` or ``run``. Programs that differ only in parameters
+named in ``"ignored"`` have one digest when lowered; only in those named in ``"optimised_away"``,
+one when compiled. With ``log``, the beginning and end of every build
 and timing are appended to that file: ``name event process monotonic-seconds``.
 """
 
@@ -39,6 +41,9 @@ from autotune.backends import (
     Executable,
     ImportedProgram,
     InvalidSchedule,
+    LoweredProgram,
+    check_arguments,
+    poison_array,
 )
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
@@ -68,7 +73,7 @@ FAULTS = (
     "wrong",
     "nothing",
 )
-_PHASES = ("build", "load", "verify", "run")
+_PHASES = ("lower", "build", "load", "verify", "run")
 _FLOP_PER_SECOND = 1e10
 _BASELINE_FACTOR = 40.0
 
@@ -105,6 +110,8 @@ class Script:
     faults: tuple[Fault, ...] = ()
     log: str | None = None
     build_seconds: float = 0.0
+    ignored: tuple[str, ...] = field(default=(), converter=tuple)
+    optimised_away: tuple[str, ...] = field(default=(), converter=tuple)
 
     @staticmethod
     def read(text: str | None) -> Script:
@@ -126,8 +133,10 @@ class Script:
 
 def _fault(data: Mapping[str, Any]) -> Fault:
     default = "verify" if data["fault"] in ("wrong", "nothing") else "run"
-    if data["fault"] in ("invalid", "build_error", "exception"):
+    if data["fault"] in ("build_error", "exception"):
         default = "build"
+    elif data["fault"] == "invalid":
+        default = "lower"
     fault = Fault(**{"phase": default, **data})
     if fault.fault not in FAULTS:
         raise UnknownNameError("fault", fault.fault, FAULTS)
@@ -187,8 +196,13 @@ class ReferenceBackend(Backend):
             raise UnsupportedWorkload(f"not a reference program: {type(program).__name__}")
         return ImportedProgram(program.workload, program.script)
 
-    def build(self, request: BuildRequest) -> Executable:
+    def lower(self, request: BuildRequest) -> LoweredProgram:
         script = Script.read(request.program)
+        _misbehave(script, request.candidate, "lower")
+        return LoweredProgram(request, script, _digest(request, script.seed, script.ignored))
+
+    def compile(self, lowered: LoweredProgram) -> Executable:
+        request, script = lowered.request, lowered.program
         _log(script, "build", "begin")
         try:
             if script.build_seconds:
@@ -215,26 +229,28 @@ class _ReferenceExecutable(Executable):
     def __init__(self, request: BuildRequest, script: Script) -> None:
         self._request = request
         self._script = script
+        vanishing = script.ignored + script.optimised_away
+        self.digest = _digest(request, script.seed, vanishing)
 
-    def bind(self, inputs: Sequence[Array]) -> BoundCall:
-        tensors = self._request.workload.inputs
-        shapes = [(array.shape, str(array.dtype)) for array in inputs]
-        if shapes != [(tensor.shape, tensor.dtype) for tensor in tensors]:
-            raise InvalidValueError(f"expected {tensors}, got arrays of {shapes}")
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
+        check_arguments(self._request.workload, inputs, outputs)
         _misbehave(self._script, self._request.candidate, "load")
-        return _ReferenceCall(self._request, self._script, [array.copy() for array in inputs])
+        return _ReferenceCall(self._request, self._script, inputs, outputs)
 
 
 class _ReferenceCall(BoundCall):
-    def __init__(self, request: BuildRequest, script: Script, inputs: Sequence[Array]) -> None:
+    def __init__(
+        self,
+        request: BuildRequest,
+        script: Script,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+    ) -> None:
         self._request = request
         self._script = script
-        workload = request.workload
-        self._inputs = {t.name: a for t, a in zip(workload.inputs, inputs, strict=True)}
-        self._outputs = [
-            np.zeros(workload.tensors[name].shape, workload.tensors[name].dtype)
-            for name in workload.outputs
-        ]
+        tensors = request.workload.inputs
+        self._inputs = {tensor.name: a for tensor, a in zip(tensors, inputs, strict=True)}
+        self._outputs = list(outputs)
 
     def run(self) -> None:
         wanted = _misbehave(self._script, self._request.candidate, "verify")
@@ -261,10 +277,17 @@ class _ReferenceCall(BoundCall):
 
     def poison(self) -> None:
         for output in self._outputs:
-            if output.dtype.kind == "f":
-                output.fill(np.nan)
-            else:
-                output.fill(np.iinfo(output.dtype).min if output.dtype.kind in "iu" else True)
+            poison_array(output)
+
+
+def _digest(request: BuildRequest, seed: int, vanishing: Sequence[str]) -> str:
+    """Of the program without the parameters that make no difference to it."""
+    parts: list[object] = [seed, request.workload.digest, request.threads]
+    if request.candidate is not None:
+        config = request.candidate.config.items()
+        kept = sorted((name, value) for name, value in config if name not in vanishing)
+        parts += [request.candidate.sketch.digest, kept]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _log(script: Script, name: str, event: str) -> None:

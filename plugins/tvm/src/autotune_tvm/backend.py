@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from autotune.backends import (
@@ -15,12 +14,15 @@ from autotune.backends import (
     BuildRequest,
     Executable,
     ImportedProgram,
+    LoweredProgram,
+    check_arguments,
+    poison_array,
 )
-from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.errors import UnsupportedTarget
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
-from autotune.workloads import Tensor, Workload
+from autotune.workloads import Workload
 from autotune.workloads import gemm as _gemm
 from autotune_tvm import compiler, runtime
 
@@ -117,17 +119,24 @@ class TVMBackend(Backend):
         workload, module = importer.import_module(program)
         return ImportedProgram(workload, importer.text_of(module))
 
-    def build(self, request: BuildRequest) -> Executable:
-        """Replay the candidate's steps and compile with LLVM.
+    def lower(self, request: BuildRequest) -> LoweredProgram:
+        """Replay the candidate's steps.
 
         Raises:
             InvalidSchedule: a step cannot be applied.
-            BuildFailed: TVM or LLVM rejected the scheduled program.
             UnsupportedTarget: the target is no x86-64 CPU.
         """
         self.check_measuring(request.target)
-        module = _scheduled(request)
-        built = compiler.compile_module(module, request.target, request.threads)
+        return LoweredProgram(request, _scheduled(request))
+
+    def compile(self, lowered: LoweredProgram) -> Executable:
+        """Compile with LLVM.
+
+        Raises:
+            BuildFailed: TVM or LLVM rejected the scheduled program.
+        """
+        request = lowered.request
+        built = compiler.compile_module(lowered.program, request.target, request.threads)
         return TVMExecutable(built, request.workload, _arguments(request), request.threads)
 
     def show(self, request: BuildRequest) -> str:
@@ -176,40 +185,36 @@ class TVMExecutable(Executable):
         self._arguments = tuple(arguments)
         self._threads = threads
 
-    def bind(self, inputs: Sequence[Array]) -> BoundCall:
-        """Copy ``inputs`` (in the workload's order) and allocate the outputs.
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
+        """Run on these arrays, where they lie.
 
         Raises:
-            InvalidValueError: an array is missing or has another shape or type.
+            InvalidValueError: the arrays are not those of the workload, or not aligned.
         """
-        tvm = runtime.load()
-        workload = self._workload
-        if len(inputs) != len(workload.inputs):
-            raise InvalidValueError(
-                f"workload {workload.name!r} takes {len(workload.inputs)} inputs, "
-                f"got {len(inputs)}"
-            )
-        tensors: dict[str, Any] = {}
-        for tensor, array in zip(workload.inputs, inputs, strict=True):
-            _check_array(tensor, array)
-            tensors[tensor.name] = tvm.runtime.tensor(np.ascontiguousarray(array))
-        for name in workload.outputs:
-            output = workload.tensors[name]
-            tensors[name] = tvm.runtime.empty(output.shape, output.dtype, tvm.cpu())
-        arguments = [tensors[name] for name in self._arguments]
-        outputs = [tensors[name] for name in workload.outputs]
+        check_arguments(self._workload, inputs, outputs)
+        names = (*(tensor.name for tensor in self._workload.inputs), *self._workload.outputs)
+        arrays = dict(zip(names, (*inputs, *outputs), strict=True))
+        arguments = [arrays[name] for name in self._arguments]
         return TVMBoundCall(self._module, arguments, outputs, self._threads)
 
 
 class TVMBoundCall(BoundCall):
-    """A compiled module with its arguments."""
+    """A compiled module with its arguments.
+
+    Args:
+        module: The runtime module with the function ``main``.
+        arguments: Arrays in the function's own order.
+        outputs: Those of them that it writes, in the workload's order.
+        threads: Threads that its parallel loops use.
+    """
 
     def __init__(
-        self, module: Any, arguments: Sequence[Any], outputs: Sequence[Any], threads: int
+        self, module: Any, arguments: Sequence[Array], outputs: Sequence[Array], threads: int
     ) -> None:
         self._module = module
         self._function = module["main"]
-        self._arguments = tuple(arguments)
+        self._arguments = tuple(map(runtime.tensor_at, arguments))
+        self._arrays = tuple(arguments)
         self._outputs = tuple(outputs)
         self._threads = threads
 
@@ -240,20 +245,12 @@ class TVMBoundCall(BoundCall):
 
     def outputs(self) -> list[Array]:
         """Copies of the outputs, in the workload's order."""
-        return [np.array(output.numpy()) for output in self._outputs]
+        return [output.copy() for output in self._outputs]
 
     def poison(self) -> None:
         """Fill the outputs with NaN, or with the smallest integer."""
         for output in self._outputs:
-            array = output.numpy()
-            kind = array.dtype.kind
-            if kind == "f":
-                value: Any = np.nan
-            elif kind == "b":
-                value = True
-            else:
-                value = np.iinfo(array.dtype).min if kind == "i" else np.iinfo(array.dtype).max
-            output.copyfrom(np.full(array.shape, value, dtype=array.dtype))
+            poison_array(output)
 
 
 def _scheduled(request: BuildRequest) -> Any:
@@ -289,11 +286,3 @@ def _arguments(request: BuildRequest) -> tuple[str, ...]:
         return argument_names(module_from_text(request.program))
     workload = request.workload
     return (*(tensor.name for tensor in workload.inputs), *workload.outputs)
-
-
-def _check_array(tensor: Tensor, array: Array) -> None:
-    if tuple(array.shape) != tensor.shape or str(array.dtype) != tensor.dtype:
-        raise InvalidValueError(
-            f"input {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}, "
-            f"got {array.dtype} of shape {tuple(array.shape)}"
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import warnings
@@ -9,9 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from autotune.errors import UnsupportedTarget
 
-__all__ = ["WORKER_ENVIRONMENT", "load", "use_threads"]
+__all__ = ["WORKER_ENVIRONMENT", "load", "tensor_at", "use_threads"]
 
 WORKER_ENVIRONMENT = {
     # By default TVM pins its threads, and the one that calls it, to the first CPUs of the machine
@@ -41,6 +45,18 @@ def load() -> Any:
     except (ImportError, OSError) as error:
         raise UnsupportedTarget(f"TVM cannot be imported: {error}") from error
     return tvm
+
+
+def tensor_at(array: NDArray[Any]) -> Any:
+    """A TVM tensor on the memory of ``array``, which the caller keeps alive.
+
+    Args:
+        array: Contiguous. It may be read-only: the program is trusted with what it reads, since
+            the protocol by which arrays travel has no word for that.
+    """
+    memory = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
+    alias = np.frombuffer(memoryview(memory), array.dtype).reshape(array.shape)
+    return load().runtime.from_dlpack(alias)
 
 
 def use_threads(threads: int) -> None:
