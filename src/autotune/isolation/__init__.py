@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from autotune.isolation.channel import Decoder, Message, NotAMessage, encode
+from autotune.isolation.channel import ATTACHMENTS, Decoder, Message, NotAMessage, encode
 from autotune.isolation.errors import WorkerStartFailed
 from autotune.isolation.memory import default_memory_limit
 from autotune.isolation.private_folder import PrivateFolder, make_private_folder
 from autotune.isolation.worker_process import WorkerDied, WorkerProcess, worker_environment
 
 __all__ = [
+    "ATTACHMENTS",
     "Decoder",
     "Message",
     "NotAMessage",

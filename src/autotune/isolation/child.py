@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from autotune.isolation.channel import Decoder, Message, encode
+from autotune.isolation.channel import ATTACHMENTS, Decoder, Message, encode
 
 __all__ = ["Connection", "Handler", "connect", "describe", "serve"]
 
@@ -47,7 +47,7 @@ class Connection:
 
     def send(self, message: Message) -> None:
         """Send one message, however long that takes."""
-        data = encode(message)
+        data = memoryview(encode(message))
         while data:
             data = data[os.write(self._send, data) :]
 
@@ -93,7 +93,10 @@ def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
     """
     for message in connection.messages():
         try:
-            answer: Message = {"done": handlers[message["op"]](message)}
+            body = handlers[message["op"]](message)
+            answer: Message = {"done": body}
+            if ATTACHMENTS in body:
+                answer[ATTACHMENTS] = body.pop(ATTACHMENTS)
         except Exception as error:  # the host decides what a failure means
             answer = {"failed": describe(error)}
         connection.send(answer)
