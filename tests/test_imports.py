@@ -24,14 +24,20 @@ ORDER = (
     ("relaxed", "pam"),
     ("spaces",),
     ("records",),
-    ("pruning_models", "cost_models", "strategies", "task_schedulers", "backends"),
+    ("pruning_models", "cost_models", "strategies", "task_schedulers", "backends", "observers"),
     ("measure", "database"),
     # Also every module directly in `autotune` that is not named here.
     ("events", "hooks", "plugins", "tuner"),
     ("cli", "report", "testing", "__main__"),
 )
-# A worker process finds its backend by name, as the host does. Both know nothing but errors.
-EXCEPTIONS = {("measure", "hooks"), ("measure", "plugins")}
+# A worker process finds its backend and observers by name, as the host does. Hooks and plugins
+# know nothing but errors.
+EXCEPTIONS = {
+    ("measure", "hooks"),
+    ("measure", "plugins"),
+    ("observers", "hooks"),
+    ("observers", "plugins"),
+}
 
 # Modules that import a package which the rest of the core does without.
 ASKED_FOR = (("relaxed/torch_function.py", "torch"),)

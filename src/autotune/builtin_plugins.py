@@ -110,3 +110,20 @@ def autotune_workloads() -> list[PluginSpec]:
             ("elementwise", "Element-wise operation"),
         )
     ]
+
+
+@hookimpl
+def autotune_observers() -> list[PluginSpec]:
+    """Returns the built-in observers."""
+    return [
+        PluginSpec(
+            "energy",
+            "autotune.observers.energy:EnergyObserver",
+            "Energy of processors and memory, from RAPL",
+        ),
+        PluginSpec(
+            "perf",
+            "autotune.observers.perf:PerfObserver",
+            "Counters of the processor and the kernel, from perf_event_open",
+        ),
+    ]

@@ -61,6 +61,7 @@ HOOK_OF_KIND: Mapping[str, str] = MappingProxyType(
         "task_scheduler": "autotune_task_schedulers",
         "strategy": "autotune_strategies",
         "workload": "autotune_workloads",
+        "observer": "autotune_observers",
     }
 )
 """The hook that registers each kind of part."""
@@ -183,4 +184,9 @@ class HookSpecs:
     @hookspec
     def autotune_workloads(self) -> list[PluginSpec]:
         """Returns workload builders: functions from keyword arguments to a `Workload`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_observers(self) -> list[PluginSpec]:
+        """Returns observers: factories of `autotune.observers.Observer`."""
         raise NotImplementedError

@@ -18,3 +18,15 @@ def autotune_strategies() -> list[PluginSpec]:
             {"tries": "neighbours drawn for each candidate asked for"},
         )
     ]
+
+
+@hookimpl
+def autotune_observers() -> list[PluginSpec]:
+    """Returns the one observer of this distribution."""
+    return [
+        PluginSpec(
+            "example-memory",
+            "autotune_example.observer:MemoryObserver",
+            "Resident memory of the process that runs the program",
+        )
+    ]
