@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from autotune.records import Comparison, Confirmation, Outcome, Record
+from autotune.rejections import reject_reason
 from autotune.sketches import Candidate
 
 __all__ = [
@@ -44,6 +45,7 @@ class RunStarted:
         seconds: The budget in seconds, if there is one.
         resumed_trials: Trials of this run that were done before.
         resumed_outcomes: How they ended: trials by outcome status.
+        resumed_rejections: Those that were turned down, by class: ``rejections.reject_reason``.
         resumed_best: Best latency among them in seconds, if any.
         resumed_seconds: Seconds that this run had taken before.
         database: Where the records go.
@@ -59,6 +61,7 @@ class RunStarted:
     seconds: float | None
     resumed_trials: int
     resumed_outcomes: Mapping[str, int]
+    resumed_rejections: Mapping[str, int]
     resumed_best: float | None
     resumed_seconds: float
     database: str
@@ -104,6 +107,7 @@ class TrialFinished:
         best: Best latency of the task so far in seconds, if any.
         improved: Whether this trial is that best one.
         elapsed: Seconds since the run began, earlier sessions of it included.
+        reason: Why it was turned down, as a class: ``rejections.reject_reason`` of the outcome.
     """
 
     task: str
@@ -113,6 +117,11 @@ class TrialFinished:
     best: float | None
     improved: bool
     elapsed: float
+    reason: str = field(init=False)
+
+    @reason.default
+    def _reason_of_outcome(self) -> str:
+        return reject_reason(self.outcome)
 
 
 @frozen

@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from autotune.errors import NoValidCandidate
 from autotune.records import MeasureKey, Outcome, Record
+from autotune.rejections import Rejection
 from autotune.stopwatch import ACTIVITIES
 from autotune.targets import Target
 from autotune.trial_log import describe_counts
@@ -20,6 +21,7 @@ __all__ = ["RESULT_SCHEMA", "RESULT_VERSION", "HistoryPoint", "Result"]
 RESULT_SCHEMA = "autotune.result"
 RESULT_VERSION = 1
 """Grows when a field of the JSON form changes its meaning or goes away."""
+_MOST_REASONS = 8
 
 
 @frozen
@@ -48,6 +50,7 @@ class Result:
         trials: Number of trials, cached ones included.
         outcomes: Number of trials by outcome status.
         failures: First message of each kind of failure that occurred.
+        rejections: Candidates that were turned down, by class; see ``autotune.rejections``.
         cached: How many trials were answered from records.
         seconds: Wall seconds of the run by activity, the keys of ``ACTIVITIES``; a resumed run
             counts its earlier sessions.
@@ -81,6 +84,7 @@ class Result:
     program: str | None = field(default=None, repr=False)
     from_records: bool = False
     reason: str = ""
+    rejections: Mapping[str, Rejection] = field(factory=dict)
 
     @property
     def backend(self) -> str:
@@ -122,13 +126,15 @@ class Result:
         return self.best
 
     def failure_text(self) -> str:
-        """One line on why there is no valid candidate."""
+        """One line on why there is no valid candidate: each reason with its first message."""
         text = (
             f"{self.task}: none of {self.trials} candidates was valid "
             f"({describe_counts(self.outcomes)})"
         )
-        firsts = [f"first {status}: {_one_line(why)}" for status, why in self.failures.items()]
-        return "; ".join([text, *firsts])
+        frequent = list(self.rejections.items())[:_MOST_REASONS]
+        reasons = [_describe_rejection(reason, found) for reason, found in frequent]
+        rest = len(self.rejections) - len(frequent)
+        return "; ".join([text, *reasons, *([f"and {rest} more reasons"] if rest else [])])
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``docs`` describe the schema, ``schema`` and ``version`` name it."""
@@ -157,6 +163,7 @@ class Result:
             "cached": self.cached,
             "outcomes": dict(self.outcomes),
             "failures": dict(self.failures),
+            "rejections": {reason: found.to_json() for reason, found in self.rejections.items()},
             "seconds": self._seconds_json(),
             "baseline": self._baseline_json(),
             "best": self._best_json(),
@@ -200,6 +207,13 @@ class Result:
 
     def _rate(self, latency: float | None) -> float | None:
         return self.workload.flop / latency if latency else None
+
+
+def _describe_rejection(reason: str, found: Rejection) -> str:
+    """``"3 crash: SIGSEGV in run, the first: ..."``, without a message that says no more."""
+    text = f"{found.count} {reason}"
+    message = _one_line(found.message)
+    return f"{text}, the first: {message}" if message and message not in reason else text
 
 
 def _one_line(text: str, width: int = 160) -> str:

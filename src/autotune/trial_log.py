@@ -10,9 +10,13 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.records import OUTCOME_STATUSES, Outcome
+from autotune.rejections import Rejection, reject_reason
 from autotune.sketches import Candidate
 
 __all__ = ["LogEntry", "TrialLog", "describe_counts"]
+
+# Messages are long: a run of which every candidate fails in a way of its own keeps these many.
+_MOST_MESSAGES = 32
 
 
 @frozen
@@ -26,7 +30,8 @@ class LogEntry:
         elapsed: Seconds since the run began.
         cached: Whether the outcome came from another run's records.
         source: The run whose record holds the outcome.
-        message: What went wrong, if something did; kept for the first failure of each status.
+        message: What went wrong, if something did; kept for the first failure of each class.
+        reason: The class of what went wrong, "" when nothing did.
     """
 
     digest: str
@@ -36,6 +41,7 @@ class LogEntry:
     cached: bool
     source: str
     message: str = ""
+    reason: str = ""
 
 
 class TrialLog:
@@ -45,6 +51,7 @@ class TrialLog:
         self._entries: list[LogEntry] = []
         self._best: LogEntry | None = None
         self._failures: dict[str, str] = {}
+        self._rejections: dict[str, Rejection] = {}
         for entry in entries:
             self._append(entry)
 
@@ -58,7 +65,9 @@ class TrialLog:
 
     def add(self, candidate: Candidate, outcome: Outcome, elapsed: float, source: str) -> LogEntry:
         """Append one trial; returns its entry."""
-        known = outcome.ok or outcome.status in self._failures
+        reason = reject_reason(outcome)
+        known = outcome.ok or reason in self._rejections
+        known |= outcome.status in self._failures and len(self._rejections) >= _MOST_MESSAGES
         entry = LogEntry(
             candidate.digest,
             outcome.status,
@@ -67,6 +76,7 @@ class TrialLog:
             outcome.cached,
             source,
             "" if known else outcome.message,
+            reason,
         )
         self._append(entry)
         return entry
@@ -75,6 +85,9 @@ class TrialLog:
         self._entries.append(entry)
         if entry.latency is None:
             self._failures.setdefault(entry.status, entry.message)
+            reason = entry.reason or entry.status  # logs of earlier versions have no classes
+            earlier = self._rejections.get(reason, Rejection(0, entry.message))
+            self._rejections[reason] = Rejection(earlier.count + 1, earlier.message)
         elif self._best is None or entry.latency < (self._best.latency or 0.0):
             self._best = entry
 
@@ -96,6 +109,17 @@ class TrialLog:
     def failures(self) -> dict[str, str]:
         """First message of each status other than ok that occurred."""
         return dict(self._failures)
+
+    @property
+    def rejections(self) -> dict[str, Rejection]:
+        """How many candidates were turned down, by class, the most frequent first."""
+        ordered = sorted(self._rejections.items(), key=lambda item: (-item[1].count, item[0]))
+        return dict(ordered)
+
+    @property
+    def rejection_counts(self) -> dict[str, int]:
+        """Number of trials that were turned down, by class, the most frequent first."""
+        return {reason: found.count for reason, found in self.rejections.items()}
 
     @property
     def cached(self) -> int:

@@ -6,12 +6,14 @@ import importlib
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import attrs
 import pytest
 
 from autotune import hooks, nest
+from autotune.event_json import event_name
+from autotune.events import Event
 from autotune.measure import MeasureProtocol
 from autotune.records import OUTCOME_STATUSES
 from autotune.sketches.steps import STEP_TYPES
@@ -117,6 +119,16 @@ def test_result_file() -> None:
     parents = {"task", "target", "backend", "seconds", "best", "best.record", "baseline", "run"}
     flat = flattened(golden, parents)
     assert documented == flat | (documented & parents)
+
+
+def test_events() -> None:
+    documented = {
+        names(row[0])[0]: (names(row[1]), names(row[2])) for row in rows("events.md", "event")
+    }
+    assert documented == {
+        event_name(kind): ([kind.__name__], [item.name for item in attrs.fields(kind)])
+        for kind in get_args(Event)
+    }
 
 
 def flattened(value: dict[str, Any], parents: set[str], prefix: str = "") -> set[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.plugins import PluginStatus
 from autotune.records import OUTCOME_STATUSES, MeasureKey, Outcome, Record
+from autotune.rejections import Rejection
 from autotune.report import (
     Finding,
     Table,
@@ -49,7 +50,10 @@ def make_result(**changes: object) -> Result:
         "seed": 7,
         "trials": 3,
         "outcomes": {**dict.fromkeys(OUTCOME_STATUSES, 0), "ok": 2, "crash": 1},
-        "failures": {"crash": "killed by SIGSEGV"},
+        "failures": {"crash": "worker failed during run: killed by SIGSEGV"},
+        "rejections": {
+            "crash: SIGSEGV in run": Rejection(1, "worker failed during run: killed by SIGSEGV")
+        },
         "cached": 1,
         "seconds": dict(zip(ACTIVITIES, (1.0, 0.5, 0.25, 4.0, 2.0, 0.25), strict=True)),
         "baseline": Outcome("ok", 8e-6, (8e-6,)),
@@ -100,7 +104,10 @@ def test_the_comparison_of_a_failed_run() -> None:
     result = make_result(best=None, outcomes={"ok": 0, "crash": 3})
     table = comparison_table(result)
     assert table.rows[1] == ("tuned", "-", "-", "-")
-    assert "none of 3 candidates was valid (3 crash); first crash: killed by" in table.notes[-1]
+    assert table.notes[-1] == (
+        "gemm m=8 n=8 k=8 float32: none of 3 candidates was valid (3 crash); 1 crash: SIGSEGV in "
+        "run, the first: worker failed during run: killed by SIGSEGV"
+    )
 
 
 def test_the_comparison_of_a_known_run() -> None:
@@ -168,7 +175,7 @@ def test_a_log_survives_json() -> None:
     outcomes = [
         Outcome("crash", message="first"),
         Outcome("ok", 3.0),
-        Outcome("crash", message="second"),
+        Outcome("crash", message="first\n2"),
         Outcome("ok", 2.0).as_cached(),
     ]
     for number, (candidate, outcome) in enumerate(zip(space.enumerate(), outcomes, strict=False)):
@@ -177,6 +184,7 @@ def test_a_log_survives_json() -> None:
         assert copy.entries == log.entries
         assert copy.best_latency == 2.0 and copy.cached == 1
         assert copy.failures == {"crash": "first"}
+        assert copy.rejections == {"crash: first": Rejection(2, "first")}
         assert describe_counts(copy.counts) == "2 ok, 2 crash"
         assert [point[2] for point in copy.history()] == [None, 3.0, 3.0, 2.0]
     assert log.first(2).best_latency == 3.0
