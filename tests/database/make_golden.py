@@ -19,7 +19,7 @@ if __name__ == "__main__":
         connection.execute("VACUUM")
     with open_database(path) as database:
         database.start_run(sample_run(checkpoint={"rng": [1, 2, 3]}))
-        record = sample_record(0)
+        record = sample_record(0, lowered="lowered", binary="binary", program="def main(): ...\n")
         database.append_record(record)
         database.append_record(sample_record(1, status="timeout"))
         workload = record.candidate.sketch.workload.digest

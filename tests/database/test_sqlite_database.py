@@ -26,7 +26,7 @@ from autotune.testing.database_suite import (
     sample_run,
 )
 
-GOLDEN = Path(__file__).parent / "schema_1.db"
+GOLDEN = Path(__file__).parent
 
 WRITER = """
 import sys
@@ -263,18 +263,34 @@ class TestSchema:
             assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
             assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
-    def test_opens_a_file_of_version_1(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
+    def test_opens_a_file_of_every_version(self, tmp_path: Path, version: int) -> None:
         path = tmp_path / "records.db"
-        shutil.copy(GOLDEN, path)
+        shutil.copy(GOLDEN / f"schema_{version}.db", path)
+        first = sample_record(0)
+        if version > 1:
+            program = "def main(): ...\n"
+            first = sample_record(0, lowered="lowered", binary="binary", program=program)
         with open_database(path) as database:
             records = list(database.records())
-            assert records == [sample_record(0), sample_record(1, status="timeout")]
+            assert records == [first, sample_record(1, status="timeout")]
             assert database.run("run-1") == sample_run(checkpoint={"rng": [1, 2, 3]})
-            baseline = database.baseline(records[0].candidate.sketch.workload.digest, KEY)
+            workload = first.candidate.sketch.workload.digest
+            baseline = database.baseline(workload, KEY)
             assert baseline is not None
             assert baseline.latency == 0.5
+            assert database.lookup(first.candidate.digest, KEY) == first
+            if version > 1:
+                assert database.lookup_program("lowered", workload, KEY) == first
             database.append_record(sample_record(2))
             assert database.count() == 3
+
+    def test_an_old_file_is_not_changed_by_reading(self, tmp_path: Path) -> None:
+        path = tmp_path / "records.db"
+        shutil.copy(GOLDEN / "schema_1.db", path)
+        with pytest.raises(DatabaseError, match="open it for writing once"):
+            open_database(path, read_only=True)
+        assert path.read_bytes() == (GOLDEN / "schema_1.db").read_bytes()
 
     def test_migrations_run_in_order_and_once(self) -> None:
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:

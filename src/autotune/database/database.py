@@ -58,6 +58,22 @@ class Database(ABC):
         """Store a record; returns its number, which grows from record to record."""
 
     @abstractmethod
+    def amend(self, run_id: str, candidate: str, outcome: Outcome) -> None:
+        """Replace the outcome of a candidate in a run, and of the candidates that equal it.
+
+        Those are the candidates with the same program (``duplicate_of``) under the same measure
+        key; they keep their own digests. All of it happens at once or not at all.
+
+        Args:
+            run_id: The run that measured the candidate.
+            candidate: Digest of the candidate.
+            outcome: What its outcome is from now on.
+
+        Raises:
+            DatabaseError: the run has no record of this candidate.
+        """
+
+    @abstractmethod
     def records(self, where: RecordFilter | None = None) -> Iterator[Record]:
         """Records in the order in which they were appended."""
 
@@ -70,10 +86,30 @@ class Database(ABC):
         """The record with the lowest latency among those that are ok; the first of equals."""
 
     @abstractmethod
+    def best_of_each(self, where: RecordFilter | None = None) -> list[Record]:
+        """What :meth:`best` gives for each workload under each measure key, oldest first."""
+
+    @abstractmethod
     def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
         """The most recent record of a candidate (by digest) that need not be measured again.
 
         Records that are retriable (a crash, a timeout) are passed over.
+        """
+
+    @abstractmethod
+    def lookup_program(self, program: str, workload: str, key: MeasureKey) -> Record | None:
+        """The most recent record of a program that need not be measured again.
+
+        Records that are retriable are passed over, and so are those whose outcome is that of
+        another candidate with the same program: the other one's is given.
+
+        Args:
+            program: Digest of the lowered program or of the machine code.
+            workload: Digest of the workload.
+            key: The measure key.
+
+        Raises:
+            InvalidValueError: the digest is empty.
         """
 
     @abstractmethod

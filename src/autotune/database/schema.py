@@ -6,10 +6,24 @@ is kept under ``tests/database`` and opened by the tests.
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
-SCHEMA_VERSION = 1
+__all__ = [
+    "APPLICATION_ID",
+    "COLUMNS",
+    "MIGRATIONS",
+    "REAL_COLUMNS",
+    "SCHEMA_VERSION",
+    "columns_of_version_1",
+    "migrate",
+    "row_checksum",
+]
+
+SCHEMA_VERSION = 2
 
 APPLICATION_ID = 0x4154554E
 """Marks a SQLite file as ours ("ATUN"), in its header."""
@@ -107,7 +121,114 @@ _VERSION_1 = (
     "CREATE INDEX runs_by_identity ON runs (identity)",
 )
 
+# Imported programs are texts of many kilobytes that all records of a task share. Digests of
+# programs are columns, so that what was measured for an equal program is found.
+_VERSION_2 = (
+    """
+    CREATE TABLE programs (
+        id INTEGER PRIMARY KEY,
+        content_digest TEXT NOT NULL UNIQUE,
+        content TEXT NOT NULL,
+        checksum INTEGER NOT NULL
+    )
+    """,
+    "ALTER TABLE records ADD COLUMN program_id INTEGER REFERENCES programs (id)",
+    "ALTER TABLE records ADD COLUMN lowered TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE records ADD COLUMN binary TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE records ADD COLUMN duplicate_of TEXT NOT NULL DEFAULT ''",
+    """
+    CREATE INDEX records_by_lowered ON records (workload, key_id, lowered)
+    WHERE lowered <> '' AND duplicate_of = ''
+    """,
+    """
+    CREATE INDEX records_by_binary ON records (workload, key_id, binary)
+    WHERE binary <> '' AND duplicate_of = ''
+    """,
+    "CREATE INDEX records_by_original ON records (duplicate_of) WHERE duplicate_of <> ''",
+    "CREATE INDEX runs_by_workload ON runs (workload)",
+)
+
+COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "workloads": ("id", "content_digest", "content", "digest", "name"),
+        "sketches": ("id", "content_digest", "content", "workload_id"),
+        "targets": ("id", "content_digest", "content"),
+        "programs": ("id", "content_digest", "content"),
+        "measure_keys": (
+            "id",
+            "target",
+            "backend",
+            "backend_version",
+            "compiler_version",
+            "threads",
+            "protocol",
+        ),
+        "records": (
+            "id",
+            "run_id",
+            "trial",
+            "workload",
+            "candidate",
+            "sketch_id",
+            "config",
+            "key_id",
+            "target_id",
+            "space",
+            "status",
+            "latency",
+            "outcome",
+            "created",
+            "elapsed",
+            "program_id",
+            "lowered",
+            "binary",
+            "duplicate_of",
+        ),
+        "baselines": ("id", "run_id", "workload", "key_id", "status", "outcome", "created"),
+        "runs": (
+            "id",
+            "run_id",
+            "identity",
+            "workload",
+            "key_id",
+            "space",
+            "strategy",
+            "options",
+            "seed",
+            "trials",
+            "status",
+            "created",
+            "checkpoint",
+        ),
+    }
+)
+"""The columns of every table in the order in which a row has them; ``checksum`` follows."""
+
+REAL_COLUMNS = frozenset({"latency", "created", "elapsed"})
+"""Columns of floating-point numbers, which SQLite keeps as integers where they are whole."""
+
+_ADDED_BY_VERSION_2 = ("program_id", "lowered", "binary", "duplicate_of")
+
 Migration = Callable[[sqlite3.Connection], None]
+
+
+def columns_of_version_1() -> dict[str, tuple[str, ...]]:
+    """`COLUMNS` as they were in version 1, which had no checksums."""
+    return {
+        table: tuple(name for name in columns if name not in _ADDED_BY_VERSION_2)
+        for table, columns in COLUMNS.items()
+        if table != "programs"
+    }
+
+
+def row_checksum(table: str, *values: str | float | None) -> int:
+    """CRC-32 of a row, by which damage within a page and a row's own table are recognised.
+
+    Args:
+        table: Name of the table.
+        values: Values of its `COLUMNS`, in that order, as SQLite gives them back.
+    """
+    return zlib.crc32(json.dumps((table, *values)).encode())
 
 
 def _create_version_1(connection: sqlite3.Connection) -> None:
@@ -116,7 +237,17 @@ def _create_version_1(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_version_1,)
+def _add_programs_and_checksums(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_2:
+        connection.execute(statement)
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+    for table in columns_of_version_1():
+        columns = ", ".join(COLUMNS[table])
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
+        connection.execute(f"UPDATE {table} SET checksum = row_checksum('{table}', {columns})")
+
+
+MIGRATIONS: tuple[Migration, ...] = (_create_version_1, _add_programs_and_checksums)
 """``MIGRATIONS[n]`` makes version ``n + 1`` out of version ``n``; an empty file is version 0."""
 
 

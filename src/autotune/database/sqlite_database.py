@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import os
+import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from attrs import evolve
+
+from autotune.database.conditions import condition_of, fastest_of_each
 from autotune.database.database import Database, RecordFilter
+from autotune.database.encoding import (
+    baseline_row,
+    outcome_columns,
+    read_outcome,
+    read_record,
+    read_run,
+    record_row,
+    run_row,
+)
+from autotune.database.interned import Interned
 from autotune.database.opening import connect, reporting
+from autotune.database.rows import Row, insert, replace, select, to_json_text
 from autotune.errors import DatabaseError, InvalidValueError
 from autotune.records import RUN_STATUSES, MeasureKey, Outcome, Record, Run
-from autotune.sketches import Candidate, Sketch
-from autotune.workloads import Workload
+
+__all__ = ["SQLiteDatabase", "open_database"]
 
 _PAGE = 256
-_RETRIABLE = "('crash', 'timeout')"
-_KEY_COLUMNS = ("target", "backend", "backend_version", "compiler_version", "threads", "protocol")
-_KEY = ", ".join(f"measure_keys.{column}" for column in _KEY_COLUMNS)
-_SELECT = f"""
-    SELECT records.id, run_id, trial, sketch_id, config, targets.content, space, outcome, created,
-           elapsed, {_KEY}
-    FROM records
-    JOIN measure_keys ON measure_keys.id = records.key_id
-    JOIN targets ON targets.id = records.target_id
-"""
-_SELECT_RUN = f"""
-    SELECT run_id, identity, workload, space, strategy, options, seed, trials, status, created,
-           checkpoint, {_KEY}
-    FROM runs JOIN measure_keys ON measure_keys.id = runs.key_id
-"""
+_NOT_RETRIABLE = "status NOT IN ('crash', 'timeout')"
 
 
 def open_database(path: str | os.PathLike[str], *, read_only: bool = False) -> Database:
@@ -64,7 +63,7 @@ class SQLiteDatabase(Database):
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self._location = os.fspath(path)
         self._connection = connect(path, read_only=read_only)
-        self._sketches: dict[int, Sketch] = {}
+        self._interned = Interned(self._connection)
 
     @property
     def location(self) -> str:
@@ -75,111 +74,93 @@ class SQLiteDatabase(Database):
             self._connection.close()
 
     def append_record(self, record: Record) -> int:
-        sketch = record.candidate.sketch
-        outcome = record.outcome
         with self._transaction():
-            row = {
-                "run_id": record.run_id,
-                "trial": record.trial,
-                "workload": sketch.workload.digest,
-                "candidate": record.candidate.digest,
-                "sketch_id": self._sketch_id(sketch),
-                "config": _json(list(record.candidate.values)),
-                "key_id": self._key_id(record.key),
-                "target_id": self._intern("targets", dict(record.target)),
-                "space": record.space,
-                "status": outcome.status,
-                "latency": outcome.latency,
-                "outcome": _json(outcome.to_json()),
-                "created": record.created,
-                "elapsed": record.elapsed,
-            }
-            return self._insert("records", row)
+            return insert(self._connection, "records", record_row(record, self._interned))
+
+    def amend(self, run_id: str, candidate: str, outcome: Outcome) -> None:
+        with self._transaction():
+            own = self._select("records", "run_id = ? AND +candidate = ?", (run_id, candidate))
+            if not own:
+                raise DatabaseError(
+                    f"database {self._location!r}: run {run_id!r} has no record of candidate "
+                    f"{candidate!r}"
+                )
+            for row in own:
+                replace(self._connection, "records", row, outcome_columns(outcome))
+            keys = {row["key_id"] for row in own}
+            for row in self._select("records", "duplicate_of = ?", (candidate,)):
+                if row["key_id"] in keys:
+                    changes = outcome_columns(_of_duplicate(outcome, row))
+                    replace(self._connection, "records", row, changes)
 
     def records(self, where: RecordFilter | None = None) -> Iterator[Record]:
-        condition, values = _condition(where)
+        condition = condition_of(where or RecordFilter())
         last = 0
         while True:
             # Page by page, so that a reader that takes its time holds nothing up.
-            query = f"{_SELECT} WHERE {condition} AND records.id > ? ORDER BY records.id LIMIT ?"
-            rows = self._rows(query, (*values, last, _PAGE))
+            rows = self._select(
+                "records",
+                f"{condition.text} AND id > ? ORDER BY id LIMIT ?",
+                (*condition.values, last, _PAGE),
+            )
             for row in rows:
                 yield self._record(row)
             if len(rows) < _PAGE:
                 return
-            last = rows[-1][0]
+            last = rows[-1]["id"]
 
     def count(self, where: RecordFilter | None = None) -> int:
-        condition, values = _condition(where)
-        rows = self._rows(
-            "SELECT count(*) FROM records "
-            f"JOIN measure_keys ON measure_keys.id = records.key_id WHERE {condition}",
-            values,
-        )
-        return int(rows[0][0])
+        condition = condition_of(where or RecordFilter())
+        query = f"SELECT count(*) FROM records WHERE {condition.text}"
+        return int(self._query(query, condition.values)[0][0])
 
     def best(self, where: RecordFilter) -> Record | None:
-        condition, values = _condition(where)
-        rows = self._rows(
-            f"{_SELECT} WHERE {condition} AND records.status = 'ok' "
-            "ORDER BY records.latency, records.id LIMIT 1",
-            values,
-        )
-        return self._record(rows[0]) if rows else None
+        fastest = min(self._fastest(where), key=_by_latency, default=None)
+        return None if fastest is None else self._record(fastest)
+
+    def best_of_each(self, where: RecordFilter | None = None) -> list[Record]:
+        return [self._record(row) for row in self._fastest(where or RecordFilter())]
 
     def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
-        rows = self._rows(
-            f"{_SELECT} WHERE candidate = ? AND {_KEY_EQUALS} AND status NOT IN {_RETRIABLE} "
-            "ORDER BY records.id DESC LIMIT 1",
-            (candidate, *_key_values(key)),
-        )
-        return self._record(rows[0]) if rows else None
+        row = self._latest("records", {"candidate": candidate}, key)
+        return None if row is None else self._record(row)
+
+    def lookup_program(self, program: str, workload: str, key: MeasureKey) -> Record | None:
+        if not program:
+            raise InvalidValueError("a program is looked up by its digest, which is not empty")
+        rows = [
+            self._latest(
+                "records",
+                {"workload": workload, column: program},
+                key,
+                f"{column} <> '' AND duplicate_of = ''",
+            )
+            for column in ("lowered", "binary")
+        ]
+        found = [row for row in rows if row is not None]
+        return self._record(max(found, key=lambda row: int(row["id"]))) if found else None
 
     def append_baseline(
         self, run_id: str, workload: str, key: MeasureKey, outcome: Outcome, created: float
     ) -> None:
         with self._transaction():
-            row = {
-                "run_id": run_id,
-                "workload": workload,
-                "key_id": self._key_id(key),
-                "status": outcome.status,
-                "outcome": _json(outcome.to_json()),
-                "created": created,
-            }
-            self._insert("baselines", row)
+            key_id = self._interned.add_key(key)
+            row = baseline_row(run_id, workload, key_id, outcome, created)
+            insert(self._connection, "baselines", row)
 
     def baseline(self, workload: str, key: MeasureKey) -> Outcome | None:
-        rows = self._rows(
-            "SELECT outcome FROM baselines JOIN measure_keys ON measure_keys.id = key_id "
-            f"WHERE workload = ? AND {_KEY_EQUALS} AND status NOT IN {_RETRIABLE} "
-            "ORDER BY baselines.id DESC LIMIT 1",
-            (workload, *_key_values(key)),
-        )
-        return Outcome.from_json(json.loads(rows[0][0])) if rows else None
+        row = self._latest("baselines", {"workload": workload}, key)
+        with reporting(self._location):
+            return None if row is None else read_outcome(row)
 
     def start_run(self, run: Run) -> None:
         _check_status(run.status)
         with self._transaction():
-            if self._rows("SELECT 1 FROM runs WHERE run_id = ?", (run.run_id,)):
+            if self._query("SELECT 1 FROM runs WHERE run_id = ?", (run.run_id,)):
                 raise DatabaseError(
                     f"database {self._location!r}: there is a run {run.run_id!r} already"
                 )
-            row = {
-                "run_id": run.run_id,
-                "identity": run.identity,
-                "workload": run.workload,
-                "key_id": self._key_id(run.key),
-                "space": run.space,
-                "strategy": run.strategy,
-                "options": _json(dict(run.options)),
-                "seed": run.seed,
-                "trials": run.trials,
-                "status": run.status,
-                "created": run.created,
-                "checkpoint": None if run.checkpoint is None else _json(dict(run.checkpoint)),
-            }
-            self._insert("runs", row)
+            insert(self._connection, "runs", run_row(run, self._interned))
 
     def update_run(
         self,
@@ -196,31 +177,24 @@ class SQLiteDatabase(Database):
         if trials is not None:
             changes["trials"] = trials
         if checkpoint is not None:
-            changes["checkpoint"] = _json(dict(checkpoint))
-        # Also without changes: that the run exists is checked.
-        assignments = ", ".join(f"{column} = ?" for column in changes) or "run_id = run_id"
+            changes["checkpoint"] = to_json_text(dict(checkpoint))
         with self._transaction():
-            cursor = self._connection.execute(
-                f"UPDATE runs SET {assignments} WHERE run_id = ?", (*changes.values(), run_id)
-            )
-            if cursor.rowcount == 0:
+            rows = self._select("runs", "run_id = ?", (run_id,))
+            if not rows:
                 raise DatabaseError(f"database {self._location!r}: there is no run {run_id!r}")
+            replace(self._connection, "runs", rows[0], changes)
 
     def run(self, run_id: str) -> Run | None:
-        rows = self._rows(f"{_SELECT_RUN} WHERE run_id = ?", (run_id,))
-        return _run(rows[0]) if rows else None
+        return next(iter(self._runs("run_id = ?", run_id)), None)
 
     def find_run(self, identity: str) -> Run | None:
-        rows = self._rows(
-            f"{_SELECT_RUN} WHERE identity = ? ORDER BY runs.id DESC LIMIT 1", (identity,)
-        )
-        return _run(rows[0]) if rows else None
+        found = self._runs("identity = ? ORDER BY id DESC LIMIT 1", identity)
+        return next(iter(found), None)
 
     def runs(self, workload: str | None = None) -> list[Run]:
-        condition = "TRUE" if workload is None else "workload = ?"
-        values = () if workload is None else (workload,)
-        rows = self._rows(f"{_SELECT_RUN} WHERE {condition} ORDER BY runs.id", values)
-        return [_run(row) for row in rows]
+        if workload is None:
+            return self._runs("TRUE ORDER BY id")
+        return self._runs("workload = ? ORDER BY id", workload)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -230,132 +204,70 @@ class SQLiteDatabase(Database):
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
+                # Whatever ends it, an interrupt too: what was written must not stay open.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def _rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    def _query(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         with reporting(self._location):
             return self._connection.execute(query, values).fetchall()
 
-    def _insert(self, table: str, row: Mapping[str, Any]) -> int:
-        marks = ", ".join("?" * len(row))
-        cursor = self._connection.execute(
-            f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values())
-        )
-        return int(cursor.lastrowid or 0)
+    def _select(self, table: str, condition: str, values: tuple[Any, ...] = ()) -> list[Row]:
+        with reporting(self._location):
+            return select(self._connection, table, condition, values)
 
-    def _sketch_id(self, sketch: Sketch) -> int:
-        workload = sketch.workload
-        columns = {"digest": workload.digest, "name": workload.name}
-        workload_id = self._intern("workloads", workload.to_json(), columns)
-        # The same steps over the same computation under another name are another row.
-        content = {"workload": workload_id, **sketch.to_json()}
-        return self._intern("sketches", content, {"workload_id": workload_id})
+    def _fastest(self, where: RecordFilter) -> list[Row]:
+        """The fastest rows of each workload under each key, in the order of their numbers."""
+        if where.status not in (None, "ok"):
+            return []
+        query = fastest_of_each(where)
+        numbers = sorted(row[0] for row in self._query(query.text, query.values) if row[0])
+        return [row for number in numbers for row in self._select("records", "id = ?", (number,))]
 
-    def _key_id(self, key: MeasureKey) -> int:
-        values = _key_values(key)
-        rows = self._rows(f"SELECT id FROM measure_keys WHERE {_KEY_EQUALS}", values)
-        if rows:
-            return int(rows[0][0])
-        return self._insert("measure_keys", dict(zip(_KEY_COLUMNS, values, strict=True)))
-
-    def _intern(
-        self, table: str, content: Mapping[str, Any], columns: Mapping[str, Any] | None = None
-    ) -> int:
-        """The row of ``table`` with this content, which is added if it is not there."""
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-        rows = self._rows(f"SELECT id FROM {table} WHERE content_digest = ?", (digest,))
-        if rows:
-            return int(rows[0][0])
-        row = {"content_digest": digest, "content": _json(content), **(columns or {})}
-        return self._insert(table, row)
-
-    def _sketch(self, sketch_id: int) -> Sketch:
-        if sketch_id not in self._sketches:
-            rows = self._rows(
-                "SELECT sketches.content, workloads.content FROM sketches "
-                "JOIN workloads ON workloads.id = workload_id WHERE sketches.id = ?",
-                (sketch_id,),
+    def _latest(
+        self, table: str, equal: Mapping[str, str], key: MeasureKey, also: str = "TRUE"
+    ) -> Row | None:
+        """The most recent row that is not retriable."""
+        with reporting(self._location):
+            key_id = self._interned.find_key(key)
+            if key_id is None:
+                return None
+            condition = " AND ".join(f"{column} = ?" for column in equal)
+            rows = select(
+                self._connection,
+                table,
+                f"{condition} AND key_id = ? AND {also} AND {_NOT_RETRIABLE} "
+                "ORDER BY id DESC LIMIT 1",
+                (*equal.values(), key_id),
             )
-            content, workload = (json.loads(text) for text in rows[0])
-            self._sketches[sketch_id] = Sketch.from_json(content, Workload.from_json(workload))
-        return self._sketches[sketch_id]
+            for row in rows:
+                # A damaged index may lead to another row.
+                if any(row[column] != value for column, value in equal.items()):
+                    raise sqlite3.DatabaseError(f"an index of {table} leads to another row")
+        return rows[0] if rows else None
 
-    def _record(self, row: tuple[Any, ...]) -> Record:
-        _, run_id, trial, sketch_id, config, target, space, outcome, created, elapsed, *key = row
-        try:
-            return Record(
-                run_id,
-                trial,
-                Candidate(self._sketch(sketch_id), tuple(json.loads(config))),
-                MeasureKey(*key),
-                json.loads(target),
-                space,
-                Outcome.from_json(json.loads(outcome)),
-                created,
-                elapsed,
-            )
-        except (ValueError, IndexError, InvalidValueError) as error:
-            raise DatabaseError(
-                f"database {self._location!r}: record {row[0]} cannot be read: {error}"
-            ) from error
+    def _record(self, row: Row) -> Record:
+        with reporting(self._location):
+            return read_record(row, self._interned)
+
+    def _runs(self, condition: str, *values: str) -> list[Run]:
+        rows = self._select("runs", condition, values)
+        with reporting(self._location):
+            return [read_run(row, self._interned) for row in rows]
 
 
-_KEY_EQUALS = " AND ".join(f"measure_keys.{column} = ?" for column in _KEY_COLUMNS)
+def _by_latency(row: Row) -> tuple[float, int]:
+    return row["latency"], row["id"]
 
 
-def _key_values(key: MeasureKey) -> tuple[Any, ...]:
-    return tuple(getattr(key, column) for column in _KEY_COLUMNS)
-
-
-def _condition(where: RecordFilter | None) -> tuple[str, tuple[Any, ...]]:
-    """An SQL condition on records joined with measure keys, and its values."""
-    where = where or RecordFilter()
-    parts: dict[str, Any] = {
-        "records.workload = ?": where.workload,
-        "measure_keys.target = ?": where.target,
-        "measure_keys.backend = ?": where.backend,
-        "measure_keys.threads = ?": where.threads,
-        "measure_keys.protocol = ?": where.protocol,
-        "records.run_id = ?": where.run_id,
-        "records.status = ?": where.status,
-        "records.sketch_id IN (SELECT sketches.id FROM sketches JOIN workloads "
-        "ON workloads.id = workload_id WHERE workloads.name = ?)": where.workload_name,
-    }
-    wanted = {part: value for part, value in parts.items() if value is not None}
-    conditions, values = list(wanted), tuple(wanted.values())
-    if where.key is not None:
-        conditions.append(_KEY_EQUALS)
-        values += _key_values(where.key)
-    return " AND ".join(conditions) or "TRUE", values
-
-
-def _run(row: tuple[Any, ...]) -> Run:
-    (run_id, identity, workload, space, strategy, options, seed, trials, status, created) = row[
-        :10
-    ]
-    checkpoint, *key = row[10:]
-    return Run(
-        run_id,
-        identity,
-        workload,
-        MeasureKey(*key),
-        space,
-        strategy,
-        json.loads(options),
-        seed,
-        trials,
-        status,
-        created,
-        None if checkpoint is None else json.loads(checkpoint),
+def _of_duplicate(outcome: Outcome, row: Row) -> Outcome:
+    """What an outcome is for another candidate with the same program."""
+    return evolve(
+        outcome, lowered=row["lowered"], binary=row["binary"], duplicate_of=row["duplicate_of"]
     )
 
 
 def _check_status(status: str) -> None:
     if status not in RUN_STATUSES:
         raise InvalidValueError(f"no run is {status!r}; statuses: {', '.join(RUN_STATUSES)}")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))

@@ -37,6 +37,9 @@ def sample_record(
     workload: Workload | None = None,
     tile: int | None = None,
     status: str = "ok",
+    lowered: str = "",
+    binary: str = "",
+    duplicate_of: str = "",
     **changes: Any,
 ) -> Record:
     """A record for tests; ``changes`` replace its attributes."""
@@ -55,6 +58,9 @@ def sample_record(
         (1.5e-3, 1e-3) if status == "ok" else (),
         {"build": 0.25, "run": 0.125},
         "" if status == "ok" else f"what went wrong: {status} ünïcode \n second line",
+        lowered=lowered,
+        binary=binary,
+        duplicate_of=duplicate_of,
     )
     target = Target("cpu", "test", cores=2).to_json()
     record = Record("run-1", trial, candidate, KEY, target, "toy-1", outcome, 1e9 + trial, 2.5)
@@ -200,6 +206,113 @@ class DatabaseSuite:
                 found = database.lookup(record.candidate.digest, KEY)
                 assert found is not None
                 assert found.outcome == record.outcome
+
+    def test_a_program_is_kept_with_its_records(self, open_database: OpenDatabase) -> None:
+        text = "def main(a, b):  # ünïcode\n    pass\n"
+        records = [
+            sample_record(0, program=text),
+            sample_record(1),
+            sample_record(2, program=text),
+        ]
+        with open_database() as database:
+            for record in records:
+                database.append_record(record)
+        with open_database() as database:
+            assert [record.program for record in database.records()] == [text, None, text]
+
+    def test_best_of_each_workload_and_key(self, open_database: OpenDatabase) -> None:
+        other = evolve(KEY, threads=1)
+        with open_database() as database:
+            assert database.best_of_each() == []
+            for trial, latency in enumerate([3e-3, 1e-3, 1e-3, 2e-3]):
+                database.append_record(sample_record(trial, latency))
+            database.append_record(sample_record(4, 5.0, key=other))
+            database.append_record(sample_record(5, 4.0, key=other, run_id="run-2"))
+            database.append_record(sample_record(6, 9.0, workload=gemm(m=4, n=4, k=4)))
+            database.append_record(sample_record(7, workload=gemm(m=2, n=2, k=2), status="crash"))
+
+            def trials(where: RecordFilter | None = None) -> list[int]:
+                return [record.trial for record in database.best_of_each(where)]
+
+            assert trials() == [1, 5, 6]
+            assert trials(RecordFilter(key=KEY)) == [1, 6]
+            assert trials(RecordFilter(threads=1)) == [5]
+            assert trials(RecordFilter(run_id="run-1")) == [1, 4, 6]
+            assert trials(RecordFilter(run_id="run-1", key=other)) == [4]
+            assert trials(RecordFilter(workload=gemm(m=4, n=4, k=4).digest)) == [6]
+            assert trials(RecordFilter(workload_name="gemm", status="ok")) == [1, 5, 6]
+            assert trials(RecordFilter(workload_name="conv2d")) == []
+            assert trials(RecordFilter(status="crash")) == []
+
+    def test_looks_up_programs(self, open_database: OpenDatabase) -> None:
+        workload = gemm(m=8, n=8, k=8).digest
+        # Digest of the lowered program, of the machine code, and of the candidate measured.
+        cases = [
+            ("one", "machine", ""),
+            ("one", "machine", "other"),
+            ("two", "machine", ""),
+            ("three", "", ""),
+            ("", "", ""),
+        ]
+        with open_database() as database:
+            for trial, (lowered, binary, original) in enumerate(cases):
+                database.append_record(
+                    sample_record(trial, lowered=lowered, binary=binary, duplicate_of=original)
+                )
+            database.append_record(sample_record(5, status="crash", lowered="three"))
+            database.append_record(sample_record(6, status="invalid", lowered="wrong"))
+
+            def trial_of(program: str, workload: str = workload, key: MeasureKey = KEY) -> Any:
+                found = database.lookup_program(program, workload, key)
+                return None if found is None else found.trial
+
+            assert [trial_of(name) for name in ("one", "two", "three", "machine", "wrong")] == [
+                0,
+                2,
+                3,
+                2,
+                6,
+            ]
+            assert trial_of("none") is None
+            assert trial_of("one", "0" * 16) is None
+            assert trial_of("one", key=evolve(KEY, threads=1)) is None
+            with pytest.raises(InvalidValueError, match="empty"):
+                database.lookup_program("", workload, KEY)
+
+    def test_amends_an_outcome_and_those_that_equal_it(self, open_database: OpenDatabase) -> None:
+        winner = sample_record(0, 1e-6, tile=4, lowered="same")
+        digest = winner.candidate.digest
+        twin = sample_record(1, 1e-6, tile=8, lowered="same", duplicate_of=digest)
+        elsewhere = evolve(twin, trial=2, key=evolve(KEY, threads=1))
+        wrong = Outcome("wrong_result", message="differs", lowered="same")
+        with open_database() as database:
+            for record in (winner, twin, elsewhere, sample_record(3, 1e-3, tile=2)):
+                database.append_record(record)
+            database.amend("run-1", digest, wrong)
+        with open_database() as database:
+            outcomes = [record.outcome for record in database.records()]
+            assert outcomes[0] == wrong
+            assert outcomes[1] == evolve(wrong, duplicate_of=digest)
+            assert outcomes[2] == elsewhere.outcome
+            best = database.best(RecordFilter(key=KEY))
+            assert best is not None
+            assert best.trial == 3
+            assert database.lookup(digest, KEY) == evolve(winner, outcome=wrong)
+            found = database.lookup_program("same", winner.candidate.sketch.workload.digest, KEY)
+            assert found is not None
+            assert found.outcome == wrong
+
+    def test_mistakes_with_outcomes(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            database.append_record(sample_record())
+            digest = sample_record().candidate.digest
+            with pytest.raises(DatabaseError, match="run-9"):
+                database.amend("run-9", digest, Outcome("crash"))
+            with pytest.raises(DatabaseError, match="0000"):
+                database.amend("run-1", "0000", Outcome("crash"))
+            with pytest.raises(InvalidValueError, match="nan"):
+                database.append_record(sample_record(1, float("nan")))
+            assert list(database.records()) == [sample_record()]
 
     def test_baselines(self, open_database: OpenDatabase) -> None:
         slow, slower = Outcome("ok", 1.0, (1.0,)), Outcome("ok", 2.0, (2.0,))
