@@ -25,4 +25,5 @@ NB_MODULE(_native, module) {
     autotune::bind_psa_cpu(module);
     autotune::bind_pam(module);
     autotune::bind_lattice(module);
+    autotune::bind_timing(module);
 }

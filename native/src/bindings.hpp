@@ -13,5 +13,6 @@ void bind_psa_gpu(nb::module_& module);
 void bind_psa_cpu(nb::module_& module);
 void bind_pam(nb::module_& module);
 void bind_lattice(nb::module_& module);
+void bind_timing(nb::module_& module);
 
 }  // namespace autotune

@@ -21,6 +21,12 @@ from autotune.backends.backend import (
     InvalidSchedule,
     LoweredProgram,
 )
+from autotune.backends.native_call import (
+    NativeCall,
+    NativeCallFailed,
+    sample_native_call,
+    time_native_call,
+)
 
 __all__ = [
     "ALIGNMENT",
@@ -33,9 +39,13 @@ __all__ = [
     "ImportedProgram",
     "InvalidSchedule",
     "LoweredProgram",
+    "NativeCall",
+    "NativeCallFailed",
     "aligned_copy",
     "aligned_empty",
     "bind_copies",
     "check_arguments",
     "poison_array",
+    "sample_native_call",
+    "time_native_call",
 ]
