@@ -27,7 +27,7 @@ ORDER = (
     ("pruning_models", "cost_models", "strategies", "task_schedulers", "backends", "observers"),
     ("measure", "database"),
     # Also every module directly in `autotune` that is not named here.
-    ("events", "hooks", "plugins", "tuner"),
+    ("events", "guarded_models", "hooks", "plugins", "tuner"),
     ("cli", "report", "testing", "__main__"),
 )
 # A worker process finds its backend and observers by name, as the host does. Hooks and plugins

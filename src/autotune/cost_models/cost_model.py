@@ -21,6 +21,13 @@ class CostModel(ABC):
 
     name: str
 
+    def warm_up(self) -> None:  # noqa: B027
+        """Load what learning needs, such as a library; called in the background, at most once.
+
+        Raises:
+            AutotuneError: something is missing, and the user can do something about it.
+        """
+
     @abstractmethod
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n]; higher is better. Defined before the first update too."""

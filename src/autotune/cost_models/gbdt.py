@@ -89,6 +89,14 @@ class GradientBoostedTrees(CostModel):
         self._workloads: list[str] = []
         self._booster: Any = None
 
+    def warm_up(self) -> None:
+        """Import lightgbm.
+
+        Raises:
+            AutotuneError: it is not installed.
+        """
+        _lightgbm()
+
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n], about 1 for the best and 0 for failures.
 

@@ -1,0 +1,8 @@
+"""Models in a process of their own: one that crashes, hangs or misbehaves does not end a run."""
+
+from __future__ import annotations
+
+from autotune.guarded_models.guard import Guard, GuardLimits, ModelSpec
+from autotune.guarded_models.models import GuardedCostModel, GuardedPruningModel
+
+__all__ = ["Guard", "GuardLimits", "GuardedCostModel", "GuardedPruningModel", "ModelSpec"]

@@ -1,0 +1,185 @@
+"""Cost and pruning models that live in a guarded process; for everybody else they are models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.cost_models import CostModel
+from autotune.errors import InvalidValueError
+from autotune.guarded_models.guard import Guard, GuardedModel, MakeMessage
+from autotune.guarded_models.model_process import ModelFailed
+from autotune.guarded_models.transport import (
+    SketchWriter,
+    Told,
+    pack_state,
+    pieces,
+    unpack_state,
+)
+from autotune.isolation import ATTACHMENTS, Message
+from autotune.pruning_models import PruningModel
+from autotune.sketches import CandidateBatch
+
+__all__ = ["GuardedCostModel", "GuardedPruningModel"]
+
+_GIVEN_UP = "given up"
+
+
+class GuardedCostModel(CostModel):
+    """A cost model in the guard's process.
+
+    One that has been given up answers like a model that has learned nothing, with zeros, and
+    remains given up in a run that is resumed.
+
+    Args:
+        guard: Holds a cost model.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._model = _find(guard, "cost_model")
+        self._model.history = self._history
+        self._state: dict[str, Any] | None = None
+        self._since: list[Sequence[Told]] = []
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the model calls itself."""
+        return self._model.own_name or self._model.spec.name
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """The model's scores of shape [n], or zeros once it was given up."""
+        return _scores(self._guard, self._model, "predict", batch)
+
+    def update(self, outcomes: Sequence[Told]) -> None:
+        """Let the model learn from outcomes."""
+        told = list(outcomes)
+        done = self._guard.call(self._model, "update", partial(_update, told), dict, len(told))
+        if done is not None:
+            self._since.append(told)
+
+    def state(self) -> dict[str, Any]:
+        """The model's own state, to be looked at only: the same object may be returned again.
+
+        That of one that was given up says so, and holds the last good one.
+        """
+        if self._state is None or self._since:
+            state = self._guard.call(self._model, "state", lambda _: {"op": "state"}, _read_state)
+            if state is not None:
+                self._state, self._since = state, []
+        if self._model.failure is not None:
+            return {_GIVEN_UP: self._model.failure, "state": self._state}
+        if self._state is None:
+            raise RuntimeError("a model that is in use has a state")
+        return self._state
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` returned, or what such a model returned elsewhere.
+
+        Raises:
+            InvalidValueError: the state is of another model.
+        """
+        if _GIVEN_UP in state:
+            self._state, self._since = state["state"], []
+            self._guard.give_up(self._model, str(state[_GIVEN_UP]))
+            return
+        done = self._guard.call(self._model, "load_state", lambda _: _load(state), dict)
+        if done is not None:
+            self._state, self._since = state, []
+
+    def _history(self) -> Iterator[MakeMessage]:
+        """The last good state, then every update since."""
+        state = self._state
+        if state is not None:
+            yield lambda _: _load(state)
+        for told in self._since:
+            yield partial(_update, told)
+
+
+class GuardedPruningModel(PruningModel):
+    """A pruning model in the guard's process.
+
+    One that has been given up scores everything the same.
+
+    Args:
+        guard: Holds a pruning model.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._model = _find(guard, "pruning_model")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the model calls itself."""
+        return self._model.own_name or self._model.spec.name
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """The model's scores of shape [n], or zeros once it was given up."""
+        return _scores(self._guard, self._model, "score", batch)
+
+
+def _find(guard: Guard, kind: str) -> GuardedModel:
+    for model in guard.models:
+        if model.spec.kind == kind:
+            return model
+    raise InvalidValueError(f"the guard has no {kind.replace('_', ' ')}")
+
+
+def _scores(
+    guard: Guard, model: GuardedModel, what: str, batch: CandidateBatch
+) -> NDArray[np.float64]:
+    found: list[NDArray[np.float64]] = []
+    for piece in pieces(batch):
+        rows = len(piece)
+        scores = guard.call(
+            model,
+            what,
+            partial(_score, model.spec.kind, piece),
+            partial(_read_scores, rows=rows),
+            rows,
+        )
+        if scores is None:
+            return np.zeros(len(batch))
+        found.append(scores)
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _read_scores(answer: Message, rows: int) -> NDArray[np.float64]:
+    """The scores of an answer, if there is one number for each row."""
+    shape, attachments = answer.get("shape"), answer.get(ATTACHMENTS)
+    if shape != [rows]:
+        raise ModelFailed(f"gave scores of shape {shape} for {rows} candidates")
+    try:
+        [data] = list(attachments or [])
+        # A copy, because others may write to what they are given.
+        scores = np.frombuffer(data, dtype="<f8").reshape(rows).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelFailed(f"gave scores that are none: {error}") from error
+    missing = int(np.isnan(scores).sum())
+    if missing:
+        raise ModelFailed(f"gave {missing} scores of {rows} that are not numbers")
+    return scores
+
+
+def _read_state(answer: Message) -> dict[str, Any]:
+    try:
+        return unpack_state(answer)
+    except InvalidValueError as error:
+        raise ModelFailed(str(error)) from error
+
+
+def _score(kind: str, batch: CandidateBatch, sketches: SketchWriter) -> Message:
+    return {"op": "score", "model": kind, **sketches.batch(batch)}
+
+
+def _update(told: Sequence[Told], sketches: SketchWriter) -> Message:
+    return {"op": "update", **sketches.outcomes(told)}
+
+
+def _load(state: Mapping[str, Any]) -> Message:
+    return {"op": "load_state", **pack_state(state)}

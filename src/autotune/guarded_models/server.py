@@ -1,0 +1,113 @@
+"""The process of the models: ``python -m autotune.guarded_models.server``.
+
+It makes the models that it is told to, and then does with them what a tuner would do itself.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotune.cost_models import CostModel
+from autotune.errors import AutotuneError, PluginError
+from autotune.guarded_models.refusals import error_to_json
+from autotune.guarded_models.transport import SketchReader, pack_state, unpack_state
+from autotune.hooks import HOOK_OF_KIND, PluginSpec, hookimpl
+from autotune.isolation import ATTACHMENTS, Message
+from autotune.isolation.child import Handler, connect, serve
+from autotune.parts import create_part
+from autotune.plugins import manager
+from autotune.pruning_models import PruningModel
+from autotune.targets import Target
+
+PROGRAM = "autotune.guarded_models.server"
+
+_INTERFACES: dict[str, type[Any]] = {"cost_model": CostModel, "pruning_model": PruningModel}
+
+
+class ModelServer:
+    """Holds at most one model of each kind."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Any] = {}
+        self._sketches = SketchReader()
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """What answers each kind of message."""
+        return {
+            "make": _refusing(self._make),
+            "score": self._score,
+            "update": self._update,
+            "state": self._state,
+            "load_state": _refusing(self._load_state),
+        }
+
+    def _make(self, message: Message) -> Message:
+        """Make a model; answers with its own name."""
+        kind, name, factory = message["kind"], message["name"], message["factory"]
+        if factory and ":" not in name and name not in manager().names(kind):
+            _register(kind, PluginSpec(name, factory, "registered by the host"))
+        arguments = dict(message["arguments"], target=Target.from_json(message["target"]))
+        model = create_part(kind, name, **arguments)
+        interface = _INTERFACES[kind]
+        if not isinstance(model, interface):
+            raise PluginError(
+                f"{kind.replace('_', ' ')} {name!r} made a {type(model).__name__}, "
+                f"not a {interface.__name__}"
+            )
+        if isinstance(model, CostModel):
+            model.warm_up()
+        self._models[kind] = model
+        return {"name": str(getattr(model, "name", name))}
+
+    def _score(self, message: Message) -> Message:
+        batch = self._sketches.batch(message)
+        model = self._models[message["model"]]
+        score = model.predict if isinstance(model, CostModel) else model.score
+        scores = np.ascontiguousarray(score(batch), dtype=np.float64)
+        return {"shape": list(scores.shape), ATTACHMENTS: [scores]}
+
+    def _update(self, message: Message) -> Message:
+        self._models["cost_model"].update(self._sketches.outcomes(message))
+        return {}
+
+    def _state(self, _message: Message) -> Message:
+        return pack_state(self._models["cost_model"].state())
+
+    def _load_state(self, message: Message) -> Message:
+        self._models["cost_model"].load_state(unpack_state(message))
+        return {}
+
+
+def _refusing(handler: Handler) -> Handler:
+    """Let errors that are meant for the user through to the user."""
+
+    def handle(message: Message) -> Message:
+        try:
+            return handler(message)
+        except AutotuneError as error:
+            return {"refused": error_to_json(error)}
+
+    return handle
+
+
+def _register(kind: str, spec: PluginSpec) -> None:
+    """Register a part that only the host had registered."""
+    found: Callable[[], list[PluginSpec]] = lambda: [spec]  # noqa: E731
+    plugin = types.ModuleType(f"registered_{kind}_{spec.name}")
+    setattr(plugin, HOOK_OF_KIND[kind], hookimpl(found))
+    manager().register(plugin, plugin.__name__)
+
+
+def main() -> None:
+    """Serve one host; started by ``WorkerProcess`` only."""
+    connection, _ = connect(PROGRAM)
+    serve(connection, ModelServer().handlers)
+
+
+if __name__ == "__main__":
+    main()
