@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from os import PathLike
 from typing import Any
 
@@ -15,7 +16,8 @@ from autotune.backends import Backend
 from autotune.cost_models import CostModel
 from autotune.database import open_database
 from autotune.errors import InvalidValueError, PluginError
-from autotune.events import EventListener
+from autotune.events import EventListener, WarningRaised
+from autotune.guarded_models import Guard, GuardedCostModel, GuardedPruningModel, ModelSpec
 from autotune.interrupts import InterruptGuard
 from autotune.measure import LocalMeasurer, MeasureProtocol, Measurer
 from autotune.parts import create_part
@@ -99,7 +101,7 @@ def tune(
         listeners: Functions that are told what happens; see ``autotune.events``.
 
     Raises:
-        AutotuneError: an argument is wrong (nothing was started or written), nothing can be
+        AutotuneError: an argument is wrong (nothing was measured or written), nothing can be
             measured here, or the database cannot be used.
         TuningInterrupted: the run was stopped by Ctrl-C or SIGTERM; the same call continues it.
     """
@@ -149,9 +151,14 @@ def tune_tasks(
         seconds=time,
         **settings,
     )
-    parts = _Parts.of(given, checked, protocol or MeasureProtocol())
-    # Entered first: a signal that comes while the database is opened must not be lost.
-    with InterruptGuard() as guard, open_database(checked.database) as database:
+    # Entered first: a signal that comes while the database is opened must not be lost. Models get
+    # ready in the background, from here on.
+    with ExitStack() as stack:
+        guard = stack.enter_context(InterruptGuard())
+        models = stack.enter_context(_model_guard(checked))
+        parts = _Parts.of(given, checked, protocol or MeasureProtocol(), models)
+        models.on_warning = _warn_all(listeners, [task.name for task in parts.tasks])
+        database = stack.enter_context(open_database(checked.database))
         tuner = Tuner(
             tasks=parts.tasks,
             spec=parts.spec,
@@ -162,6 +169,7 @@ def tune_tasks(
             fresh=checked.fresh,
             listeners=tuple(listeners),
             guard=guard,
+            prepared=models.wait_ready,
             began=began,
         )
         return tuner.run()
@@ -183,7 +191,7 @@ class _Understood:
 
 @frozen(eq=False)
 class _Parts:
-    """Everything a tuner needs, made from settings; nothing is started or written."""
+    """Everything a tuner needs, made from settings; nothing is measured or written."""
 
     tasks: tuple[TaskSpec, ...] = field()
     spec: RunSpec
@@ -191,26 +199,19 @@ class _Parts:
     scheduler: Any
 
     @staticmethod
-    def of(given: Sequence[Task], settings: Settings, protocol: MeasureProtocol) -> _Parts:
+    def of(
+        given: Sequence[Task], settings: Settings, protocol: MeasureProtocol, models: Guard
+    ) -> _Parts:
         backend: Backend = create_part("backend", settings.backend)
         backend.check_measuring(settings.target)
         understood = _understand_all(given, backend, settings)
-        root = np.random.SeedSequence(settings.seed)
-        model_seed, scheduler_seed, input_seed, *task_seeds = root.spawn(3 + len(given))
-        cost_model = create_part(
-            "cost_model",
-            settings.cost_model,
-            target=settings.target,
-            seed=_integer(model_seed),
-            threads=settings.threads,
-        )
-        pruning_model = settings.pruning_model and create_part(
-            "pruning_model", settings.pruning_model, target=settings.target
-        )
+        _, scheduler_seed, input_seed, *task_seeds = _seeds(settings, len(given))
+        cost_model = GuardedCostModel(models)
+        pruning_model = GuardedPruningModel(models) if settings.pruning_model else None
         tasks = []
         for task, seed in zip(understood, task_seeds, strict=True):
             space = _make_space(task.workload, backend, settings)
-            strategy = _make_strategy(space, cost_model, pruning_model or None, seed, settings)
+            strategy = _make_strategy(space, cost_model, pruning_model, seed, settings)
             make = _measurer_factory(task, settings, protocol, _integer(input_seed))
             tasks.append(
                 TaskSpec(
@@ -233,6 +234,26 @@ class _Parts:
         )
         spec = _run_spec(understood, tasks[0].space, backend, settings, protocol)
         return _Parts(tuple(tasks), spec, cost_model, scheduler)
+
+
+def _model_guard(settings: Settings) -> Guard:
+    """What holds the models of a run, in their own process."""
+    seed, *_ = _seeds(settings, 0)
+    arguments = {"seed": _integer(seed), "threads": settings.threads}
+    specs = [ModelSpec("cost_model", settings.cost_model, arguments)]
+    if settings.pruning_model:
+        specs.append(ModelSpec("pruning_model", settings.pruning_model))
+    return Guard(settings.target, specs)
+
+
+def _warn_all(listeners: Sequence[EventListener], tasks: Sequence[str]) -> Callable[[str], None]:
+    """Tells every listener of a warning that is about all tasks."""
+
+    def warn(message: str) -> None:
+        for listener in listeners:
+            listener(WarningRaised(", ".join(tasks), message))
+
+    return warn
 
 
 def _understand_all(
@@ -373,6 +394,11 @@ def _run_spec(
 
 def _digest(text: str | None) -> str:
     return "" if text is None else hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _seeds(settings: Settings, tasks: int) -> list[np.random.SeedSequence]:
+    """Seeds of the cost model, of the scheduler, of the inputs, and of each task."""
+    return np.random.SeedSequence(settings.seed).spawn(3 + tasks)
 
 
 def _integer(seed: np.random.SeedSequence) -> int:

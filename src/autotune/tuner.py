@@ -8,7 +8,7 @@ in the order, that it would have proposed without the stop.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from attrs import evolve, field, frozen
@@ -79,6 +79,8 @@ class Tuner:
         fresh: Ignore records and earlier runs.
         listeners: Receive every event.
         guard: Turns signals into interrupts at safe moments; entered by the caller.
+        prepared: Called once workers have been started and before the run is written: waits for
+            what else gets ready in the background. What it raises ends the run.
         clock: Monotonic seconds.
         now: Unix time in seconds.
         began: When the caller began, by ``clock``; what came before the run is start-up.
@@ -93,6 +95,7 @@ class Tuner:
     fresh: bool = False
     listeners: Sequence[EventListener] = ()
     guard: InterruptGuard = field(factory=InterruptGuard)
+    prepared: Callable[[], None] = lambda: None
     clock: Clock = time.monotonic
     now: Clock = time.time
     began: float | None = None
@@ -247,6 +250,7 @@ class _Session:
         """Start workers first: they import a compiler while the search thinks."""
         tuner = self._tuner
         self._use(self._tasks[0])
+        tuner.prepared()
         with tuner.guard.shield():
             if self._is_new:
                 tuner.database.start_run(self._run)
