@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from autotune.isolation.channel import ATTACHMENTS, Decoder, Message, NotAMessage, encode
 from autotune.isolation.errors import WorkerStartFailed
-from autotune.isolation.memory import default_memory_limit
-from autotune.isolation.private_folder import PrivateFolder, make_private_folder
+from autotune.isolation.memory import (
+    affordable_workers,
+    available_memory,
+    default_memory_limit,
+    may_build,
+    resident_bytes,
+)
+from autotune.isolation.private_folder import (
+    PrivateFolder,
+    make_private_folder,
+    writing_temporary_files,
+)
 from autotune.isolation.worker_process import WorkerDied, WorkerProcess, worker_environment
 
 __all__ = [
@@ -17,8 +27,13 @@ __all__ = [
     "WorkerDied",
     "WorkerProcess",
     "WorkerStartFailed",
+    "affordable_workers",
+    "available_memory",
     "default_memory_limit",
     "encode",
     "make_private_folder",
+    "may_build",
+    "resident_bytes",
     "worker_environment",
+    "writing_temporary_files",
 ]

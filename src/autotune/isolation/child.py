@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import resource
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -23,7 +21,6 @@ __all__ = ["Connection", "Handler", "connect", "describe", "serve"]
 Handler = Callable[[Message], Message]
 """Does what a message asks for and returns the body of ``done``; what it raises is ``failed``."""
 
-_PR_SET_PDEATHSIG = 1
 _MESSAGE_CHARACTERS = 2000
 
 
@@ -64,7 +61,7 @@ class Connection:
 
 
 def connect(program: str, options: Sequence[str] = ()) -> tuple[Connection, dict[str, str]]:
-    """Become a process that dies with its host and fails before it exhausts the memory.
+    """Become a process that talks to its host and fails before it exhausts the memory.
 
     Args:
         program: Name of the module, for messages.
@@ -76,10 +73,9 @@ def connect(program: str, options: Sequence[str] = ()) -> tuple[Connection, dict
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     for name in options:
         parser.add_argument(f"--{name}", required=True)
-    for name in ("receive", "send", "parent", "memory"):
+    for name in ("receive", "send", "memory"):
         parser.add_argument(f"--{name}", type=int, required=True)
     given = vars(parser.parse_args())
-    _bind_to_parent(given["parent"])
     _limit_memory(given["memory"])
     for name in ("receive", "send"):
         os.set_inheritable(given[name], False)
@@ -107,14 +103,6 @@ def describe(error: Exception) -> str:
     """One exception in one string of bounded length."""
     text = str(error) or "(no message)"
     return f"{type(error).__name__}: {text}"[:_MESSAGE_CHARACTERS]
-
-
-def _bind_to_parent(parent: int) -> None:
-    """Die when the host dies, however it dies."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the line above
-        os._exit(0)
 
 
 def _limit_memory(size: int) -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import select
 import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
 from autotune.isolation.channel import Decoder, Message, NotAMessage, encode
-from autotune.isolation.processes import kill_session
+from autotune.isolation.keeper_process import KeeperProcess, WorkerEnd
+from autotune.isolation.private_folder import writing_temporary_files
 
 _LOG_BYTES = 1 << 20
 _TAIL_BYTES = 2000
 _SEND_SECONDS = 30.0
+_LAST_STEPS_SECONDS = 0.05
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -50,6 +49,10 @@ class WorkerProcess:
         environment: Further environment variables, such as a backend asks for.
         memory_bytes: Memory that it may allocate.
         folder: Where its temporary files go; made here and removed with the worker.
+
+    Raises:
+        WorkerStartFailed: the folder cannot be made.
+        OSError: no process can be started.
     """
 
     def __init__(
@@ -62,49 +65,55 @@ class WorkerProcess:
         folder: Path,
     ) -> None:
         self._decoder = Decoder()
-        self._folder = folder
         self._closed = False
-        folder.mkdir()
-        self._log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        # Appending, so that the file can be cut short while the worker writes to it.
-        flags = fcntl.fcntl(self._log, fcntl.F_GETFL)
-        fcntl.fcntl(self._log, fcntl.F_SETFL, flags | os.O_APPEND)
-        their_receive, self._send_end = os.pipe()
-        self._receive_end, their_send = os.pipe()
-        command = [sys.executable, "-m", module]
-        command += [part for name, value in options.items() for part in (f"--{name}", value)]
-        command += ["--receive", str(their_receive), "--send", str(their_send)]
-        command += ["--parent", str(os.getpid()), "--memory", str(memory_bytes)]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=worker_environment(threads, environment, folder),
-                pass_fds=(their_receive, their_send),
-                start_new_session=True,
+        with ExitStack() as always, ExitStack() as on_failure:
+            with writing_temporary_files():
+                folder.mkdir()
+            on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
+            # In memory: what a worker says last must not be lost to a full disk. Appending, so
+            # that it can be cut short while the worker writes.
+            self._log = os.memfd_create("worker-output")
+            on_failure.callback(os.close, self._log)
+            flags = fcntl.fcntl(self._log, fcntl.F_GETFL)
+            fcntl.fcntl(self._log, fcntl.F_SETFL, flags | os.O_APPEND)
+            their_receive, self._send_end = os.pipe()
+            always.callback(os.close, their_receive)
+            on_failure.callback(os.close, self._send_end)
+            self._receive_end, their_send = os.pipe()
+            always.callback(os.close, their_send)
+            on_failure.callback(os.close, self._receive_end)
+            os.set_blocking(self._send_end, False)
+            os.set_blocking(self._receive_end, False)
+            arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+            arguments += ["--receive", str(their_receive), "--send", str(their_send)]
+            arguments += ["--memory", str(memory_bytes)]
+            self._keeper = KeeperProcess(
+                module,
+                arguments,
+                worker_environment(threads, environment, folder),
+                self._log,
+                (their_receive, their_send),
+                folder,
             )
-        except BaseException:
-            os.close(self._send_end)
-            os.close(self._receive_end)
-            self._log.close()
-            raise
-        finally:
-            os.close(their_receive)
-            os.close(their_send)
-        os.set_blocking(self._send_end, False)
-        os.set_blocking(self._receive_end, False)
+            on_failure.pop_all()
 
     @property
     def pid(self) -> int:
-        """Process id, which is also that of its group and session."""
-        return self._process.pid
+        """Process id, which is also that of its group and session.
+
+        The keeper's, which goes the same way, until the worker has said anything.
+        """
+        return self._keeper.worker_pid
+
+    @property
+    def keeper_pid(self) -> int:
+        """Process id of the keeper, whose descendants are the worker and all that it starts."""
+        return self._keeper.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs. It is not reaped here, so that its id stays its own."""
-        return not self._closed and not self._has_ended()
+        """Whether the process runs."""
+        return not self._closed and not self._keeper.finished()
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when the worker has said something."""
@@ -163,50 +172,28 @@ class WorkerProcess:
         if self._closed:
             return ""
         # Every line up to the flag may be repeated: an interrupt can come between any two.
-        ended_by_itself = self._wait_briefly()
-        if self._process.returncode is None:
-            kill_session(self._process.pid)
-        code = self._process.wait()
+        # A pipe closes just before its process has ended.
+        closed = bool(select.select([self._receive_end], [], [], 0)[0])
+        by_itself = self._keeper.finished(_LAST_STEPS_SECONDS if closed else 0.0)
+        end = self._keeper.end()
         self._closed = True
         last_words = self._tail()
-        for descriptor in (self._send_end, self._receive_end):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        self._log.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        how = _describe_exit(code) if ended_by_itself else "killed by its host"
+        for descriptor in (self._send_end, self._receive_end, self._log):
+            os.close(descriptor)
+        self._keeper.close()
+        how = _describe_end(end, by_itself)
         return f"{how}\n{last_words}" if last_words else how
-
-    def _wait_briefly(self) -> bool:
-        """Whether the process has ended, once a closed pipe had time to become an exit code."""
-        closed = bool(select.select([self._receive_end], [], [], 0)[0])
-        for _ in range(50 if closed else 1):
-            if self._has_ended():
-                return True
-            time.sleep(0.001)
-        return False
-
-    def _has_ended(self) -> bool:
-        if self._process.returncode is not None:
-            return True
-        try:
-            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self._process.pid, options) is not None
-        except ChildProcessError:  # somebody else in the host has reaped it
-            return True
 
     def _bound_log(self) -> None:
         """Keep only the end of a log that has grown large."""
-        descriptor = self._log.fileno()
-        if os.fstat(descriptor).st_size > _LOG_BYTES:
+        if os.fstat(self._log).st_size > _LOG_BYTES:
             tail = self._tail()
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, tail.encode())
+            os.ftruncate(self._log, 0)
+            os.write(self._log, tail.encode())
 
     def _tail(self) -> str:
-        descriptor = self._log.fileno()
-        size = os.fstat(descriptor).st_size
-        data = os.pread(descriptor, 4 * _TAIL_BYTES, max(0, size - 4 * _TAIL_BYTES))
+        size = os.fstat(self._log).st_size
+        data = os.pread(self._log, 4 * _TAIL_BYTES, max(0, size - 4 * _TAIL_BYTES))
         lines = data.decode(errors="replace").splitlines()
         # The fault handler ends with a long list that says nothing about the fault.
         text = "\n".join(line for line in lines if not line.startswith("Extension modules:"))
@@ -228,6 +215,16 @@ def worker_environment(
         environment["TMPDIR"] = str(folder)
     environment.update(additions)
     return environment
+
+
+def _describe_end(end: WorkerEnd, by_itself: bool) -> str:
+    if end.exit_code is not None:
+        return _describe_exit(end.exit_code)
+    if not by_itself:
+        return "killed by its host"
+    if end.keeper_code == 0:
+        return "made to end from outside"
+    return f"its keeper was {_describe_exit(end.keeper_code)}"
 
 
 def _describe_exit(code: int) -> str:

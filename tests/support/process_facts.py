@@ -1,0 +1,61 @@
+"""What the kernel says about processes, for tests that nothing is left of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def session_members(leader: int) -> list[int]:
+    """Processes of a session, without those that have ended and only wait to be reaped."""
+    return [
+        pid
+        for pid, (state, _, session) in _facts().items()
+        if session == leader and state not in "ZX"
+    ]
+
+
+def zombies_of(parent: int) -> list[int]:
+    """Children of a process that have ended and wait to be reaped."""
+    return [pid for pid, (state, of, _) in _facts().items() if of == parent and state in "ZX"]
+
+
+def children_of(parent: int) -> list[int]:
+    """Children of a process, also those that have ended."""
+    return [pid for pid, (_, of, _) in _facts().items() if of == parent]
+
+
+def open_descriptors(pid: int | str = "self") -> dict[int, str]:
+    """Descriptors of a process, and what each of them is."""
+    found = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
+        except FileNotFoundError:  # the listing's own
+            continue
+    return found
+
+
+def becomes_true(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+    """Whether a condition holds before the time is up, which only a failing test waits for."""
+    end = time.monotonic() + seconds
+    while not (holds := bool(condition())) and time.monotonic() < end:
+        time.sleep(0.005)
+    return holds
+
+
+def _facts() -> dict[int, tuple[str, int, int]]:
+    """State, parent and session of every process."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                text = Path("/proc", entry, "stat").read_text()
+            except OSError:  # it has ended meanwhile
+                continue
+            # "pid (name) state parent group session ...", where the name may contain anything
+            state, parent, _group, session = text.rpartition(")")[2].split()[:4]
+            found[int(entry)] = state, int(parent), int(session)
+    return found
