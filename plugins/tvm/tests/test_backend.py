@@ -345,7 +345,7 @@ class Module:
         C[0] = T.call_intrin("float32", "tirx.tvm_load_matrix_sync", 1)
 """
     )
-    monkeypatch.setattr(backend_module, "_scheduled", lambda request: broken)
+    monkeypatch.setattr(backend_module, "scheduled_module", lambda request: broken)
     with pytest.raises(BuildFailed) as caught:
         backend.build(request_for(target))
     assert 10 < len(str(caught.value)) < 500

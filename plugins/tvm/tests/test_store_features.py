@@ -84,15 +84,12 @@ class Compared:
         found = pam_features(candidate.sketch, matrix, CPU, fidelity)
         by_name = {statement.name: statement for statement in self.nest.statements}
         statements = [by_name[name] for name in found.statements]
-        # TVM puts copies of whole inputs before everything else, unless they are padded.
-        late = is_padded(candidate)
-        order = sorted(
-            range(len(statements)), key=lambda at: late or not whole_copy(statements[at])
-        )
+        # TVM puts copies of whole inputs before everything else.
+        order = sorted(range(len(statements)), key=lambda at: not whole_copy(statements[at]))
         self.statements = [statements[at] for at in order]
         self.ours, self.theirs = found.values[order], theirs
         assert self.ours.shape == theirs.shape, candidate
-        if late:
+        if is_padded(candidate):
             # Padded buffers have other names in TVM, which break ties between equal ones.
             self.ours, self.theirs = without_ties(self.ours), without_ties(self.theirs)
 

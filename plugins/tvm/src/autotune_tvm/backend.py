@@ -25,6 +25,7 @@ from autotune.targets import Target
 from autotune.workloads import Workload
 from autotune.workloads import gemm as _gemm
 from autotune_tvm import compiler, runtime
+from autotune_tvm.scheduled import scheduled_module
 
 __all__ = ["TVMBackend"]
 
@@ -127,7 +128,7 @@ class TVMBackend(Backend):
             UnsupportedTarget: the target is no x86-64 CPU.
         """
         self.check_measuring(request.target)
-        return LoweredProgram(request, _scheduled(request))
+        return LoweredProgram(request, scheduled_module(request))
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         """Compile with LLVM.
@@ -145,7 +146,7 @@ class TVMBackend(Backend):
         Raises:
             InvalidSchedule: a step cannot be applied.
         """
-        return str(_scheduled(request).script())
+        return str(scheduled_module(request).script())
 
     def cuda_source(self, request: BuildRequest) -> str:
         """CUDA source of the scheduled program; needs neither a device nor a CUDA compiler.
@@ -158,7 +159,7 @@ class TVMBackend(Backend):
         compiler.check_target(request.target)
         if request.target.kind != "cuda":
             raise UnsupportedTarget(f"target {request.target.name!r} is no CUDA GPU")
-        return compiler.cuda_source(_scheduled(request), request.target)
+        return compiler.cuda_source(scheduled_module(request), request.target)
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """Findings on the installation: label, status, message."""
@@ -251,31 +252,6 @@ class TVMBoundCall(BoundCall):
         """Fill the outputs with NaN, or with the smallest integer."""
         for output in self._outputs:
             poison_array(output)
-
-
-def _scheduled(request: BuildRequest) -> Any:
-    """The module to compile: TVM's, with the candidate's steps applied."""
-    runtime.load()
-    module = _module(request)
-    if request.candidate is None:
-        return module
-    from autotune_tvm import importer, replay
-
-    names = None
-    if request.program is not None:
-        module = importer.ready_for_replay(module)
-        names = importer.block_names(module)
-    return replay.schedule(module, request.candidate, request.workload, names).mod
-
-
-def _module(request: BuildRequest) -> Any:
-    if request.program is not None:
-        from autotune_tvm.importer import module_from_text
-
-        return module_from_text(request.program)
-    from autotune_tvm.emit import module_for
-
-    return module_for(request.workload)
 
 
 def _arguments(request: BuildRequest) -> tuple[str, ...]:

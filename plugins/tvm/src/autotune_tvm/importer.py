@@ -11,21 +11,20 @@ from typing import Any
 
 from tvm import IRModule, tirx
 from tvm.ir import load_json, save_json
-from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.errors import UnsupportedWorkload
 from autotune.workloads import Workload
-from autotune_tvm.blocks import Block, Nest, identifier, nests_of, read_function
+from autotune_tvm.blocks import Block, identifier, nests_of, read_function
 from autotune_tvm.emit import ENTRY
 
 __all__ = [
     "argument_names",
-    "block_names",
+    "blocks_of",
     "import_module",
     "module_from_text",
     "module_of",
-    "ready_for_replay",
     "text_of",
+    "with_narrow_indices",
 ]
 
 
@@ -51,9 +50,9 @@ def import_module(program: object) -> tuple[Workload, IRModule]:
     return Workload(name, inputs, stages, outputs), module
 
 
-def block_names(module: IRModule) -> dict[str, str]:
-    """The name of the block that computes each stage of the workload that ``module`` is."""
-    return {block.stage.name: block.name for block in read_function(module[ENTRY]).blocks}
+def blocks_of(module: IRModule) -> dict[str, Block]:
+    """The block that computes each stage of the workload that ``module`` is."""
+    return {block.stage.name: block for block in read_function(module[ENTRY]).blocks}
 
 
 def argument_names(module: IRModule) -> tuple[str, ...]:
@@ -112,73 +111,24 @@ def _function_names(module: IRModule) -> list[str]:
     return [str(variable.name_hint) for variable, _ in module.functions_items()]
 
 
-def ready_for_replay(module: IRModule) -> IRModule:
-    """The same program with 32-bit loops in the order of the stages' axes.
+def with_narrow_indices(scheduled: IRModule, original: IRModule) -> IRModule:
+    """A scheduled program with 32-bit loops and indices, where everything in it fits.
 
-    Steps name loops by axes; which order they had in the imported program is not part of its
-    meaning. What schedules add has 32-bit loops, and the two do not mix.
+    Relax makes 64-bit ones. They are narrowed when everything is scheduled, so that schedules
+    are made of the imported program itself.
+
+    Args:
+        scheduled: What a schedule made of ``original``.
+        original: The imported program.
     """
-    module = _with_narrow_indices(module)
-    function = module[ENTRY]
-    nests = nests_of(function)
-    reading = read_function(function)
-    wanted = [_positions(block) for block in reading.blocks]
-    if all(loops == variables == sorted(loops) for loops, variables in wanted):
-        return module
-    statements = [
-        _permuted(nest, loops, variables)
-        for nest, (loops, variables) in zip(nests, wanted, strict=True)
-    ]
-    root = function.body
-    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-    block = _block_with(root.block, root.block.iter_vars, body)
-    realize = SBlockRealize(root.iter_values, root.predicate, block)
-    return IRModule({ENTRY: function.with_body(realize)})
-
-
-def _with_narrow_indices(module: IRModule) -> IRModule:
-    """64-bit loops and indices, which Relax makes, as 32-bit ones where everything fits."""
-    variables = [loop.loop_var for nest in nests_of(module[ENTRY]) for loop in nest.loops]
+    variables = [loop.loop_var for nest in nests_of(original[ENTRY]) for loop in nest.loops]
     if all(str(variable.ty.dtype) == "int32" for variable in variables):
-        return module
-    reading = read_function(module[ENTRY])
+        return scheduled
+    reading = read_function(original[ENTRY])
     tensors = (*reading.parameters, *(block.stage.output for block in reading.blocks))
     if any(tensor.dtype == "int64" or tensor.elements >= 1 << 31 for tensor in tensors):
-        return module
-    return tirx.transform.ForceNarrowIndexToInt32()(module)
-
-
-def _positions(block: Block) -> tuple[list[int], list[int]]:
-    """Where the loop, and where the block variable, of every axis of the stage is."""
-    names = [axis.name for axis in block.stage.axes]
-    loops = [block.loop_axes.index(name) for name in names]
-    return loops, [block.variable_axes.index(name) for name in names]
-
-
-def _permuted(nest: Nest, loops: list[int], variables: list[int]) -> Any:
-    realize = nest.realize
-    iter_vars = [realize.block.iter_vars[position] for position in variables]
-    values = [realize.iter_values[position] for position in variables]
-    block = _block_with(realize.block, iter_vars, realize.block.body)
-    statement = SBlockRealize(values, realize.predicate, block)
-    for position in reversed(loops):
-        loop = nest.loops[position]
-        statement = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, statement)
-    return statement
-
-
-def _block_with(block: Any, iter_vars: Any, body: Any) -> Any:
-    return SBlock(
-        iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        body,
-        block.init,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
+        return scheduled
+    return tirx.transform.ForceNarrowIndexToInt32()(scheduled)
 
 
 def _with_unique_names(module: IRModule) -> IRModule:

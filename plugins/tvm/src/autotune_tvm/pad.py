@@ -1,221 +1,119 @@
-"""Padding the iteration space of a block: a rewrite of the program ahead of scheduling.
+"""Padding the iteration space of a block with schedule primitives.
 
-TVM's own ``pad_einsum`` accepts trivial indices only; convolutions need windows. The rewrite
-gives every operand that depends on a padded axis a zero-extended copy and the result a padded
-buffer of its own, so that the block itself runs without predicates.
+TVM's own ``pad_einsum`` pads a block whose declared reads are at single variables; convolutions
+read windows. Here every operand that depends on a padded axis first gets a copy that is padded
+on its own (a copy does read at single variables), and while the block itself is padded, its reads
+are declared to be somewhere trivial. Everything is recorded in the schedule's trace, so the
+schedule can be replayed without this module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import tvm
+from attrs import frozen
 from tvm import tirx
-from tvm.ir import IRModule, Range
-from tvm.s_tir import SBlock, SBlockRealize
 
-from autotune.errors import InvalidValueError
 from autotune.workloads import Stage
 
-_LOADS = ("TensorLoad", "BufferLoad")
-_OPERANDS = ("a", "b", "value", "true_value", "false_value")
+__all__ = ["PaddedBlock", "pad_block"]
+
+_READ = 0
+_EXPLICIT_READS = "explicit_read_region"
 
 
-def padded_name(stage: str, tensor: str) -> str:
-    """Name of the padded buffer that ``stage`` uses in place of ``tensor``."""
-    return f"{tensor}_{stage}_pad"
+@frozen
+class PaddedBlock:
+    """What padding a block added.
+
+    Attributes:
+        copies: By operand, the block that fills its zero-extended copy.
+        write: The block that copies the result back, without what lies beyond its extents.
+    """
+
+    copies: Mapping[str, Any]
+    write: Any
 
 
-def pack_name(stage: str, tensor: str) -> str:
-    """Name of the block that fills the padded copy of an operand."""
-    return f"{tensor}_{stage}_pack"
-
-
-def write_name(stage: str) -> str:
-    """Name of the block that copies the padded result back."""
-    return f"{stage}_write"
-
-
-def pad_module(
-    module: IRModule, stage: Stage, block_name: str, extents: dict[str, int]
-) -> tuple[IRModule, frozenset[str]]:
-    """Pad axes of one block of ``module["main"]``.
+def pad_block(
+    sch: Any,
+    block: Any,
+    stage: Stage,
+    extents: Mapping[str, int],
+    buffers: Mapping[str, str],
+) -> PaddedBlock:
+    """Pad axes of one block, so that it runs over more than its result without predicates.
 
     Args:
-        module: One function ``main`` whose block ``block_name`` is a plain loop nest.
-        stage: The stage that the block computes; its axes are the block's, in order.
-        block_name: Name of the block.
-        extents: New extent by axis name.
+        sch: A schedule in which nothing was done to the block.
+        block: The block, a plain loop nest.
+        stage: What the block computes; its axes are the block's variables, in order.
+        extents: New extent, larger than its own, by axis name.
+        buffers: Name of the buffer that holds each tensor.
+    """
+    full = {**stage.extents, **extents}
+    shapes = _operand_shapes(stage, set(extents), full)
+    copies, behind = {}, []
+    for operand, shape in shapes.items():
+        copy, narrow = _padded_copy(sch, block, buffers.get(operand, operand), shape)
+        copies[operand] = copy
+        behind.extend(narrow)
+    regions = [read.region for read in sch.get(block).reads]
+    for position, region in enumerate(regions):
+        _declare_read(sch, block, position, [0, 1] * len(region))
+    sch.pad_einsum(block, [full[axis.name] for axis in stage.axes])
+    for position, region in enumerate(regions):
+        bounds = [bound for item in region for bound in (item.min, item.min + item.extent)]
+        _declare_read(sch, block, position, bounds)
+    sch.unannotate(block, _EXPLICIT_READS)
+    for narrow in behind:
+        sch.compute_inline(narrow)
+    if any(axis.name in extents for axis in stage.spatial_axes):
+        (write,) = sch.get_consumers(block)
+    else:
+        write = sch.cache_write(block, 0, "global")
+    return PaddedBlock(copies, write)
+
+
+def _operand_shapes(
+    stage: Stage, grown: set[str], extents: dict[str, int]
+) -> dict[str, list[int]]:
+    """How far the padded block reads, for every operand that depends on a padded axis."""
+    shapes: dict[str, list[int]] = {}
+    for load in stage.loads:
+        forms = stage.access_map(load)
+        if any(axis in form.coefficients for form in forms for axis in grown):
+            reach = [form.bounds(extents)[1] + 1 for form in forms]
+            before = shapes.get(load.tensor, reach)
+            shapes[load.tensor] = [max(pair) for pair in zip(before, reach, strict=True)]
+    return shapes
+
+
+def _padded_copy(sch: Any, block: Any, buffer: str, reach: list[int]) -> tuple[Any, list[Any]]:
+    """Copy an operand into a buffer of at least the shape ``reach``, with zeros beyond its end.
 
     Returns:
-        The new module, and the names of the operands that now have padded copies.
+        The copying block, and a block behind it (if there is one) that the padded copy is to be
+        read around: inlining it is possible when ``block`` has been padded.
     """
-    function = module["main"]
-    root = function.body.block
-    nests = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    position = next(
-        index for index, nest in enumerate(nests) if _innermost(nest).block.name_hint == block_name
-    )
-    rewriter = _Padding(stage, nests[position], extents)
-    nests[position : position + 1] = rewriter.rewritten()
-    body = SBlock(
-        [],
-        [],
-        [],
-        root.name_hint,
-        tirx.SeqStmt(nests),
-        alloc_buffers=[*root.alloc_buffers, *rewriter.buffers],
-        annotations=root.annotations,
-    )
-    realize = SBlockRealize([], True, body)
-    padded = tirx.PrimFunc(function.params, realize, function.ret_type, function.attrs)
-    return IRModule({"main": padded}, attrs=module.attrs), frozenset(rewriter.operands)
+    reads = sch.get(block).reads
+    position = [str(read.source.name) for read in reads].index(buffer)
+    own = [int(extent) for extent in reads[position].source.shape]
+    copy = sch.cache_read(block, position, "global", [block])
+    shape = [max(pair) for pair in zip(own, reach, strict=True)]
+    if shape == own:
+        return copy, []
+    sch.pad_einsum(copy, shape)
+    (extended,) = sch.get_producers(copy)
+    (narrow,) = sch.get_consumers(copy)
+    sch.compute_inline(extended)
+    return copy, [narrow]
 
 
-def _innermost(nest: Any) -> Any:
-    while isinstance(nest, tirx.For):
-        nest = nest.body
-    return nest
-
-
-class _Padding:
-    """One block's rewrite."""
-
-    def __init__(self, stage: Stage, nest: Any, extents: dict[str, int]) -> None:
-        self.stage = stage
-        self.realize = _innermost(nest)
-        self.extents = {axis.name: extents.get(axis.name, axis.extent) for axis in stage.axes}
-        self.grown = {axis for axis, extent in extents.items() if extent != stage.extents[axis]}
-        self.buffers: list[Any] = []
-        self.operands: dict[str, Any] = {}
-        self.copies: list[Any] = []
-        self.result: Any = None
-
-    def rewritten(self) -> list[Any]:
-        """Copies of the operands, the padded block, and the copy of the result."""
-        block = self.realize.block
-        old = block.body.buffer
-        shape = [self.extents[axis.name] for axis in self.stage.spatial_axes]
-        self.result = tirx.decl_buffer(shape, old.dtype, padded_name(self.stage.name, "result"))
-        self.buffers.append(self.result)
-        store = tirx.BufferStore(self.result, self._rebuild(block.body.value), block.body.indices)
-        init = tirx.BufferStore(self.result, block.init.value, block.init.indices)
-        main = self._nest(
-            block.name_hint,
-            list(block.iter_vars),
-            [self.extents[axis.name] for axis in self.stage.axes],
-            store,
-            init,
-        )
-        indices, loops = self._fresh(old.shape)
-        load = tirx.BufferLoad(self.result, indices)
-        back = self._nest(
-            write_name(self.stage.name),
-            loops,
-            list(old.shape),
-            tirx.BufferStore(old, load, indices),
-        )
-        return [*self.copies, main, back]
-
-    def _fresh(self, shape: Any) -> tuple[list[Any], list[Any]]:
-        variables = [tirx.Var(f"v{index}", "int32") for index in range(len(shape))]
-        iters = [
-            tirx.IterVar(Range(0, int(extent)), variable, tirx.IterVar.DataPar)
-            for variable, extent in zip(variables, shape, strict=True)
-        ]
-        return variables, iters
-
-    def _nest(
-        self, name: str, iters: list[Any], extents: list[Any], store: Any, init: Any = None
-    ) -> Any:
-        """Serial loops around a block with one iteration variable a loop."""
-        sized = [
-            tirx.IterVar(Range(0, int(extent)), it.var, it.iter_type)
-            for it, extent in zip(iters, extents, strict=True)
-        ]
-        names = [f"{it.var.name}_{name}" for it in iters]
-        loops = [tirx.Var(text, "int32") for text in names]
-        reads = [
-            _point(load.source, load.indices)
-            for load in _loads(store.value)
-            if not load.source.same_as(store.buffer)
-        ]
-        writes = [_point(store.buffer, store.indices)]
-        block = SBlock(sized, reads, writes, name, store, init=init)
-        body: Any = SBlockRealize(loops, True, block)
-        for loop, extent in reversed(list(zip(loops, extents, strict=True))):
-            body = tirx.For(loop, 0, int(extent), tirx.ForKind.SERIAL, body)
-        return body
-
-    def _rebuild(self, value: Any) -> Any:
-        """``value`` with padded operands read from their copies."""
-        kind = type(value).__name__
-        if kind in _LOADS:
-            return self._load(value)
-        if kind in ("IntImm", "FloatImm", "Var", "PrimVar"):
-            return value
-        if hasattr(value, "a") and hasattr(value, "b"):
-            return type(value)(self._rebuild(value.a), self._rebuild(value.b))
-        if kind == "Cast":
-            return self._rebuild(value.value).astype(str(value.ty.dtype))
-        if kind == "Call":
-            return tirx.Call(value.ty.dtype, value.op, [self._rebuild(arg) for arg in value.args])
-        if kind == "Select":
-            return tirx.Select(
-                value.condition, self._rebuild(value.true_value), self._rebuild(value.false_value)
-            )
-        raise InvalidValueError(f"cannot pad a block that computes {kind}")
-
-    def _load(self, load: Any) -> Any:
-        buffer = load.source
-        if buffer.same_as(self.realize.block.body.buffer):
-            return tirx.BufferLoad(self.result, load.indices)
-        forms = next(
-            self.stage.access_map(item)
-            for item in self.stage.loads
-            if item.tensor == self._tensor(buffer)
-        )
-        if not any(axis in form.coefficients for form in forms for axis in self.grown):
-            return load
-        name = self._tensor(buffer)
-        if name not in self.operands:
-            reach = [form.bounds(self.extents)[1] + 1 for form in forms]
-            shape = [
-                max(int(extent), size) for extent, size in zip(buffer.shape, reach, strict=True)
-            ]
-            self._add_copy(name, buffer, shape)
-        return tirx.BufferLoad(self.operands[name], load.indices)
-
-    def _tensor(self, buffer: Any) -> str:
-        return str(buffer.name)
-
-    def _add_copy(self, tensor: str, buffer: Any, shape: list[int]) -> None:
-        padded = tirx.decl_buffer(shape, buffer.dtype, padded_name(self.stage.name, tensor))
-        indices, iters = self._fresh(shape)
-        value = tirx.BufferLoad(buffer, indices)
-        inside = [
-            index < int(own)
-            for index, own, size in zip(indices, buffer.shape, shape, strict=True)
-            if size > int(own)
-        ]
-        if inside:
-            zero = tirx.const(0, buffer.dtype)
-            value = tirx.if_then_else(tirx.all(*inside), value, zero)
-        store = tirx.BufferStore(padded, value, indices)
-        self.copies.append(
-            self._nest(pack_name(self.stage.name, tensor), iters, list(shape), store)
-        )
-        self.buffers.append(padded)
-        self.operands[tensor] = padded
-
-
-def _point(buffer: Any, indices: Any) -> Any:
-    return tirx.BufferRegion(buffer, [Range.from_min_extent(index, 1) for index in indices])
-
-
-def _loads(value: Any) -> list[Any]:
-    """Every load of an expression that ``_rebuild`` understands."""
-    if type(value).__name__ in _LOADS:
-        return [value]
-    parts = [getattr(value, name) for name in _OPERANDS if hasattr(value, name)]
-    parts.extend(getattr(value, "args", ()))
-    return [load for part in parts for load in _loads(part)]
+def _declare_read(sch: Any, block: Any, position: int, bounds: list[Any]) -> None:
+    """Say which region of its n-th operand a block reads: begin and end of every dimension."""
+    variables = [item.var for item in sch.get(block).iter_vars]
+    declare = tvm.get_global_func("s_tir.schedule.ScheduleAnnotateBufferAccess")
+    declare(sch, block, position, _READ, tirx.IndexMap(variables, bounds, None))

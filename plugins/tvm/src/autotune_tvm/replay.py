@@ -41,7 +41,8 @@ from autotune.sketches import (
     split_reduction,
 )
 from autotune.workloads import Stage, Workload
-from autotune_tvm.pad import pack_name, pad_module, write_name
+from autotune_tvm.blocks import Block
+from autotune_tvm.pad import PaddedBlock, pad_block
 from autotune_tvm.threads import check_threads
 
 _THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
@@ -52,24 +53,28 @@ def schedule(
     module: IRModule,
     candidate: Candidate,
     workload: Workload,
-    block_names: Mapping[str, str] | None = None,
+    blocks: Mapping[str, Block] | None = None,
 ) -> Any:
     """The schedule that results from the candidate's steps on ``module``.
+
+    Everything is done by schedule primitives that survive in the trace, so that the trace alone
+    replays it on ``module``.
 
     Args:
         module: One function ``main``; blocks are found by the names of the stages.
         candidate: Sketch and configuration.
         workload: What the function computes.
-        block_names: Name of the block that computes each stage, where it is not the stage's.
+        blocks: The block that computes each stage; None where it is called as the stage is, and
+            has its axes in the stage's order.
 
     Raises:
         InvalidSchedule: TVM refuses a step; the message names the step.
     """
-    replay = _Replay(workload, candidate.config, dict(block_names or {}))
-    pads = [step for step in candidate.sketch.steps if isinstance(step, PadExtent)]
+    replay = _Replay(workload, candidate.config, dict(blocks or {}))
     try:
-        module = replay.pad(module, pads, candidate.sketch.steps)
         replay.start(module)
+        replay.pad(candidate.sketch.steps)
+        replay.name_loops()
         for step in candidate.sketch.steps:
             replay.current = step
             replay.apply(step)
@@ -97,12 +102,12 @@ class _Replay:
 
     workload: Workload
     config: Mapping[str, int]
-    block_names: dict[str, str]
+    known: dict[str, Block]
     sch: Any = None
     current: Step | None = None
     blocks: dict[str, Any] = field(factory=dict)
     loops: dict[tuple[str, str], Any] = field(factory=dict)
-    padded: dict[str, frozenset[str]] = field(factory=dict)
+    padded: dict[str, PaddedBlock] = field(factory=dict)
     order: dict[str, tuple[str, ...]] = field(factory=dict)
     placed: dict[str, tuple[str, str]] = field(factory=dict)
     bound: bool = False
@@ -110,41 +115,58 @@ class _Replay:
     def value(self, expression: IntExpr) -> int:
         return int(evaluate(expression, self.config))
 
-    def block_name(self, stage: str) -> str:
-        return self.block_names.get(stage, stage)
+    def start(self, module: IRModule) -> None:
+        """Find the blocks, and bring their loops and variables into the stages' order."""
+        self.sch = s_tir.Schedule(module)
+        for stage in self.workload.stages:
+            known = self.known.get(stage.name)
+            block = self.sch.get_sblock(stage.name if known is None else known.name)
+            self.blocks[stage.name] = block
+            if known is not None:
+                names = [axis.name for axis in stage.axes]
+                self._sort_axes(block, names, known)
 
-    def pad(self, module: IRModule, pads: list[PadExtent], steps: tuple[Step, ...]) -> IRModule:
-        """Give padded stages their padded operands and result before anything is scheduled."""
+    def _sort_axes(self, block: Any, names: list[str], known: Block) -> None:
+        order = [known.loop_axes.index(name) for name in names]
+        if order != sorted(order):
+            loops = self.sch.get_loops(block)
+            self.sch.reorder(*(loops[position] for position in order))
+        order = [known.variable_axes.index(name) for name in names]
+        if order != sorted(order):
+            self.sch.reorder_block_iter_var(block, order)
+
+    def pad(self, steps: tuple[Step, ...]) -> None:
+        """Give padded stages their padded operands and result before anything else is done."""
         by_stage: dict[str, dict[str, int]] = {}
-        for step in pads:
-            self.current = step
-            extent = self.value(step.extent)
-            own = self.workload.stage(step.stage).axis(step.axis).extent
-            if extent < own:
-                raise InvalidSchedule(f"{step}: extent {extent} is less than {own}")
-            if extent > own:
-                by_stage.setdefault(step.stage, {})[step.axis] = extent
-        for stage, extents in by_stage.items():
+        for step in steps:
+            if isinstance(step, PadExtent):
+                self.current = step
+                extent = self.value(step.extent)
+                own = self.workload.stage(step.stage).axis(step.axis).extent
+                if extent < own:
+                    raise InvalidSchedule(f"{step}: extent {extent} is less than {own}")
+                if extent > own:
+                    by_stage.setdefault(step.stage, {})[step.axis] = extent
+        for name, extents in by_stage.items():
             packed = {
                 step.operand
                 for step in steps
-                if isinstance(step, (Pack, Fetch)) and step.stage == stage
+                if isinstance(step, (Pack, Fetch)) and step.stage == name
             }
-            module, operands = pad_module(
-                module, self.workload.stage(stage), self.block_name(stage), extents
-            )
-            if not operands <= packed:
-                missing = ", ".join(sorted(operands - packed))
-                raise InvalidSchedule(f"padding {stage} needs {missing} to be packed")
-            self.padded[stage] = operands
-        return module
+            self._pad_stage(self.workload.stage(name), extents, packed)
 
-    def start(self, module: IRModule) -> None:
-        self.sch = s_tir.Schedule(module)
-        for stage in self.workload.stages:
-            block = self.sch.get_sblock(self.block_name(stage.name))
-            self.blocks[stage.name] = block
-            self._name_loops(stage.name, self.sch.get_loops(block))
+    def _pad_stage(self, stage: Stage, extents: dict[str, int], packed: set[str]) -> None:
+        buffers = {name: self._buffer_of(name) for name in self.blocks}
+        padded = pad_block(self.sch, self.blocks[stage.name], stage, extents, buffers)
+        if not set(padded.copies) <= packed:
+            missing = ", ".join(sorted(set(padded.copies) - packed))
+            raise InvalidSchedule(f"padding {stage.name} needs {missing} to be packed")
+        self.padded[stage.name] = padded
+
+    def name_loops(self) -> None:
+        """Name the loops of every stage after its axes."""
+        for stage, block in self.blocks.items():
+            self._name_loops(stage, self.sch.get_loops(block))
 
     def _name_loops(self, stage: str, loops: list[Any]) -> None:
         axes = self.workload.stage(stage).axes
@@ -222,8 +244,9 @@ class _Replay:
     def _copied(self, step: Pack | Fetch, scope: str) -> tuple[Any, str]:
         """The block that copies an operand, and the name of the buffer that it fills."""
         main = self.blocks[step.stage]
-        if step.operand in self.padded.get(step.stage, ()):
-            copy = self.sch.get_sblock(pack_name(step.stage, step.operand))
+        padded = self.padded.get(step.stage)
+        if padded is not None and step.operand in padded.copies:
+            copy = padded.copies[step.operand]
             if scope != "global":
                 self.sch.set_scope(copy, 0, scope)
         else:
@@ -294,7 +317,7 @@ class _Replay:
     def _accumulate(self, step: Accumulate) -> None:
         main = self.blocks[step.stage]
         if step.stage in self.padded:
-            copy = self.sch.get_sblock(write_name(step.stage))
+            copy = self.padded[step.stage].write
         else:
             copy = self.sch.cache_write(main, 0, "global")
         self._write_back(copy, self.loops[step.stage, step.at], step.write_factors)
@@ -302,7 +325,7 @@ class _Replay:
 
     def _fuse_consumer(self, step: FuseConsumer) -> None:
         if step.producer in self.padded:
-            self.sch.compute_inline(self.sch.get_sblock(write_name(step.producer)))
+            self.sch.compute_inline(self.padded[step.producer].write)
         block = self.blocks[step.stage]
         self._write_back(block, self.loops[step.producer, step.at], step.write_factors)
         self.placed[step.producer] = step.producer, step.at

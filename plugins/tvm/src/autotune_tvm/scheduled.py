@@ -1,0 +1,64 @@
+"""From a request to the program that it asks for: imported or made, and scheduled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.backends import BuildRequest
+from autotune.sketches import Candidate
+from autotune.workloads import Workload
+from autotune_tvm import runtime
+
+__all__ = ["program_of", "schedule_of", "scheduled_module"]
+
+
+def program_of(workload: Workload, program: str | None) -> Any:
+    """The module before scheduling: the imported one, or one made from the workload.
+
+    Raises:
+        UnsupportedWorkload: the text is no program, or TVM has no form for the workload.
+    """
+    if program is not None:
+        from autotune_tvm.importer import module_from_text
+
+        return module_from_text(program)
+    from autotune_tvm.emit import module_for
+
+    return module_for(workload)
+
+
+def schedule_of(module: Any, workload: Workload, candidate: Candidate, imported: bool) -> Any:
+    """The ``tvm.s_tir.Schedule`` of a candidate on the very ``module`` given, with its trace.
+
+    Args:
+        module: What :func:`program_of` gave.
+        workload: What it computes.
+        candidate: The schedule.
+        imported: Whether it was imported: blocks then have names and orders of their own.
+
+    Raises:
+        InvalidSchedule: a step cannot be applied.
+    """
+    from autotune_tvm import importer, replay
+
+    blocks = importer.blocks_of(module) if imported else None
+    return replay.schedule(module, candidate, workload, blocks)
+
+
+def scheduled_module(request: BuildRequest) -> Any:
+    """The module to compile: TVM's, with the candidate's steps applied.
+
+    Raises:
+        InvalidSchedule: a step cannot be applied.
+    """
+    runtime.load()
+    module = program_of(request.workload, request.program)
+    if request.candidate is None:
+        return module
+    imported = request.program is not None
+    scheduled = schedule_of(module, request.workload, request.candidate, imported).mod
+    if not imported:
+        return scheduled
+    from autotune_tvm.importer import with_narrow_indices
+
+    return with_narrow_indices(scheduled, module)
