@@ -1,4 +1,5 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -14,6 +15,8 @@ NB_MODULE(_native, module) {
     module.def("fma_instruction_set", &autotune::fma_instruction_set);
     module.def("fma_rate", &autotune::fma_rate, "seconds"_a, nb::call_guard<nb::gil_scoped_release>());
     module.def("read_bandwidth", &autotune::read_bandwidth, "bytes"_a, "seconds"_a,
+               nb::call_guard<nb::gil_scoped_release>());
+    module.def("neighbour_rates", &autotune::neighbour_rates, "cpu"_a, "other"_a, "seconds"_a,
                nb::call_guard<nb::gil_scoped_release>());
     module.def("repeat_times", &autotune::repeat_times, "repeats"_a, "work"_a,
                nb::call_guard<nb::gil_scoped_release>());

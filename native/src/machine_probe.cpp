@@ -1,14 +1,20 @@
 #include "machine_probe.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <system_error>
+#include <thread>
 
 #include <immintrin.h>
+#include <pthread.h>
+#include <sched.h>
 
 namespace autotune {
 namespace {
@@ -105,6 +111,74 @@ void check_seconds(double seconds) {
     if (!(seconds > 0.0 && seconds <= 60.0)) throw std::invalid_argument("seconds must be in (0, 60]");
 }
 
+void pin_calling_thread(int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    if (const int error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set); error != 0) {
+        throw std::system_error(error, std::generic_category(), "cannot pin to CPU " + std::to_string(cpu));
+    }
+}
+
+// What the two threads of a neighbour probe share; at its end the neighbour is told to end.
+struct Neighbours {
+    enum State : int { idle, work, end };
+    std::atomic<int> state{idle};
+    std::atomic<std::int64_t> steps{0};
+
+    void set(State wanted) {
+        state.store(wanted);
+        state.notify_all();
+    }
+};
+
+struct EndOfNeighbours {
+    Neighbours& shared;
+    ~EndOfNeighbours() { shared.set(Neighbours::end); }
+};
+
+// About 2 us: short against a slice, so that the neighbour is seen to go on within it.
+constexpr std::int64_t kStepRounds = 400;
+
+// Works whenever that is wanted. Otherwise it sleeps: to spin would be work, too.
+void be_neighbour(int cpu, Neighbours& shared) {
+    pin_calling_thread(cpu);
+    const Kernel kernel = fma_dispatch().kernel;
+    for (int state = shared.state.load(); state != Neighbours::end; state = shared.state.load()) {
+        if (state == Neighbours::idle) {
+            shared.state.wait(Neighbours::idle);
+            continue;
+        }
+        kernel(kStepRounds);
+        shared.steps.fetch_add(1, std::memory_order_relaxed);
+    }
+}
+
+// Best rates alone and beside the neighbour, alternating.
+std::pair<double, double> alternate(int cpu, Neighbours& shared, double seconds) {
+    pin_calling_thread(cpu);
+    const Kernel kernel = fma_dispatch().kernel;
+    constexpr std::int64_t kSlices = 5;
+    constexpr std::int64_t kSteps = 50;
+    double alone = 0.0, beside = 0.0;
+    for (const auto start = Clock::now(); seconds_since(start) < seconds || alone == 0.0;) {
+        for (const bool busy : {false, true}) {
+            shared.set(busy ? Neighbours::work : Neighbours::idle);
+            for (std::int64_t i = 0; i < kSlices; ++i) {
+                const std::int64_t before = shared.steps.load(std::memory_order_relaxed);
+                const auto slice = Clock::now();
+                const double flop = kernel(kSteps * kStepRounds);
+                const double rate = flop / seconds_since(slice);
+                const std::int64_t steps = shared.steps.load(std::memory_order_relaxed) - before;
+                // A hardware thread that shares its core does at least a third of the work that the other one does.
+                if (!busy && steps == 0) alone = std::max(alone, rate);
+                if (busy && steps >= kSteps / 3) beside = std::max(beside, rate);
+            }
+        }
+    }
+    return {alone, beside};
+}
+
 }  // namespace
 
 std::string fma_instruction_set() { return fma_dispatch().name; }
@@ -121,6 +195,35 @@ double fma_rate(double seconds) {
         best = std::max(best, flop / seconds_since(slice));
     }
     return best;
+}
+
+std::pair<double, double> neighbour_rates(int cpu, int other, double seconds) {
+    check_seconds(seconds);
+    if (std::min(cpu, other) < 0 || std::max(cpu, other) >= CPU_SETSIZE || cpu == other) {
+        throw std::invalid_argument("the two CPUs must differ and be from 0 to " + std::to_string(CPU_SETSIZE - 1));
+    }
+    Neighbours shared;
+    std::pair<double, double> rates{0.0, 0.0};
+    std::exception_ptr errors[2];
+    const auto guarded = [&](std::exception_ptr& error, const auto& work) {
+        return std::jthread([&error, work] {
+            try {
+                work();
+            } catch (...) {
+                error = std::current_exception();
+            }
+        });
+    };
+    {
+        const std::jthread neighbour = guarded(errors[0], [&] { be_neighbour(other, shared); });
+        const EndOfNeighbours end{shared};
+        // In a thread of its own too: the calling one keeps the CPUs that it has.
+        const std::jthread probe = guarded(errors[1], [&] { rates = alternate(cpu, shared, seconds); });
+    }
+    for (const std::exception_ptr& error : errors) {
+        if (error) std::rethrow_exception(error);
+    }
+    return rates;
 }
 
 double read_bandwidth(std::size_t bytes, double seconds) {

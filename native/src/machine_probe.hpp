@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace autotune {
@@ -19,5 +20,11 @@ double read_bandwidth(std::size_t bytes, double seconds);
 
 // Wall time in seconds of each of `repeats` runs of the same loop of `work` dependent multiplications.
 std::vector<double> repeat_times(int repeats, long work);
+
+// Rates of the same work as fma_rate does on logical CPU `cpu`: with CPU `other` left alone, and with the same work on
+// it, each in flop/s. They alternate for about `seconds`; the best of each counts, because other processes disturb. The
+// second rate is 0 if the two were never seen at work at the same time. Threads of its own are pinned to the two CPUs;
+// throws std::system_error where that is not allowed.
+std::pair<double, double> neighbour_rates(int cpu, int other, double seconds);
 
 }  // namespace autotune

@@ -17,11 +17,11 @@ from attrs import frozen
 from autotune.errors import UnsupportedTarget
 from autotune.targets import processors
 from autotune.targets.target import Cache, Target
+from autotune.targets.topology import CPU_FOLDER, parse_cpu_list, physical_cores
 
 __all__ = ["detect_cpu"]
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_CPUS = Path("sys/devices/system/cpu")
 
 
 def detect_cpu(
@@ -54,7 +54,7 @@ def detect_cpu(
     cpus = sorted(os.sched_getaffinity(0) if affinity is None else affinity)
     info = _read_cpu_info(root / "proc/cpuinfo")
     processor = processors.identify(info.vendor, info.family, info.model, info.features)
-    cores = _core_count(root, cpus)
+    cores = max(1, len(physical_cores(cpus, root)))
     quota = _quota(root)
     if quota is not None:
         cores = max(1, min(cores, math.floor(quota)))
@@ -108,27 +108,18 @@ def _read_cpu_info(path: Path) -> _CpuInfo:
     )
 
 
-def _core_count(root: Path, cpus: list[int]) -> int:
-    """Counts physical cores: two hardware threads share their arithmetic units."""
-    cores = {
-        _read(root / _CPUS / f"cpu{cpu}" / "topology/thread_siblings_list") or f"cpu{cpu}"
-        for cpu in cpus
-    }
-    return max(1, len(cores))
-
-
 def _caches(root: Path, cpus: list[int]) -> tuple[Cache, ...]:
     if not cpus:
         return ()
-    first = root / _CPUS / f"cpu{cpus[0]}"
-    siblings = _cpu_list(_read(first / "topology/thread_siblings_list")) or {cpus[0]}
+    first = root / CPU_FOLDER / f"cpu{cpus[0]}"
+    siblings = parse_cpu_list(_read(first / "topology/thread_siblings_list")) or {cpus[0]}
     found: dict[int, Cache] = {}
     for folder in sorted((first / "cache").glob("index*")):
         level = _integer(_read(folder / "level"))
         size = _size(_read(folder / "size"))
         if _read(folder / "type") not in ("Data", "Unified") or not level or not size:
             continue
-        shared = not _cpu_list(_read(folder / "shared_cpu_list")) <= siblings
+        shared = not parse_cpu_list(_read(folder / "shared_cpu_list")) <= siblings
         line = _integer(_read(folder / "coherency_line_size")) or 64
         found[level] = Cache(level, size, shared, line)
     return tuple(found[level] for level in sorted(found)) if 1 in found else ()
@@ -137,7 +128,7 @@ def _caches(root: Path, cpus: list[int]) -> tuple[Cache, ...]:
 def _clock(root: Path, cpus: list[int]) -> float | None:
     if not cpus:
         return None
-    path = root / _CPUS / f"cpu{cpus[0]}" / "cpufreq/base_frequency"
+    path = root / CPU_FOLDER / f"cpu{cpus[0]}" / "cpufreq/base_frequency"
     kilohertz = _number(_read(path))
     return kilohertz * 1e3 if kilohertz else None
 
@@ -200,14 +191,3 @@ def _integer(text: str | None) -> int | None:
 def _size(text: str | None) -> int | None:
     match = re.fullmatch(r"(\d+)([KMG]?)", text or "")
     return int(match[1]) * _UNITS[match[2]] if match else None
-
-
-def _cpu_list(text: str | None) -> set[int]:
-    """Reads a list such as `0-3,8`."""
-    cpus: set[int] = set()
-    for part in (text or "").split(","):
-        first, dash, last = part.partition("-")
-        low, high = _integer(first), _integer(last if dash else first)
-        if low is not None and high is not None:
-            cpus.update(range(low, high + 1))
-    return cpus
