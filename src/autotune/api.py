@@ -72,6 +72,7 @@ def tune(
     round_size: int = DEFAULT_ROUND_SIZE,
     strategy_options: Mapping[str, Any] | None = None,
     protocol: MeasureProtocol | None = None,
+    observers: Sequence[str] = (),
     listeners: Sequence[EventListener] = (),
 ) -> Result:
     """Find a fast schedule for one program.
@@ -98,6 +99,8 @@ def tune(
         round_size: Candidates that are proposed at once, before the model learns from them.
         strategy_options: Options of the strategy.
         protocol: How candidates are checked and timed.
+        observers: What reads something of every candidate beside its latency, such as
+            ``["perf"]``; see ``Outcome.readings``.
         listeners: Functions that are told what happens; see ``autotune.events``.
 
     Raises:
@@ -350,6 +353,7 @@ def _measurer_factory(
             task.workload,
             task.program,
             protocol=protocol,
+            observers=settings.observers,
             seed=seed,
         )
 

@@ -199,6 +199,7 @@ class Result:
             "flop_per_second": self._rate(outcome.latency),
             "speedup": self.speedup,
             "samples": list(outcome.samples),
+            "readings": dict(outcome.readings),
             "digest": candidate.digest,
             "sketch": candidate.sketch.to_json(),
             "config": dict(candidate.config),

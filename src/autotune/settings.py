@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
@@ -35,6 +35,7 @@ class Settings:
         scheduler_options: Options of the task scheduler.
         fresh: Whether to ignore records and earlier runs.
         database: Path of the database.
+        observers: Names of observers; they change nothing that is measured.
     """
 
     target: Target
@@ -53,6 +54,7 @@ class Settings:
     scheduler_options: Mapping[str, Any] = field(hash=False)
     fresh: bool
     database: str
+    observers: tuple[str, ...] = ()
 
     @staticmethod
     def checked(
@@ -73,6 +75,7 @@ class Settings:
         scheduler_options: Mapping[str, Any] | None = None,
         fresh: bool = False,
         database: str | os.PathLike[str] = "autotune.db",
+        observers: Sequence[str] = (),
     ) -> Settings:
         """Check every value.
 
@@ -104,11 +107,18 @@ class Settings:
             scheduler_options=dict(scheduler_options or {}),
             fresh=bool(fresh),
             database=os.fspath(database),
+            observers=_observers(observers),
         )
 
 
 def _optional_part(kind: str, name: str | None) -> str | None:
     return None if name is None or name == "none" else check_part(kind, name)
+
+
+def _observers(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise InvalidValueError(f"observers must be a list of names, such as [{names!r}]")
+    return tuple(dict.fromkeys(check_part("observer", name) for name in names))
 
 
 def checked_target(target: Target | str | os.PathLike[str], threads: int | None) -> Target:

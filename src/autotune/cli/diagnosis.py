@@ -17,6 +17,7 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import AutotuneError
+from autotune.observers import find_observer
 from autotune.parts import create_part
 from autotune.plugins import manager
 from autotune.report import Finding, formats
@@ -73,6 +74,7 @@ def diagnose() -> Diagnosis:
         ("versions", _versions),
         ("plugins", _plugins),
         ("backends", _backends),
+        ("observers", _observers),
         ("target", lambda: target_findings),
         ("threads", lambda: _threads(target)),
         ("compiler", _compiler),
@@ -127,6 +129,20 @@ def _backends() -> Iterator[Finding]:
                 yield Finding(f"{name}: {label}", status, message)
         except AutotuneError as error:
             yield Finding(f"backend {name}", "error", str(error))
+
+
+def _observers() -> Iterator[Finding]:
+    # Nothing is wrong with a machine that lacks counters: it can only tell less.
+    for name in manager().names("observer"):
+        try:
+            found = find_observer(name).check()
+        except Exception as error:  # a foreign part may raise anything
+            yield Finding(f"observer {name}", "error", f"{type(error).__name__}: {error}")
+            continue
+        parts = [f"reads {', '.join(found.reads)}"] if found.reads else []
+        if found.absent:
+            parts.append(f"absent: {', '.join(found.absent)} ({found.reason})")
+        yield Finding(f"observer {name}", "ok", "; ".join(parts))
 
 
 def _target() -> tuple[Target | None, list[Finding]]:

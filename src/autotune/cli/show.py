@@ -26,8 +26,8 @@ Examples:
   autotune show gemm --shape m=512,n=512,k=512 --tape --sketch packed-panel
 """
 
-TITLES = {"steps": "Steps", "script": "Script", "nest": "Loop nest", "tape": "Tape"}
-USUAL = ("steps", "script", "nest")
+TITLES = {"readings": "Readings", "steps": "Steps", "script": "Script", "nest": "Loop nest", "tape": "Tape"}
+USUAL = ("readings", "steps", "script", "nest")
 SYMBOLIC = ("nest", "tape")
 
 
@@ -60,7 +60,7 @@ def command(
 ) -> int:
     """Show the fastest recorded schedule of WORKLOAD, or a given record.
 
-    Its steps and parameters, the scheduled program in the compiler's own language, and the loop
+    What observers read of it, its steps and parameters, the scheduled program in the compiler's own language, and the loop
     nest that the search reasoned about; with --tape also every quantity that was derived from it.
     """
     from autotune.cli.app import NOTHING_FOUND
@@ -83,16 +83,19 @@ def command(
 
 def _show_record(output: Output, record: Record, wanted: Sequence[str]) -> int:
     from autotune.nest import describe, describe_tape, nest_tape
-    from autotune.report import records_table, step_lines
+    from autotune.report import reading_lines, records_table, step_lines
 
     candidate = record.candidate
     texts = {
+        "readings": lambda: "\n".join(reading_lines(record.outcome.readings)),
         "steps": lambda: "\n".join(step_lines(candidate)),
         "script": lambda: _script(record),
         "nest": lambda: describe(candidate.sketch, candidate.config),
         "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
     }
     shown = {part: texts[part]() for part in TITLES if part in wanted}
+    if wanted is USUAL and not record.outcome.readings:
+        del shown["readings"]
     output.json({"record": record.to_json(), **shown})
     output.table(records_table([record]))
     return _say(output, shown)

@@ -72,6 +72,13 @@ that can be named here.
     show_default=True,
     help="Candidates proposed before the model learns from them.",
 )
+@click.option(
+    "--observe",
+    "observers",
+    metavar="NAME",
+    multiple=True,
+    help="Also read what this observer offers, such as perf; may be repeated.",
+)
 @click.option("--vendor", is_flag=True, help="Also time the vendor's library, if it can do this.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.report.readings import reading_lines
 from autotune.report.steps import step_lines
 from autotune.report.table import Table
 from autotune.report.tables import (
@@ -21,6 +22,7 @@ __all__ = [
     "comparison_table",
     "findings_table",
     "plugins_table",
+    "reading_lines",
     "records_table",
     "step_lines",
     "time_line",
