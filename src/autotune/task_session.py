@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from attrs import field, frozen
 
 from autotune.database import Database
-from autotune.events import BaselineMeasured, EventListener, TrialFinished, WorkersReady
+from autotune.events import (
+    BaselineMeasured,
+    EventListener,
+    TrialFinished,
+    WarningRaised,
+    WorkersReady,
+)
 from autotune.interrupts import InterruptGuard
 from autotune.measure import Measurer
 from autotune.records import MeasureKey, Outcome, Record
@@ -143,6 +149,7 @@ class TaskSession:
             candidates = [batch[index] for index in missing]
             with _Accounting(measurer, self._context.watch):
                 measurer.measure(candidates, on_outcome, incumbent=self.log.best_latency)
+            self._warn(measurer)
         return outcomes
 
     def find_baseline(self) -> None:
@@ -156,6 +163,7 @@ class TaskSession:
             measurer = self._prepared()
             with _Accounting(measurer, context.watch):
                 outcome = measurer.measure_baseline()
+            self._warn(measurer)
             with context.guard.shield():
                 context.database.append_baseline(
                     context.run_id, workload, context.key, outcome, context.now()
@@ -163,6 +171,10 @@ class TaskSession:
                 self.baseline = outcome
         self._has_baseline = True
         context.emit(BaselineMeasured(self.spec.name, self.baseline))
+
+    def _warn(self, measurer: Measurer) -> None:
+        for message in measurer.take_warnings():
+            self._context.emit(WarningRaised(self.spec.name, message))
 
     def _prepared(self) -> Measurer:
         self.start()

@@ -101,7 +101,7 @@ def observers(*names: str) -> ObserverSet:
 
 def test_hooks_surround_each_other() -> None:
     made = observers("Recorder", "Other")
-    told.clear()
+    assert not told, "nothing is asked before the first candidate"
     with made.build():
         told.append("build")
     assert made.readings == {"one/built": 1, "other/built": 1}
@@ -109,6 +109,7 @@ def test_hooks_surround_each_other() -> None:
         told.append("run")
     assert made.readings == {"one/number": 2, "other/number": 2}
     assert told == [
+        *("one.check", "other.check"),
         *("one.before_build", "other.before_build", "build"),
         *("other.after_build", "one.after_build"),
         *("one.before_run", "other.before_run", "run"),
@@ -153,6 +154,8 @@ def test_every_hook_is_announced_and_a_build_is_not() -> None:
 
 def test_what_is_absent_is_said_once_and_never_asked() -> None:
     made = observers("Absent", "Partial")
+    with made.build():
+        pass
     assert made.take_messages() == [
         "observer 'absent': no meter here",
         "observer 'partial': no counter here",
@@ -165,7 +168,8 @@ def test_what_is_absent_is_said_once_and_never_asked() -> None:
             "partial/number": 10,
             "partial/cycles": None,
         }
-    assert made.take_messages() == [] and not [call for call in told if "absent." in call]
+    assert made.take_messages() == []
+    assert not [call for call in told if "absent." in call]
 
 
 @pytest.mark.parametrize(
@@ -254,5 +258,6 @@ def again() -> Observer:
 
 
 def test_the_same_name_twice_is_one_observer() -> None:
-    observers("Recorder", "Recorder")
-    assert told == ["one.check"]
+    with observers("Recorder", "Recorder").build():
+        pass
+    assert told == ["one.check", "one.before_build", "one.after_build"]

@@ -35,7 +35,8 @@ def make_result(**changes: object) -> Result:
     space = ToySpace()
     target = preset("haswell")
     key = MeasureKey(target.fingerprint, "toy", "1.0", "compiler 2", 4, "warm-1")
-    outcome = Outcome("ok", 2e-6, (2e-6, 2.5e-6, 1.5e-6), {"build": 0.5})
+    readings = {"perf/instructions_per_call": 4096.0, "perf/cycles_per_call": None}
+    outcome = Outcome("ok", 2e-6, (2e-6, 2.5e-6, 1.5e-6), {"build": 0.5}, readings=readings)
     candidate = next(iter(space.enumerate()))
     record = Record("0123456789ab", 1, candidate, key, target.to_json(), "toy-1", outcome, 1e9)
     fields: dict[str, object] = {

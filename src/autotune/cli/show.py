@@ -26,7 +26,13 @@ Examples:
   autotune show gemm --shape m=512,n=512,k=512 --tape --sketch packed-panel
 """
 
-TITLES = {"readings": "Readings", "steps": "Steps", "script": "Script", "nest": "Loop nest", "tape": "Tape"}
+TITLES = {
+    "readings": "Readings",
+    "steps": "Steps",
+    "script": "Script",
+    "nest": "Loop nest",
+    "tape": "Tape",
+}
 USUAL = ("readings", "steps", "script", "nest")
 SYMBOLIC = ("nest", "tape")
 
@@ -60,8 +66,9 @@ def command(
 ) -> int:
     """Show the fastest recorded schedule of WORKLOAD, or a given record.
 
-    What observers read of it, its steps and parameters, the scheduled program in the compiler's own language, and the loop
-    nest that the search reasoned about; with --tape also every quantity that was derived from it.
+    What observers read of it, its steps and parameters, the scheduled program in the compiler's
+    own language, and the loop nest that the search reasoned about; with --tape also every quantity
+    that was derived from it.
     """
     from autotune.cli.app import NOTHING_FOUND
     from autotune.cli.output import Output

@@ -30,7 +30,8 @@ from autotune.workloads import Workload
 # busy to the end of a chunk, few enough that built programs do not fill the memory.
 _CHUNK_PER_WORKER = 8
 _MOST_BUILDS = 3
-_TIMING_PHASES = ("load", "verify", "run")
+_BUILD_PHASES = ("build", "observe")
+_TIMING_PHASES = ("load", "verify", "run", "observe")
 
 
 class LocalMeasurer(Measurer):
@@ -49,6 +50,7 @@ class LocalMeasurer(Measurer):
         workload: What candidates compute.
         program: The imported program's text form, if there is one.
         protocol: How to measure.
+        observers: Names of what reads something of each candidate beside its latency.
         workers: Number of worker processes; by default one per usable core.
         seed: Seed of the random inputs.
         clock: Monotonic seconds.
@@ -66,6 +68,7 @@ class LocalMeasurer(Measurer):
         program: str | None = None,
         *,
         protocol: MeasureProtocol | None = None,
+        observers: Sequence[str] = (),
         workers: int | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
@@ -81,6 +84,9 @@ class LocalMeasurer(Measurer):
         self._workload = workload
         self._program = program
         self._protocol = protocol or MeasureProtocol()
+        self._observers = tuple(observers)
+        self._observing = bool(observers)
+        self._warnings: dict[str, bool] = {}
         self._workers = workers
         self._seed = seed
         self._clock = clock
@@ -148,6 +154,7 @@ class LocalMeasurer(Measurer):
                         "threads": self._threads,
                         "inputs": files.inputs,
                         "outputs": files.outputs,
+                        "observers": self._observers,
                     }
                 )
                 self._has_task = True
@@ -177,6 +184,12 @@ class LocalMeasurer(Measurer):
     def measure_baseline(self) -> Outcome:
         """The outcome of the untuned program, which gets longer deadlines."""
         return next(self._outcomes([None], self._protocol.for_baseline(), None))
+
+    def take_warnings(self) -> list[str]:
+        """See :meth:`Measurer.take_warnings`."""
+        fresh = [message for message, taken in self._warnings.items() if not taken]
+        self._warnings = dict.fromkeys(self._warnings, True)
+        return fresh
 
     def close(self) -> None:
         """End every process and remove every file. Calling it again does nothing."""
@@ -213,11 +226,14 @@ class LocalMeasurer(Measurer):
         missing = chunk.missing(pool)
         if not missing:
             return
-        jobs = [chunk.build_job(number) for number in missing]
+        jobs = [chunk.build_job(number, self._observing) for number in missing]
         with self._timed("build"), closing(pool.run(jobs)) as replies:
             for reply in replies:
-                if reply.kind == "lost":
+                observing = self._observing
+                if self._is_lost(reply):
                     chunk.lose(reply.number)
+                    if observing != self._observing:
+                        return  # the other jobs say that they are to be observed
                 elif reply.kind == "done" and "outcome" not in reply.body:
                     chunk.places[reply.number] = reply.place
                 else:
@@ -229,13 +245,30 @@ class LocalMeasurer(Measurer):
         with self._timed("run"):
             # A worker that was replaced imports its compiler first: that would disturb.
             pool.wait_ready()
-            job = chunk.run_job(number, incumbent)
+            job = chunk.run_job(number, incumbent, self._observing)
             with closing(pool.run([job])) as replies:
                 for reply in replies:
-                    if reply.kind == "lost":
+                    if self._is_lost(reply):
                         chunk.lose(number)
                     else:
                         chunk.outcomes[number] = _outcome_of(reply)
+
+    def _is_lost(self, reply: Reply) -> bool:
+        """Whether a worker ended without the candidate's fault; listens to its warnings."""
+        for message in reply.body.get("warnings", ()):
+            self._warnings.setdefault(message, False)
+        if reply.phase != "observe" or reply.kind not in ("died", "timeout"):
+            return reply.kind == "lost"
+        # Other workers may have been told to observe before: they say nothing new.
+        if self._observing:
+            self._observing = False
+            names = ", ".join(self._observers)
+            self._warnings.setdefault(
+                f"a worker was lost while it asked observers ({names}): {reply.message}; "
+                "nothing is observed from here on",
+                False,
+            )
+        return True
 
     def _started(self) -> tuple[WorkerPool, Path]:
         if self._pool is None or self._folder is None:
@@ -271,7 +304,7 @@ class _Chunk:
             and (number not in self.places or not pool.holds(self.places[number]))
         ]
 
-    def build_job(self, number: int) -> Job:
+    def build_job(self, number: int, observe: bool) -> Job:
         """The order to build a candidate."""
         candidate = self.candidates[number]
         message: Message = {
@@ -279,16 +312,19 @@ class _Chunk:
             "batch": self.batch,
             "handle": number,
             "candidate": None if candidate is None else candidate.to_json(),
+            "observe": observe,
         }
-        return Job(number, message, {"build": self.protocol.deadlines["build"]})
+        deadlines = {phase: self.protocol.deadlines[phase] for phase in _BUILD_PHASES}
+        return Job(number, message, deadlines)
 
-    def run_job(self, number: int, incumbent: float | None) -> Job:
+    def run_job(self, number: int, incumbent: float | None, observe: bool) -> Job:
         """The order to check and time a built candidate, to the worker that has it."""
         message: Message = {
             "op": "run",
             "handle": number,
             "protocol": self.protocol.to_json(),
             "incumbent": incumbent,
+            "observe": observe,
         }
         deadlines = {phase: self.protocol.deadlines[phase] for phase in _TIMING_PHASES}
         return Job(number, message, deadlines, self.places[number])

@@ -57,6 +57,10 @@ class Measurer(ABC):
     def measure_baseline(self) -> Outcome:
         """The outcome of the untuned program."""
 
+    def take_warnings(self) -> list[str]:
+        """What a person should know, such as that an observer has failed; each only once."""
+        return []
+
     @property
     @abstractmethod
     def seconds(self) -> Mapping[str, float]:

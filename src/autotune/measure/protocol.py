@@ -14,14 +14,22 @@ from autotune.errors import InvalidValueError
 
 PROTOCOL_VERSION = "warm-1"
 
-PHASES = ("start", "task", "build", "load", "verify", "run")
+PHASES = ("start", "task", "build", "load", "verify", "run", "observe")
 
 # Deadlines do not change what is measured, only what is given up on, and that is retried.
 _NOT_IN_IDENTITY = ("version", "deadlines", "baseline_patience", "memory_bytes")
 
 
 def _default_deadlines() -> dict[str, float]:
-    return {"start": 120.0, "task": 60.0, "build": 30.0, "load": 20.0, "verify": 20.0, "run": 20.0}
+    return {
+        "start": 120.0,
+        "task": 60.0,
+        "build": 30.0,
+        "load": 20.0,
+        "verify": 20.0,
+        "run": 20.0,
+        "observe": 20.0,
+    }
 
 
 def _deadlines(given: Mapping[str, float]) -> dict[str, float]:

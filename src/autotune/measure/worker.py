@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from autotune.backends import (
     Backend,
@@ -22,6 +24,7 @@ from autotune.measure.backend_lookup import find_backend
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
+from autotune.observers import ObserverSet
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.targets import Target
@@ -29,11 +32,14 @@ from autotune.workloads import Workload
 
 _MESSAGE_CHARACTERS = 2000
 
+Announce = Callable[[], AbstractContextManager[None]]
+Readings = dict[str, "float | None"]
+
 
 class _Task:
     """What stays the same from candidate to candidate."""
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, announce: Announce) -> None:
         self.workload = Workload.from_json(message["workload"])
         self.program: str | None = message["program"]
         self.target = Target.from_json(message["target"])
@@ -42,6 +48,7 @@ class _Task:
         self.expected: list[Expected] = expectations(
             self.workload, read_arrays(message["outputs"])
         )
+        self.observers = ObserverSet(message["observers"], announce)
 
     def request(self, candidate: Message | None) -> BuildRequest:
         """The build request of a candidate in its JSON form; None is the untuned program."""
@@ -63,7 +70,7 @@ class Worker:
         self._backend: Backend | None = None
         self._task: _Task | None = None
         self._batch: int | None = None
-        self._built: dict[int, tuple[Executable, float]] = {}
+        self._built: dict[int, tuple[Executable, float, Readings]] = {}
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -87,7 +94,7 @@ class Worker:
     def _set_task(self, message: Message) -> Message:
         with self._connection.phase("task"):
             self._built.clear()
-            self._task = _Task(message)
+            self._task = _Task(message, lambda: self._connection.phase("observe"))
         return {}
 
     def _build(self, message: Message) -> Message:
@@ -98,22 +105,24 @@ class Worker:
             self._built.clear()
             self._batch = message["batch"]
         timings: dict[str, float] = {}
+        observers = self._task.observers if message["observe"] else ObserverSet()
         try:
-            with self._connection.phase("build", timings):
+            with observers.build(), self._connection.phase("build", timings):
                 request = self._task.request(message["candidate"])
                 executable = self._backend.build(request)
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a compiler may raise anything
             return _failure("build_error", describe(error), timings)
-        self._built[message["handle"]] = executable, timings["build"]
-        return {"seconds": timings["build"]}
+        self._built[message["handle"]] = executable, timings["build"], dict(observers.readings)
+        return {"seconds": timings["build"], "warnings": observers.take_messages()}
 
     def _run(self, message: Message) -> Message:
         """Check and time what was built under a handle, then let go of it."""
         if self._task is None:
             raise RuntimeError("asked to run before task")
-        executable, build_seconds = self._built.pop(message["handle"])
+        executable, build_seconds, readings = self._built.pop(message["handle"])
+        observers = self._task.observers if message["observe"] else ObserverSet()
         protocol = MeasureProtocol.from_json(message["protocol"])
         timings = {"build": build_seconds}
         try:
@@ -129,12 +138,18 @@ class Worker:
                 return _failure("wrong_result", wrong, timings)
             with self._connection.phase("run", timings):
                 samples = time_call(call, protocol, message["incumbent"], checked)
+            if observers.active:
+                # Calls of their own: what observers cost is not in the samples.
+                calls = observers.calls(statistics.median(samples))
+                with observers.run(calls):
+                    call.time(calls)
+                readings |= observers.readings
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a program may raise anything
             return _failure("crash", describe(error), timings)
-        outcome = Outcome("ok", statistics.median(samples), samples, timings)
-        return {"outcome": outcome.to_json()}
+        outcome = Outcome("ok", statistics.median(samples), samples, timings, readings=readings)
+        return {"outcome": outcome.to_json(), "warnings": observers.take_messages()}
 
 
 def _failure(status: str, message: str, timings: dict[str, float]) -> Message:

@@ -56,14 +56,13 @@ class ObserverSet:
         self._members: list[_Member] = []
         self._messages: list[str] = []
         self._readings: dict[str, float | None] = {}
-        if names:
-            with announce():
-                for name in dict.fromkeys(names):
-                    self._admit(find_observer(name))
+        self._checked = False
+        for name in dict.fromkeys(names):
+            self._add(find_observer(name))
 
     @property
     def active(self) -> bool:
-        """Whether anything can be observed; if not, nobody needs to run a program for it."""
+        """Whether any is still asked; if not, nobody needs to run a program for observers."""
         return any(member.active for member in self._members)
 
     @property
@@ -120,15 +119,16 @@ class ObserverSet:
             for name in member.absent:
                 self._readings.setdefault(f"{member.name}/{name}", None)
 
-    def _admit(self, observer: Observer) -> None:
-        """Take in an observer; it is asked only if it can read anything here."""
+    def _add(self, observer: Observer) -> None:
         name = observer.name
         if any(member.name == name for member in self._members):
             raise InvalidValueError(f"two observers are called {name!r}")
-        member = _Member(observer, name)
-        self._members.append(member)
+        self._members.append(_Member(observer, name))
+
+    def _check(self, member: _Member) -> None:
+        """Find out what an observer can read: if that is nothing, it is not asked."""
         try:
-            found = observer.check()
+            found = member.observer.check()
             member.absent = tuple(found.absent)
             member.active = bool(found.reads)
             reason = found.reason
@@ -143,6 +143,10 @@ class ObserverSet:
 
     def _begin(self, hook: str) -> list[_Member]:
         """Call a hook of every observer; returns those to call when it is over."""
+        if not self._checked:
+            self._checked = True
+            for member in self._members:
+                self._check(member)
         active = [member for member in self._members if member.active]
         for member in active:
             self._call(member, hook)
