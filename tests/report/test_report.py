@@ -18,6 +18,7 @@ from autotune.report import (
     formats,
     plugins_table,
     records_table,
+    share_text,
     step_lines,
     time_line,
 )
@@ -92,6 +93,7 @@ def test_the_comparison() -> None:
     notes = "\n".join(table.notes)
     assert "trials: 3, 1 of them from records (2 ok, 1 crash)" in notes
     assert "time: 8.00 s = build 4.00 s (50 %), run 2.00 s (25 %)" in notes
+    assert "turned down: 1 crash: SIGSEGV in run" in notes
     assert "records.db, run 0123456789ab, trial 1" in notes
 
 
@@ -168,6 +170,10 @@ def test_other_formats() -> None:
     assert formats.percent(1, 0) == "-"
     assert formats.one_line("a\n b" + "c" * 200, 10) == "a bcccc..."
     assert time_line(dict.fromkeys(ACTIVITIES, 0.0)).startswith("time: 0.00 ns")
+    assert share_text({"build": 6.0, "startup": 2.0, "run": 2.0, "other": 0.01}) == (
+        "build 60 %, start-up 20 %, run 20 %"
+    )
+    assert share_text({}) == share_text(dict.fromkeys(ACTIVITIES, 0.0)) == ""
 
 
 def test_a_log_survives_json() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -136,6 +137,10 @@ def run(arguments: Sequence[str]) -> int:
         # The reader went away, as with `| head`; nothing may be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        return _fail(f"what was to be shown cannot be written: {error.strerror}")
 
 
 def _fail(message: str, status: int = ERROR) -> int:

@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import database_option, json_option
+from autotune.cli.options import (
+    check_log_path,
+    database_option,
+    json_option,
+    progress_options,
+    read_progress_mode,
+)
 
 __all__ = ["command"]
 
@@ -29,27 +35,37 @@ OPERATORS: tuple[tuple[str, dict[str, int]], ...] = (
 @click.option("--threads", type=int, help="Threads to run on; one per core if not given.")
 @click.option("--fresh", is_flag=True, help="Ignore the records and earlier runs.")
 @database_option
+@progress_options
 @json_option
-def command(json_path: str | None, **settings: Any) -> int:
+def command(
+    progress_mode: str | None,
+    quiet: bool,
+    log_path: str | None,
+    json_path: str | None,
+    **settings: Any,
+) -> int:
     """Tune a matrix product and a convolution here, and show what it gained.
 
     Run again, it answers from the records.
     """
     from autotune.api import tune
     from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output
-    from autotune.cli.progress import progress
+    from autotune.cli.progress import chosen_mode, progress
     from autotune.cli.vendor import VENDOR_NAME, time_vendor
     from autotune.report import comparison_table
     from autotune.workload_spec import make_workload
 
-    output = Output(json_path)
+    check_log_path(log_path, json_path)
+    mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
+    output = Output(json_path, log_path)
     results = []
     tables = []
     for name, shape in OPERATORS:
-        with progress(sys.stderr) as listeners:
-            listeners.append(BusyWarning())
+        with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
+            listeners += [*logs, *([] if mode == "quiet" else [BusyWarning()])]
             result = tune(make_workload(name, shape), listeners=listeners, **settings)
         timing = time_vendor(result)
         results.append((result, timing))

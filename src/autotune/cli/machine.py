@@ -6,8 +6,7 @@ import os
 import time
 from pathlib import Path
 
-import click
-
+from autotune.cli.output import notify
 from autotune.events import Event, RunStarted
 
 __all__ = ["MOST_BUSY_CORES", "BusyWarning", "busy_cores"]
@@ -30,10 +29,9 @@ class BusyWarning:
     def __call__(self, event: Event) -> None:
         """Take one event."""
         if isinstance(event, RunStarted) and self._busy > MOST_BUSY_CORES:
-            click.echo(
+            notify(
                 f"autotune: warning: other programs keep {self._busy:.1f} cores busy; what is "
-                "measured now, and recorded, will be too slow (--fresh measures again)",
-                err=True,
+                "measured now, and recorded, will be too slow (--fresh measures again)"
             )
             self._busy = 0.0  # once for all tasks
 

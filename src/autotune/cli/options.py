@@ -14,15 +14,19 @@ from autotune.errors import InvalidValueError
 
 __all__ = [
     "check_json_path",
+    "check_log_path",
     "database_option",
     "json_option",
+    "progress_options",
     "read_options",
+    "read_progress_mode",
     "read_shape",
     "shape_option",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_DATABASE = "autotune.db"
+PROGRESS_MODES = ("auto", "live", "plain", "quiet")
 
 
 def json_option(command: Command) -> Command:
@@ -45,6 +49,53 @@ def database_option(command: Command) -> Command:
         show_default=True,
         help="Where the records are.",
     )(command)
+
+
+def progress_options(command: Command) -> Command:
+    """``--progress MODE``, ``--quiet`` and ``--log FILE``."""
+    options = (
+        click.option(
+            "--progress",
+            "progress_mode",
+            type=click.Choice(PROGRESS_MODES),
+            help="How to show progress; by default live on a terminal and plain elsewhere.",
+        ),
+        click.option("--quiet", is_flag=True, help="Show no progress; as --progress quiet."),
+        click.option(
+            "--log",
+            "log_path",
+            metavar="FILE",
+            help="Append every event as a line of JSON; - for standard output.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def read_progress_mode(mode: str | None, quiet: bool) -> str:
+    """What ``--progress`` and ``--quiet`` ask for together.
+
+    Raises:
+        InvalidValueError: one contradicts the other.
+    """
+    if not quiet:
+        return mode or "auto"
+    if mode not in (None, "quiet"):
+        raise InvalidValueError(f"--quiet contradicts --progress {mode}")
+    return "quiet"
+
+
+def check_log_path(log_path: str | None, json_path: str | None) -> None:
+    """Check that a log and a result do not go to the same place.
+
+    Raises:
+        InvalidValueError: they do.
+    """
+    if log_path is None or json_path is None:
+        return
+    if log_path == json_path or os.path.realpath(log_path) == os.path.realpath(json_path):
+        raise InvalidValueError(f"--log and --json both name {log_path!r}")
 
 
 def shape_option(command: Command) -> Command:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -14,7 +15,21 @@ from autotune.errors import InvalidValueError
 if TYPE_CHECKING:
     from autotune.report import Table
 
-__all__ = ["Output"]
+__all__ = ["Output", "notify"]
+
+
+def notify(text: str, stream: TextIO | None = None) -> None:
+    """Write a line that no result depends on: where the disk is full, it is lost.
+
+    Args:
+        text: The line.
+        stream: Where to; by default standard error.
+    """
+    try:
+        click.echo(text, file=sys.stderr if stream is None else stream)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
 
 
 class Output:
@@ -22,11 +37,12 @@ class Output:
 
     Args:
         json_path: File for the JSON form, ``"-"`` for standard output, None for none.
+        log_path: Where a log goes that has standard output for itself when it is ``"-"``.
     """
 
-    def __init__(self, json_path: str | None) -> None:
+    def __init__(self, json_path: str | None, log_path: str | None = None) -> None:
         self._json_path = json_path
-        self.stream: TextIO = sys.stderr if json_path == "-" else sys.stdout
+        self.stream: TextIO = sys.stderr if "-" in (json_path, log_path) else sys.stdout
 
     def say(self, text: str = "") -> None:
         """Write lines."""

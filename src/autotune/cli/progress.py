@@ -1,90 +1,41 @@
-"""Live progress of a run: a display on a terminal, plain lines elsewhere."""
+"""Progress of a run: a display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-import click
-
+from autotune.cli.output import notify
+from autotune.cli.run_state import RunState, TaskState, compared_text, joined
+from autotune.errors import InvalidValueError
 from autotune.events import (
     AnsweredFromRecords,
     BaselineMeasured,
     CheckpointSaved,
     Event,
     EventListener,
+    LeadersCompared,
+    RoundStarted,
     RunFinished,
     RunStarted,
     TrialFinished,
     WarningRaised,
+    WinnerConfirmed,
     WorkersReady,
 )
 from autotune.report import formats
-from autotune.trial_log import describe_counts
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["PlainProgress", "RunState", "progress"]
+__all__ = ["LiveProgress", "PlainProgress", "chosen_mode", "progress"]
 
-
-class RunState:
-    """What the events of one task add up to."""
-
-    def __init__(self, started: RunStarted) -> None:
-        self.started = started
-        self.trials = started.resumed_trials
-        self.elapsed = started.resumed_seconds
-        self.best = started.resumed_best
-        self.baseline: float | None = None
-        self.counts = dict(started.resumed_outcomes)
-        self.cached = 0
-
-    def update(self, event: TrialFinished) -> None:
-        """Count one trial."""
-        self.trials = event.trial + 1
-        self.elapsed = event.elapsed
-        self.best = event.best
-        self.counts[event.outcome.status] += 1
-        self.cached += event.outcome.cached
-
-    @property
-    def remaining(self) -> float | None:
-        """Seconds until the budget is used up, at the pace so far; None when unknown."""
-        done = self.trials - self.started.resumed_trials
-        passed = self.elapsed - self.started.resumed_seconds
-        left = None
-        if done > 0:
-            left = passed / done * (self.started.trials - self.trials)
-        if self.started.seconds is not None:
-            until = self.started.seconds - self.elapsed
-            left = until if left is None else min(left, until)
-        return None if left is None else max(0.0, left)
-
-    @property
-    def speed_text(self) -> str:
-        """Best latency and rate, and the gain over the untuned program."""
-        if self.best is None:
-            return "no valid candidate yet"
-        text = f"best {formats.seconds(self.best)}"
-        if self.started.flop:
-            text += f" ({formats.rate(self.started.flop, self.best)})"
-        if self.baseline is not None:
-            text += f", {self.baseline / self.best:.1f} times as fast as untuned"
-        return text
-
-    @property
-    def count_text(self) -> str:
-        """Outcomes so far."""
-        cached = f", {self.cached} from records" if self.cached else ""
-        return describe_counts(self.counts) + cached
-
-    @property
-    def time_text(self) -> str:
-        """Seconds used and left."""
-        text = f"{self.elapsed:.1f} s"
-        return text if self.remaining is None else f"{text}, about {self.remaining:.0f} s left"
+_REDRAW_SECONDS = 0.25
+_MOST_TASKS = 8
+_BAR_WIDTH = 30
 
 
 class PlainProgress:
@@ -92,42 +43,154 @@ class PlainProgress:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._states: dict[str, RunState] = {}
+        self._state = RunState()
         self._dirty: set[str] = set()
+        self._rejections: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        if isinstance(event, RunStarted):
-            self._states[event.task] = RunState(event)
-            self._say(event.task, started_text(event))
-        elif isinstance(event, WorkersReady):
-            self._say(event.task, f"workers ready after {formats.seconds(event.seconds)}")
-        elif isinstance(event, BaselineMeasured):
-            self._states[event.task].baseline = event.outcome.latency
-            self._say(event.task, baseline_text(event))
-        elif isinstance(event, TrialFinished):
-            self._states[event.task].update(event)
+        self._state.update(event)
+        if isinstance(event, TrialFinished):
             self._dirty.add(event.task)
         elif isinstance(event, CheckpointSaved):
             self._flush()
-        elif isinstance(event, WarningRaised):
-            self._say(event.task, f"warning: {formats.one_line(event.message, 400)}")
-        elif isinstance(event, AnsweredFromRecords):
-            self._say(event.task, f"run {event.run_id} did {event.trials} trials: no new search")
         elif isinstance(event, RunFinished):
             self._flush()
             self._say(event.task, f"done: {event.reason}")
+        else:
+            text = remark(event)
+            if text:
+                self._say(*text)
 
     def _flush(self) -> None:
+        """Say what has become of the tasks that had trials."""
+        run = self._state
         for task in sorted(self._dirty):
-            state = self._states[task]
-            done = f"{state.trials}/{state.started.trials} trials"
-            texts = (done, state.speed_text, state.count_text, state.time_text)
-            self._say(task, "; ".join(texts))
+            state = run.tasks[task]
+            done = f"{state.trials}/{run.budget} trials"
+            counts = (state.speed_text, state.count_text)
+            self._say(task, joined((done, *counts, run.time_text, run.share_text)))
+            if state.rejection_text != self._rejections.get(task, ""):
+                self._rejections[task] = state.rejection_text
+                self._say(task, state.rejection_text)
         self._dirty.clear()
 
     def _say(self, task: str, text: str) -> None:
-        click.echo(f"{task}: {text}", file=self._stream)
+        notify(f"{task}: {text}", self._stream)
+
+
+class LiveProgress:
+    """Redraws a few lines per task in place; needs a terminal.
+
+    It draws when something has happened and never by itself: while a program is timed, nothing
+    of it runs.
+
+    Args:
+        stream: The terminal.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._clock = clock
+        self._drawn = clock() - _REDRAW_SECONDS
+        self._state = RunState()
+        self._recent: list[str] = []
+        self._console = Console(file=stream, highlight=False)
+        self._live = Live(console=self._console, get_renderable=self._render, auto_refresh=False)
+
+    def __enter__(self) -> LiveProgress:
+        self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        self._state.update(event)
+        if isinstance(event, (RunStarted, TrialFinished)):
+            self._recent = [task for task in self._recent if task != event.task] + [event.task]
+        text = None if isinstance(event, LeadersCompared) else remark(event)
+        if text:
+            self._console.print(": ".join(text), markup=False)
+        # Before a long silence the latest is shown; within a burst, not every event is.
+        silence = (RoundStarted, CheckpointSaved, LeadersCompared, RunFinished)
+        if isinstance(event, silence) or self._clock() - self._drawn >= _REDRAW_SECONDS:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._live.refresh()
+        self._drawn = self._clock()
+
+    def _render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        run = self._state
+        shown = [task for task in run.tasks if task in self._recent[-_MOST_TASKS:]]
+        lines: list[RenderableType] = [self._bar()] if run.tasks else []
+        for task in shown:
+            if len(run.tasks) > 1:
+                lines.append(Text(f"{task}: {run.tasks[task].trials} trials", style="bold"))
+            details = task_lines(run.tasks[task], task == self._recent[-1])
+            lines += [Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in details]
+        if len(shown) < len(run.tasks):
+            lines.append(Text(f"and {len(run.tasks) - len(shown)} more tasks"))
+        if run.share_text:
+            lines.append(Text(f"  time: {run.share_text}", no_wrap=True, overflow="ellipsis"))
+        return Group(*lines)
+
+    def _bar(self) -> RenderableType:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        run = self._state
+        title = next(iter(run.tasks)) if len(run.tasks) == 1 else f"{len(run.tasks)} tasks"
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            Text(title, style="bold"),
+            ProgressBar(total=run.budget, completed=run.trials, width=_BAR_WIDTH),
+            Text(f"{run.trials}/{run.budget}"),
+            Text(run.time_text),
+        )
+        return bar
+
+
+def task_lines(state: TaskState, whole: bool) -> list[str]:
+    """What the display says of a task.
+
+    Args:
+        state: The task.
+        whole: Whether to say everything, or what matters most.
+    """
+    texts = [joined((state.speed_text, state.count_text))]
+    if whole:
+        compared = state.compared_text and f"compared: {state.compared_text}"
+        texts += [state.rejection_text, compared]
+    return [text for text in texts if text]
+
+
+def remark(event: Event) -> tuple[str, str] | None:
+    """The task and a line on an event that is worth one by itself, or None."""
+    if isinstance(event, RunStarted):
+        return event.task, started_text(event)
+    if isinstance(event, WorkersReady):
+        return event.task, f"workers ready after {formats.seconds(event.seconds)}"
+    if isinstance(event, BaselineMeasured):
+        return event.task, baseline_text(event)
+    if isinstance(event, LeadersCompared):
+        return (event.task, compared_text(event)) if event.replaced else None
+    if isinstance(event, WinnerConfirmed):
+        return event.task, f"confirmed: {event.confirmation.verdict}"
+    if isinstance(event, WarningRaised):
+        return event.task, f"warning: {formats.one_line(event.message, 400)}"
+    if isinstance(event, AnsweredFromRecords):
+        return event.task, f"run {event.run_id} did {event.trials} trials: no new search"
+    return None
 
 
 def started_text(event: RunStarted) -> str:
@@ -150,66 +213,34 @@ def baseline_text(event: BaselineMeasured) -> str:
     return f"untuned program: {formats.seconds(event.outcome.latency)}"
 
 
-class _LiveProgress:
-    """Redraws a few lines per task in place; needs a terminal."""
+def chosen_mode(mode: str, stream: TextIO) -> str:
+    """What ``--progress`` comes to on a stream: ``live``, ``plain`` or ``quiet``.
 
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._console = Console(file=stream, highlight=False)
-        self._states: dict[str, RunState] = {}
-        self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=8)
-
-    def __enter__(self) -> _LiveProgress:
-        self._live.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._live.stop()
-
-    def __call__(self, event: Event) -> None:
-        """Take one event."""
-        if isinstance(event, RunStarted):
-            self._states[event.task] = RunState(event)
-            self._console.print(f"{event.task}: {started_text(event)}", markup=False)
-        elif isinstance(event, BaselineMeasured):
-            self._states[event.task].baseline = event.outcome.latency
-            self._console.print(f"{event.task}: {baseline_text(event)}", markup=False)
-        elif isinstance(event, TrialFinished):
-            self._states[event.task].update(event)
-        elif isinstance(event, WarningRaised):
-            self._console.print(f"{event.task}: warning: {event.message}", markup=False)
-        elif isinstance(event, AnsweredFromRecords):
-            text = f"{event.task}: run {event.run_id} did {event.trials} trials: no new search"
-            self._console.print(text, markup=False)
-
-    def _render(self) -> RenderableType:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        lines: list[RenderableType] = []
-        for task, state in self._states.items():
-            bar = Table.grid(padding=(0, 1))
-            bar.add_row(
-                Text(task, style="bold"),
-                ProgressBar(total=state.started.trials, completed=state.trials, width=30),
-                Text(f"{state.trials}/{state.started.trials}"),
-                Text(state.time_text),
-            )
-            lines += [bar, Text(f"  {state.speed_text}; {state.count_text}")]
-        return Group(*lines)
+    Raises:
+        InvalidValueError: ``live`` is asked for and the stream is no terminal.
+    """
+    terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    if mode == "auto":
+        return "live" if terminal else "plain"
+    if mode == "live" and not terminal:
+        raise InvalidValueError(
+            "--progress live needs a terminal on standard error; plain writes lines anywhere"
+        )
+    return mode
 
 
 @contextmanager
-def progress(stream: TextIO, *, quiet: bool = False) -> Iterator[list[EventListener]]:
-    """Listeners that show progress on ``stream`` while the body runs."""
-    if quiet:
+def progress(stream: TextIO, mode: str) -> Iterator[list[EventListener]]:
+    """Listeners that show progress on ``stream`` while the body runs.
+
+    Args:
+        stream: Where to.
+        mode: ``live``, ``plain`` or ``quiet``.
+    """
+    if mode == "quiet":
         yield []
-    elif stream.isatty():
-        with _LiveProgress(stream) as live:
+    elif mode == "live":
+        with LiveProgress(stream) as live:
             yield [live]
     else:
         yield [PlainProgress(stream)]

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import (
+    check_log_path,
     database_option,
     json_option,
+    progress_options,
     read_options,
+    read_progress_mode,
     read_shape,
     shape_option,
 )
@@ -80,7 +83,7 @@ that can be named here.
     help="Also read what this observer offers, such as perf; may be repeated.",
 )
 @click.option("--vendor", is_flag=True, help="Also time the vendor's library, if it can do this.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@progress_options
 @json_option
 def command(
     workload: str,
@@ -89,7 +92,9 @@ def command(
     strategy_options: tuple[str, ...],
     seconds: float | None,
     vendor: bool,
+    progress_mode: str | None,
     quiet: bool,
+    log_path: str | None,
     json_path: str | None,
     fresh: bool,
     **settings: Any,
@@ -98,24 +103,27 @@ def command(
     # Imported here: the group imports this module to show its help.
     from autotune.api import tune
     from autotune.cli.app import INTERRUPTED
+    from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output
-    from autotune.cli.progress import progress
+    from autotune.cli.progress import chosen_mode, progress
     from autotune.interrupts import TuningInterrupted
     from autotune.workload_spec import make_workload
 
     options = read_options(strategy_options, "--strategy-option")
     made = make_workload(workload, read_shape(shape), dtype)
-    output = Output(json_path)
-    watchers = [] if quiet else [BusyWarning()]
+    check_log_path(log_path, json_path)
+    mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
+    output = Output(json_path, log_path)
+    watchers = [] if mode == "quiet" else [BusyWarning()]
     try:
-        with progress(sys.stderr, quiet=quiet) as listeners:
+        with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
             result = tune(
                 made,
                 time=seconds,
                 strategy_options=options,
                 fresh=fresh,
-                listeners=[*watchers, *listeners],
+                listeners=[*logs, *watchers, *listeners],
                 **settings,
             )
     except TuningInterrupted as interrupted:

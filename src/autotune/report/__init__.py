@@ -12,6 +12,7 @@ from autotune.report.tables import (
     findings_table,
     plugins_table,
     records_table,
+    share_text,
     time_line,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "plugins_table",
     "reading_lines",
     "records_table",
+    "share_text",
     "step_lines",
     "time_line",
 ]

@@ -8,6 +8,7 @@ from attrs import frozen
 
 from autotune.plugins import PluginStatus
 from autotune.records import Outcome, Record
+from autotune.rejections import describe_rejections
 from autotune.report import formats
 from autotune.report.table import Table
 from autotune.result import Result
@@ -22,6 +23,7 @@ __all__ = [
     "findings_table",
     "plugins_table",
     "records_table",
+    "share_text",
     "time_line",
 ]
 
@@ -95,6 +97,9 @@ def _notes(result: Result) -> tuple[str, ...]:
     if result.best is None:
         notes.append(result.failure_text())
     else:
+        if result.rejections:
+            counts = {reason: found.count for reason, found in result.rejections.items()}
+            notes.append(f"turned down: {describe_rejections(counts)}")
         best = result.best
         notes.append(
             f"record: {result.database}, run {best.run_id}, trial {best.trial}, "
@@ -113,6 +118,16 @@ def time_line(seconds: Mapping[str, float]) -> str:
         for name in parts
     )
     return f"time: {formats.seconds(total)} = {listed}"
+
+
+def share_text(seconds: Mapping[str, float]) -> str:
+    """``"build 52 %, run 41 %, start-up 7 %"``: shares of at least one percent, largest first."""
+    total = sum(seconds.values())
+    shares = [(seconds.get(name, 0.0) / total, name) for name in ACTIVITIES] if total > 0 else []
+    listed = sorted(shares, key=lambda item: -item[0])
+    return ", ".join(
+        f"{ACTIVITY_LABELS[name]} {100 * share:.0f} %" for share, name in listed if share >= 0.01
+    )
 
 
 def plugins_table(statuses: Sequence[PluginStatus]) -> Table:

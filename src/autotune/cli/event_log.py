@@ -1,0 +1,146 @@
+"""``--log FILE``: the events of a run as JSON lines, each written out as it occurs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from autotune.cli.output import notify
+from autotune.errors import InvalidValueError
+from autotune.event_json import event_to_json
+from autotune.events import Event, EventListener
+from autotune.sketches import Sketch
+
+__all__ = ["EventLog", "event_log"]
+
+
+class EventLog:
+    """A listener that appends a line per event to a file.
+
+    A line that an earlier process, or a full disk, left unfinished stays a line of its own.
+    When writing fails, ``warn`` is told once and nothing more is written.
+
+    Args:
+        path: The file; made if it does not exist. ``"-"`` is standard output.
+        warn: Takes a message for people.
+        now: Unix time in seconds.
+
+    Raises:
+        InvalidValueError: the file cannot be written.
+    """
+
+    def __init__(
+        self, path: str, warn: Callable[[str], None], now: Callable[[], float] = time.time
+    ) -> None:
+        self._path = path
+        self._warn = warn
+        self._now = now
+        self._sketches: dict[str, Sketch] = {}
+        self._failed = False
+        self._made = path != "-" and not os.path.lexists(path)
+        try:
+            self._descriptor, self._unfinished = _open(path)
+        except OSError as error:
+            if self._made:
+                with suppress(OSError):
+                    os.unlink(path)
+            raise InvalidValueError(
+                f"--log {path!r} cannot be written: {error.strerror}"
+            ) from error
+
+    def __call__(self, event: Event) -> None:
+        """Write one event."""
+        if self._failed:
+            return
+        line = json.dumps(event_to_json(event, self._now(), self._sketches), allow_nan=False)
+        data = memoryview(f"{line}\n".encode())
+        if self._unfinished:
+            data = memoryview(b"\n" + data.tobytes())
+        self._unfinished = True  # an interrupt can come between any two lines of this
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError as error:
+            self._failed = True
+            self._warn(
+                f"--log {self._path!r} can no longer be written ({error.strerror}); "
+                "the run goes on without it"
+            )
+            return
+        self._unfinished = False
+
+    def close(self) -> None:
+        """Close the file; one that was made here and is empty is removed."""
+        empty = self._made and os.fstat(self._descriptor).st_size == 0
+        os.close(self._descriptor)
+        if empty:
+            with suppress(OSError):
+                os.unlink(self._path)
+
+
+def _open(path: str) -> tuple[int, bool]:
+    """A descriptor that was tried, and whether the file ends in an unfinished line.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if path == "-":
+        return os.dup(sys.stdout.fileno()), False
+    regular = not os.path.exists(path) or os.path.isfile(path)
+    # Read as well, to see how the last line ends; a pipe would not tell that nobody reads it.
+    flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (os.O_RDWR if regular else os.O_WRONLY)
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        if regular:
+            return descriptor, _try_file(descriptor)
+        os.write(descriptor, b"")
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor, False
+
+
+def _try_file(descriptor: int) -> bool:
+    """Write a byte and take it back; returns whether the file ends in an unfinished line.
+
+    A full disk lets files be made, and shows only then. Whoever writes a log holds a shared lock
+    on it, so that nothing of another process is taken back; while one writes, it is not tried.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    size = os.fstat(descriptor).st_size
+    whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
+    try:
+        os.write(descriptor, b"\n")
+    finally:
+        os.ftruncate(descriptor, size)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return not whole
+
+
+@contextmanager
+def event_log(path: str | None) -> Iterator[list[EventListener]]:
+    """Listeners that write the log while the body runs: one, or none where ``path`` is None.
+
+    Raises:
+        InvalidValueError: the file cannot be written.
+    """
+    if path is None:
+        yield []
+        return
+
+    def warn(message: str) -> None:
+        notify(f"autotune: warning: {message}")
+
+    log = EventLog(path, warn)
+    try:
+        yield [log]
+    finally:
+        log.close()

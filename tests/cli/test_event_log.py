@@ -1,0 +1,243 @@
+"""``--log FILE``: whole lines, appended, and never the end of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.cli.event_log import EventLog
+from autotune.errors import InvalidValueError
+from autotune.event_json import read_events
+from autotune.events import (
+    BaselineMeasured,
+    RunFinished,
+    RunInterrupted,
+    RunStarted,
+    TrialFinished,
+    WarningRaised,
+    WorkersReady,
+)
+from autotune.testing.reference_backend import SCRIPT_VARIABLE
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+
+PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
+TUNE = ("tune", "gemm", "--shape", "m=8,n=8,k=8", *PARTS, "--threads", "1")
+EVENT = WarningRaised("task", "words")
+
+
+def read(path: Path) -> list[Any]:
+    with path.open(encoding="utf-8") as file:
+        return list(read_events(file))
+
+
+def test_a_log_holds_every_event_of_a_run(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        SCRIPT_VARIABLE, json.dumps({"faults": [{"fault": "crash", "every": 4, "offset": 0}]})
+    )
+    before = time.time()
+    done = cli.tune("--trials", "12", "--quiet", "--log", "run.jsonl", "--json", "out.json")
+    assert done.status == 0, done.stderr
+    report = json.loads((cli.folder / "out.json").read_text())
+    events = read(cli.folder / "run.jsonl")
+    assert isinstance(events[0], RunStarted) and isinstance(events[-1], RunFinished)
+    assert {WorkersReady, BaselineMeasured} < {type(event) for event in events}
+    trials = [event for event in events if isinstance(event, TrialFinished)]
+    assert [event.trial for event in trials] == list(range(12))
+    assert events[-1].best.latency == report["best"]["latency"] == trials[-1].best
+    crashes = sum(event.reason == "crash: SIGSEGV in run" for event in trials)
+    assert crashes == report["rejections"]["crash: SIGSEGV in run"]["count"] > 0
+    assert f"{crashes} crash: SIGSEGV in run" in done.stdout
+    lines = [json.loads(line) for line in (cli.folder / "run.jsonl").read_text().splitlines()]
+    times = [line["time"] for line in lines]
+    assert before <= times[0] and times == sorted(times) and times[-1] <= time.time()
+
+
+def test_a_resumed_run_goes_on_in_the_same_log(spawn: Any, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    command = [*TUNE, "--trials", "40", "--log", "run.jsonl", "--quiet"]
+    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})}
+    first = spawn(*command, **slow)
+    _wait_for(log, "trial_finished", 18)
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=30)
+    assert first.returncode == 130
+    assert isinstance(read(log)[-1], RunInterrupted)
+    second = spawn(*command, **slow)
+    _wait_for(log, "trial_finished", 28)
+    second.kill()
+    second.communicate(timeout=30)
+    third = spawn(*command)
+    _, stderr = third.communicate(timeout=60)
+    assert third.returncode == 0, stderr
+    events = read(log)
+    starts = [event for event in events if isinstance(event, RunStarted)]
+    assert len(starts) == 3 and len({event.run_id for event in starts}) == 1
+    assert starts[0].resumed_trials == 0 < starts[1].resumed_trials
+    assert isinstance(events[-1], RunFinished) and events[-1].trials == 40
+    seen = {event.trial for event in events if isinstance(event, TrialFinished)}
+    assert seen == set(range(40))
+
+
+def test_a_log_on_standard_output_has_it_for_itself(spawn: Any) -> None:
+    process = spawn(*TUNE, "--trials", "4", "--log", "-", "--quiet")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert isinstance(list(read_events(stdout.splitlines()))[-1], RunFinished)
+    assert "untuned" in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--log", "nowhere/run.jsonl"], "--log 'nowhere/run.jsonl' cannot be written: No such"),
+        (["--log", "."], "--log '.' cannot be written: Is a directory"),
+        (["--log", "/dev/full"], "--log '/dev/full' cannot be written: No space left"),
+        (["--log", "out", "--json", "out"], "--log and --json both name 'out'"),
+        (["--log", "./out", "--json", "out"], "--log and --json both name './out'"),
+        (["--log", "-", "--json", "-"], "--log and --json both name '-'"),
+        (["--log", "run.jsonl", "--trials", "0"], "trials must be a whole number"),
+    ],
+)
+def test_a_bad_log_is_refused_before_anything_is_done(
+    arguments: list[str], message: str, cli: Any
+) -> None:
+    done = cli.tune(*arguments)
+    assert done.status == 2
+    assert message in done.stderr and len(done.stderr.splitlines()) == 1
+    assert cli.files() == set()
+
+
+def test_a_reader_that_goes_away_ends_no_run(spawn: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    process = spawn(*TUNE, "--trials", "8", "--log", "pipe", "--quiet")
+    with (tmp_path / "pipe").open() as reader:
+        assert '"run_started"' in reader.readline()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    warnings = [line for line in stderr.splitlines() if "warning" in line]
+    assert warnings == [
+        "autotune: warning: --log 'pipe' can no longer be written (Broken pipe); "
+        "the run goes on without it"
+    ]
+    assert "8 ok" in stdout
+
+
+def test_lines_are_whole_after_one_that_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b'{"event": "warn')
+    log = EventLog(str(path), pytest.fail)
+    log(EVENT)
+    log(EVENT)
+    log.close()
+    assert path.read_bytes().startswith(b'{"event": "warn\n{"event": ')
+    assert read(path) == [EVENT, EVENT]
+
+
+def test_several_processes_may_write_one_log(tmp_path: Path) -> None:
+    """None takes back what another one has written, and no line is torn."""
+    path = tmp_path / "log"
+    text = (
+        "import sys\n"
+        "from autotune.cli.event_log import EventLog\n"
+        "from autotune.events import WarningRaised\n"
+        "for number in range(100):\n"
+        "    log = EventLog(sys.argv[1], sys.exit)\n"
+        "    log(WarningRaised(sys.argv[2], str(number) * 200))\n"
+        "    log.close()\n"
+    )
+    processes = [_python(text, str(path), str(writer)) for writer in range(4)]
+    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 4
+    lines = path.read_text().splitlines()
+    assert len(lines) == 400
+    found = {(event.task, event.message) for event in read_events(lines)}
+    assert len(found) == 400
+
+
+def test_nothing_is_left_of_a_log_without_events(tmp_path: Path) -> None:
+    EventLog(str(tmp_path / "log"), pytest.fail).close()
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "log").touch()
+    EventLog(str(tmp_path / "log"), pytest.fail).close()
+    assert (tmp_path / "log").read_bytes() == b""
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[list[str]]:
+    """The beginning of a command that has a file system of 64 KiB at ``tmp_path / "small"``."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = f'mount -t tmpfs -o size=64k none {small} && exec "$@"'
+    command = ["unshare", "-Urm", "sh", "-c", mount, "sh"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*command, "true"], check=False).returncode
+    ):
+        pytest.skip("no file system can be mounted here")
+    yield command
+
+
+def test_a_full_disk_is_one_warning_and_then_an_error(
+    full_disk: list[str], tmp_path: Path
+) -> None:
+    text = (
+        "import os, sys\n"
+        "from autotune.cli.event_log import EventLog\n"
+        "from autotune.errors import InvalidValueError\n"
+        "from autotune.event_json import read_events\n"
+        "from autotune.events import WarningRaised\n"
+        "said = []\n"
+        "log = EventLog(sys.argv[1], said.append)\n"
+        "for number in range(2000):\n"
+        "    log(WarningRaised('task', str(number)))\n"
+        "log.close()\n"
+        "assert len(said) == 1 and 'No space left' in said[0], said\n"
+        "events = list(read_events(open(sys.argv[1])))\n"
+        "assert [int(event.message) for event in events] == list(range(len(events)))\n"
+        "assert 100 < len(events) < 2000, len(events)\n"
+        "for name in (sys.argv[1], sys.argv[1] + '2'):\n"
+        "    try:\n"
+        "        EventLog(name, said.append)\n"
+        "    except InvalidValueError as error:\n"
+        "        assert 'cannot be written: No space left' in str(error)\n"
+        "    else:\n"
+        "        raise SystemExit(f'{name} was opened')\n"
+        "assert os.listdir(os.path.dirname(sys.argv[1])) == ['log']\n"
+    )
+    process = _python(text, str(tmp_path / "small" / "log"), prefix=full_disk)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+
+
+def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="--log '.*' cannot be written: Not a directory"):
+        (tmp_path / "file").touch()
+        EventLog(str(tmp_path / "file" / "log"), pytest.fail)
+
+
+def _python(text: str, *arguments: str, prefix: list[str] | None = None) -> subprocess.Popen[str]:
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.Popen(
+        [*(prefix or []), sys.executable, "-c", text, *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _wait_for(path: Path, event: str, number: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_text().count(f'"event": "{event}"') >= number:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{path} did not get {number} of {event}")
