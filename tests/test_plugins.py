@@ -17,6 +17,7 @@ import autotune.builtin_plugins
 from autotune import plugins
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.hooks import API_VERSION, HOOK_OF_KIND, HookSpecs, PluginSpec, hookimpl
+from autotune.observers import Observer
 from autotune.plugins import PluginManager, PluginStatus
 from autotune.records import Outcome
 from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch
@@ -162,6 +163,20 @@ def test_the_example_is_swapped_in_by_name(example: None) -> None:
     ok = PluginStatus("strategy", "example-coordinate", "autotune-example", "1.2.3", "ok")
     assert ok in manager.report()
     assert manager.get("strategy", "example-coordinate").options.keys() == {"tries"}
+
+
+def test_the_example_observes(example: None) -> None:
+    observer = PluginManager().create("observer", "example-memory")
+    assert isinstance(observer, Observer)
+    found = observer.check()
+    assert found.reads and not found.absent
+    observer.before_run()
+    kept = bytearray(os.urandom(1 << 24))
+    observer.after_run()
+    readings = observer.readings(1)
+    assert set(readings) == set(found.reads)
+    assert readings["resident_growth_bytes"] >= len(kept) >> 1
+    assert readings["resident_bytes"] > readings["resident_growth_bytes"]
 
 
 @pytest.mark.parametrize("name", ["example", "autotune-example", "*"])

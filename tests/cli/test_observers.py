@@ -28,6 +28,7 @@ def test_without_observers_there_is_nothing_to_show(cli: Any) -> None:
     cli.tune("--trials", "4", "--json", "out.json")
     assert json.loads((cli.folder / "out.json").read_text())["best"]["readings"] == {}
     assert "Readings" not in cli("show").stdout
+    assert "nothing was observed" in cli("show", "--part", "readings").stdout
 
 
 def test_what_is_absent_is_said_once(cli: Any) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -207,4 +210,31 @@ def test_absent_counters_are_said_to_be_absent_and_others_count() -> None:
             assert known(readings[name]) > 1_000_000
     if "cycles_per_call" in found.absent:
         assert "no hardware counters here" in found.reason
-        assert found.reason.endswith("software counters only")
+        assert "; software counters only" in found.reason
+
+
+WITHOUT_PERMISSION = """
+import os
+from autotune.observers.perf import PerfObserver
+
+os.setgid(65534)
+os.setuid(65534)
+found = PerfObserver().check()
+print(*found.reads)
+print(found.reason)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_without_permission_to_count_in_the_kernel() -> None:
+    """A counter that may not see the kernel shows no migration, ever: it must not be used."""
+    level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+    path = os.pathsep.join(filter(None, sys.path))
+    command = [sys.executable, "-c", WITHOUT_PERMISSION]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    reads, reason = done.stdout.splitlines()
+    assert "page_faults_per_call" in reads and "context_switches_per_call" in reads
+    assert ("cpu_migrations_per_call" in reads) == (level < 2)
+    if level >= 2:
+        assert f"perf_event_paranoid is {level}" in reason

@@ -94,7 +94,9 @@ def _show_record(output: Output, record: Record, wanted: Sequence[str]) -> int:
 
     candidate = record.candidate
     texts = {
-        "readings": lambda: "\n".join(reading_lines(record.outcome.readings)),
+        "readings": lambda: (
+            "\n".join(reading_lines(record.outcome.readings)) or "nothing was observed"
+        ),
         "steps": lambda: "\n".join(step_lines(candidate)),
         "script": lambda: _script(record),
         "nest": lambda: describe(candidate.sketch, candidate.config),

@@ -69,12 +69,7 @@ class PerfObserver(Observer):
         _allow_many_files()
         self._events, problems = _countable()
         absent = tuple(name for name in _EVENTS if name not in self._events)
-        if not set(_HARDWARE_EVENTS) & set(self._events):
-            cause = problems[next(iter(_HARDWARE_EVENTS))]
-            reason = f"no hardware counters here ({cause}); software counters only"
-        else:
-            reason = "; ".join(f"no {name} here ({problems[name]})" for name in absent)
-        return Availability((*self._events, *_ACCOUNT, *_BUILD), absent, reason)
+        return Availability((*self._events, *_ACCOUNT, *_BUILD), absent, _reason(problems))
 
     def before_build(self) -> None:
         """Note the process's account."""
@@ -151,6 +146,17 @@ def _countable() -> tuple[dict[str, Event], dict[str, str]]:
             countable.pop(name, None)
             problems.setdefault(name, cause)
     return countable, problems
+
+
+def _reason(problems: Mapping[str, str]) -> str:
+    """Why some events are absent, in one line; "" where none is."""
+    reasons = []
+    rest = list(problems)
+    if set(_HARDWARE_EVENTS) <= set(problems):
+        cause = problems[next(iter(_HARDWARE_EVENTS))]
+        reasons.append(f"no hardware counters here ({cause}); software counters only")
+        rest = [name for name in rest if name not in _HARDWARE_EVENTS]
+    return "; ".join([*reasons, *(f"no {name} here ({problems[name]})" for name in rest)])
 
 
 def _trial_count(event: Event) -> float | None:

@@ -8,6 +8,7 @@ import os
 import platform
 import struct
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from attrs import frozen
 
@@ -18,6 +19,8 @@ _CLOSE_ON_EXEC = 1 << 3
 _TOTAL_TIME_ENABLED_AND_RUNNING = 0b11
 _DISABLED, _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HYPERVISOR = 1 << 0, 1 << 1, 1 << 5, 1 << 6
 _PR_TASK_PERF_EVENTS_DISABLE, _PR_TASK_PERF_EVENTS_ENABLE = 31, 32
+
+_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -131,4 +134,15 @@ def _open(event: Event, thread: int) -> int | None:
     if code == errno.ESRCH:
         return None
     name = errno.errorcode.get(code, str(code))
-    raise EventUnavailable(f"perf_event_open: {name}, {os.strerror(code)}")
+    raise EventUnavailable(f"perf_event_open: {name}, {os.strerror(code)}{_permission(code)}")
+
+
+def _permission(code: int) -> str:
+    """What the system allows, where an error is about that."""
+    if code not in (errno.EACCES, errno.EPERM):
+        return ""
+    try:
+        level = _PARANOID.read_text().strip()
+    except OSError:  # a sandbox that hides it forbids the call itself
+        return ""
+    return f"; {_PARANOID.name} is {level}"
