@@ -3,17 +3,16 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from process_facts import children_of, open_descriptors
+from scripted_workers import StartChild
 
 from autotune.isolation import WorkerProcess
 from autotune.isolation.processes import marked_processes
-
-StartChild = Callable[..., WorkerProcess]
 
 
 @pytest.fixture

@@ -3,58 +3,18 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
-import time
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from process_facts import becomes_true, children_of, session_members
+from process_facts import becomes_true, children_of, open_descriptors, session_members, zombies_of
+from scripted_workers import ENDS, HELLO, StartChild, hear, listen
 
-from autotune.isolation import (
-    Message,
-    WorkerDied,
-    WorkerProcess,
-    encode,
-)
+from autotune.isolation import WorkerDied, WorkerStartFailed, encode
 
-StartChild = Callable[..., WorkerProcess]
-
-HELLO = {"phase": "start"}
-MESSAGES: list[Message] = [HELLO, {"done": {"text": "ünïcode" * 9}}, {"failed": "no"}]
 FAMILY = ["child", "group", "daemon", "nameless", "stopped", "begetter"]
-
-ENDS = {
-    "leave": "exited with status 3",
-    "raise": "exited with status 1",
-    "kill": "killed by SIGKILL",
-    "terminate": "killed by SIGTERM",
-    "crash": "killed by SIGSEGV",
-    "stop": "killed by its host",
-    "hang": "killed by its host",
-    "close": "killed by its host",
-}
-
-
-def listen(worker: WorkerProcess, seconds: float = 20.0) -> tuple[list[Message], str]:
-    """What a worker says until it dies, and how; it is ended when the time is up."""
-    messages: list[Message] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            messages += worker.receive()
-        except WorkerDied as error:
-            return messages, str(error)
-        time.sleep(0.001)
-    return messages, worker.end()
-
-
-def hear(worker: WorkerProcess, count: int = 1) -> None:
-    """Wait until a worker has said something."""
-    said: list[Message] = []
-    assert becomes_true(lambda: len(said) >= count or said.extend(worker.receive()))
 
 
 @pytest.mark.parametrize("then", [then for then in ENDS if then not in ("stop", "hang")])
@@ -148,48 +108,93 @@ def test_orphans_do_not_stay_zombies(start_child: StartChild) -> None:
     assert worker.alive
 
 
-# --- any byte, any moment ---------------------------------------------------------------------
-
-STREAM = b"".join(map(encode, MESSAGES))
-BOUNDARIES = [len(b"".join(map(encode, MESSAGES[:count]))) for count in range(4)]
-
-
-@settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+@pytest.mark.parametrize(
+    "garbage",
+    [b"hello, world", b"\0" * 64, encode({"phase": 7}), encode({}), encode({"done": [1]})],
 )
-@given(cut=st.integers(0, len(STREAM)), then=st.sampled_from(sorted(ENDS)))
-def test_an_end_at_any_byte_of_a_message(start_child: StartChild, cut: int, then: str) -> None:
-    worker = start_child(say=STREAM[:cut].hex(), then=then)
-    messages, how = listen(worker, 0.15 if then in ("stop", "hang") else 20)
-    whole = sum(cut >= boundary for boundary in BOUNDARIES[1:])
-    # One that is made to end may not have got far.
-    if then not in ("stop", "hang"):
-        assert messages == MESSAGES[:whole]
-    assert messages == MESSAGES[: len(messages)]
-    assert how.splitlines()[0] == ENDS[then]
+def test_garbage_shows_after_what_came_before_it(start_child: StartChild, garbage: bytes) -> None:
+    say = encode(HELLO) + garbage + encode({"done": {}})
+    messages, how = listen(start_child(say=say.hex(), then="hang"))
+    assert messages == [HELLO]
+    assert how.startswith("sent something that is not a message")
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(
-    milliseconds=st.floats(0, 60),
-    number=st.sampled_from([signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]),
-    keeper=st.booleans(),
-)
-def test_a_signal_at_any_moment(
-    start_child: StartChild, milliseconds: float, number: signal.Signals, keeper: bool
+def test_a_worker_that_has_been_ended_is_not_talked_to(start_child: StartChild) -> None:
+    worker = start_child(say=encode(HELLO).hex(), then="hang")
+    worker.end()
+    with pytest.raises(WorkerDied, match="has been ended"):
+        worker.receive()
+    with pytest.raises(WorkerDied, match="has been ended"):
+        worker.send({})
+
+
+def test_a_worker_that_does_not_read(
+    start_child: StartChild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = start_child(beget=["child", "daemon"], say=encode(HELLO).hex(), then="hang")
-    time.sleep(milliseconds / 1000)
-    os.kill(worker.keeper_pid if keeper else worker.pid, number)
-    messages, how = listen(worker, 0.1 if number == signal.SIGSTOP else 20)
-    assert messages in ([], [HELLO])
-    assert how
-    assert not worker.alive
+    monkeypatch.setattr("autotune.isolation.worker_process._SEND_SECONDS", 0.1)
+    worker = start_child(say=encode(HELLO).hex(), then="hang")
+    with pytest.raises(WorkerDied, match="does not read"):
+        worker.send({"text": "x" * (1 << 20)})
+
+
+# --- nothing is inherited, nothing leaks ------------------------------------------------------
+
+
+def test_no_descriptor_of_the_host_is_inherited(start_child: StartChild, tmp_path: Path) -> None:
+    with open(tmp_path / "file", "w") as file:
+        os.set_inheritable(file.fileno(), True)
+        other = start_child(say=encode(HELLO).hex(), then="hang")
+        worker = start_child(say=encode(HELLO).hex(), then="hang")
+        hear(worker)
+        theirs = open_descriptors(worker.pid)
+        assert sorted(what.partition(":")[0] for what in theirs.values()) == [
+            "/dev/null",
+            *["/memfd"] * 2,
+            *["pipe"] * 2,
+        ]
+        keepers = open_descriptors(worker.keeper_pid)
+        assert sorted(what.partition(":")[0] for what in keepers.values()) == [
+            "/dev/null",
+            *["/memfd"] * 2,
+            "pipe",
+        ]
+        hear(other)
+        shared = set(theirs.values()) & set(open_descriptors(other.pid).values())
+        assert not any("pipe" in what for what in shared)
+
+
+def test_two_hundred_generations_leave_nothing(start_child: StartChild) -> None:
+    thens = ["leave", "kill", "crash", "terminate", "hang", "stop"]
+    for number in range(200):
+        worker = start_child(say=encode(HELLO).hex(), then=thens[number % len(thens)])
+        hear(worker)
+        worker.end()
+        assert zombies_of(os.getpid()) == []
+        if number == 10:
+            early = open_descriptors()
+    assert open_descriptors() == early
+
+
+def test_descriptors_beyond_what_select_knows(start_child: StartChild) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    many = [os.dup(0) for _ in range(1100)]
+    try:
+        worker = start_child(say=encode(HELLO).hex(), then="leave")
+        assert listen(worker) == ([HELLO], ENDS["leave"])
+    finally:
+        for descriptor in many:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_worker_that_cannot_be_started_leaves_nothing(
+    start_child: StartChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))
+    with pytest.raises(WorkerStartFailed, match="cannot start a worker process.*No such file"):
+        start_child(then="hang")
+    (tmp_path / "workers").rmdir()
+    with pytest.raises(WorkerStartFailed, match="cannot write temporary files.*TMPDIR"):
+        start_child(then="hang")
+    (tmp_path / "workers").mkdir()

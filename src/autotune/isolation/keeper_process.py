@@ -16,7 +16,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from autotune.isolation.processes import kill_marked
+from autotune.isolation.processes import kill_marked, ready
 
 __all__ = ["KeeperProcess", "WorkerEnd"]
 
@@ -100,8 +100,7 @@ class KeeperProcess:
         """Whether worker and keeper are gone, or are so within ``seconds``."""
         end = time.monotonic() + seconds
         while not self._finished:
-            patience = max(0.0, end - time.monotonic())
-            if not select.select([self._status], [], [], patience)[0]:
+            if not ready(self._status, select.POLLIN, end - time.monotonic()):
                 return False
             data = os.read(self._status, 1 << 12)
             self._text += data

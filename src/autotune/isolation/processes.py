@@ -1,14 +1,25 @@
-"""Finding and ending what a worker left behind when nobody is left who keeps its children."""
+"""Waiting for processes; ending what a worker left behind when its keeper is gone, too."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import time
 from pathlib import Path
 
 _PATIENCE_SECONDS = 5.0
+
+
+def ready(descriptor: int, events: int, seconds: float) -> bool:
+    """Whether one of ``events`` (``select.POLLIN``, ``select.POLLOUT``) happens in time.
+
+    The end of a pipe counts. Unlike ``select`` this knows descriptors of any number.
+    """
+    poll = select.poll()
+    poll.register(descriptor, events)
+    return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
 def kill_marked(folder: Path) -> None:

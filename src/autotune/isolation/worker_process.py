@@ -9,16 +9,20 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 from autotune.isolation.channel import Decoder, Message, NotAMessage, encode
+from autotune.isolation.errors import WorkerStartFailed
 from autotune.isolation.keeper_process import KeeperProcess, WorkerEnd
 from autotune.isolation.private_folder import writing_temporary_files
+from autotune.isolation.processes import ready
 
 _LOG_BYTES = 1 << 20
 _TAIL_BYTES = 2000
+_SHOWN_CHARACTERS = 80
 _SEND_SECONDS = 30.0
 _LAST_STEPS_SECONDS = 0.05
 
@@ -51,8 +55,7 @@ class WorkerProcess:
         folder: Where its temporary files go; made here and removed with the worker.
 
     Raises:
-        WorkerStartFailed: the folder cannot be made.
-        OSError: no process can be started.
+        WorkerStartFailed: the folder cannot be made, or no process be started.
     """
 
     def __init__(
@@ -65,8 +68,9 @@ class WorkerProcess:
         folder: Path,
     ) -> None:
         self._decoder = Decoder()
+        self._rest: list[Message] = []
         self._closed = False
-        with ExitStack() as always, ExitStack() as on_failure:
+        with _starting(), ExitStack() as always, ExitStack() as on_failure:
             with writing_temporary_files():
                 folder.mkdir()
             on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -125,6 +129,7 @@ class WorkerProcess:
         Raises:
             WorkerDied: it does not take the message.
         """
+        self._check_open()
         data = memoryview(encode(message))
         end = time.monotonic() + _SEND_SECONDS
         while data:
@@ -133,7 +138,7 @@ class WorkerProcess:
             except BlockingIOError:
                 if time.monotonic() > end:
                     raise WorkerDied("does not read its messages") from None
-                select.select([], [self._send_end], [], 0.05)
+                ready(self._send_end, select.POLLOUT, 0.05)
             except OSError as error:  # its end of the pipe is closed
                 raise WorkerDied(f"takes no message: {error}") from None
 
@@ -143,17 +148,19 @@ class WorkerProcess:
         Raises:
             WorkerDied: nothing more will come. Messages that came before were returned.
         """
+        self._check_open()
         # Asked first: what a dead process has written is all in the pipe by then.
         alive = self.alive
+        messages: list[Message] = []
         try:
             # Damage behind messages that were returned shows now.
-            messages = self._decoder.feed(b"")
+            messages = self._understood(self._decoder.feed(b""))
             while not messages:
                 data = os.read(self._receive_end, 1 << 16)
                 if not data:
                     alive = False
                     break
-                messages = self._decoder.feed(data)
+                messages = self._understood(self._decoder.feed(data))
         except BlockingIOError:
             pass
         except NotAMessage as error:
@@ -173,7 +180,7 @@ class WorkerProcess:
             return ""
         # Every line up to the flag may be repeated: an interrupt can come between any two.
         # A pipe closes just before its process has ended.
-        closed = bool(select.select([self._receive_end], [], [], 0)[0])
+        closed = ready(self._receive_end, select.POLLIN, 0)
         by_itself = self._keeper.finished(_LAST_STEPS_SECONDS if closed else 0.0)
         end = self._keeper.end()
         self._closed = True
@@ -183,6 +190,19 @@ class WorkerProcess:
         self._keeper.close()
         how = _describe_end(end, by_itself)
         return f"{how}\n{last_words}" if last_words else how
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkerDied("has been ended")
+
+    def _understood(self, messages: list[Message]) -> list[Message]:
+        """The messages up to one that no worker sends; that is damage, see ``Decoder.feed``."""
+        messages = [*self._rest, *messages]
+        known = list(takewhile(_is_known, messages))
+        self._rest = messages[len(known) :]
+        if self._rest and not known:
+            raise NotAMessage(str(self._rest[0])[:_SHOWN_CHARACTERS])
+        return known
 
     def _bound_log(self) -> None:
         """Keep only the end of a log that has grown large."""
@@ -215,6 +235,23 @@ def worker_environment(
         environment["TMPDIR"] = str(folder)
     environment.update(additions)
     return environment
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # too many processes or open files, or too little memory
+        raise WorkerStartFailed(f"cannot start a worker process: {error}") from error
+
+
+def _is_known(message: Message) -> bool:
+    """Whether it is one of the kinds that :mod:`autotune.isolation.child` sends."""
+    return (
+        isinstance(message.get("phase"), str)
+        or isinstance(message.get("done"), dict)
+        or isinstance(message.get("failed"), str)
+    )
 
 
 def _describe_end(end: WorkerEnd, by_itself: bool) -> str:
