@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from small_disk import run_on_small_disk
 
-from autotune.isolation.private_folder import make_private_folder, remove_stale_folders
+from autotune.isolation.private_folder import (
+    make_private_folder,
+    remove_if_abandoned,
+    remove_stale_folders,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +43,61 @@ def test_a_folder_left_behind_is_removed_by_the_next(temporary_directory: Path) 
     folder = make_private_folder()
     assert not left.exists()
     folder.remove()
+
+
+@pytest.mark.parametrize("files", [[], ["lock.new"]])
+def test_a_folder_whose_maker_was_killed_is_removed_when_it_is_old(
+    temporary_directory: Path, files: list[str]
+) -> None:
+    path = temporary_directory / "autotune-unfinished"
+    path.mkdir()
+    for name in files:
+        (path / name).write_text("")
+    assert remove_stale_folders(temporary_directory) == []
+    os.utime(path, (0, 0))
+    assert remove_stale_folders(temporary_directory) == [path]
+    assert list(temporary_directory.iterdir()) == []
+
+
+def test_a_removal_that_was_interrupted_can_be_resumed(temporary_directory: Path) -> None:
+    folder = make_private_folder()
+    (folder.path / "worker-1").mkdir()
+    (folder.path / "worker-1" / "file").write_text("")
+    # Not removable: the folder of a process that still writes to it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda path, **options: None)
+        folder.remove()
+    assert remove_stale_folders(temporary_directory) == [folder.path]
+    assert list(temporary_directory.iterdir()) == []
+
+
+def test_a_folder_is_abandoned_when_no_worker_is_left(temporary_directory: Path) -> None:
+    folder = make_private_folder()
+    remove_if_abandoned(folder.path)
+    assert folder.path.is_dir()  # held
+    os.close(folder.descriptor)
+    (folder.path / "worker-1").mkdir()
+    remove_if_abandoned(folder.path)
+    assert folder.path.is_dir()  # another worker is still being ended
+    (folder.path / "worker-1").rmdir()
+    remove_if_abandoned(folder.path)
+    assert list(temporary_directory.iterdir()) == []
+    remove_if_abandoned(folder.path)
+
+
+MAKE_FOLDER = """
+from autotune.isolation import WorkerStartFailed, make_private_folder
+try:
+    make_private_folder()
+except WorkerStartFailed as error:
+    print(error)
+"""
+
+
+def test_no_room_for_a_folder(tmp_path: Path) -> None:
+    said = run_on_small_disk(MAKE_FOLDER, tmp_path, "size=64k,nr_inodes=2")
+    assert "No space left on device" in said
+    assert f"make room in {tmp_path}, or set TMPDIR" in said
 
 
 def test_what_is_not_such_a_folder_stays(temporary_directory: Path) -> None:

@@ -96,7 +96,7 @@ def remove_stale_folders(directory: Path) -> list[Path]:
 def remove_if_abandoned(path: Path) -> None:
     """Remove a private folder if nobody holds it and no worker has a folder in it any more."""
     with contextlib.suppress(OSError):
-        if not any(entry.is_dir(follow_symlinks=False) for entry in os.scandir(path)):
+        if not any(entry.is_dir() for entry in list(path.iterdir())):
             _remove_unheld(path)
 
 
@@ -140,9 +140,9 @@ def _remove_unfinished(path: Path) -> bool:
 def _remove(path: Path) -> None:
     """Remove a folder, the lock last: what is left if this is interrupted is found again."""
     with contextlib.suppress(OSError):
-        for entry in os.scandir(path):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
+        for entry in list(path.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
             elif entry.name != _LOCK:
-                os.unlink(entry.path)
+                entry.unlink()
     shutil.rmtree(path, ignore_errors=True)
