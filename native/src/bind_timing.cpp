@@ -3,12 +3,16 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "cache_flush.hpp"
 #include "timing.hpp"
 
 namespace autotune {
@@ -45,10 +49,33 @@ std::pair<Array<double>, int> sample_native_call(std::uintptr_t address, const s
     return {seconds.array(), result};
 }
 
+using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::span<const std::byte> span_of(const Bytes& bytes) {
+    return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.shape(0)};
+}
+
+void flush_memory(const Bytes& memory) {
+    const std::span<const std::byte> bytes = span_of(memory);
+    nb::gil_scoped_release release;
+    flush_lines(bytes.data(), bytes.size());
+}
+
+void stream_memory(const Bytes& memory, const std::vector<int>& cpus, std::size_t least) {
+    const std::span<const std::byte> bytes = span_of(memory);
+    if (bytes.empty() || cpus.empty()) {
+        throw std::invalid_argument("streaming needs a buffer and a CPU");
+    }
+    nb::gil_scoped_release release;
+    read_through(bytes, cpus, least);
+}
+
 }  // namespace
 
 void bind_timing(nb::module_& module) {
     module.def("sample_native_call", &sample_native_call, "address"_a, "arguments"_a, "number"_a, "samples"_a);
+    module.def("flush_memory", &flush_memory, "memory"_a);
+    module.def("stream_memory", &stream_memory, "memory"_a, "cpus"_a, "least"_a);
 }
 
 }  // namespace autotune

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include <immintrin.h>
-#include <pthread.h>
-#include <sched.h>
+
+#include "pin_thread.hpp"
 
 namespace autotune {
 namespace {
@@ -111,11 +111,8 @@ void check_seconds(double seconds) {
     if (!(seconds > 0.0 && seconds <= 60.0)) throw std::invalid_argument("seconds must be in (0, 60]");
 }
 
-void pin_calling_thread(int cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (const int error = pthread_setaffinity_np(pthread_self(), sizeof(set), &set); error != 0) {
+void pin_or_throw(int cpu) {
+    if (const int error = pin_calling_thread(cpu); error != 0) {
         throw std::system_error(error, std::generic_category(), "cannot pin to CPU " + std::to_string(cpu));
     }
 }
@@ -142,7 +139,7 @@ constexpr std::int64_t kStepRounds = 400;
 
 // Works whenever that is wanted. Otherwise it sleeps: to spin would be work, too.
 void be_neighbour(int cpu, Neighbours& shared) {
-    pin_calling_thread(cpu);
+    pin_or_throw(cpu);
     const Kernel kernel = fma_dispatch().kernel;
     for (int state = shared.state.load(); state != Neighbours::end; state = shared.state.load()) {
         if (state == Neighbours::idle) {
@@ -156,7 +153,7 @@ void be_neighbour(int cpu, Neighbours& shared) {
 
 // Best rates alone and beside the neighbour, alternating.
 std::pair<double, double> alternate(int cpu, Neighbours& shared, double seconds) {
-    pin_calling_thread(cpu);
+    pin_or_throw(cpu);
     const Kernel kernel = fma_dispatch().kernel;
     constexpr std::int64_t kSlices = 5;
     constexpr std::int64_t kSteps = 50;
