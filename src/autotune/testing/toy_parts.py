@@ -4,24 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from autotune.cost_models import GradientBoostedTrees
 from autotune.measure import Measurer, OnOutcome
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
-from autotune.testing.toy_space import ToySpace
+from autotune.testing.toy_space import ToySpace, toy_features
 from autotune.workloads import Workload
 
-__all__ = ["REFERENCE_BACKEND", "TOY_SPACE", "InProcessMeasurer", "toy_space", "valid_outcome"]
+__all__ = [
+    "REFERENCE_BACKEND",
+    "TOY_SPACE",
+    "TOY_TREES",
+    "InProcessMeasurer",
+    "toy_space",
+    "toy_trees",
+    "valid_outcome",
+]
 
 TOY_SPACE = "autotune.testing.toy_parts:toy_space"
 """Import string of :func:`toy_space`."""
+
+TOY_TREES = "autotune.testing.toy_parts:toy_trees"
+"""Import string of :func:`toy_trees`."""
 
 
 def toy_space(workload: Workload, target: Target, limits: ScheduleLimits) -> ToySpace:
     """The toy space of a square matrix product, made like any other space."""
     return ToySpace(workload.parameters["m"])
+
+
+def toy_trees(target: Target, seed: int = 0, threads: int = 1) -> GradientBoostedTrees:
+    """Trees over the features of the toy space, which has no loop nest to read others from."""
+    return GradientBoostedTrees(target, seed, threads, toy_features, "toy")
 
 
 def valid_outcome(candidate: Candidate) -> Outcome:

@@ -1,0 +1,186 @@
+"""Models that fail as they are told to, for tests of what keeps a run going in spite of them.
+
+Named by import string; what they do is in the environment variable ``AUTOTUNE_MODEL_FAULT``, a
+JSON object:
+
+- ``fault``: a key of :data:`FAULTS`, or ``nan`` or ``shape``, which spoil scores;
+- ``in``: ``make``, ``predict``, ``update``, ``state``, ``load_state`` or ``score``;
+- ``after``: outcomes that must have been learned before (0 if absent);
+- ``marks``: a file, and ``times``: how many faults are made by all processes that share it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.cost_models import CostModel, RandomCostModel
+from autotune.cost_models.model_state import check_model
+from autotune.errors import UnsupportedTarget
+from autotune.pruning_models import PruningModel
+from autotune.records import Outcome
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.targets import Target
+
+__all__ = [
+    "FAULTS",
+    "FAULTY_COST_MODEL",
+    "FAULTY_PRUNING_MODEL",
+    "FAULT_VARIABLE",
+    "FaultyCostModel",
+    "FaultyPruningModel",
+]
+
+FAULT_VARIABLE = "AUTOTUNE_MODEL_FAULT"
+FAULTY_COST_MODEL = "autotune.testing.faulty_models:FaultyCostModel"
+FAULTY_PRUNING_MODEL = "autotune.testing.faulty_models:FaultyPruningModel"
+
+_SPOILS = ("nan", "shape")
+
+
+def _hang() -> None:
+    time.sleep(86_400)
+
+
+def _exhaust_memory() -> None:
+    blocks = []
+    while True:
+        blocks.append(bytearray(1 << 26))
+
+
+def _write_garbage() -> None:
+    """Write what is no message to every pipe of this process."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if stat.S_ISFIFO(os.fstat(int(name)).st_mode):
+                os.write(int(name), b"garbage" * 10)
+        except OSError:  # closed meanwhile, or the end for reading
+            continue
+
+
+def _raise() -> None:
+    raise ZeroDivisionError("scripted")
+
+
+def _refuse() -> None:
+    raise UnsupportedTarget("scripted refusal")
+
+
+FAULTS: Mapping[str, Callable[[], object]] = MappingProxyType(
+    {
+        "segfault": lambda: ctypes.string_at(0),
+        "exit": lambda: os._exit(3),
+        "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+        "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+        "hang": _hang,
+        "memory": _exhaust_memory,
+        "garbage": _write_garbage,
+        "exception": _raise,
+        "refusal": _refuse,
+    }
+)
+"""What a model can do wrong besides giving wrong scores."""
+
+
+class _Script:
+    """What is to go wrong."""
+
+    def __init__(self) -> None:
+        self._script: dict[str, Any] = json.loads(os.environ.get(FAULT_VARIABLE, "{}"))
+
+    def play(self, where: str, learned: int = 0) -> str:
+        """Do what the script has for this moment; returns how scores are to be spoilt, or ""."""
+        if self._script.get("in") != where or learned < self._script.get("after", 0):
+            return ""
+        if "marks" in self._script:
+            with Path(self._script["marks"]).open("ab") as marks:
+                if marks.tell() >= self._script["times"]:
+                    return ""
+                marks.write(b"x")
+        fault: str = self._script["fault"]
+        if fault not in _SPOILS:
+            FAULTS[fault]()
+        return fault
+
+
+def _spoilt(scores: NDArray[np.float64], how: str) -> NDArray[np.float64]:
+    if how == "nan":
+        scores[len(scores) // 2 :] = np.nan
+    return scores[1:] if how == "shape" else scores
+
+
+class FaultyCostModel(CostModel):
+    """Scores at random, in a way that depends on everything it has learned.
+
+    Args:
+        target: Not used.
+        seed: Chooses the scores.
+        threads: Not used.
+    """
+
+    name = "faulty"
+
+    def __init__(self, target: Target | None = None, seed: int = 0, threads: int = 1) -> None:
+        self._script = _Script()
+        self._script.play("make")
+        self._seed = seed
+        self._latencies: list[float] = []
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of shape [n], unless told otherwise."""
+        how = self._script.play("predict", len(self._latencies))
+        seed = self._seed + sum(int(latency * 1e12) for latency in self._latencies)
+        return _spoilt(RandomCostModel(seed=seed).predict(batch), how)
+
+    def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
+        """Learn half of the outcomes, then perhaps fail, then learn the rest."""
+        latencies = [outcome.latency or 0.0 for _, outcome in outcomes]
+        middle = len(latencies) // 2
+        before = len(self._latencies)
+        self._latencies += latencies[:middle]
+        self._script.play("update", before)
+        self._latencies += latencies[middle:]
+
+    def state(self) -> dict[str, Any]:
+        """A JSON object with the latencies."""
+        self._script.play("state", len(self._latencies))
+        return {"model": self.name, "seed": self._seed, "latencies": list(self._latencies)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` returned.
+
+        Raises:
+            InvalidValueError: the state is of another model.
+        """
+        check_model(self.name, state)
+        self._script.play("load_state", len(state["latencies"]))
+        self._seed, self._latencies = int(state["seed"]), list(state["latencies"])
+
+
+class FaultyPruningModel(PruningModel):
+    """Scores at random.
+
+    Args:
+        target: Not used.
+    """
+
+    name = "faulty"
+
+    def __init__(self, target: Target | None = None) -> None:
+        self._script = _Script()
+        self._script.play("make")
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of shape [n], unless told otherwise."""
+        return _spoilt(RandomCostModel(seed=7).predict(batch), self._script.play("score"))
