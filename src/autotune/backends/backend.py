@@ -172,6 +172,14 @@ class Backend(ABC):
     def warm_up(self) -> None:
         """Import the compiler and do what the first build would otherwise pay for."""
 
+    def park(self) -> None:  # noqa: B027
+        """Return when nothing of this process runs besides the calling thread.
+
+        Called after a program was timed, so that threads which wait for work by watching for it
+        do not disturb the next process that times something. There is nothing to do unless the
+        compiler's runtime has such threads.
+        """
+
     @abstractmethod
     def imports(self, program: object) -> bool:
         """Whether ``program`` is of this backend's own kind, found without importing it."""
@@ -190,6 +198,7 @@ class Backend(ABC):
 
         Raises:
             InvalidSchedule: a step cannot be applied.
+            BuildFailed: the compiler's first passes rejected the program.
         """
 
     @abstractmethod

@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -307,6 +308,31 @@ class BackendSuite:
         with pytest.raises(AutotuneError):
             executable.bind(inputs, outputs)
 
+    def test_digests_are_of_the_program(
+        self,
+        backend: Backend,
+        target: Target,
+        workload: Workload,
+        program: str | None,
+        candidates: list[Candidate],
+    ) -> None:
+        requests = [self.request(workload, target, None, program)]
+        requests += [self.request(workload, target, c, program) for c in candidates[:2]]
+        found = [_digests(backend, request) for request in requests]
+        for level in zip(*found, strict=True):
+            assert all(isinstance(digest, str) for digest in level)
+            assert len(set(level)) > 1 or not any(level)
+        assert [_digests(backend, request) for request in requests] == found
+        assert self._digests_elsewhere(backend, requests) == found
+
+    def test_parks_at_any_time(self, backend: Backend, target: Target, workload: Workload) -> None:
+        backend.park()
+        call, inputs = self._bound(backend, self.request(workload, target))
+        call.time(1)
+        backend.park()
+        backend.park()
+        self._check(workload, call, inputs)
+
     def test_shows_programs(
         self, backend: Backend, target: Target, workload: Workload, candidates: list[Candidate]
     ) -> None:
@@ -318,6 +344,28 @@ class BackendSuite:
     def test_warms_up_more_than_once(self, backend: Backend) -> None:
         backend.warm_up()
         backend.warm_up()
+
+    def _digests_elsewhere(
+        self, backend: Backend, requests: list[BuildRequest]
+    ) -> list[tuple[str, str]]:
+        """Digests in a process of its own."""
+        threads = requests[0].threads
+        sent = [
+            f"{type(backend).__module__}:{type(backend).__qualname__}",
+            [requests[0].workload.to_json(), requests[0].target.to_json()],
+            [requests[0].program, threads],
+            [request.candidate and request.candidate.to_json() for request in requests],
+        ]
+        process = subprocess.run(
+            [sys.executable, "-c", "from autotune.testing import backend_suite as s; s.main()"],
+            input=json.dumps(sent),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=True,
+            env=worker_environment(threads, backend.worker_environment(threads)),
+        )
+        return [(lowered, compiled) for lowered, compiled in json.loads(process.stdout)]
 
     def _bound(
         self, backend: Backend, request: BuildRequest
@@ -341,3 +389,26 @@ class BackendSuite:
     def _compare(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
         references = list(reference_outputs(workload, inputs).values())
         assert mismatch(expectations(workload, references), call.outputs()) is None
+
+
+def _digests(backend: Backend, request: BuildRequest) -> tuple[str, str]:
+    lowered = backend.lower(request)
+    return lowered.digest, backend.compile(lowered).digest
+
+
+def main() -> None:
+    """Write the digests of programs; what the suite runs in another process.
+
+    Standard input has, in JSON, the backend's import string, the workload and the target, the
+    imported program and the number of threads, and the candidates.
+    """
+    name, (about, described), (program, threads), candidates = json.load(sys.stdin)
+    module, _, attribute = name.partition(":")
+    backend: Backend = getattr(importlib.import_module(module), attribute)()
+    workload, target = Workload.from_json(about), Target.from_json(described)
+    found = []
+    for data in candidates:
+        candidate = None if data is None else Candidate.from_json(data, workload)
+        request = BuildRequest(workload, program, candidate, target, threads)
+        found.append(_digests(backend, request))
+    sys.stdout.write(json.dumps(found))

@@ -25,6 +25,7 @@ from autotune.targets import Target
 from autotune.workloads import Workload
 from autotune.workloads import gemm as _gemm
 from autotune_tvm import compiler, runtime
+from autotune_tvm.digests import module_digest
 from autotune_tvm.scheduled import scheduled_module
 
 __all__ = ["TVMBackend"]
@@ -97,6 +98,10 @@ class TVMBackend(Backend):
         """The thread settings that TVM reads when it starts its pool."""
         return {"TVM_NUM_THREADS": str(threads), **runtime.WORKER_ENVIRONMENT}
 
+    def park(self) -> None:
+        """Wait until the threads of TVM's pool, which watch for work for a while, are asleep."""
+        runtime.park()
+
     def warm_up(self) -> None:
         """Import TVM and compile one small function, which initialises LLVM."""
         from autotune_tvm.emit import module_for
@@ -121,24 +126,27 @@ class TVMBackend(Backend):
         return ImportedProgram(workload, importer.text_of(module))
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
-        """Replay the candidate's steps.
+        """Replay the candidate's steps and run TVM's passes.
 
         Raises:
             InvalidSchedule: a step cannot be applied.
+            BuildFailed: one of TVM's passes rejected the scheduled program.
             UnsupportedTarget: the target is no x86-64 CPU.
         """
         self.check_measuring(request.target)
-        return LoweredProgram(request, scheduled_module(request))
+        module = compiler.lower_module(scheduled_module(request), request.target, request.threads)
+        return LoweredProgram(request, module, module_digest(module))
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         """Compile with LLVM.
 
         Raises:
-            BuildFailed: TVM or LLVM rejected the scheduled program.
+            BuildFailed: LLVM rejected the program.
         """
         request = lowered.request
-        built = compiler.compile_module(lowered.program, request.target, request.threads)
-        return TVMExecutable(built, request.workload, _arguments(request), request.threads)
+        built, digest = compiler.generate_code(lowered.program, request.target, request.threads)
+        names = _arguments(request)
+        return TVMExecutable(built, request.workload, names, request.threads, digest)
 
     def show(self, request: BuildRequest) -> str:
         """The scheduled program as TVMScript.
@@ -176,11 +184,18 @@ class TVMExecutable(Executable):
         workload: Its inputs and outputs.
         arguments: Names of the tensors in the function's own order.
         threads: Threads that its parallel loops use.
+        digest: Of its code.
     """
 
     def __init__(
-        self, module: Any, workload: Workload, arguments: Sequence[str], threads: int
+        self,
+        module: Any,
+        workload: Workload,
+        arguments: Sequence[str],
+        threads: int,
+        digest: str = "",
     ) -> None:
+        self.digest = digest
         self._module = module
         self._workload = workload
         self._arguments = tuple(arguments)

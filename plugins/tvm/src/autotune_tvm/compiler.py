@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from importlib import metadata
 from typing import Any
 
@@ -10,6 +11,7 @@ from autotune.backends import BuildFailed
 from autotune.errors import UnsupportedTarget
 from autotune.targets import Target
 from autotune_tvm import runtime
+from autotune_tvm.digests import code_digest
 
 __all__ = [
     "brief",
@@ -18,6 +20,8 @@ __all__ = [
     "compiler_version",
     "cuda_source",
     "cuda_target",
+    "generate_code",
+    "lower_module",
     "tvm_target",
 ]
 
@@ -90,20 +94,60 @@ def tvm_target(target: Target, threads: int) -> dict[str, Any]:
     return described
 
 
+def lower_module(module: Any, target: Target, threads: int) -> Any:
+    """Run TVM's passes on ``module``, up to where LLVM begins.
+
+    These are the passes of ``tvm.compile``, which offers no way to stop here.
+
+    Raises:
+        BuildFailed: a pass rejected it; the message is the start of its own.
+    """
+    tvm = runtime.load()
+    try:
+        made = _host_target(target, threads)
+        pipeline, finalize_host, _ = tvm.tirx.get_default_tir_pipeline(made)
+        bound = tvm.tirx.transform.BindTarget(made.with_host(made))(module)
+        return finalize_host()(pipeline(bound))
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildFailed(brief(error)) from error
+
+
+def generate_code(lowered: Any, target: Target, threads: int) -> tuple[Any, str]:
+    """Let LLVM make what runs in this process, and the digest of what it made.
+
+    Args:
+        lowered: What :func:`lower_module` returned for the same target and threads.
+        target: What it runs on.
+        threads: Threads that its parallel loops use.
+
+    Raises:
+        BuildFailed: LLVM rejected it; the message is the start of its own.
+    """
+    tvm = runtime.load()
+    try:
+        generate = tvm.get_global_func("target.build.llvm")
+        built = generate(lowered, _host_target(target, threads))
+        # Before machine code is generated, which changes the text.
+        digest = code_digest(str(built.inspect_source("ll")))
+        # LLVM generates machine code when a function is first looked up: that is building too.
+        built["main"]
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildFailed(brief(error)) from error
+    return built, digest
+
+
 def compile_module(module: Any, target: Target, threads: int) -> Any:
     """Compile ``module`` into something that runs in this process.
 
     Raises:
         BuildFailed: TVM or LLVM rejected it; the message is the start of theirs.
     """
-    tvm = runtime.load()
-    try:
-        built = tvm.compile(module, target=tvm.target.Target(tvm_target(target, threads))).mod
-        # LLVM generates machine code when a function is first looked up: that is building too.
-        built["main"]
-    except Exception as error:  # TVM raises whatever its passes raise
-        raise BuildFailed(brief(error)) from error
-    return built
+    return generate_code(lower_module(module, target, threads), target, threads)[0]
+
+
+@lru_cache(maxsize=8)
+def _host_target(target: Target, threads: int) -> Any:
+    return runtime.load().target.Target(tvm_target(target, threads))
 
 
 def cuda_target(target: Target) -> dict[str, Any]:
