@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -35,6 +37,7 @@ from autotune.events import (
     WorkersReady,
 )
 from autotune.records import Comparison, Confirmation, Outcome
+from autotune.testing.reference_backend import SCRIPT_VARIABLE
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
 from autotune.testing.toy_space import ToySpace
 
@@ -263,6 +266,21 @@ def test_on_a_real_terminal(variables: dict[str, str], tmp_path: Path) -> None:
     assert bool(colours) == (not variables)
 
 
+def test_an_interrupt_leaves_a_usable_terminal(tmp_path: Path) -> None:
+    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.1}), "TERM": "xterm-256color"}
+    shown, status = _on_a_terminal(TUNE, tmp_path, slow, interrupt_at="untuned program")
+    assert status == 130 and "the same command resumes the run" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is shown again"
+    assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize("columns", ["1", "500"])
+def test_a_terminal_of_any_width_without_unicode(columns: str, tmp_path: Path) -> None:
+    variables = {"COLUMNS": columns, "PYTHONIOENCODING": "ascii", "TERM": "xterm"}
+    shown, status = _on_a_terminal(TUNE, tmp_path, variables)
+    assert status == 0 and shown.isascii() and "Traceback" not in shown
+
+
 def test_a_full_disk_under_standard_error_ends_no_run(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -296,9 +314,12 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
 
 
 def _on_a_terminal(
-    arguments: Sequence[str], folder: Path, variables: dict[str, str]
+    arguments: Sequence[str], folder: Path, variables: dict[str, str], interrupt_at: str = ""
 ) -> tuple[str, int]:
-    """What a command writes to a terminal, and its exit status."""
+    """What a command writes to a terminal, and its exit status.
+
+    It is interrupted when it has written ``interrupt_at``, unless that is empty.
+    """
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "autotune", *arguments],
@@ -313,6 +334,9 @@ def _on_a_terminal(
     try:
         while data := os.read(ours, 1 << 16):
             shown += data
+            if interrupt_at and interrupt_at.encode() in shown:
+                process.send_signal(signal.SIGINT)
+                interrupt_at = ""
     except OSError:  # the other end is closed
         pass
     finally:
