@@ -8,12 +8,20 @@ from pathlib import Path
 import pytest
 
 from autotune.plugins import PluginStatus
-from autotune.records import OUTCOME_STATUSES, MeasureKey, Outcome, Record
+from autotune.records import (
+    OUTCOME_STATUSES,
+    Comparison,
+    Confirmation,
+    MeasureKey,
+    Outcome,
+    Record,
+)
 from autotune.rejections import Rejection
 from autotune.report import (
     Finding,
     Table,
     comparison_table,
+    confirmation_lines,
     findings_table,
     formats,
     plugins_table,
@@ -116,6 +124,50 @@ def test_the_comparison_of_a_failed_run() -> None:
 def test_the_comparison_of_a_known_run() -> None:
     notes = comparison_table(make_result(from_records=True)).notes
     assert "answered from records; the run took 8.00 s when it was made" in notes
+
+
+@pytest.mark.parametrize(
+    ("confirmation", "lines"),
+    [
+        (
+            Confirmation("a" * 16, 1e-3),
+            ["confirmed: not compared with the untuned program"],
+        ),
+        (
+            Confirmation(
+                "a" * 16,
+                1e-3,
+                (),
+                "b" * 16,
+                Comparison(1.034, 1.012, 1.051, 9),
+                Comparison(12.34, 11.9, 12.8, 9),
+                ("c" * 16, "d" * 16),
+            ),
+            [
+                "confirmed: 12.3 times as fast as the untuned program (11.9 to 12.8)",
+                "1.03 times as fast as the runner-up bbbbbbbb (1.01 to 1.05)",
+                "faster, but wrong on other inputs: cccccccc, dddddddd",
+            ],
+        ),
+        (
+            Confirmation(
+                "a" * 16,
+                1e-3,
+                (),
+                "b" * 16,
+                Comparison(1.01, 0.98, 1.02, 9),
+                Comparison(1.1, 0.99, 1.2, 9),
+            ),
+            [
+                "confirmed: no significant gain over the untuned program "
+                "(0.99 to 1.2 times as fast)",
+                "as fast as the runner-up bbbbbbbb within the noise (0.98 to 1.02 times)",
+            ],
+        ),
+    ],
+)
+def test_a_confirmation_in_words(confirmation: Confirmation, lines: list[str]) -> None:
+    assert confirmation_lines(confirmation) == lines
 
 
 def test_a_table_as_text_and_data() -> None:

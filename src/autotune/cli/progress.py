@@ -26,7 +26,7 @@ from autotune.events import (
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.report import formats
+from autotune.report import confirmation_lines, formats
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -185,7 +185,7 @@ def remark(event: Event) -> tuple[str, str] | None:
     if isinstance(event, LeadersCompared):
         return (event.task, compared_text(event)) if event.replaced else None
     if isinstance(event, WinnerConfirmed):
-        return event.task, f"confirmed: {event.confirmation.verdict}"
+        return event.task, "; ".join(confirmation_lines(event.confirmation))
     if isinstance(event, WarningRaised):
         return event.task, f"warning: {formats.one_line(event.message, 400)}"
     if isinstance(event, AnsweredFromRecords):

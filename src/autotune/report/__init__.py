@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.report.confirmation import confirmation_lines
 from autotune.report.readings import reading_lines
 from autotune.report.steps import step_lines
 from autotune.report.table import Table
@@ -21,6 +22,7 @@ __all__ = [
     "Table",
     "builders_table",
     "comparison_table",
+    "confirmation_lines",
     "findings_table",
     "plugins_table",
     "reading_lines",
