@@ -18,7 +18,8 @@ from autotune_tvm.importer import (
     text_of,
     with_narrow_indices,
 )
-from tvm import relax, te
+from relax_programs import relax_convolution
+from tvm import te
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
@@ -188,31 +189,6 @@ def test_inputs_that_nothing_reads_are_kept(check: Callable[..., Any]) -> None:
     workload, module = import_module(program)
     assert [tensor.name for tensor in workload.inputs] == ["U", "A"]
     check(workload, text_of(module))
-
-
-def relax_convolution() -> Any:
-    """Convolution, bias and relu as Relax fuses them: 64-bit loops, names of its own."""
-    builder = relax.BlockBuilder()
-    shapes = {"x": (1, 16, 15, 8), "w": (3, 3, 8, 24), "b": (24,)}
-    x, w, b = (relax.Var(n, relax.TensorType(s, "float32")) for n, s in shapes.items())
-    layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
-    with builder.function("main", [x, w, b]):
-        with builder.dataflow():
-            y = builder.emit(relax.op.nn.conv2d(x, w, padding=1, strides=2, **layouts))
-            out = builder.emit_output(relax.op.nn.relu(relax.op.add(y, b)))
-        builder.emit_func_output(out)
-    passes = relax.transform
-    lowered = tvm.transform.Sequential(
-        [
-            passes.LegalizeOps(),
-            passes.AnnotateTIROpPattern(),
-            passes.FuseOps(),
-            passes.FuseTIR(),
-        ]
-    )(builder.finalize())
-    functions = [f for _, f in lowered.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
-    assert len(functions) == 1
-    return functions[0]
 
 
 def test_a_function_from_relax(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from numpy.typing import NDArray
@@ -13,12 +15,14 @@ from autotune.backends import (
     BoundCall,
     BuildRequest,
     Executable,
+    ExportReport,
     ImportedProgram,
     LoweredProgram,
     check_arguments,
     poison_array,
 )
 from autotune.errors import UnsupportedTarget
+from autotune.records import Record
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
@@ -43,6 +47,13 @@ _UNROLLED_STATEMENTS = 512
 
 # A thread of a GPU has at most 255 registers of 4 bytes; what is larger is never kept in them.
 _THREAD_REGISTER_BYTES = 1020
+
+_FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "metaschedule": "a folder with a JSON database of TVM's MetaSchedule, "
+        "as MetaScheduleApplyDatabase takes it"
+    }
+)
 
 _GPU_STEPS = ("bind", "fetch")
 _CPU_STEPS = ("parallel",)
@@ -168,6 +179,25 @@ class TVMBackend(Backend):
         if request.target.kind != "cuda":
             raise UnsupportedTarget(f"target {request.target.name!r} is no CUDA GPU")
         return compiler.cuda_source(scheduled_module(request), request.target)
+
+    def export_formats(self) -> Mapping[str, str]:
+        """The format of TVM's own tuner, whose passes then apply our schedules."""
+        return _FORMATS
+
+    def export_records(self, records: Iterable[Record], format: str, path: Path) -> ExportReport:
+        """Write records as a JSON database of MetaSchedule, in a folder.
+
+        Raises:
+            UnknownNameError: there is no such format.
+            InvalidValueError: the folder cannot be written to or has a database already, or the
+                records are of several targets, thread counts or protocols.
+        """
+        if format not in _FORMATS:
+            return super().export_records(records, format, path)
+        runtime.load()
+        from autotune_tvm import metaschedule
+
+        return metaschedule.export(records, path)
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """Findings on the installation: label, status, message."""

@@ -20,6 +20,7 @@ __all__ = [
     "compiler_version",
     "cuda_source",
     "cuda_target",
+    "described_target",
     "generate_code",
     "lower_module",
     "tvm_target",
@@ -161,6 +162,12 @@ def cuda_target(target: Target) -> dict[str, Any]:
     }
     described.update({name: limit for name, limit in limits.items() if limit})
     return described
+
+
+def described_target(target: Target, threads: int) -> Any:
+    """TVM's own target object, whatever the kind."""
+    described = cuda_target(target) if target.kind == "cuda" else tvm_target(target, threads)
+    return runtime.load().target.Target(described)
 
 
 def cuda_source(module: Any, target: Target) -> str:

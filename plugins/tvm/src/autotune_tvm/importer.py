@@ -20,6 +20,7 @@ from autotune_tvm.emit import ENTRY
 __all__ = [
     "argument_names",
     "blocks_of",
+    "callable_module",
     "import_module",
     "module_from_text",
     "module_of",
@@ -29,7 +30,10 @@ __all__ = [
 
 
 def import_module(program: object) -> tuple[Workload, IRModule]:
-    """What ``program`` computes, and the module it is, its function renamed to ``main``.
+    """What ``program`` computes, and a module with it as its one function, called ``main``.
+
+    The function keeps its attributes, so that other tools recognise it in what is stored;
+    :func:`callable_module` prepares it for compiling.
 
     Stages and inputs are called after their buffers (made unique), axes after their loops.
 
@@ -81,7 +85,7 @@ def module_from_text(text: str) -> IRModule:
 
 
 def module_of(program: object) -> tuple[IRModule, str]:
-    """``program`` as a module with one function called ``main``, and the function's own name.
+    """``program`` as a module with one function, and the function's own name.
 
     Blocks that share a name are renamed, since schedules find blocks by name; and so are buffers.
 
@@ -102,9 +106,16 @@ def module_of(program: object) -> tuple[IRModule, str]:
         raise UnsupportedWorkload(f"{kind} is not a TIR function (PrimFunc)")
     if function.attrs is not None and "global_symbol" in function.attrs:
         name = str(function.attrs["global_symbol"])
-    # The arguments of a workload never overlap; the code generator relies on being told.
-    function = function.with_attr("global_symbol", ENTRY).with_attr("tirx.noalias", True)
     return _with_unique_names(IRModule({ENTRY: function})), name
+
+
+def callable_module(module: IRModule) -> IRModule:
+    """The same function, callable as ``main``, that says that its arguments never overlap.
+
+    Those of a workload do not; the code generator relies on being told.
+    """
+    function = module[ENTRY].with_attr("global_symbol", ENTRY).with_attr("tirx.noalias", True)
+    return IRModule({ENTRY: function})
 
 
 def _function_names(module: IRModule) -> list[str]:

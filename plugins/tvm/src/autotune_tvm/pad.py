@@ -114,6 +114,9 @@ def _padded_copy(sch: Any, block: Any, buffer: str, reach: list[int]) -> tuple[A
 
 def _declare_read(sch: Any, block: Any, position: int, bounds: list[Any]) -> None:
     """Say which region of its n-th operand a block reads: begin and end of every dimension."""
-    variables = [item.var for item in sch.get(block).iter_vars]
+    own = [item.var for item in sch.get(block).iter_vars]
+    # Written traces call blocks and loops b0, l1 and so on, and variables must not be.
+    fresh = [tirx.Var(f"axis_{index}", var.ty) for index, var in enumerate(own)]
+    bounds = tirx.IndexMap(own, bounds, None).map_indices(fresh)
     declare = tvm.get_global_func("s_tir.schedule.ScheduleAnnotateBufferAccess")
-    declare(sch, block, position, _READ, tirx.IndexMap(variables, bounds, None))
+    declare(sch, block, position, _READ, tirx.IndexMap(fresh, bounds, None))

@@ -19,9 +19,9 @@ def program_of(workload: Workload, program: str | None) -> Any:
         UnsupportedWorkload: the text is no program, or TVM has no form for the workload.
     """
     if program is not None:
-        from autotune_tvm.importer import module_from_text
+        from autotune_tvm.importer import callable_module, module_from_text
 
-        return module_from_text(program)
+        return callable_module(module_from_text(program))
     from autotune_tvm.emit import module_for
 
     return module_for(workload)

@@ -1,0 +1,202 @@
+"""Writing records as a JSON database of TVM's MetaSchedule.
+
+TVM's own passes then apply the schedules to the functions that they were found for: a schedule
+is the trace of its primitives, and is looked up by the function's structure. The target plays no
+part in that, so one database holds records of one target.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+from tvm_ffi import structural_equal
+
+from autotune.backends import ExportReport, InvalidSchedule
+from autotune.errors import AutotuneError, InvalidValueError
+from autotune.records import Record
+from autotune.targets import Target
+from autotune.workloads import Workload
+from autotune_tvm import compiler, runtime
+from autotune_tvm.scheduled import program_of, schedule_of
+
+__all__ = ["FILES", "export"]
+
+FILES = ("database_workload.json", "database_tuning_record.json")
+"""In the order in which they are put in place: records refer to workloads."""
+
+
+def export(records: Iterable[Record], folder: Path) -> ExportReport:
+    """Write records into two files in ``folder``, which is made if it does not exist.
+
+    The files appear when they are complete.
+
+    Raises:
+        InvalidValueError: the folder cannot be written to or has such files already, or the
+            records are of several targets, thread counts or protocols.
+    """
+    _check_folder(folder)
+    runtime.load()
+    try:
+        with tempfile.TemporaryDirectory(prefix=".autotune-", dir=folder.parent) as scratch:
+            writer = _Writer(Path(scratch))
+            for record in records:
+                writer.add(record)
+            files = _put_in_place(Path(scratch), folder) if writer.exported else ()
+    except OSError as error:
+        raise InvalidValueError(
+            f"{str(folder)!r} cannot be written: {error.strerror or error}"
+        ) from error
+    return ExportReport(writer.exported, tuple(writer.refused), files)
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.parent.is_dir():
+        raise InvalidValueError(f"{str(folder)!r}: there is no folder {str(folder.parent)!r}")
+    if folder.exists() and not folder.is_dir():
+        raise InvalidValueError(f"{str(folder)!r} is a file; the format needs a folder")
+    for name in FILES:
+        if (folder / name).exists():
+            raise InvalidValueError(
+                f"{str(folder)!r} has a file {name!r} already; name another folder, or move the "
+                "database in it away"
+            )
+
+
+def _put_in_place(scratch: Path, folder: Path) -> tuple[str, ...]:
+    folder.mkdir(exist_ok=True)
+    for name in FILES:
+        with (scratch / name).open("rb") as file:
+            os.fsync(file.fileno())
+        (scratch / name).rename(folder / name)
+    return tuple(str(folder / name) for name in FILES)
+
+
+@frozen
+class _Conditions:
+    """What MetaSchedule does not distinguish, so that all records of a database share it."""
+
+    fingerprint: str
+    threads: int
+    protocol: str
+    target: str = field(eq=False)
+
+    @staticmethod
+    def of(record: Record) -> _Conditions:
+        key = record.key
+        name = str(record.target.get("name", "a target without a name"))
+        return _Conditions(key.target, key.threads, key.protocol, name)
+
+    def __str__(self) -> str:
+        return f"{self.target}, {self.threads} threads, {self.protocol}"
+
+
+@define(eq=False)
+class _Writer:
+    """A database under construction."""
+
+    scratch: Path
+    exported: int = 0
+    refused: list[tuple[str, str]] = field(factory=list)
+    database: Any = None
+    conditions: _Conditions | None = None
+    programs: dict[tuple[str, str | None], list[Any]] = field(factory=dict)
+
+    def add(self, record: Record) -> None:
+        """Write one record, or note why it cannot be."""
+        self._check_conditions(_Conditions.of(record))
+        try:
+            if record.outcome.latency is None:
+                raise InvalidValueError(f"its outcome is {record.outcome.status!r}, not ok")
+            self._write(record)
+        except AutotuneError as error:
+            self.refused.append((f"{record.run_id}/{record.trial}", str(error)))
+        else:
+            self.exported += 1
+
+    def _check_conditions(self, found: _Conditions) -> None:
+        if self.conditions is None:
+            self.conditions = found
+        if found != self.conditions:
+            raise InvalidValueError(
+                "the records are of several targets, thread counts or protocols "
+                f"({self.conditions}; {found}), and MetaSchedule does not tell them apart; "
+                "choose with --target, --threads or --protocol"
+            )
+
+    def _modules(self, workload: Workload, program: str | None) -> list[Any]:
+        key = workload.digest, program
+        if key not in self.programs:
+            self.programs[key] = _looked_up(workload, program)
+        return self.programs[key]
+
+    def _write(self, record: Record) -> None:
+        from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+        from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
+
+        workload = record.candidate.sketch.workload
+        modules = self._modules(workload, record.program)
+        schedule = schedule_of(modules[0], workload, record.candidate, record.program is not None)
+        arguments = ArgInfo.from_entry_func(modules[0], remove_preproc=True)
+        target = compiler.described_target(Target.from_json(record.target), record.key.threads)
+        conditions = [record.outcome.latency], target, arguments
+        first = TuningRecord(schedule.trace, Workload(modules[0]), *conditions)
+        _check_written(first, schedule.mod, self.scratch)
+        if self.database is None:
+            self.database = JSONDatabase(*(str(self.scratch / name) for name in FILES))
+        for module in modules:
+            known = self.database.commit_workload(module)
+            self.database.commit_tuning_record(TuningRecord(schedule.trace, known, *conditions))
+
+
+def _looked_up(workload: Workload, program: str | None) -> list[Any]:
+    """The forms in which TVM looks a function up, the one that passes use first.
+
+    An imported function that does not call itself ``main``, or does not say that its arguments
+    never overlap, is looked up with that added when it is given by itself (as passes do), and as
+    it is when it is given in a module of its own.
+    """
+    tvm = runtime.load()
+    if program is None:
+        return [program_of(workload, None)]
+    from autotune_tvm.emit import ENTRY
+    from autotune_tvm.importer import module_from_text
+
+    plain = module_from_text(program)
+    # Registered with TVM by this import.
+    import_module("tvm.s_tir.meta_schedule")
+    normalize = tvm.get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
+    forms = [normalize(plain[ENTRY]), plain]
+    return forms[:1] if structural_equal(*forms) else forms
+
+
+def _check_written(record: Any, program: Any, scratch: Path) -> None:
+    """Whether a tuning record survives being written, and makes the same program again.
+
+    Args:
+        record: The tuning record.
+        program: What its trace made when it was recorded.
+        scratch: A folder for a database of this record alone.
+
+    Raises:
+        InvalidSchedule: it does not.
+    """
+    from tvm.s_tir.meta_schedule.database import JSONDatabase
+
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        try:
+            alone = JSONDatabase(work_dir=folder)
+            alone.commit_workload(record.workload.mod)
+            alone.commit_tuning_record(record)
+            found = JSONDatabase(work_dir=folder, allow_missing=False).get_all_tuning_records()
+            again = found[0].as_measure_candidate().sch.mod
+        except Exception as error:  # TVM raises whatever its primitives raise
+            message = f"its trace cannot be replayed: {compiler.brief(error)}"
+            raise InvalidSchedule(message) from error
+    if not structural_equal(program, again):
+        raise InvalidSchedule("its trace makes another program")

@@ -1,0 +1,266 @@
+"""Records in MetaSchedule's JSON database, applied by TVM's own passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from attrs import evolve
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.compiler import compile_module, described_target
+from autotune_tvm.emit import module_for, prim_func
+from autotune_tvm.importer import module_from_text, with_narrow_indices
+from autotune_tvm.metaschedule import FILES
+from autotune_tvm.scheduled import scheduled_module
+from relax_programs import relax_convolution, relax_module
+from tvm import relax
+from tvm.s_tir import meta_schedule
+
+from autotune.backends import BuildRequest
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.expressions import const
+from autotune.records import MeasureKey, Outcome, Record
+from autotune.sketches import Candidate, PadExtent, Sketch
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.targets import Target
+from autotune.workloads import (
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
+
+BUILT = {
+    "gemm": gemm(m=20, n=37, k=24),
+    "batch_matmul": batch_matmul(b=2, m=12, n=20, k=16),
+    "dense": dense(m=20, n=37, k=24),
+    "conv2d": conv2d(h=9, w=10, ci=5, co=19, pad=1, bias=1, relu=1),
+    "conv2d_strided": conv2d(h=13, w=11, ci=3, co=17, stride=2, dilation=2),
+    "depthwise_conv2d": depthwise_conv2d(h=9, w=9, c=20, pad=1),
+    "softmax": softmax(m=9, n=70),
+    "elementwise": elementwise(m=9, n=50),
+}
+
+
+def records_of(
+    workload: Workload, target: Target, backend: TVMBackend, count: int, program: str | None = None
+) -> list[Record]:
+    """Random candidates of every sketch, as if measured: the first is the fastest."""
+    space = SketchSpace(workload, target, backend.limits(target))
+    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
+    key = MeasureKey(target.fingerprint, "tvm", "1", backend.compiler_version(), 1, "warm-1")
+    return [
+        Record(
+            "run",
+            trial,
+            candidate,
+            key,
+            target.to_json(),
+            "sketch-1",
+            Outcome("ok", 1.25e-6 * (trial + 1), (1e-6,)),
+            1e9,
+            program=program,
+        )
+        for trial, candidate in enumerate(drawn)
+    ]
+
+
+def request(record: Record, target: Target) -> BuildRequest:
+    workload = record.candidate.sketch.workload
+    return BuildRequest(workload, record.program, record.candidate, target, record.key.threads)
+
+
+def numbers_are_right(module: Any, workload: Workload, target: Target) -> None:
+    """Compiles ``main``, whose arguments are in the workload's order, and runs it."""
+    arrays = random_inputs(workload, np.random.default_rng(0))
+    expected = reference_outputs(workload, arrays)
+    inputs = [tvm.runtime.tensor(arrays[tensor.name]) for tensor in workload.inputs]
+    outputs = [tvm.runtime.tensor(np.full_like(expected[name], -7)) for name in workload.outputs]
+    compile_module(module, target, 1)["main"](*inputs, *outputs)
+    for name, output in zip(workload.outputs, outputs, strict=True):
+        np.testing.assert_allclose(output.numpy(), expected[name], rtol=2e-5, atol=2e-5)
+
+
+def opened(folder: Path) -> Any:
+    return meta_schedule.database.JSONDatabase(work_dir=str(folder), allow_missing=False)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_every_candidate_of_a_built_workload_is_exported(
+    name: str, backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    workload = BUILT[name]
+    records = records_of(workload, target, backend, 2 if name == "gemm" else 1)
+    report = backend.export_records(records, "metaschedule", tmp_path / "database")
+    assert report.refused == () and report.exported == len(records)
+    assert report.files == tuple(str(tmp_path / "database" / file) for file in FILES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["database"]
+    found = opened(tmp_path / "database").get_all_tuning_records()
+    assert len(found) == len(records)
+    for record, theirs in zip(records, found, strict=True):  # both are in the order of latencies
+        assert float(theirs.run_secs[0]) == pytest.approx(record.latency)
+        assert theirs.target.kind.name == "llvm"
+        again = theirs.as_measure_candidate().sch.mod
+        ours = scheduled_module(request(record, target))
+        tvm.ir.assert_structural_equal(again, ours)
+
+
+@pytest.mark.parametrize("name", ["gemm", "conv2d", "softmax"])
+def test_tvm_finds_the_best_schedule_of_a_function(
+    name: str, backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    workload = BUILT[name]
+    records = records_of(workload, target, backend, 1)
+    backend.export_records(records, "metaschedule", tmp_path)
+    best = scheduled_module(request(records[0], target))
+    schedule = meta_schedule.tir_integration.compile_tir(
+        opened(tmp_path), prim_func(workload), described_target(target, 1)
+    )
+    assert schedule is not None
+    tvm.ir.assert_structural_equal(schedule.mod, best)
+    numbers_are_right(schedule.mod, workload, target)
+    other = gemm(m=3, n=3, k=3)
+    assert not opened(tmp_path).has_workload(module_for(other))
+
+
+def applied(module: Any, folder: Path, target: Target) -> Any:
+    """The functions of a module, scheduled by TVM's own pass."""
+    with described_target(target, 1):
+        return relax.transform.MetaScheduleApplyDatabase(str(folder))(module)
+
+
+def only_function(module: Any) -> Any:
+    (found,) = [f for _, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)]
+    return found
+
+
+def check_applied(function: Any, record: Record, target: Target) -> None:
+    """What TVM made of a function is our replay on it, with its own attributes, and is right."""
+    assert bool(function.attrs["tirx.is_scheduled"])
+    ours = scheduled_module(request(record, target))
+    plain = tvm.tirx.PrimFunc(function.params, function.body, function.ret_type)
+    theirs = tvm.IRModule({"main": plain.with_attrs(dict(ours["main"].attrs))})
+    narrow = with_narrow_indices(theirs, unscheduled(record))
+    tvm.ir.assert_structural_equal(narrow, ours)
+    numbers_are_right(narrow, record.candidate.sketch.workload, target)
+
+
+def unscheduled(record: Record) -> Any:
+    """The program before it was scheduled."""
+    if record.program is None:
+        return module_for(record.candidate.sketch.workload)
+    return module_from_text(record.program)
+
+
+@pytest.mark.parametrize("name", ["gemm", "conv2d", "softmax"])
+def test_tvm_applies_schedules_to_built_functions(
+    name: str, backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    records = records_of(BUILT[name], target, backend, 1)[:2]
+    backend.export_records(records, "metaschedule", tmp_path)
+    function = only_function(applied(module_for(BUILT[name]), tmp_path, target))
+    check_applied(function, records[0], target)
+
+
+def test_tvm_applies_schedules_to_an_imported_convolution_with_its_epilogue(
+    backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    """The function as it stands in Relax's module, 64-bit loops and all."""
+    imported = backend.import_program(relax_convolution())
+    records = records_of(imported.workload, target, backend, 1, imported.program)
+    fastest = evolve(records[-1], outcome=Outcome("ok", 1e-9, (1e-9,)))
+    report = backend.export_records([*records, fastest], "metaschedule", tmp_path)
+    assert report.refused == () and report.exported == len(records) + 1
+    module = relax_module()
+    assert not only_function(module).attrs.get("tirx.is_scheduled")
+    function = only_function(applied(module, tmp_path, target))
+    check_applied(function, fastest, target)
+    attributes = only_function(module).attrs
+    assert all(function.attrs[name] == value for name, value in attributes.items())
+
+
+TRANSPOSED = """
+@T.prim_func(s_tir=True)
+def named(C: T.Buffer((48, 40)), A: T.Buffer((37, 40)), B: T.Buffer((37, 48))):
+    for k, i, j in T.grid(37, 40, 48):
+        with T.sblock("C"):
+            vk, vi, vj = T.axis.remap("RSS", [k, i, j])
+            with T.init():
+                C[vj, vi] = T.float32(0)
+            C[vj, vi] = C[vj, vi] + A[vk, vi] * B[vk, vj]
+"""
+
+
+@pytest.mark.parametrize("form", ["function", "module"])
+def test_a_function_is_found_under_its_own_name(
+    form: str, backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    """By itself and in a module of its own, which TVM looks up under different attributes."""
+    function = tvm.script.from_source(TRANSPOSED)
+    given = function if form == "function" else tvm.IRModule({"named": function})
+    imported = backend.import_program(given)
+    records = records_of(imported.workload, target, backend, 2, imported.program)
+    report = backend.export_records(records, "metaschedule", tmp_path)
+    assert report.refused == ()
+    database, described = opened(tmp_path), described_target(target, 1)
+    for asked in (function, tvm.IRModule({"named": function})):
+        assert meta_schedule.tir_integration.compile_tir(database, asked, described) is not None
+    module = tvm.IRModule({"named": function, "other": prim_func(gemm(m=2, n=2, k=2))})
+    found = applied(module, tmp_path, target)
+    assert bool(found["named"].attrs["tirx.is_scheduled"])
+    assert "tirx.is_scheduled" not in found["other"].attrs
+
+
+def test_records_that_cannot_be_exported_are_named(
+    backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    workload = gemm(m=8, n=8, k=8)
+    good = records_of(workload, target, backend, 1)
+    failed = evolve(good[0], trial=100, outcome=Outcome("crash"))
+    sketch = Sketch("wrong", workload, (), (), (PadExtent("C", "i", const(9)),))
+    wrong = evolve(good[0], trial=101, candidate=Candidate(sketch, ()))
+    report = backend.export_records([failed, *good, wrong], "metaschedule", tmp_path)
+    assert report.exported == len(good)
+    first, second = report.refused
+    assert first == ("run/100", "its outcome is 'crash', not ok")
+    assert second[0] == "run/101" and "padding C needs A to be packed" in second[1]
+    nothing = backend.export_records([failed], "metaschedule", tmp_path / "none")
+    assert nothing.exported == 0 and nothing.files == ()
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_metaschedule_cannot_tell_apart_is_not_mixed(
+    backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    (record, *_) = records_of(gemm(m=8, n=8, k=8), target, backend, 1)
+    for change in ({"threads": 2}, {"protocol": "cold-1"}, {"target": "another"}):
+        other = evolve(record, key=evolve(record.key, **change))
+        with pytest.raises(InvalidValueError, match="several targets, thread counts"):
+            backend.export_records([record, other], "metaschedule", tmp_path / "database")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes(backend: TVMBackend, target: Target, tmp_path: Path) -> None:
+    records = records_of(gemm(m=8, n=8, k=8), target, backend, 1)
+    with pytest.raises(UnknownNameError, match="Did you mean 'metaschedule'"):
+        backend.export_records(records, "metasched", tmp_path)
+    with pytest.raises(InvalidValueError, match="there is no folder"):
+        backend.export_records(records, "metaschedule", tmp_path / "a" / "b")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidValueError, match="is a file; the format needs a folder"):
+        backend.export_records(records, "metaschedule", tmp_path / "file")
+    backend.export_records(records, "metaschedule", tmp_path / "database")
+    before = (tmp_path / "database" / FILES[1]).read_bytes()
+    with pytest.raises(InvalidValueError, match="has a file 'database_workload.json' already"):
+        backend.export_records(records, "metaschedule", tmp_path / "database")
+    assert (tmp_path / "database" / FILES[1]).read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["database", "file"]
