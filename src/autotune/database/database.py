@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -56,6 +56,13 @@ class Database(ABC):
     @abstractmethod
     def append_record(self, record: Record) -> int:
         """Store a record; returns its number, which grows from record to record."""
+
+    @abstractmethod
+    def append_missing(self, records: Sequence[Record]) -> int:
+        """Store those records that are not there, at once; returns how many these were.
+
+        A record is there when one of the same run, trial, candidate and measure key is.
+        """
 
     @abstractmethod
     def amend(self, run_id: str, candidate: str, outcome: Outcome) -> None:

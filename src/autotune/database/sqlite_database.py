@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -76,6 +76,19 @@ class SQLiteDatabase(Database):
     def append_record(self, record: Record) -> int:
         with self._transaction():
             return insert(self._connection, "records", record_row(record, self._interned))
+
+    def append_missing(self, records: Sequence[Record]) -> int:
+        with self._transaction():
+            rows = [record_row(record, self._interned) for record in records]
+            return sum(self._add_if_missing(row) for row in rows)
+
+    def _add_if_missing(self, row: Row) -> bool:
+        identity = ("candidate", "key_id", "run_id", "trial")
+        condition = "candidate = ? AND key_id = ? AND +run_id = ? AND trial = ? LIMIT 1"
+        if self._select("records", condition, tuple(row[column] for column in identity)):
+            return False
+        insert(self._connection, "records", row)
+        return True
 
     def amend(self, run_id: str, candidate: str, outcome: Outcome) -> None:
         with self._transaction():

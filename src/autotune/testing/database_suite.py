@@ -110,6 +110,25 @@ class DatabaseSuite:
             dict(r.outcome.timings) for r in records
         ]
 
+    def test_stores_only_what_is_missing(self, open_database: OpenDatabase) -> None:
+        first, second = sample_record(0), sample_record(1, status="crash")
+        others = [
+            sample_record(0, run_id="run-2"),
+            sample_record(2, tile=0),
+            sample_record(0, tile=4),
+            sample_record(0, key=evolve(KEY, threads=3)),
+        ]
+        with open_database() as database:
+            database.append_record(first)
+            assert database.append_missing([]) == 0
+            assert database.append_missing([first, second, second]) == 1
+            assert database.append_missing([second, *others, first]) == len(others)
+            assert list(database.records()) == [first, second, *others]
+        with open_database() as database:
+            changed = evolve(first, outcome=Outcome("ok", 1.0), created=5.0)
+            assert database.append_missing([changed]) == 0
+            assert next(database.records()) == first
+
     def test_a_record_stands_alone(self, open_database: OpenDatabase) -> None:
         with open_database() as database:
             database.append_record(sample_record())
