@@ -218,17 +218,6 @@ def test_time_is_per_call(backend: TVMBackend, target: Target, number: int) -> N
     assert 1e-7 < call.time(number) < 1e-1
 
 
-def test_a_long_program_timed_once_runs_once(
-    backend: TVMBackend, target: Target, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = bound(backend, request_for(target))
-    monkeypatch.setattr(backend_module, "_DIRECT_SECONDS", 0.0)
-    calls = []
-    monkeypatch.setattr(call, "_function", lambda *arguments: calls.append(arguments))
-    call.time(1)
-    assert len(calls) == 1
-
-
 def test_one_thread_is_really_one() -> None:
     """With one thread no other thread computes anything, with two one does."""
     text = """

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.backends.native_call import NativeCall
 from autotune.errors import AutotuneError, UnknownNameError
 from autotune.records import Record
 from autotune.sketches import Candidate
@@ -99,6 +100,14 @@ class BoundCall(ABC):
     @abstractmethod
     def time(self, number: int) -> float:
         """Seconds per call, averaged over ``number`` calls in a native loop."""
+
+    def native(self) -> NativeCall | None:
+        """One run as a C function, for timing it with nothing in between.
+
+        Also prepares the calling thread: ask again on another thread, or when another program has
+        run in between. None where a program cannot be called so; it is then timed by :meth:`time`.
+        """
+        return None
 
     @abstractmethod
     def outputs(self) -> list[Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from attrs import field, frozen
@@ -16,6 +16,10 @@ __all__ = ["NativeCall", "NativeCallFailed", "sample_native_call", "time_native_
 _MOST_ARGUMENTS = 6
 _WORDS = range(-(1 << 63), 1 << 64)
 _ADDRESSES = range(1, 1 << 64)
+
+
+def _words(arguments: Iterable[int]) -> tuple[int, ...]:
+    return tuple(arguments)
 
 
 class NativeCallFailed(RuntimeError):
@@ -42,7 +46,7 @@ class NativeCall:
     """
 
     address: int = field()
-    arguments: tuple[int, ...] = field(converter=tuple)
+    arguments: tuple[int, ...] = field(converter=_words)
     keeps: object = field(default=None, repr=False, eq=False)
     explain: Callable[[], str] | None = field(default=None, repr=False, eq=False)
 

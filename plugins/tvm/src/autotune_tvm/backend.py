@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -18,8 +17,10 @@ from autotune.backends import (
     ExportReport,
     ImportedProgram,
     LoweredProgram,
+    NativeCall,
     check_arguments,
     poison_array,
+    time_native_call,
 )
 from autotune.errors import UnsupportedTarget
 from autotune.records import Record
@@ -30,6 +31,7 @@ from autotune.workloads import Workload
 from autotune.workloads import gemm as _gemm
 from autotune_tvm import compiler, runtime
 from autotune_tvm.digests import module_digest
+from autotune_tvm.native import native_call
 from autotune_tvm.scheduled import scheduled_module
 
 __all__ = ["TVMBackend"]
@@ -57,10 +59,6 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 
 _GPU_STEPS = ("bind", "fetch")
 _CPU_STEPS = ("parallel",)
-
-# Below this many seconds per call the loop around the calls has to be native.
-_DIRECT_SECONDS = 2e-4
-_DIRECT_CALLS = 8
 
 
 class TVMBackend(Backend):
@@ -257,37 +255,30 @@ class TVMBoundCall(BoundCall):
     def __init__(
         self, module: Any, arguments: Sequence[Array], outputs: Sequence[Array], threads: int
     ) -> None:
-        self._module = module
-        self._function = module["main"]
-        self._arguments = tuple(map(runtime.tensor_at, arguments))
-        self._arrays = tuple(arguments)
+        self._call = native_call(module["main"], arguments)
         self._outputs = tuple(outputs)
         self._threads = threads
 
-    def run(self) -> None:
-        """Run once."""
+    def native(self) -> NativeCall:
+        """The function as TVM's FFI calls it; the calling thread gets its threads."""
         runtime.use_threads(self._threads)
-        self._function(*self._arguments)
+        return self._call
+
+    def run(self) -> None:
+        """Run once.
+
+        Raises:
+            NativeCallFailed: the program says that it failed.
+        """
+        time_native_call(self.native(), 1)
 
     def time(self, number: int) -> float:
         """Seconds per call, averaged over ``number`` calls.
 
-        TVM's native loop makes one call more than it times, which would double the cost of a long
-        program timed once. A call from here costs 0.2 microseconds, so a few long ones are timed
-        from here.
+        Raises:
+            NativeCallFailed: the program says that it failed.
         """
-        runtime.use_threads(self._threads)
-        if number <= _DIRECT_CALLS:
-            function, arguments = self._function, self._arguments
-            begin = time.perf_counter()
-            for _ in range(number):
-                function(*arguments)
-            seconds = (time.perf_counter() - begin) / number
-            if seconds >= _DIRECT_SECONDS:
-                return seconds
-        tvm = runtime.load()
-        evaluator = self._module.time_evaluator("main", tvm.cpu(), number=number, repeat=1)
-        return float(evaluator(*self._arguments).results[0])
+        return time_native_call(self.native(), number)
 
     def outputs(self) -> list[Array]:
         """Copies of the outputs, in the workload's order."""

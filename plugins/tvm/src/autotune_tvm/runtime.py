@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import time
@@ -12,12 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from autotune.errors import UnsupportedTarget
 
-__all__ = ["WORKER_ENVIRONMENT", "load", "park", "tensor_at", "use_threads"]
+__all__ = ["WORKER_ENVIRONMENT", "load", "park", "use_threads"]
 
 WORKER_ENVIRONMENT = {
     # By default TVM pins its threads, and the one that calls it, to the first CPUs of the machine
@@ -50,18 +46,6 @@ def load() -> Any:
     except (ImportError, OSError) as error:
         raise UnsupportedTarget(f"TVM cannot be imported: {error}") from error
     return tvm
-
-
-def tensor_at(array: NDArray[Any]) -> Any:
-    """A TVM tensor on the memory of ``array``, which the caller keeps alive.
-
-    Args:
-        array: Contiguous. It may be read-only: the program is trusted with what it reads, since
-            the protocol by which arrays travel has no word for that.
-    """
-    memory = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
-    alias = np.frombuffer(memoryview(memory), array.dtype).reshape(array.shape)
-    return load().runtime.from_dlpack(alias)
 
 
 def use_threads(threads: int) -> None:
