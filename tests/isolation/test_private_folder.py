@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
+from process_facts import becomes_true
 from small_disk import run_on_small_disk
 
 from autotune.isolation.private_folder import (
@@ -11,6 +13,7 @@ from autotune.isolation.private_folder import (
     remove_if_abandoned,
     remove_stale_folders,
 )
+from autotune.isolation.processes import marked_processes
 
 
 @pytest.fixture(autouse=True)
@@ -76,10 +79,14 @@ def test_a_folder_is_abandoned_when_no_worker_is_left(temporary_directory: Path)
     remove_if_abandoned(folder.path)
     assert folder.path.is_dir()  # held
     os.close(folder.descriptor)
-    (folder.path / "worker-1").mkdir()
-    remove_if_abandoned(folder.path)
-    assert folder.path.is_dir()  # another worker is still being ended
-    (folder.path / "worker-1").rmdir()
+    inputs, worker = folder.path / "inputs", folder.path / "worker-1"
+    inputs.mkdir()
+    worker.mkdir()
+    with subprocess.Popen(["sleep", "60"], env={"TMPDIR": str(worker)}) as process:
+        assert becomes_true(lambda: marked_processes(worker) == [process.pid])
+        remove_if_abandoned(folder.path)
+        assert inputs.is_dir()  # another worker is still being ended
+        process.kill()
     remove_if_abandoned(folder.path)
     assert list(temporary_directory.iterdir()) == []
     remove_if_abandoned(folder.path)

@@ -21,6 +21,7 @@ __all__ = ["Connection", "Handler", "connect", "describe", "serve"]
 Handler = Callable[[Message], Message]
 """Does what a message asks for and returns the body of ``done``; what it raises is ``failed``."""
 
+_LEAST_FREE_BYTES = 1 << 20
 _MESSAGE_CHARACTERS = 2000
 
 
@@ -85,6 +86,9 @@ def connect(program: str, options: Sequence[str] = ()) -> tuple[Connection, dict
 def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
     """Answer messages by their ``op`` until the host closes its end; then end the process.
 
+    It also ends after an answer when the disk is full and has temporary files of this process on
+    it, which are removed with it.
+
     Unloading compilers at interpreter exit is slow and may crash, and nothing is left to save.
     """
     for message in connection.messages():
@@ -96,6 +100,8 @@ def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
         except Exception as error:  # the host decides what a failure means
             answer = {"failed": describe(error)}
         connection.send(answer)
+        if _holds_a_full_disk(os.environ["TMPDIR"]):
+            break
     os._exit(0)
 
 
@@ -103,6 +109,12 @@ def describe(error: Exception) -> str:
     """One exception in one string of bounded length."""
     text = str(error) or "(no message)"
     return f"{type(error).__name__}: {text}"[:_MESSAGE_CHARACTERS]
+
+
+def _holds_a_full_disk(folder: str) -> bool:
+    """Whether the disk is full, and this process has files in its folder there."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES and bool(os.listdir(folder))
 
 
 def _limit_memory(size: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from attrs import frozen
 
 from autotune.isolation.errors import WorkerStartFailed
-from autotune.isolation.processes import kill_marked
+from autotune.isolation.processes import kill_marked, marked_processes
 
 __all__ = [
     "PrivateFolder",
@@ -94,9 +94,9 @@ def remove_stale_folders(directory: Path) -> list[Path]:
 
 
 def remove_if_abandoned(path: Path) -> None:
-    """Remove a private folder if nobody holds it and no worker has a folder in it any more."""
+    """Remove a private folder if nobody holds it and no process works in a folder in it."""
     with contextlib.suppress(OSError):
-        if not any(entry.is_dir() for entry in list(path.iterdir())):
+        if not any(entry.is_dir() and marked_processes(entry) for entry in list(path.iterdir())):
             _remove_unheld(path)
 
 

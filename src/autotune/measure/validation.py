@@ -28,6 +28,7 @@ from attrs import frozen
 
 from autotune.backends.backend import Array
 from autotune.expressions import operation_counts
+from autotune.isolation.private_folder import writing_temporary_files
 from autotune.workloads import Stage, Workload, random_inputs, reference_outputs
 
 _MARGIN = 8.0
@@ -52,8 +53,13 @@ class Expected:
     bound: Array
 
 
+@writing_temporary_files()
 def write_reference(workload: Workload, seed: int, folder: Path) -> ReferenceFiles:
-    """Draw inputs, evaluate the reference, and write both into ``folder``."""
+    """Draw inputs, evaluate the reference, and write both into ``folder``.
+
+    Raises:
+        WorkerStartFailed: there is no room for them.
+    """
     arrays = random_inputs(workload, np.random.default_rng(seed))
     results = reference_outputs(workload, arrays)
     inputs, outputs = [], []

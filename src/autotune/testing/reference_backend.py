@@ -24,13 +24,10 @@ import hashlib
 import json
 import math
 import os
-import signal
-import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
 from attrs import field, frozen
 
 from autotune.backends import (
@@ -50,6 +47,7 @@ from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWork
 from autotune.sketches import STEP_TYPES, Candidate
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
+from autotune.testing.misconduct import MISCONDUCT
 from autotune.testing.nest_interpreter import run_candidate
 from autotune.workloads import Workload, reference_outputs
 
@@ -58,21 +56,7 @@ REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 
 SCRIPT_VARIABLE = "AUTOTUNE_REFERENCE_BACKEND"
 
-FAULTS = (
-    "invalid",
-    "build_error",
-    "exception",
-    "crash",
-    "kill",
-    "exit",
-    "hang",
-    "grandchild",
-    "garbage",
-    "memory",
-    "chatter",
-    "wrong",
-    "nothing",
-)
+FAULTS = ("invalid", "build_error", "exception", *MISCONDUCT, "wrong", "nothing")
 _PHASES = ("lower", "build", "load", "verify", "run")
 _FLOP_PER_SECOND = 1e10
 _BASELINE_FACTOR = 40.0
@@ -323,62 +307,9 @@ def _exception() -> NoReturn:
     raise RuntimeError("scripted: an exception of no known kind")
 
 
-def _crash() -> None:
-    os.write(2, b"scripted: last words\n")
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _exit() -> NoReturn:
-    os._exit(3)
-
-
-def _hang() -> NoReturn:
-    while True:
-        time.sleep(60)
-
-
-def _grandchild() -> NoReturn:
-    # The grandchild keeps every pipe of the worker open and has no reason to end.
-    if os.fork() == 0:
-        os.setpgid(0, 0)
-    _hang()
-
-
-def _garbage() -> None:
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        try:
-            if descriptor > 2 and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                os.write(descriptor, b"\xff\xfe garbage " * 8)
-        except OSError:  # the listing's own descriptor, or a pipe's reading end
-            continue
-
-
-def _memory() -> None:
-    kept = []
-    while True:
-        kept.append(np.ones(1 << 24))
-
-
-def _chatter() -> None:
-    for _ in range(64):
-        os.write(1, b"chatter " * (1 << 13))
-
-
 _CONDUCT: Mapping[str, Callable[[], None]] = {
     "invalid": _invalid,
     "build_error": _build_error,
     "exception": _exception,
-    "crash": _crash,
-    "kill": _kill,
-    "exit": _exit,
-    "hang": _hang,
-    "grandchild": _grandchild,
-    "garbage": _garbage,
-    "memory": _memory,
-    "chatter": _chatter,
+    **MISCONDUCT,
 }

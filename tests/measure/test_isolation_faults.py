@@ -1,0 +1,217 @@
+"""What a candidate or somebody outside does to workers ends as an outcome, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from process_facts import becomes_true, children_of, open_descriptors
+from small_disk import run_on_small_disk
+
+from autotune.isolation.processes import marked_processes
+from autotune.measure import LocalMeasurer, MeasureProtocol
+from autotune.records import Outcome
+from autotune.sketches import Candidate
+from autotune.testing.misconduct import HANGING
+
+MakeMeasurer = Callable[..., LocalMeasurer]
+
+PHASES = {2: "build", 4: "load", 6: "verify", 8: "run"}
+"""Where the candidates with these values go wrong."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary directory of the test."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(folder: Path) -> Iterator[None]:
+    before = children_of(os.getpid()), len(open_descriptors())
+    yield
+    assert list(folder.iterdir()) == []
+    assert marked_processes(folder) == []
+    assert (children_of(os.getpid()), len(open_descriptors())) == before
+
+
+def in_each_phase(fault: str) -> list[dict[str, object]]:
+    return [
+        {"fault": fault, "phase": phase, "where": {"tile": tile}} for tile, phase in PHASES.items()
+    ]
+
+
+def statuses(outcomes: list[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def in_phases(status: str) -> list[str]:
+    """Statuses of ten candidates of which those in ``PHASES`` have this one."""
+    return [status if tile in PHASES else "ok" for tile in range(1, 11)]
+
+
+@contextmanager
+def signalling_what_hangs(folder: Path, number: signal.Signals) -> Iterator[None]:
+    """Send a signal to each worker that hangs, in whatever phase."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.01):
+            for path in folder.glob(f"*/*/{HANGING}"):
+                try:
+                    pid = path.read_text()
+                    path.unlink()
+                except FileNotFoundError:  # it was ended meanwhile
+                    continue
+                if pid.endswith("\n"):
+                    os.kill(int(pid), number)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_killed_from_outside_in_any_phase(
+    make_measurer: MakeMeasurer,
+    quick: MeasureProtocol,
+    candidates: list[Candidate],
+    folder: Path,
+    number: signal.Signals,
+) -> None:
+    patient = evolve(quick, deadlines=dict.fromkeys(quick.deadlines, 60.0))
+    measurer = make_measurer(*in_each_phase("hang"), protocol=patient)
+    with measurer, signalling_what_hangs(folder, number):
+        outcomes = measurer.measure(candidates)
+    assert statuses(outcomes) == in_phases("crash")
+    for tile, phase in PHASES.items():
+        message = outcomes[tile - 1].message
+        assert f"failed during {phase}: killed by {number.name}" in message
+
+
+@pytest.mark.parametrize("fault", ["stop", "silence"])
+def test_a_worker_that_says_no_more(
+    make_measurer: MakeMeasurer, candidates: list[Candidate], fault: str
+) -> None:
+    with make_measurer(*in_each_phase(fault)) as measurer:
+        outcomes = measurer.measure(candidates)
+        assert statuses(outcomes) == in_phases("timeout")
+    for tile, phase in PHASES.items():
+        assert outcomes[tile - 1].message == f"{phase} took more than 1 s"
+
+
+@pytest.mark.parametrize(
+    ("number", "seconds"),
+    [(signal.SIGKILL, 0.05), (signal.SIGKILL, 0.3), (signal.SIGTERM, 0.1), (signal.SIGSTOP, 0.0)],
+)
+def test_workers_signalled_while_they_start(
+    make_measurer: MakeMeasurer,
+    quick: MeasureProtocol,
+    candidates: list[Candidate],
+    number: signal.Signals,
+    seconds: float,
+) -> None:
+    deadlines = {**quick.deadlines, "start": 5.0, "task": 5.0}
+    with make_measurer(protocol=evolve(quick, deadlines=deadlines)) as measurer:
+        measurer.start()
+        time.sleep(seconds)
+        for pid in measurer.worker_pids:
+            os.kill(pid, number)
+        assert statuses(measurer.measure(candidates[:3])) == ["ok"] * 3
+
+
+def test_workers_stopped_while_idle(
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
+) -> None:
+    with make_measurer() as measurer:
+        measurer.measure(candidates[:2])
+        for pid in measurer.worker_pids:
+            os.kill(pid, signal.SIGSTOP)
+        # One candidate for each worker may be given up; the run goes on.
+        assert statuses(measurer.measure(candidates)).count("ok") >= 8
+        assert statuses(measurer.measure(candidates)) == ["ok"] * 10
+
+
+def test_a_daemon_of_a_candidate_goes_when_its_worker_goes(
+    make_measurer: MakeMeasurer, candidates: list[Candidate], folder: Path
+) -> None:
+    with make_measurer({"fault": "daemon", "phase": "run", "where": {"tile": 1}}) as measurer:
+        assert statuses(measurer.measure(candidates[:3])) == ["timeout", "ok", "ok"]
+        # Two keepers, two workers.
+        assert becomes_true(lambda: len(marked_processes(folder)) == 4)
+
+
+def test_every_generation_of_workers_gives_back_its_descriptors(
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
+) -> None:
+    with make_measurer({"fault": "exit", "phase": "verify", "every": 1}) as measurer:
+        measurer.wait_ready()
+        before = len(open_descriptors())
+        assert statuses(measurer.measure(candidates[:4])) == ["crash"] * 4
+        measurer.wait_ready()
+        assert len(open_descriptors()) == before
+
+
+HOST = """
+import json, os, tempfile
+from autotune.errors import AutotuneError
+from autotune.measure import LocalMeasurer
+from autotune.sketches import Candidate, Ordinal, Sketch
+from autotune.targets import Target
+from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.workloads import gemm
+
+def room():
+    disk = os.statvfs(tempfile.gettempdir())
+    return disk.f_bavail * disk.f_frsize
+
+workload = gemm(m=SIZE, n=SIZE, k=8)
+sketch = Sketch("toy", workload, (Ordinal("tile", (1, 2, 3, 4, 5, 6)),), (), ())
+faults = [{"fault": "disk", "phase": phase, "where": {"tile": tile}}
+          for tile, phase in ((2, "build"), (4, "run"))]
+try:
+    with LocalMeasurer(REFERENCE_BACKEND, Target("cpu", "test"), 1, workload,
+                       json.dumps({"faults": faults}), workers=2) as measurer:
+        outcomes = measurer.measure([Candidate(sketch, (value,)) for value in range(1, 7)])
+        for outcome in outcomes:
+            print(outcome.status, outcome.message)
+        measurer.wait_ready()
+        print(room() > 2 << 20)
+except AutotuneError as error:
+    print(type(error).__name__, error)
+print(os.listdir(tempfile.gettempdir()))
+"""
+
+
+def test_a_candidate_that_fills_the_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    lines = run_on_small_disk(HOST.replace("SIZE", "8"), disk, "size=8m").splitlines()
+    words = [line.split()[0] for line in lines]
+    assert words == ["ok", "build_error", "ok", "crash", "ok", "ok", "True", "[]"]
+    assert "No space left on device" in lines[1]
+    assert "No space left on device" in lines[3]
+
+
+def test_a_disk_too_small_for_inputs(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    lines = run_on_small_disk(HOST.replace("SIZE", "512"), disk, "size=256k").splitlines()
+    assert lines[0].startswith("WorkerStartFailed cannot write temporary files")
+    assert f"make room in {disk}, or set TMPDIR" in lines[0]
+    assert lines[1:] == ["[]"]
