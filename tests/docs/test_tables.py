@@ -14,6 +14,7 @@ import pytest
 from autotune import hooks, nest
 from autotune.event_json import event_name
 from autotune.events import Event
+from autotune.guarded_models import GuardLimits
 from autotune.measure import MeasureProtocol
 from autotune.records import OUTCOME_STATUSES
 from autotune.sketches.steps import STEP_TYPES
@@ -148,6 +149,14 @@ def test_packings_and_rules() -> None:
     assert documented == [rule.name for rule in BUILT_IN_RULES]
     assert first_names("search-space.md", "GPU rule") == [rule.name for rule in GPU_RULES]
     assert first_names("search-space.md", "GPU sketch") == [*LABELS, *ROW_LABELS]
+
+
+def test_limits_of_models() -> None:
+    defaults = {field.name: field.default for field in attrs.fields(GuardLimits)}
+    found = {names(name)[0]: default for name, default, _ in rows("guarded-models.md", "limit")}
+    assert found == {
+        name: "none" if default is None else f"{default:g}" for name, default in defaults.items()
+    }
 
 
 def test_limits_of_tvm() -> None:

@@ -22,6 +22,9 @@ class StrategyContext:
 
     ``options`` are the user's strategy options, already strings-to-numbers converted where
     they came from a command line; a strategy refuses those it does not know.
+
+    A model may score all candidates the same, at first or from any moment on (one that fails in
+    the middle of a run does): ties are best broken at random.
     """
 
     space: SearchSpace
