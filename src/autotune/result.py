@@ -8,7 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.errors import NoValidCandidate
-from autotune.records import MeasureKey, Outcome, Record
+from autotune.records import Confirmation, MeasureKey, Outcome, Record
 from autotune.rejections import Rejection
 from autotune.stopwatch import ACTIVITIES
 from autotune.targets import Target
@@ -61,6 +61,8 @@ class Result:
         program: The imported program's text, when one was imported.
         from_records: True when nothing was searched.
         reason: Why the run ended.
+        confirmation: What became of the best candidate when it was timed again at the end; None
+            when nothing was measured.
     """
 
     run_id: str
@@ -85,6 +87,7 @@ class Result:
     from_records: bool = False
     reason: str = ""
     rejections: Mapping[str, Rejection] = field(factory=dict)
+    confirmation: Confirmation | None = None
 
     @property
     def backend(self) -> str:
@@ -98,7 +101,12 @@ class Result:
 
     @property
     def speedup(self) -> float | None:
-        """Latency of the untuned program over that of the best candidate, if both are known."""
+        """How much faster the best candidate is than the untuned program, if both are known.
+
+        From the turns that they took at the end, where there were any.
+        """
+        if self.confirmation is not None and self.confirmation.over_baseline is not None:
+            return self.confirmation.over_baseline.ratio
         if self.best is None or self.baseline is None or self.baseline.latency is None:
             return None
         return self.baseline.latency / (self.best.outcome.latency or self.baseline.latency)
@@ -167,6 +175,7 @@ class Result:
             "seconds": self._seconds_json(),
             "baseline": self._baseline_json(),
             "best": self._best_json(),
+            "confirmation": self.confirmation and self.confirmation.to_json(),
             "history": [[point.trial, point.elapsed, point.best] for point in self.history],
             "run": {
                 "id": self.run_id,

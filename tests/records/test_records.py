@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -89,6 +90,13 @@ def test_a_record_of_the_first_schema_is_read() -> None:
     for name in ("drift", "lowered", "binary", "duplicate_of", "readings"):
         del data["outcome"][name]
     assert Record.from_json({**data, "schema": 1}) == sample_record()
+
+
+def test_an_interval_without_an_upper_end_has_a_json_form() -> None:
+    confirmation = Confirmation("a", 1e-3, over_baseline=Comparison(2.0, 0.0, math.inf, 2))
+    text = json.dumps(confirmation.to_json(), allow_nan=False)
+    assert json.loads(text)["over_baseline"]["high"] is None
+    assert Confirmation.from_json(json.loads(text)) == confirmation
 
 
 def test_a_confirmation_round_trip() -> None:

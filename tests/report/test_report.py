@@ -75,6 +75,15 @@ def make_result(**changes: object) -> Result:
         ),
         "database": "records.db",
         "reason": "the trial budget is used up",
+        "confirmation": Confirmation(
+            candidate.digest,
+            2.1e-6,
+            (2.1e-6, 2e-6, 2.2e-6),
+            "b" * 16,
+            Comparison(1.05, 0.98, 1.1, 3),
+            Comparison(3.9, 3.75, 4.1, 3),
+            ("c" * 16,),
+        ),
         **changes,
     }
     return Result(**fields)  # type: ignore[arg-type]
@@ -102,6 +111,8 @@ def test_the_comparison() -> None:
     assert "trials: 3, 1 of them from records (2 ok, 1 crash)" in notes
     assert "time: 8.00 s = build 4.00 s (50 %), run 2.00 s (25 %)" in notes
     assert "turned down: 1 crash: SIGSEGV in run" in notes
+    assert "confirmed: 3.9 times as fast as the untuned program (3.75 to 4.1)" in notes
+    assert "as fast as the runner-up bbbbbbbb within the noise (0.98 to 1.1 times)" in notes
     assert "records.db, run 0123456789ab, trial 1" in notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,7 +82,13 @@ class Confirmation:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
-        return attrs.asdict(self)
+        return {
+            **attrs.asdict(self),
+            "samples": list(self.samples),
+            "over_runner_up": _write(self.over_runner_up),
+            "over_baseline": _write(self.over_baseline),
+            "rejected": list(self.rejected),
+        }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Confirmation:
@@ -93,9 +100,23 @@ class Confirmation:
         try:
             given = dict(data)
             for name in ("over_runner_up", "over_baseline"):
-                given[name] = given[name] and Comparison(**given[name])
+                given[name] = _read(given[name])
             for name in ("samples", "rejected"):
                 given[name] = tuple(given[name])
             return Confirmation(**given)
         except (KeyError, TypeError) as error:
             raise InvalidValueError(f"not a confirmation: {error!r}") from error
+
+
+def _write(comparison: Comparison | None) -> dict[str, Any] | None:
+    """A JSON object; a few rounds bound nothing, and JSON has no infinity: null stands for it."""
+    if comparison is None:
+        return None
+    high = comparison.high if math.isfinite(comparison.high) else None
+    return {**attrs.asdict(comparison), "high": high}
+
+
+def _read(data: Mapping[str, Any] | None) -> Comparison | None:
+    if data is None:
+        return None
+    return Comparison(**{**data, "high": math.inf if data["high"] is None else data["high"]})

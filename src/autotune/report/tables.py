@@ -10,6 +10,7 @@ from autotune.plugins import PluginStatus
 from autotune.records import Outcome, Record
 from autotune.rejections import describe_rejections
 from autotune.report import formats
+from autotune.report.confirmation import confirmation_lines
 from autotune.report.table import Table
 from autotune.result import Result
 from autotune.stopwatch import ACTIVITIES
@@ -97,6 +98,8 @@ def _notes(result: Result) -> tuple[str, ...]:
     if result.best is None:
         notes.append(result.failure_text())
     else:
+        if result.confirmation is not None:
+            notes += confirmation_lines(result.confirmation)
         if result.rejections:
             counts = {reason: found.count for reason, found in result.rejections.items()}
             notes.append(f"turned down: {describe_rejections(counts)}")
