@@ -221,21 +221,20 @@ def test_time_is_per_call(backend: TVMBackend, target: Target, number: int) -> N
 def test_one_thread_is_really_one() -> None:
     """With one thread no other thread computes anything, with two one does."""
     text = """
-        import os, threading, numpy as np
+        import os, threading, time, numpy as np
         from autotune.backends import BuildRequest, bind_copies
         from autotune.spaces.sketch_space import SketchSpace
         from autotune.targets import Target, preset
         from autotune.workloads import gemm
         from autotune_tvm.backend import TVMBackend
 
-        def ticks():
+        def seconds_of_others():
             total = 0
             for task in os.listdir("/proc/self/task"):
                 if int(task) != threading.get_native_id():
-                    with open(f"/proc/self/task/{task}/stat") as file:
-                        fields = file.read().rpartition(")")[2].split()
-                    total += int(fields[11])
-            return total
+                    with open(f"/proc/self/task/{task}/schedstat") as file:
+                        total += int(file.read().split()[0])
+            return total * 1e-9
 
         threads = int(os.environ["THREADS"])
         backend, target = TVMBackend(), Target.detect()
@@ -247,11 +246,10 @@ def test_one_thread_is_really_one() -> None:
         arrays = [np.ones(t.shape, t.dtype) for t in workload.inputs]
         call = bind_copies(backend.build(request), workload, arrays)
         call.run()
-        before = ticks()
-        seconds = 0
-        while seconds < 0.5:
-            seconds += 50 * call.time(50)
-        print("others" if ticks() - before > 5 else "alone")
+        others, own = seconds_of_others(), time.thread_time()
+        call.time(2000)
+        others, own = seconds_of_others() - others, time.thread_time() - own
+        print("others" if others > 0.05 * own else "alone")
     """
     spin = {"TVM_THREAD_POOL_SPIN_COUNT": "0"}
     assert in_fresh_process(text, THREADS="1", **spin) == "alone"
