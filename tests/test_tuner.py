@@ -161,6 +161,18 @@ def bench() -> Iterator[Bench]:
         yield Bench(database)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_run_that_never_began_leaves_nothing(bench: Bench, error: type[BaseException]) -> None:
+    def prepared() -> None:
+        assert bench.measurers[0].is_open, "workers start while others get ready"
+        raise error
+
+    with pytest.raises(error):
+        attrs.evolve(bench.tuner(16), prepared=prepared).run()
+    assert not bench.measurers[0].is_open
+    assert not bench.events and not bench.database.runs()
+
+
 def test_a_run_uses_its_budget_and_records_every_outcome(bench: Bench) -> None:
     result = bench.run(21)
     records = list(bench.database.records())

@@ -189,6 +189,7 @@ class _Session:
         self._tuner = tuner
         self._run = run
         self._is_new = checkpoint is None
+        self._is_written = checkpoint is not None
         state = checkpoint or Checkpoint.empty(len(tuner.tasks))
         self._search = state.search
         self._watch = Stopwatch(tuner.clock, state.progress.seconds, tuner.began)
@@ -231,6 +232,8 @@ class _Session:
                 self._close()
                 return self._finish(reason)
         except KeyboardInterrupt:
+            if not self._is_written:
+                raise
             with self._tuner.guard.shield():
                 self._close()
                 self._save("interrupted")
@@ -254,6 +257,7 @@ class _Session:
         with tuner.guard.shield():
             if self._is_new:
                 tuner.database.start_run(self._run)
+            self._is_written = True
             self._save("running")
         if self._search is not None:
             tuner.scheduler.load_state(dict(self._search["scheduler"]))
