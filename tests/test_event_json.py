@@ -28,6 +28,7 @@ from autotune.events import (
     Event,
     LeadersCompared,
     RoundStarted,
+    RunFailed,
     RunFinished,
     RunInterrupted,
     RunStarted,
@@ -92,6 +93,7 @@ def events() -> list[Event]:
         CheckpointSaved("0123456789ab", 4, dict.fromkeys(ACTIVITIES, 0.5)),
         AnsweredFromRecords("0123456789ab", TASK, 4, None),
         RunInterrupted("0123456789ab", 4),
+        RunFailed("0123456789ab", 4, "DatabaseError: the disk is full"),
         RunFinished("0123456789ab", TASK, 4, "the trial budget is used up", record()),
     ]
 

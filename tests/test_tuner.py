@@ -19,6 +19,7 @@ from autotune.events import (
     BaselineMeasured,
     CheckpointSaved,
     Event,
+    RunFailed,
     RunFinished,
     RunInterrupted,
     RunStarted,
@@ -293,6 +294,8 @@ def test_an_interrupt_saves_and_says_how_to_go_on(bench: Bench) -> None:
 def test_an_error_leaves_a_run_that_can_go_on(bench: Bench) -> None:
     with pytest.raises(ZeroDivisionError):
         bench.tuner(30, stop_after=11, stop_by=ZeroDivisionError).run()
+    last = bench.events[-1]
+    assert isinstance(last, RunFailed) and last.trials == 11 and "ZeroDivision" in last.message
     assert not any(measurer.is_open for measurer in bench.measurers)
     assert bench.run(30).trials == 30
     assert len(bench.database.runs()) == 1

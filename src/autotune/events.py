@@ -22,6 +22,7 @@ __all__ = [
     "EventListener",
     "LeadersCompared",
     "RoundStarted",
+    "RunFailed",
     "RunFinished",
     "RunInterrupted",
     "RunStarted",
@@ -193,6 +194,23 @@ class RunInterrupted:
 
 
 @frozen
+class RunFailed:
+    """An error ended the run after ``trials`` trials; the caller gets it as an exception.
+
+    The same call resumes the run.
+
+    Attributes:
+        run_id: The run.
+        trials: Trials of all tasks.
+        message: Kind of the error, and what it says.
+    """
+
+    run_id: str
+    trials: int
+    message: str
+
+
+@frozen
 class RunFinished:
     """A task's run ended; ``reason`` says why: budget used up, time over, space exhausted."""
 
@@ -215,6 +233,7 @@ Event: TypeAlias = (
     | CheckpointSaved
     | AnsweredFromRecords
     | RunInterrupted
+    | RunFailed
     | RunFinished
 )
 EventListener = Callable[[Event], None]

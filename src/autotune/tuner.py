@@ -22,6 +22,7 @@ from autotune.events import (
     Event,
     EventListener,
     RoundStarted,
+    RunFailed,
     RunFinished,
     RunInterrupted,
     RunStarted,
@@ -241,10 +242,13 @@ class _Session:
             self._tuner.emit(RunInterrupted(run_id, trials))
             location = self._tuner.database.location
             raise TuningInterrupted(run_id, trials, location) from None
-        except Exception:
+        except Exception as error:
             # Whatever it is, what has been measured can be gone on from; the error is the news.
             with suppress(DatabaseError):
                 self._save("interrupted")
+            if self._is_written:
+                why = f"{type(error).__name__}: {error}"
+                self._tuner.emit(RunFailed(self._run.run_id, self._trials, why))
             raise
         finally:
             self._close()
