@@ -160,8 +160,9 @@ def tune_tasks(
         guard = stack.enter_context(InterruptGuard())
         models = stack.enter_context(_model_guard(checked))
         parts = _Parts.of(given, checked, protocol or MeasureProtocol(), models)
-        models.on_warning = _warn_all(listeners, [task.name for task in parts.tasks])
-        database = stack.enter_context(open_database(checked.database))
+        warn = _warn_all(listeners, [task.name for task in parts.tasks])
+        models.on_warning = warn
+        database = stack.enter_context(open_database(checked.database, warn=warn))
         tuner = Tuner(
             tasks=parts.tasks,
             spec=parts.spec,

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from autotune.database import RecordFilter, SQLiteDatabase, open_database
-from autotune.database.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, migrate
+from autotune.database.migrations import MIGRATIONS, migrate
+from autotune.database.schema import APPLICATION_ID, SCHEMA_VERSION
 from autotune.errors import DatabaseError
 from autotune.testing.database_suite import (
     KEY,
@@ -200,20 +201,6 @@ class TestRefusals:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
         self.refused(path, "newer version", "upgrade")
-
-    @pytest.mark.parametrize("damage", ["middle", "truncated"])
-    def test_a_damaged_file(self, tmp_path: Path, damage: str) -> None:
-        path = tmp_path / "records.db"
-        with open_database(path) as database:
-            for trial in range(50):
-                database.append_record(sample_record(trial))
-        data = bytearray(path.read_bytes())
-        if damage == "middle":
-            data[4096:] = b"\xa5" * (len(data) - 4096)
-        else:
-            del data[len(data) // 2 :]
-        path.write_bytes(data)
-        self.refused(path, "damaged", "move it away")
 
     def test_a_read_only_file(self, unprivileged_folder: Path) -> None:
         path = unprivileged_folder / "records.db"

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from autotune.database.rows import Row, insert, select, to_json_text
+from autotune.database.rows import Row, insert_shared, select, to_json_text
 from autotune.database.schema import COLUMNS
 from autotune.records import MeasureKey
 from autotune.sketches import Sketch
@@ -80,7 +80,7 @@ class Interned:
         number = self.find_key(key)
         if number is None:
             row = dict(zip(KEY_COLUMNS, key_values(key), strict=True))
-            number = insert(self._connection, "measure_keys", row)
+            number = insert_shared(self._connection, "measure_keys", row)
         return number
 
     def find_key(self, key: MeasureKey) -> int | None:
@@ -118,7 +118,7 @@ class Interned:
     def _add(self, table: str, row: Mapping[str, Any]) -> int:
         query = f"SELECT id FROM {table} WHERE content_digest = ?"
         found = self._connection.execute(query, (row["content_digest"],)).fetchone()
-        return insert(self._connection, table, row) if found is None else int(found[0])
+        return insert_shared(self._connection, table, row) if found is None else int(found[0])
 
 
 def key_values(key: MeasureKey) -> tuple[Any, ...]:

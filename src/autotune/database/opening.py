@@ -6,17 +6,36 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from autotune.database.schema import APPLICATION_ID, SCHEMA_VERSION, migrate
+from autotune.database.migrations import migrate
+from autotune.database.recovery import finish, has_sound_rows, identity_of, recover
+from autotune.database.schema import (
+    APPLICATION_ID,
+    COLUMNS,
+    SCHEMA_VERSION,
+    row_checksum,
+)
 from autotune.errors import DatabaseError
+
+__all__ = ["Warn", "connect", "reporting"]
+
+Value = TypeVar("Value")
+Warn = Callable[[str], None]
+"""Told in one sentence what has become of a damaged file."""
 
 BUSY_SECONDS = 30.0
 
-_HEADER = b"SQLite format 3\0"
-# Checking a whole file costs about 2 ms per MiB; a larger one is checked as far as it is read.
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+# Checking the tree of a file costs about 2 ms per MiB, and its rows and indexes 20. A larger file
+# is checked as far as it is read; damage found then is noted for the next opener.
 _CHECKED_BYTES = 16 << 20
+_CHECKED_ROWS_BYTES = 4 << 20
+_NOTE = "-damaged"
 _HINTS = {
     "locked": f"another process kept it locked for {BUSY_SECONDS:g} s; try again later",
     "readonly": "it is read-only; make it writable, or name another file",
@@ -24,47 +43,147 @@ _HINTS = {
     "unable to open": "it cannot be opened; check the permissions of the file and its folder",
     "full": "the disk is full; make room and repeat the command",
 }
-_DAMAGED = "the file is damaged; move it away or restore a copy, then repeat the command"
+_DAMAGED = (
+    "the file is damaged; the next command that writes to it moves it aside and recovers what is "
+    "readable"
+)
+# What SQLite says of the machine, or of a value that was given it, and not of the file.
+_NOT_DAMAGE = (
+    "locked",
+    "unable to open",
+    "full",
+    "disk I/O",
+    "constraint",
+    "read-only",
+    "readonly",
+)
 
 
 @contextlib.contextmanager
-def reporting(location: str) -> Iterator[None]:
-    """Turn what sqlite3 raises into a `DatabaseError` that says what to do."""
+def reporting(location: str, *, note: bool = True) -> Iterator[None]:
+    """Turn what sqlite3 raises into a `DatabaseError` that says what to do.
+
+    Args:
+        location: Path of the file.
+        note: Whether to have the next opener look for damage that was found.
+    """
     try:
         yield
     except sqlite3.ProgrammingError as error:
         raise DatabaseError(f"database {location!r}: {error}") from error
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         text = str(error)
-        hints = [hint for part, hint in _HINTS.items() if part in text]
-        if not hints and isinstance(error, sqlite3.OperationalError):
-            hints = ["see the message"]
-        raise DatabaseError(
-            f"database {location!r}: {(hints or [_DAMAGED])[0]} ({text})"
-        ) from error
+        if _is_damage(error):
+            if note:
+                _note_damage(location)
+            hint = _DAMAGED
+        else:
+            hint = next((hint for part, hint in _HINTS.items() if part in text), "see the message")
+        raise DatabaseError(f"database {location!r}: {hint} ({text})") from error
 
 
-def connect(path: str | os.PathLike[str], *, read_only: bool) -> sqlite3.Connection:
+def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sqlite3.Connection:
     """Open and check a file, create the tables in a new one, and migrate an old one.
+
+    A damaged file is replaced by one with what can be read of it when it is opened for writing.
+
+    Args:
+        path: A file, or ``:memory:``.
+        read_only: Write nothing.
+        warn: Called with what was recovered.
 
     Raises:
         DatabaseError: the path cannot be used; nothing was written.
     """
     location = os.fspath(path)
-    with reporting(location):
+    with reporting(location, note=False):
         if location == ":memory:":
-            connection = sqlite3.connect(location, isolation_level=None)
-        else:
-            _check_path(Path(location), read_only)
-            connection = _connect_file(Path(location), read_only)
-        try:
-            _check_content(connection, location, read_only)
+            return _checked(sqlite3.connect(location, isolation_level=None), location, read_only)
+        path = Path(location)
+        while True:
+            _check_path(path, read_only)
             if not read_only:
-                _prepare(connection)
-        except BaseException:
+                _recovering(path, partial(finish, path, BUSY_SECONDS))
+            identity = identity_of(path)
+            try:
+                connection = _checked(_connect_file(path, read_only), location, read_only)
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                _check_recoverable(path, read_only, error)
+                recovery = _recovering(path, partial(recover, path, identity, BUSY_SECONDS))
+                if recovery is not None:
+                    warn(str(recovery))
+                continue
+            if identity in ((0, 0), identity_of(path)):
+                return connection
+            # Another process has put a recovered file in its place meanwhile.
             connection.close()
-            raise
+
+
+def _checked(connection: sqlite3.Connection, location: str, read_only: bool) -> sqlite3.Connection:
+    try:
+        _check_content(connection, location, read_only)
+        if not read_only:
+            _prepare(connection)
+    except BaseException:
+        # Whatever ends it, an interrupt too: nothing else knows the connection.
+        connection.close()
+        raise
     return connection
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an error means that the file is not as it was written."""
+    if isinstance(error, UnicodeDecodeError):
+        # Text of the file in one of SQLite's messages.
+        return True
+    if isinstance(error, sqlite3.ProgrammingError) or not isinstance(error, sqlite3.DatabaseError):
+        return False
+    return not any(part in str(error) for part in _NOT_DAMAGE)
+
+
+def _note_damage(location: str) -> None:
+    """Have the next opener look at the whole file, however large it is."""
+    path = Path(location)
+    if path.is_file():
+        with contextlib.suppress(OSError):
+            path.with_name(path.name + _NOTE).touch()
+
+
+def _check_recoverable(path: Path, read_only: bool, error: Exception) -> None:
+    """Raise unless the error means that a file of ours is damaged, and it may be replaced."""
+    # Where permissions allow writing, only what the file says of itself can forbid it.
+    forbidden = not read_only and "readonly" in str(error)
+    if not _is_damage(error) and not forbidden:
+        raise error
+    if not has_sound_rows(path):
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+        if not header.startswith(_MAGIC):
+            raise DatabaseError(
+                f"database {str(path)!r}: it is a file of another kind, not a database; "
+                "name another file"
+            ) from error
+        if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
+            raise DatabaseError(
+                f"database {str(path)!r}: it belongs to another program; name another file"
+            ) from error
+        if header[60:64] == (1).to_bytes(4, "big"):
+            raise DatabaseError(
+                f"database {str(path)!r}: the file is damaged, and rows of schema 1 have no "
+                "checksums to tell sound ones by; restore a copy, or name another file"
+            ) from error
+    if read_only:
+        raise error
+
+
+def _recovering(path: Path, step: Callable[[], Value]) -> Value:
+    try:
+        return step()
+    except OSError as error:
+        raise DatabaseError(
+            f"database {str(path)!r}: the file is damaged, and what is readable of it cannot be "
+            f"recovered: {error.strerror}"
+        ) from error
 
 
 def _check_path(path: Path, read_only: bool) -> None:
@@ -77,27 +196,14 @@ def _check_path(path: Path, read_only: bool) -> None:
     if not path.exists():
         if read_only:
             raise DatabaseError(f"database {str(path)!r}: there is no such file")
-    else:
-        _check_header(path)
-        if not read_only and not _writable(path):
-            raise DatabaseError(f"database {str(path)!r}: {_HINTS['readonly']}")
+    elif not os.access(path, os.R_OK, effective_ids=True):
+        raise DatabaseError(f"database {str(path)!r}: it cannot be read; check its permissions")
+    elif not read_only and not _writable(path):
+        raise DatabaseError(f"database {str(path)!r}: {_HINTS['readonly']}")
     if not read_only and not _writable(folder):
         raise DatabaseError(
             f"database {str(path)!r}: its folder is read-only, and two more files are written "
             "beside it; make the folder writable, or name a file elsewhere"
-        )
-
-
-def _check_header(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            header = file.read(len(_HEADER))
-    except OSError as error:
-        raise DatabaseError(f"database {str(path)!r}: cannot be read: {error.strerror}") from error
-    if header not in (b"", _HEADER):
-        raise DatabaseError(
-            f"database {str(path)!r}: it is a file of another kind, not a database; "
-            "name another file"
         )
 
 
@@ -133,9 +239,7 @@ def _check_content(connection: sqlite3.Connection, location: str, read_only: boo
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION_ID and (objects or version or application):
-        raise DatabaseError(
-            f"database {location!r}: it belongs to another program; name another file"
-        )
+        raise sqlite3.DatabaseError("the file belongs to another program")
     if version > SCHEMA_VERSION:
         raise DatabaseError(
             f"database {location!r}: written by a newer version (schema {version}, this one "
@@ -148,10 +252,33 @@ def _check_content(connection: sqlite3.Connection, location: str, read_only: boo
         )
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    if pages * page_bytes <= _CHECKED_BYTES:
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise sqlite3.DatabaseError(verdict)
+    note = Path(location + _NOTE)
+    noted = note.exists() and not read_only
+    if noted or pages * page_bytes <= _CHECKED_BYTES:
+        thorough = not read_only and (noted or pages * page_bytes <= _CHECKED_ROWS_BYTES)
+        _check_tree(connection, thorough)
+        if thorough and version == SCHEMA_VERSION:
+            _check_rows(connection)
+    if noted:
+        note.unlink(missing_ok=True)
+
+
+def _check_tree(connection: sqlite3.Connection, thorough: bool) -> None:
+    check = "integrity_check" if thorough else "quick_check"
+    (verdict,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(verdict)
+
+
+def _check_rows(connection: sqlite3.Connection) -> None:
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+    for table, columns in COLUMNS.items():
+        row = connection.execute(
+            f"SELECT id FROM {table} "
+            f"WHERE checksum IS NOT row_checksum('{table}', {', '.join(columns)}) LIMIT 1"
+        ).fetchone()
+        if row is not None:
+            raise sqlite3.DatabaseError(f"row {row[0]} of {table} is not what was written")
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
@@ -167,7 +294,9 @@ def _prepare(connection: sqlite3.Connection) -> None:
         migrate(connection)
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        # Whatever ends it, an interrupt too: what was written must not stay open.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
 
 

@@ -9,7 +9,16 @@ from typing import Any
 
 from autotune.database.schema import COLUMNS, row_checksum
 
-__all__ = ["Row", "checked_row", "insert", "put", "replace", "select", "to_json_text"]
+__all__ = [
+    "Row",
+    "checked_row",
+    "insert",
+    "insert_shared",
+    "put",
+    "replace",
+    "select",
+    "to_json_text",
+]
 
 Row = dict[str, Any]
 """Values by column, in the order of `COLUMNS`; without the checksum."""
@@ -59,6 +68,19 @@ def insert(connection: sqlite3.Connection, table: str, content: Mapping[str, Any
     if row:
         raise ValueError(f"{table} has no column {next(iter(row))!r}")
     return int(number)
+
+
+def insert_shared(connection: sqlite3.Connection, table: str, content: Mapping[str, Any]) -> int:
+    """Add a row that others will refer to, and its copy; returns its number."""
+    number = insert(connection, table, content)
+    add_copy(connection, table, (number, *(content[column] for column in COLUMNS[table][1:])))
+    return number
+
+
+def add_copy(connection: sqlite3.Connection, table: str, values: Sequence[Any]) -> None:
+    """Add the copy of a row, given by its values in order."""
+    content = to_json_text(list(values))
+    insert(connection, "copies", {"origin": table, "content": content})
 
 
 def put(connection: sqlite3.Connection, table: str, row: Row) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from autotune.database.encoding import (
     run_row,
 )
 from autotune.database.interned import Interned
-from autotune.database.opening import connect, reporting
+from autotune.database.opening import Warn, connect, reporting
 from autotune.database.rows import Row, insert, replace, select, to_json_text
 from autotune.errors import DatabaseError, InvalidValueError
 from autotune.records import RUN_STATUSES, MeasureKey, Outcome, Record, Run
@@ -33,17 +34,24 @@ _PAGE = 256
 _NOT_RETRIABLE = "status NOT IN ('crash', 'timeout')"
 
 
-def open_database(path: str | os.PathLike[str], *, read_only: bool = False) -> Database:
+def open_database(
+    path: str | os.PathLike[str], *, read_only: bool = False, warn: Warn | None = None
+) -> Database:
     """Open the database at ``path``, which is made if it does not exist.
+
+    A damaged file that is opened for writing is moved aside, beside itself, and replaced by one
+    with every record, baseline and run that can be read of it.
 
     Args:
         path: A file, or ``:memory:`` for a database that ends with the process.
         read_only: Write nothing; the file must exist.
+        warn: Told in one sentence what was recovered and lost of a damaged file, and where that
+            is; by default Python's ``warnings`` are.
 
     Raises:
         DatabaseError: the path cannot be used; says why and what to do. Nothing was written.
     """
-    return SQLiteDatabase(path, read_only=read_only)
+    return SQLiteDatabase(path, read_only=read_only, warn=warn)
 
 
 class SQLiteDatabase(Database):
@@ -55,14 +63,21 @@ class SQLiteDatabase(Database):
     Args:
         path: A file, or ``:memory:``.
         read_only: Write nothing; the file must exist.
+        warn: Told what was recovered of a damaged file; see `open_database`.
 
     Raises:
         DatabaseError: the path cannot be used; nothing was written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        warn: Warn | None = None,
+    ) -> None:
         self._location = os.fspath(path)
-        self._connection = connect(path, read_only=read_only)
+        self._connection = connect(path, read_only=read_only, warn=warn or _warn)
         self._interned = Interned(self._connection)
 
     @property
@@ -268,6 +283,10 @@ class SQLiteDatabase(Database):
         rows = self._select("runs", condition, values)
         with reporting(self._location):
             return [read_run(row, self._interned) for row in rows]
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=5)
 
 
 def _by_latency(row: Row) -> tuple[float, int]:
