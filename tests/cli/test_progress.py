@@ -96,10 +96,11 @@ def a_run() -> list[Event]:
         LeadersCompared("gemm", "b" * 16, "c" * 16, Comparison(0.98, 0.97, 1.01, 7), False),
         CheckpointSaved("0123456789ab", 4, {"build": 3.0, "run": 1.0, "startup": 2.0}),
         WarningRaised("gemm", "odd\nthings"),
+        trial(4, CRASH, 7.0),
         WinnerConfirmed(
             "gemm", Confirmation("b" * 16, 1e-3, over_baseline=Comparison(1.0, 0.9, 1.1, 9))
         ),
-        RunFinished("0123456789ab", "gemm", 4, "the time is over", None),
+        RunFinished("0123456789ab", "gemm", 5, "the time is over", None),
     ]
 
 
@@ -117,6 +118,9 @@ def test_plain_lines() -> None:
         "1 ok, 2 crash, 1 timeout; 6.0 s, about 60 s left; build 50 %, start-up 33 %, run 17 %",
         "gemm: turned down: 2 crash: SIGSEGV in run; 1 timeout: build",
         "gemm: warning: odd things",
+        "gemm: 5/64 trials; best 1.00 ms (2.00 TFLOP/s), 12.0 times as fast as untuned; "
+        "1 ok, 3 crash, 1 timeout; 7.0 s, about 59 s left; build 50 %, start-up 33 %, run 17 %",
+        "gemm: turned down: 3 crash: SIGSEGV in run; 1 timeout: build",
         "gemm: confirmed: no significant gain over the untuned program (0.9 to 1.1 times as fast)",
         "gemm: done: the time is over",
     ]
@@ -155,7 +159,7 @@ def test_the_display_says_all_of_it() -> None:
         "gemm: confirmed: no significant gain",
     ):
         assert part in text
-    last = text[text.rindex("4/64") :]
+    last = text[text.rindex("5/64") :]
     assert "bbbbbbbb" in last and "aaaaaaaa" not in last, "only the last comparison is shown"
 
 

@@ -52,15 +52,11 @@ class PlainProgress:
         self._state.update(event)
         if isinstance(event, TrialFinished):
             self._dirty.add(event.task)
-        elif isinstance(event, CheckpointSaved):
+        if isinstance(event, (CheckpointSaved, WinnerConfirmed, RunFinished)):
             self._flush()
-        elif isinstance(event, RunFinished):
-            self._flush()
-            self._say(event.task, f"done: {event.reason}")
-        else:
-            text = remark(event)
-            if text:
-                self._say(*text)
+        text = remark(event)
+        if text:
+            self._say(*text)
 
     def _flush(self) -> None:
         """Say what has become of the tasks that had trials."""
@@ -190,6 +186,8 @@ def remark(event: Event) -> tuple[str, str] | None:
         return event.task, f"warning: {formats.one_line(event.message, 400)}"
     if isinstance(event, AnsweredFromRecords):
         return event.task, f"run {event.run_id} did {event.trials} trials: no new search"
+    if isinstance(event, RunFinished):
+        return event.task, f"done: {event.reason}"
     return None
 
 
