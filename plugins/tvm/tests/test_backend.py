@@ -98,6 +98,13 @@ def test_tensor_intrinsics_are_never_imported(target: Target) -> None:
     assert printed == "True False"
 
 
+def test_importing_tvm_leaves_the_garbage_collector_as_it_was() -> None:
+    for switch in ("enable", "disable"):
+        text = f"import gc; gc.{switch}(); from autotune_tvm import runtime; runtime.load()"
+        printed = in_fresh_process(f"{text}; print(gc.isenabled())")
+        assert printed == str(switch == "enable")
+
+
 def test_versions(backend: TVMBackend) -> None:
     assert backend.compiler_version() == "apache-tvm 0.27.0.post1 (ffi 0.1.14.post0)"
 
