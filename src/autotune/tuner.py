@@ -257,7 +257,8 @@ class _Session:
         """Start workers first: they import a compiler while the search thinks."""
         tuner = self._tuner
         self._use(self._tasks[0])
-        tuner.prepared()
+        with self._watch.timing("startup"):
+            tuner.prepared()
         with tuner.guard.shield():
             if self._is_new:
                 tuner.database.start_run(self._run)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 from typing import Any
 
 import attrs
@@ -20,7 +21,7 @@ from autotune.guarded_models.transport import (
 )
 from autotune.isolation import Decoder, Message, encode
 from autotune.records import Outcome
-from autotune.sketches import CandidateBatch
+from autotune.sketches import CandidateBatch, Sketch
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 FLOATS = st.floats(allow_nan=False)
@@ -105,6 +106,22 @@ def test_sketches_are_told_apart_by_more_than_their_digest() -> None:
     assert len(message["sketches"]) == 2
     arrived = SketchReader().batch(message)
     assert [found.name for found, _ in arrived.parts] == [sketch.name, "another", sketch.name]
+
+
+def test_sketches_that_are_made_anew_each_time_are_not_kept_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("autotune.guarded_models.transport._MOST_KNOWN", 3)
+    (sketch, matrix), _ = ToySpace().sample(4, np.random.default_rng(0)).parts
+    writer, reader = SketchWriter(), SketchReader()
+    found = weakref.WeakSet[Sketch]()
+    for index in range(12):
+        copy = attrs.evolve(sketch, name=f"{index % 2}")
+        found.add(copy)
+        ((arrived, _),) = reader.batch(sent(writer.batch(CandidateBatch(((copy, matrix),))))).parts
+        assert arrived == copy
+    del copy
+    assert len(found) <= 3
 
 
 def test_matrices_need_not_be_contiguous() -> None:

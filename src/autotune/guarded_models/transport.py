@@ -35,6 +35,8 @@ Told = tuple[Candidate, Outcome]
 
 # A message has at most 256 MiB. Smaller ones also keep two copies of an array from being much.
 _PIECE_BYTES = 1 << 25
+# Sketches that are kept to know them again; those read from records are new ones each time.
+_MOST_KNOWN = 4096
 _FLOAT = np.dtype("<f8")
 _WHOLE = np.dtype("<i8")
 
@@ -73,6 +75,8 @@ class SketchWriter:
     def _number(self, sketch: Sketch) -> int:
         # By identity first: comparing sketches or writing them out takes as long as scoring.
         if id(sketch) not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             content = {"sketch": sketch.to_json(), "workload": sketch.workload.to_json()}
             text = json.dumps(content, sort_keys=True, separators=(",", ":"))
             key = hashlib.sha256(text.encode()).hexdigest()
