@@ -25,7 +25,7 @@ ORDER = (
     ("spaces",),
     ("records",),
     ("pruning_models", "cost_models", "strategies", "task_schedulers", "backends", "observers"),
-    ("measure", "database"),
+    ("measure", "database", "exchange"),
     # Also every module directly in `autotune` that is not named here.
     ("events", "guarded_models", "hooks", "plugins", "tuner"),
     ("cli", "report", "testing", "__main__"),

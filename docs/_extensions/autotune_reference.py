@@ -38,6 +38,13 @@ class CliReference(SphinxDirective):
                 raise self.error(f"autotune lists a command {name!r} that it does not have")
             inner = click.Context(command, info_name=name, parent=context, **_width())
             sections.append(_section(f"autotune {name}", command.get_help(inner)))
+            if isinstance(command, click.Group):
+                for member_name, member in command.commands.items():
+                    innermost = click.Context(
+                        member, info_name=member_name, parent=inner, **_width()
+                    )
+                    title = f"autotune {name} {member_name}"
+                    sections.append(_section(title, member.get_help(innermost)))
         return list(sections)
 
 

@@ -26,6 +26,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "tune": "Find a fast schedule for an operator.",
         "best": "Query the records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",
+        "records": "Export, import and list records.",
         "workloads": "List workload builders and their parameters.",
         "plugins": "List what is installed, and what failed to load.",
         "doctor": "Check this machine and installation.",

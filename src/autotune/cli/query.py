@@ -46,6 +46,9 @@ class Query:
     target: str | None = None
     backend: str | None = None
     threads: int | None = None
+    status: str | None = "ok"
+    protocol: str | None = None
+    run_id: str | None = None
 
     @staticmethod
     def read(
@@ -55,6 +58,9 @@ class Query:
         target: str | None,
         backend: str | None,
         threads: int | None,
+        status: str | None = "ok",
+        protocol: str | None = None,
+        run_id: str | None = None,
     ) -> Query:
         """From the options' values.
 
@@ -74,10 +80,10 @@ class Query:
             from autotune.settings import checked_target
 
             fingerprint = checked_target(target, threads).fingerprint
-        return Query(workload, parameters, fingerprint, backend, threads)
+        return Query(workload, parameters, fingerprint, backend, threads, status, protocol, run_id)
 
     def select(self, database: Database) -> Iterable[Record]:
-        """The valid records that match, in the order in which they were measured.
+        """The records that match, in the order in which they were measured.
 
         Raises:
             UnknownNameError: the database has no record of such a workload.
@@ -89,7 +95,9 @@ class Query:
             target=self.target,
             backend=self.backend,
             threads=self.threads,
-            status="ok",
+            protocol=self.protocol,
+            run_id=self.run_id,
+            status=self.status,
         )
         for record in database.records(where):
             parameters = record.candidate.sketch.workload.parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.report.confirmation import confirmation_lines
+from autotune.report.holdings import Holding, holdings_table, summarize
 from autotune.report.readings import reading_lines
 from autotune.report.steps import step_lines
 from autotune.report.table import Table
@@ -19,15 +20,18 @@ from autotune.report.tables import (
 
 __all__ = [
     "Finding",
+    "Holding",
     "Table",
     "builders_table",
     "comparison_table",
     "confirmation_lines",
     "findings_table",
+    "holdings_table",
     "plugins_table",
     "reading_lines",
     "records_table",
     "share_text",
     "step_lines",
+    "summarize",
     "time_line",
 ]

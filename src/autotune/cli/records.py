@@ -1,0 +1,307 @@
+"""``autotune records``: records to and from files, and what a database holds."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from autotune.cli.options import database_option, json_option
+from autotune.cli.query import Query, best_records, query_options
+
+if TYPE_CHECKING:
+    from autotune.backends import ExportReport
+    from autotune.cli.output import Output
+    from autotune.exchange import BadLine
+    from autotune.records import Record
+
+__all__ = ["command"]
+
+JSON_LINES = "jsonl"
+STATUSES = ("any", "ok", "invalid", "build_error", "crash", "timeout", "wrong_result")
+# So many bad lines, or records that cannot be exported, are named; all are counted.
+NAMED = 20
+PROGRESS_SECONDS = 2.0
+
+GROUP_EPILOG = """\b
+Examples:
+  autotune records list --json -
+  autotune records export records.jsonl
+  autotune records import records.jsonl --database other.db
+"""
+EXPORT_EPILOG = """\b
+Examples:
+  autotune records export records.jsonl
+  autotune records export - gemm --shape m=512 --best-only | gzip > gemm.gz
+  autotune records export tuned --format metaschedule --best-only
+"""
+IMPORT_EPILOG = """\b
+Examples:
+  autotune records import records.jsonl
+  zcat gemm.gz | autotune records import - --database other.db
+"""
+LIST_EPILOG = """\b
+Examples:
+  autotune records list
+  autotune records list gemm --database records.db --json -
+"""
+
+
+@click.group("records", epilog=GROUP_EPILOG)
+def command() -> None:
+    """Exchange records with other installations and tools, and list what there is.
+
+    Every one of the commands takes --json.
+    """
+
+
+@command.command("export", epilog=EXPORT_EPILOG)
+@click.argument("path", metavar="FILE|-")
+@query_options
+@click.option(
+    "--status",
+    type=click.Choice(STATUSES),
+    help="Outcome of the records.  [default: any; ok in a backend's format]",
+)
+@click.option("--protocol", metavar="NAME", help="Measuring protocol, such as warm-1.")
+@click.option("--run", "run_id", metavar="RUN", help="Only what this run measured.")
+@click.option("--best-only", is_flag=True, help="The fastest of each workload only.")
+@click.option(
+    "--format",
+    "format_name",
+    metavar="NAME",
+    default=JSON_LINES,
+    show_default=True,
+    help="jsonl, or a format that the backend of the records offers.",
+)
+@json_option
+def export(
+    path: str,
+    database: str,
+    status: str | None,
+    best_only: bool,
+    format_name: str,
+    json_path: str | None,
+    **options: Any,
+) -> int:
+    """Write records into FILE, one JSON object a line; - for standard output.
+
+    The file appears when it is complete. With --format, a compiler's own tools can read what is
+    written, such as a folder for TVM's MetaSchedule.
+    """
+    from autotune.cli.output import Output
+    from autotune.database import open_database
+    from autotune.errors import InvalidValueError
+
+    if path == "-" and json_path == "-":
+        raise InvalidValueError("records and --json cannot both go to standard output")
+    to_backend = format_name != JSON_LINES
+    wanted = status or ("ok" if to_backend or best_only else "any")
+    if best_only and wanted != "ok":
+        raise InvalidValueError(f"--best-only is for valid records, not for --status {wanted}")
+    query = Query.read(status=None if wanted == "any" else wanted, **options)
+    output = Output(json_path, path)
+    with open_database(database, read_only=True) as opened:
+        records: Iterable[Record] = query.select(opened)
+        if best_only:
+            records = best_records(records)
+        if to_backend:
+            return _export_by_backend(output, records, format_name, path, database)
+        return _export_lines(output, records, path, database)
+
+
+def _export_lines(output: Output, records: Iterable[Record], path: str, database: str) -> int:
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.exchange import write_lines
+
+    count = 0
+    with _target(path) as stream, _progress("records written") as report:
+        for count in write_lines(records, stream):
+            report(count)
+        stream.flush()
+    output.json({"format": JSON_LINES, "file": path, "records": count})
+    if not count:
+        click.echo(f"autotune: no record in {database} matches; the file is empty", err=True)
+        return NOTHING_FOUND
+    output.say(f"{_records(count)} written to {'standard output' if path == '-' else path}")
+    return OK
+
+
+def _export_by_backend(
+    output: Output, records: Iterable[Record], format_name: str, path: str, database: str
+) -> int:
+    from autotune.backends import Backend, ExportReport
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.errors import InvalidValueError, UnknownNameError
+    from autotune.parts import create_part
+
+    found = iter(records)
+    first = next(found, None)
+    report = ExportReport(0, (), ())
+    if path == "-":
+        raise InvalidValueError(f"format {format_name!r} cannot be written to standard output")
+    if first is not None:
+        backend: Backend = create_part("backend", first.key.backend)
+        formats = (JSON_LINES, *backend.export_formats())
+        if format_name not in formats:
+            raise UnknownNameError("export format", format_name, formats)
+        with _progress("records exported") as progress:
+            one_backend = _of_one_backend(first, found, progress)
+            report = backend.export_records(one_backend, format_name, Path(path))
+    output.json(_report_json(report, format_name, path))
+    for name, reason in report.refused[:NAMED]:
+        click.echo(f"autotune: record {name} is left out: {reason}", err=True)
+    if len(report.refused) > NAMED:
+        click.echo(f"autotune: and {len(report.refused) - NAMED} more are left out", err=True)
+    if not report.exported:
+        click.echo(f"autotune: no record in {database} could be exported", err=True)
+        return NOTHING_FOUND
+    left_out = f"; {len(report.refused)} left out" if report.refused else ""
+    output.say(f"{_records(report.exported)} written to {path}{left_out}")
+    return NOTHING_FOUND if report.refused else OK
+
+
+def _report_json(report: ExportReport, format_name: str, path: str) -> dict[str, Any]:
+    return {
+        "format": format_name,
+        "file": path,
+        "records": report.exported,
+        "files": list(report.files),
+        "refused": [{"record": name, "reason": reason} for name, reason in report.refused],
+    }
+
+
+def _of_one_backend(first: Record, others: Iterator[Record], progress: Any) -> Iterator[Record]:
+    from autotune.errors import InvalidValueError
+
+    yield first
+    for count, record in enumerate(others, start=1):
+        if record.key.backend != first.key.backend:
+            raise InvalidValueError(
+                f"the records are of several backends ({first.key.backend}, "
+                f"{record.key.backend}); choose one with --backend"
+            )
+        progress(count)
+        yield record
+
+
+@command.command("import", epilog=IMPORT_EPILOG)
+@click.argument("path", metavar="FILE|-")
+@database_option
+@click.option("--skip-bad", is_flag=True, help="Succeed although lines cannot be read.")
+@json_option
+def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> int:
+    """Add the records of FILE to the database, which is made if it does not exist.
+
+    Records that are there already are passed over. Lines that hold no record are named and
+    skipped; the status is then 1, unless --skip-bad is given.
+    """
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.database import open_database
+    from autotune.exchange import import_lines, read_lines
+
+    bad: list[BadLine] = []
+
+    def note(line: BadLine) -> None:
+        if len(bad) < NAMED:
+            bad.append(line)
+            click.echo(f"autotune: line {line.number} is skipped: {line.reason}", err=True)
+
+    with (
+        _source(path) as stream,
+        open_database(database) as opened,
+        _progress("records read") as progress,
+    ):
+        report = import_lines(read_lines(stream), opened, note, progress)
+    if report.bad > NAMED:
+        click.echo(f"autotune: and {report.bad - NAMED} more lines are skipped", err=True)
+    output = Output(json_path)
+    output.json(
+        {
+            "file": path,
+            "database": database,
+            "added": report.added,
+            "known": report.known,
+            "bad": report.bad,
+            "bad_lines": [{"line": line.number, "reason": line.reason} for line in bad],
+        }
+    )
+    output.say(
+        f"{_records(report.added)} added to {database}, {report.known} were there already, "
+        f"{report.bad} lines skipped"
+    )
+    return NOTHING_FOUND if report.bad and not skip_bad else OK
+
+
+@command.command("list", epilog=LIST_EPILOG)
+@query_options
+@json_option
+def list_(database: str, json_path: str | None, **options: Any) -> int:
+    """List the workloads that there are records of, how many, and the fastest."""
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.database import open_database
+    from autotune.report import holdings_table, summarize
+
+    query = Query.read(status=None, **options)
+    with open_database(database, read_only=True) as opened:
+        holdings = summarize(query.select(opened))
+    output = Output(json_path)
+    output.json([holding.to_json() for holding in holdings])
+    if not holdings:
+        click.echo(f"autotune: no record in {database} matches", err=True)
+        return NOTHING_FOUND
+    output.table(holdings_table(holdings))
+    return OK
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
+
+
+@contextlib.contextmanager
+def _target(path: str) -> Iterator[BinaryIO]:
+    from autotune.exchange import replacing
+
+    if path == "-":
+        yield sys.stdout.buffer
+        return
+    with replacing(path) as stream:
+        yield stream
+
+
+@contextlib.contextmanager
+def _source(path: str) -> Iterator[BinaryIO]:
+    from autotune.errors import InvalidValueError
+
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with Path(path).open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise InvalidValueError(f"{path!r} cannot be read: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _progress(what: str) -> Iterator[Any]:
+    """A function that is told a count, and now and then says it on a terminal."""
+    shown = False
+    last = time.monotonic()
+
+    def report(count: int) -> None:
+        nonlocal shown, last
+        if sys.stderr.isatty() and time.monotonic() - last > PROGRESS_SECONDS:
+            last, shown = time.monotonic(), True
+            click.echo(f"\r{count} {what}", nl=False, err=True)
+
+    yield report
+    if shown:
+        click.echo(err=True)

@@ -1,0 +1,110 @@
+"""What a database holds, in short."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from autotune.records import OUTCOME_STATUSES, MeasureKey, Record
+from autotune.report import formats
+from autotune.report.table import Table
+from autotune.report.tables import short_name
+from autotune.workload_spec import task_name
+from autotune.workloads import Workload
+
+__all__ = ["Holding", "holdings_table", "summarize"]
+
+
+@define
+class Holding:
+    """The records of one workload under one measure key.
+
+    Attributes:
+        workload: What was tuned.
+        key: What its measurements depend on.
+        target: Name of the target.
+        outcomes: How many records there are, by status.
+        best: The fastest, if any is valid.
+    """
+
+    workload: Workload
+    key: MeasureKey
+    target: str
+    outcomes: Counter[str] = field(factory=Counter)
+    best: Record | None = None
+
+    def add(self, record: Record) -> None:
+        """Count one more record."""
+        self.outcomes[record.outcome.status] += 1
+        fastest = None if self.best is None else self.best.latency
+        if record.latency is not None and (fastest is None or record.latency < fastest):
+            self.best = record
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; the latency is in seconds."""
+        best = self.best
+        return {
+            "workload": {
+                "name": self.workload.name,
+                "digest": self.workload.digest,
+                "parameters": dict(self.workload.parameters),
+            },
+            "target": self.target,
+            "key": self.key.to_json(),
+            "records": self.outcomes.total(),
+            "outcomes": {name: self.outcomes[name] for name in OUTCOME_STATUSES},
+            "best": None
+            if best is None
+            else {"record": f"{best.run_id}/{best.trial}", "latency": best.latency},
+        }
+
+
+def summarize(records: Iterable[Record]) -> list[Holding]:
+    """One holding for each workload under each measure key, in order of appearance.
+
+    Memory does not grow with the number of records.
+    """
+    holdings: dict[tuple[str, MeasureKey], Holding] = {}
+    for record in records:
+        workload = record.candidate.sketch.workload
+        group = workload.digest, record.key
+        if group not in holdings:
+            target = str(record.target.get("name", "-"))
+            holdings[group] = Holding(workload, record.key, target)
+        holdings[group].add(record)
+    return list(holdings.values())
+
+
+def holdings_table(holdings: Sequence[Holding]) -> Table:
+    """Holdings, in the given order."""
+    columns = (
+        "workload",
+        "records>",
+        "valid>",
+        "best>",
+        "rate>",
+        "target",
+        "backend",
+        "threads>",
+        "protocol",
+    )
+    return Table("", columns, tuple(map(_row, holdings)))
+
+
+def _row(holding: Holding) -> tuple[str, ...]:
+    latency = None if holding.best is None else holding.best.latency
+    key = holding.key
+    return (
+        task_name(holding.workload),
+        str(holding.outcomes.total()),
+        str(holding.outcomes["ok"]),
+        formats.seconds(latency),
+        formats.rate(holding.workload.flop, latency),
+        holding.target,
+        f"{short_name(key.backend)} {key.backend_version}",
+        str(key.threads),
+        key.protocol,
+    )

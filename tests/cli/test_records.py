@@ -1,0 +1,237 @@
+"""``autotune records``."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from autotune.backends import ExportReport
+from autotune.database import open_database
+from autotune.errors import InvalidValueError
+from autotune.exchange import record_line
+from autotune.records import Outcome, Record
+from autotune.testing.database_suite import KEY, sample_record
+from autotune.testing.reference_backend import ReferenceBackend
+from autotune.workloads import gemm
+
+SMALL = gemm(m=4, n=4, k=4)
+RECORDS = (
+    sample_record(0, 3e-3),
+    sample_record(1, 1e-3),
+    sample_record(2, status="crash"),
+    sample_record(0, 2e-3, workload=SMALL, run_id="run-2"),
+    sample_record(1, 1e-4, workload=SMALL, run_id="run-2", key=evolve(KEY, protocol="cold-1")),
+)
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database with a few records, where the commands look for it."""
+    with open_database(tmp_path / "autotune.db") as opened:
+        opened.append_missing(RECORDS)
+
+
+def lines(path: Path) -> list[Record]:
+    return [Record.from_json(json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def test_every_command_has_an_example_and_json(cli: Any) -> None:
+    for name in ("export", "import", "list"):
+        done = cli("records", name, "--help")
+        assert done.status == 0
+        assert "Example" in done.stdout and f"autotune records {name}" in done.stdout
+        assert "--json" in done.stdout
+
+
+def test_export_writes_everything(cli: Any) -> None:
+    done = cli("records", "export", "out.jsonl", "--json", "-")
+    assert done.status == 0 and "5 records written to out.jsonl" in done.stderr
+    assert json.loads(done.stdout) == {"format": "jsonl", "file": "out.jsonl", "records": 5}
+    assert lines(cli.folder / "out.jsonl") == list(RECORDS)
+    assert cli.files() == {"autotune.db", "out.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("gemm",), [0, 1, 2, 3, 4]),
+        (("gemm", "--shape", "m=4"), [3, 4]),
+        (("--status", "ok"), [0, 1, 3, 4]),
+        (("--status", "crash"), [2]),
+        (("--best-only",), [1, 3, 4]),
+        (("--best-only", "--protocol", "warm-1"), [1, 3]),
+        (("--protocol", "cold-1"), [4]),
+        (("--run", "run-2"), [3, 4]),
+        (("--threads", "2", "--backend", "reference"), [0, 1, 2, 3, 4]),
+    ],
+)
+def test_filters(arguments: tuple[str, ...], expected: list[int], cli: Any) -> None:
+    assert cli("records", "export", "out", *arguments).status == 0
+    assert lines(cli.folder / "out") == [RECORDS[index] for index in expected]
+
+
+def test_standard_output_has_records_only(spawn: Any) -> None:
+    process = spawn("records", "export", "-")
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert [Record.from_json(json.loads(line)) for line in stdout.splitlines()] == list(RECORDS)
+    assert "5 records written to standard output" in stderr
+
+
+def test_nothing_to_export_is_status_1(cli: Any) -> None:
+    done = cli("records", "export", "out", "conv2d")
+    assert done.status == 1 and "no record in autotune.db matches" in done.stderr
+    assert (cli.folder / "out").read_bytes() == b""
+    assert cli("records", "list", "softmax", "--json", "-").status == 1
+
+
+def test_import_adds_what_is_missing(cli: Any) -> None:
+    cli("records", "export", "out", "--status", "ok")
+    done = cli("records", "import", "out", "--database", "other.db", "--json", "-")
+    assert done.status == 0
+    report = json.loads(done.stdout)
+    assert {name: report[name] for name in ("added", "known", "bad", "bad_lines")} == {
+        "added": 4,
+        "known": 0,
+        "bad": 0,
+        "bad_lines": [],
+    }
+    done = cli("records", "import", "out", "--database", "other.db")
+    assert "0 records added to other.db, 4 were there already, 0 lines skipped" in done.stdout
+    cli("records", "export", "again", "--database", "other.db")
+    assert (cli.folder / "again").read_bytes() == (cli.folder / "out").read_bytes()
+
+
+def test_bad_lines_are_named_and_skipped(cli: Any) -> None:
+    good = [record_line(record) for record in RECORDS]
+    content = good[0] + b"garbage\n" + good[1] + good[2][:100]
+    (cli.folder / "torn").write_bytes(content)
+    done = cli("records", "import", "torn", "--database", "other.db", "--json", "-")
+    assert done.status == 1
+    assert "line 2 is skipped" in done.stderr and "line 4 is skipped" in done.stderr
+    report = json.loads(done.stdout)
+    assert (report["added"], report["bad"]) == (2, 2)
+    assert [line["line"] for line in report["bad_lines"]] == [2, 4]
+    done = cli("records", "import", "torn", "--database", "other.db", "--skip-bad")
+    assert done.status == 0 and "2 lines skipped" in done.stdout
+
+
+def test_many_bad_lines_are_counted(cli: Any) -> None:
+    (cli.folder / "bad").write_bytes(b"x\n" * 100)
+    done = cli("records", "import", "bad", "--database", "other.db")
+    assert done.status == 1
+    assert len(done.stderr.splitlines()) == 21 and "and 80 more lines" in done.stderr
+    assert "100 lines skipped" in done.stdout
+
+
+def test_import_from_standard_input(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(record_line(RECORDS[0])))
+    monkeypatch.setattr("sys.stdin", stream)
+    assert cli("records", "import", "-", "--database", "other.db").status == 0
+    with open_database(cli.folder / "other.db", read_only=True) as opened:
+        assert list(opened.records()) == [RECORDS[0]]
+
+
+def test_list(cli: Any) -> None:
+    holdings = json.loads(cli("records", "list", "--json", "-").stdout)
+    assert [(item["workload"]["name"], item["records"]) for item in holdings] == [
+        ("gemm", 3),
+        ("gemm", 1),
+        ("gemm", 1),
+    ]
+    first = holdings[0]
+    assert first["best"] == {"record": "run-1/1", "latency": 1e-3}
+    assert first["outcomes"]["ok"] == 2 and first["outcomes"]["crash"] == 1
+    assert first["workload"]["parameters"]["m"] == 8 and first["key"] == KEY.to_json()
+    table = cli("records", "list", "gemm", "--shape", "m=8").stdout
+    assert "gemm m=8 n=8 k=8 float32" in table and "1.00 ms" in table
+    only_failed = cli("records", "list", "--run", "run-1").stderr
+    assert "No such option" in only_failed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("export", "-", "--json", "-"), "cannot both go to standard output"),
+        (("export", "a/b"), "'a/b' cannot be written"),
+        (("export", "."), "is a folder"),
+        (("export", "out", "--best-only", "--status", "crash"), "--best-only is for valid"),
+        (("export", "out", "--status", "fine"), "'fine' is not one of"),
+        (("export", "out", "--database", "none.db"), "none.db"),
+        (("export", "out", "--format", "names"), "unknown backend 'reference'"),
+        (("export", "-", "--format", "metaschedule"), "cannot be written to standard output"),
+        (("import", "none"), "'none' cannot be read"),
+        (("import", "autotune.db", "--database", "no/other.db"), "there is no folder"),
+        (("expotr",), "No such command"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, cli: Any) -> None:
+    done = cli("records", *arguments)
+    assert done.status == 2 and message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert cli.files() == {"autotune.db"}
+
+
+class Exporting(ReferenceBackend):
+    """Offers a format of its own."""
+
+    def export_formats(self) -> dict[str, str]:
+        return {"names": "one name a line"}
+
+    def export_records(self, records: Any, format: str, path: Path) -> ExportReport:
+        found = list(records)
+        if path.exists():
+            raise InvalidValueError(f"{str(path)!r} exists")
+        path.write_text("\n".join(f"{record.run_id}/{record.trial}" for record in found))
+        return ExportReport(len(found) - 1, (("run-1/0", "just so"),), (str(path),))
+
+
+def test_a_backend_may_offer_a_format(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.parts.create_part", lambda kind, name: Exporting())
+    done = cli("records", "export", "out", "--format", "names", "--json", "-")
+    assert done.status == 1
+    assert "record run-1/0 is left out: just so" in done.stderr
+    assert "3 records written to out; 1 left out" in done.stderr
+    assert json.loads(done.stdout) == {
+        "format": "names",
+        "file": "out",
+        "records": 3,
+        "files": ["out"],
+        "refused": [{"record": "run-1/0", "reason": "just so"}],
+    }
+    assert (cli.folder / "out").read_text() == "run-1/0\nrun-1/1\nrun-2/0\nrun-2/1"
+    assert cli("records", "export", "out", "--format", "names").status == 2
+    with open_database(cli.folder / "autotune.db") as opened:
+        other = evolve(RECORDS[0], key=evolve(KEY, backend="other"), outcome=Outcome("ok", 1.0))
+        opened.append_record(other)
+    unknown = cli("records", "export", "new", "--format", "nams")
+    assert unknown.status == 2
+    assert "available: jsonl, names. Did you mean 'names'?" in unknown.stderr
+    mixed = cli("records", "export", "new", "--format", "names")
+    assert mixed.status == 2 and "several backends (reference, other)" in mixed.stderr
+    assert cli.files() == {"autotune.db", "out"}
+
+
+def test_an_interrupted_export_leaves_nothing(spawn: Any, tmp_path: Path) -> None:
+    """While it waits for a reader of its output, halfway through."""
+    with open_database(tmp_path / "autotune.db") as opened:
+        opened.append_missing([sample_record(trial, program="x" * 4096) for trial in range(5, 40)])
+    process = spawn("records", "export", "-")
+    assert process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 130
+    with open_database(tmp_path / "autotune.db", read_only=True) as opened:
+        assert opened.count() == len(RECORDS) + 35

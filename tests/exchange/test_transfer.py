@@ -1,0 +1,64 @@
+"""Lines that become records of a database."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.database import open_database
+from autotune.exchange import BadLine, ImportReport, import_lines, read_lines, write_lines
+from autotune.records import Record
+from autotune.testing.database_suite import sample_record
+
+
+def many(count: int) -> list[Record]:
+    return [sample_record(trial) for trial in range(count)]
+
+
+def test_what_is_there_is_not_added_again(tmp_path: Path) -> None:
+    bad: list[BadLine] = []
+    with open_database(tmp_path / "records.db") as database:
+        assert import_lines(many(3), database, bad.append) == ImportReport(3, 0, 0)
+        assert import_lines(many(5), database, bad.append) == ImportReport(2, 3, 0)
+        assert list(database.records()) == many(5)
+    assert bad == []
+
+
+def test_bad_lines_are_told_of(tmp_path: Path) -> None:
+    bad: list[BadLine] = []
+    lines = [sample_record(0), BadLine(2, "why"), sample_record(1), BadLine(4, "how")]
+    with open_database(tmp_path / "records.db") as database:
+        report = import_lines(lines, database, bad.append)
+    assert report == ImportReport(2, 0, 2) and report.records == 2
+    assert bad == [BadLine(2, "why"), BadLine(4, "how")]
+
+
+def test_what_was_read_before_a_failure_stays(tmp_path: Path) -> None:
+    """In batches, each durable when the next is read; a repeated import adds the rest."""
+
+    def lines() -> Iterator[Record]:
+        yield from many(600)
+        raise KeyboardInterrupt
+
+    told: list[int] = []
+    with open_database(tmp_path / "records.db") as database:
+        with pytest.raises(KeyboardInterrupt):
+            import_lines(lines(), database, lambda line: None, told.append)
+        stored = database.count()
+        assert told == [256, 512] and stored == 512
+        report = import_lines(many(600), database, lambda line: None)
+        assert report == ImportReport(600 - stored, stored, 0)
+        assert list(database.records()) == many(600)
+
+
+def test_from_one_database_to_another(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with open_database(tmp_path / "one.db") as one, open_database(tmp_path / "two.db") as two:
+        one.append_missing(many(300))
+        assert max(write_lines(one.records(), stream)) == 300
+        stream.seek(0)
+        import_lines(read_lines(stream), two, lambda line: None)
+        assert list(two.records()) == list(one.records())
