@@ -82,16 +82,24 @@ def test_a_killed_writer_loses_nothing_that_it_reported(tmp_path: Path) -> None:
         assert database.count(RecordFilter(run_id="after")) == 1
 
 
-def test_several_processes_create_and_write_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_eight_processes_open_and_write_at_once(tmp_path: Path, version: int) -> None:
     path = tmp_path / "records.db"
-    writers = [start_writer(path, 50, f"run-{number}") for number in range(3)]
-    for writer in writers:
-        writer.communicate(timeout=60)
-        assert writer.returncode == 0
+    there = 0
+    if version:
+        # Whoever comes first migrates it.
+        shutil.copy(GOLDEN / f"schema_{version}.db", path)
+        there = 2
+    names = [f"writer-{number}" for number in range(8)]
+    writers = [start_writer(path, 200 if version == 1 else 50, name) for name in names]
+    reported = [writer.communicate(timeout=300)[0].split() for writer in writers]
+    assert [writer.returncode for writer in writers] == [0] * 8
     with open_database(path) as database:
-        for number in range(3):
-            trials = [r.trial for r in database.records(RecordFilter(run_id=f"run-{number}"))]
-            assert trials == list(range(50))
+        assert database.count() == there + sum(map(len, reported))
+        for name, lines in zip(names, reported, strict=True):
+            trials = [record.trial for record in database.records(RecordFilter(run_id=name))]
+            assert trials == list(map(int, lines)) == list(range(len(lines)))
+    assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
 
 
 def test_leaves_one_file(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ _HINTS = {
     "read-only": "it is read-only; make it writable, or name another file",
     "unable to open": "it cannot be opened; check the permissions of the file and its folder",
     "full": "the disk is full; make room and repeat the command",
+    "disk I/O": "the disk cannot be read or written; see whether it is full or failing",
 }
 _DAMAGED = (
     "the file is damaged; the next command that writes to it moves it aside and recovers what is "

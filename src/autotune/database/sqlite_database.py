@@ -32,6 +32,8 @@ __all__ = ["SQLiteDatabase", "open_database"]
 
 _PAGE = 256
 _NOT_RETRIABLE = "status NOT IN ('crash', 'timeout')"
+# The second half is what the index is of.
+_DUPLICATES = "duplicate_of = ? AND duplicate_of <> ''"
 
 
 def open_database(
@@ -116,7 +118,7 @@ class SQLiteDatabase(Database):
             for row in own:
                 replace(self._connection, "records", row, outcome_columns(outcome))
             keys = {row["key_id"] for row in own}
-            for row in self._select("records", "duplicate_of = ?", (candidate,)):
+            for row in self._select("records", _DUPLICATES, (candidate,)):
                 if row["key_id"] in keys:
                     changes = outcome_columns(_of_duplicate(outcome, row))
                     replace(self._connection, "records", row, changes)
