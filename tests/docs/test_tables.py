@@ -174,7 +174,7 @@ def test_limits_of_tvm() -> None:
 
 def test_phases_and_outcomes() -> None:
     protocol = MeasureProtocol()
-    documented = {names(row[0])[0]: float(row[1]) for row in rows("measuring.md", "phase")}
+    documented = {names(row[0])[0]: float(row[1]) for row in rows("isolation.md", "phase")}
     assert documented == dict(protocol.deadlines)
     assert tuple(first_names("measuring.md", "status")) == OUTCOME_STATUSES
     text = (DOCS / "measuring.md").read_text(encoding="utf-8")
