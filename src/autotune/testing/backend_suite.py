@@ -35,6 +35,7 @@ from autotune.backends import (
     aligned_copy,
     aligned_empty,
     bind_copies,
+    time_native_call,
 )
 from autotune.backends.backend import Array
 from autotune.errors import AutotuneError, UnsupportedWorkload
@@ -276,6 +277,17 @@ class BackendSuite:
         call, inputs = self._bound(backend, self.request(workload, target))
         call.run()
         call.time(2)
+        self._compare(workload, call, inputs)
+
+    def test_the_native_call_is_the_program(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        call, inputs = self._bound(backend, self.request(workload, target))
+        native = call.native()
+        if native is None:
+            pytest.skip("programs of this backend are not called natively")
+        call.poison()
+        assert time_native_call(native, 3) > 0
         self._compare(workload, call, inputs)
 
     def test_refuses_what_it_cannot_replay(
