@@ -16,6 +16,7 @@ from autotune.isolation.private_folder import (
     make_private_folder,
     writing_temporary_files,
 )
+from autotune.isolation.question import ask_once
 from autotune.isolation.worker_process import WorkerDied, WorkerProcess, worker_environment
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "WorkerProcess",
     "WorkerStartFailed",
     "affordable_workers",
+    "ask_once",
     "available_memory",
     "default_memory_limit",
     "encode",

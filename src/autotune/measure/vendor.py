@@ -1,18 +1,12 @@
 """What the vendor's library does in the same place: numpy's BLAS, for matrix products.
 
-``python -m autotune.measure.vendor`` reads a JSON object (workload, protocol, seed) from standard
-input and writes an outcome to standard output: :func:`vendor_latency` runs it in a process of its
-own, whose threads are set before numpy is imported.
+It runs in a process of its own, whose threads are set before numpy is imported.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
 import time
-from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -20,7 +14,8 @@ from attrs import frozen
 from autotune.backends.backend import Array
 from autotune.errors import UnsupportedWorkload
 from autotune.expressions import Binary, Load
-from autotune.isolation.worker_process import worker_environment
+from autotune.isolation import Message, WorkerDied, ask_once
+from autotune.isolation.child import connect, serve
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.validation import expectations, mismatch
@@ -75,23 +70,22 @@ def vendor_latency(
     """
     if matrix_product(workload) is None:
         return None
-    request = {"workload": workload.to_json(), "protocol": protocol.to_json(), "seed": seed}
-    command = [sys.executable, "-m", "autotune.measure.vendor"]
+    question = {
+        "op": "measure",
+        "workload": workload.to_json(),
+        "protocol": protocol.to_json(),
+        "seed": seed,
+    }
     seconds = sum(protocol.deadlines.values())
     try:
-        process = subprocess.run(
-            command,
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            env=worker_environment(threads, {}),
-        )
-    except subprocess.TimeoutExpired:
+        answer = ask_once("autotune.measure.vendor", question, threads, seconds)
+    except TimeoutError:
         return Outcome("timeout", message=f"the vendor's library took more than {seconds:g} s")
-    if process.returncode:
-        return Outcome("crash", message=process.stderr.strip()[-2000:])
-    return Outcome.from_json(json.loads(process.stdout))
+    except WorkerDied as error:
+        return Outcome("crash", message=str(error))
+    if "failed" in answer:
+        return Outcome("crash", message=answer["failed"])
+    return Outcome.from_json(answer["done"])
 
 
 class _MatmulCall:
@@ -160,13 +154,16 @@ def _transposed(axes: list[str], batch: list[str], row: str, column: str) -> boo
     return True if axes == [*batch, column, row] else None
 
 
+def _answer(question: Message) -> Message:
+    workload = Workload.from_json(question["workload"])
+    protocol = MeasureProtocol.from_json(question["protocol"])
+    return measure_here(workload, protocol, question["seed"]).to_json()
+
+
 def main() -> None:
-    """Serve one request; see the module's description."""
-    request: dict[str, Any] = json.load(sys.stdin)
-    workload = Workload.from_json(request["workload"])
-    protocol = MeasureProtocol.from_json(request["protocol"])
-    outcome = measure_here(workload, protocol, request["seed"])
-    sys.stdout.write(json.dumps(outcome.to_json()))
+    """Answer :func:`vendor_latency`, which starts it."""
+    connection, _ = connect("autotune.measure.vendor")
+    serve(connection, {"measure": _answer})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,31 @@
+"""A worker that answers, for tests."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from autotune.isolation import Message
+from autotune.isolation.child import connect, serve
+
+
+def double(question: Message) -> Message:
+    return {"is": 2 * question["number"]}
+
+
+def fail(_question: Message) -> Message:
+    raise RuntimeError("cannot")
+
+
+def leave(_question: Message) -> Message:
+    os._exit(5)
+
+
+def hang(_question: Message) -> Message:
+    time.sleep(600)
+    return {}
+
+
+if __name__ == "__main__":
+    connection, _ = connect("answering_child")
+    serve(connection, {"double": double, "fail": fail, "leave": leave, "hang": hang})
