@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from autotune.cli.options import json_option
-from autotune.cli.query import Query, best_records, query_options
+from autotune.cli.query import Query, query_options
 
 __all__ = ["command"]
 
@@ -35,7 +35,7 @@ def command(database: str, limit: int | None, json_path: str | None, **options: 
 
     query = Query.read(**options)
     with open_database(database, read_only=True) as opened:
-        records = best_records(query.select(opened))[:limit]
+        records = query.best(opened)[:limit]
     output = Output(json_path)
     output.json([record.to_json() for record in records])
     if not records:

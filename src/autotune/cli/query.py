@@ -12,10 +12,10 @@ from autotune.cli.options import database_option, read_shape, shape_option
 from autotune.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
-    from autotune.database import Database
+    from autotune.database import Database, RecordFilter
     from autotune.records import Record
 
-__all__ = ["Query", "best_records", "query_options"]
+__all__ = ["Query", "query_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -83,14 +83,21 @@ class Query:
         return Query(workload, parameters, fingerprint, backend, threads, status, protocol, run_id)
 
     def select(self, database: Database) -> Iterable[Record]:
-        """The records that match, in the order in which they were measured.
+        """The records that match, in the order in which they were measured."""
+        return filter(self._matches, database.records(self._where()))
 
-        Raises:
-            UnknownNameError: the database has no record of such a workload.
+    def best(self, database: Database) -> list[Record]:
+        """The fastest record that matches of each workload under each measure key, oldest first.
+
+        However many records there are, few are read.
         """
+        # What a shape leaves out are whole workloads.
+        return list(filter(self._matches, database.best_of_each(self._where())))
+
+    def _where(self) -> RecordFilter:
         from autotune.database import RecordFilter
 
-        where = RecordFilter(
+        return RecordFilter(
             workload_name=self.workload,
             target=self.target,
             backend=self.backend,
@@ -99,21 +106,10 @@ class Query:
             run_id=self.run_id,
             status=self.status,
         )
-        for record in database.records(where):
-            parameters = record.candidate.sketch.workload.parameters
-            if all(parameters.get(key) == value for key, value in self.parameters.items()):
-                yield record
 
-
-def best_records(records: Iterable[Record]) -> list[Record]:
-    """The fastest record of each workload under each measure key, in order of appearance."""
-    fastest: dict[tuple[Any, ...], Record] = {}
-    for record in records:
-        group = (record.candidate.sketch.workload.digest, record.key)
-        best = fastest.get(group)
-        if best is None or (record.latency or 0.0) < (best.latency or 0.0):
-            fastest[group] = record
-    return list(fastest.values())
+    def _matches(self, record: Record) -> bool:
+        parameters = record.candidate.sketch.workload.parameters
+        return all(parameters.get(key) == value for key, value in self.parameters.items())
 
 
 def _checked_shape(workload: str, given: dict[str, Any]) -> dict[str, Any]:

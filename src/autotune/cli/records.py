@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from autotune.cli.options import database_option, json_option
-from autotune.cli.query import Query, best_records, query_options
+from autotune.cli.query import Query, query_options
 
 if TYPE_CHECKING:
     from autotune.backends import ExportReport
@@ -107,9 +107,7 @@ def export(
     query = Query.read(status=None if wanted == "any" else wanted, **options)
     output = Output(json_path, path)
     with open_database(database, read_only=True) as opened:
-        records: Iterable[Record] = query.select(opened)
-        if best_only:
-            records = best_records(records)
+        records: Iterable[Record] = query.best(opened) if best_only else query.select(opened)
         if to_backend:
             return _export_by_backend(output, records, format_name, path, database)
         return _export_lines(output, records, path, database)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import json_option
-from autotune.cli.query import Query, best_records, query_options
+from autotune.cli.query import Query, query_options
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
@@ -175,7 +175,7 @@ def _sketches(
 def _chosen(database: Database, query: Query, record_id: str | None) -> Record | None:
     if record_id is None:
         return min(
-            best_records(query.select(database)),
+            query.best(database),
             key=lambda record: record.latency or 0.0,
             default=None,
         )
