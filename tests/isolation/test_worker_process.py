@@ -6,12 +6,14 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from process_facts import becomes_true, children_of, open_descriptors, session_members, zombies_of
 from scripted_workers import ENDS, HELLO, StartChild, hear, listen
 
+from autotune import isolation
 from autotune.isolation import WorkerDied, WorkerStartFailed, encode
 
 FAMILY = ["child", "group", "daemon", "nameless", "stopped", "begetter"]
@@ -135,6 +137,12 @@ def test_a_worker_that_does_not_read(
     worker = start_child(say=encode(HELLO).hex(), then="hang")
     with pytest.raises(WorkerDied, match="does not read"):
         worker.send({"text": "x" * (1 << 20)})
+
+
+def test_no_module_beside_the_keeper_hides_one_of_the_standard_library() -> None:
+    # The keeper is run as a script: where it lies is searched first.
+    names = {path.stem for path in Path(isolation.__file__).parent.iterdir()}
+    assert names.isdisjoint(sys.stdlib_module_names)
 
 
 # --- nothing is inherited, nothing leaks ------------------------------------------------------
