@@ -76,7 +76,8 @@ def compile_record(record: Record, program: str | None = None) -> TunedFunction:
 
     Args:
         record: A record, such as the best of a result or of a database query.
-        program: The imported program that the schedule is replayed on, when there is one.
+        program: The imported program that the schedule is replayed on, for a record that does not
+            have it itself.
 
     Raises:
         InvalidSchedule: the backend refuses the candidate.
@@ -89,6 +90,7 @@ def compile_record(record: Record, program: str | None = None) -> TunedFunction:
         os.environ.setdefault(name, value)
     workload = record.candidate.sketch.workload
     target = Target.from_json(record.target)
+    program = record.program if program is None else program
     request = BuildRequest(workload, program, record.candidate, target, record.key.threads)
     return TunedFunction(workload, backend.build(request))
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from autotune.database import open_database
-from autotune.exchange import BadLine, ImportReport, import_lines, read_lines, write_lines
+from autotune.exchange import (
+    BadLine,
+    ImportReport,
+    import_lines,
+    read_lines,
+    record_line,
+    write_lines,
+)
 from autotune.records import Record
 from autotune.testing.database_suite import sample_record
 
@@ -62,3 +73,26 @@ def test_from_one_database_to_another(tmp_path: Path) -> None:
         stream.seek(0)
         import_lines(read_lines(stream), two, lambda line: None)
         assert list(two.records()) == list(one.records())
+
+
+def test_processes_that_import_the_same_file_add_it_once(tmp_path: Path) -> None:
+    path, database = tmp_path / "records.jsonl", tmp_path / "records.db"
+    path.write_bytes(b"".join(record_line(record) for record in many(600)))
+    command = [sys.executable, "-m", "autotune", "records", "import", str(path), "--json", "-"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    processes = [
+        subprocess.Popen(
+            [*command, "--database", str(database)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        for _ in range(3)
+    ]
+    reports = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert sum(report["added"] for report in reports) == 600
+    assert all(report["added"] + report["known"] == 600 for report in reports)
+    with open_database(database, read_only=True) as opened:
+        stored = sorted(opened.records(), key=lambda record: record.trial)
+    assert stored == many(600)

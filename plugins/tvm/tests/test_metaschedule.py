@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from relax_programs import relax_convolution, relax_module
 from tvm import relax
 from tvm.s_tir import meta_schedule
 
+from autotune import compile_record
 from autotune.backends import BuildRequest
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.exchange import read_lines, record_line
 from autotune.expressions import const
 from autotune.records import MeasureKey, Outcome, Record
 from autotune.sketches import Candidate, PadExtent, Sketch
@@ -218,6 +221,21 @@ def test_a_function_is_found_under_its_own_name(
     found = applied(module, tmp_path, target)
     assert bool(found["named"].attrs["tirx.is_scheduled"])
     assert "tirx.is_scheduled" not in found["other"].attrs
+
+
+def test_a_record_of_an_imported_function_stands_alone(
+    backend: TVMBackend, target: Target
+) -> None:
+    """What a file has of it is enough to compile the schedule on the very function."""
+    imported = backend.import_program(tvm.script.from_source(TRANSPOSED))
+    (record, *_) = records_of(imported.workload, target, backend, 1, imported.program)
+    (again,) = read_lines(io.BytesIO(record_line(record)))
+    assert isinstance(again, Record) and again == record
+    arrays = random_inputs(imported.workload, np.random.default_rng(0))
+    # The function takes its output first, which only the program itself says.
+    result = compile_record(again)(**arrays)
+    expected = reference_outputs(imported.workload, arrays)["C"]
+    np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
 
 
 def test_records_that_cannot_be_exported_are_named(

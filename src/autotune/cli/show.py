@@ -197,4 +197,5 @@ def _script(record: Record) -> str:
     backend: Backend = create_part("backend", record.key.backend)
     workload = record.candidate.sketch.workload
     target = Target.from_json(record.target)
-    return backend.show(BuildRequest(workload, None, record.candidate, target, record.key.threads))
+    threads = record.key.threads
+    return backend.show(BuildRequest(workload, record.program, record.candidate, target, threads))

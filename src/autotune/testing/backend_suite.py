@@ -23,6 +23,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,9 +39,10 @@ from autotune.backends import (
     time_native_call,
 )
 from autotune.backends.backend import Array
-from autotune.errors import AutotuneError, UnsupportedWorkload
+from autotune.errors import AutotuneError, UnknownNameError, UnsupportedWorkload
 from autotune.isolation.worker_process import worker_environment
 from autotune.measure.validation import expectations, mismatch
+from autotune.records import MeasureKey, Outcome, Record
 from autotune.sketches import STEP_TYPES, Candidate
 from autotune.targets import Target
 from autotune.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
@@ -352,6 +354,29 @@ class BackendSuite:
             text = backend.show(self.request(workload, target, candidate))
             assert isinstance(text, str)
             assert text.strip()
+
+    def test_writes_records_in_the_formats_that_it_offers(
+        self,
+        backend: Backend,
+        target: Target,
+        candidates: list[Candidate],
+        program: str | None,
+        tmp_path: Path,
+    ) -> None:
+        version = backend.compiler_version()
+        key = MeasureKey(target.fingerprint, backend.name, backend.version, version, 1, "warm-1")
+        about, outcome = target.to_json(), Outcome("ok", 1e-3)
+        records = [
+            Record("run", trial, candidate, key, about, "", outcome, 0.0, program=program)
+            for trial, candidate in enumerate(candidates)
+        ]
+        for position, name in enumerate(backend.export_formats()):
+            report = backend.export_records(records, name, tmp_path / str(position))
+            assert report.exported + len(report.refused) == len(records)
+            assert bool(report.files) == bool(report.exported)
+            assert all(Path(file).is_file() for file in report.files)
+        with pytest.raises(UnknownNameError, match="no such format"):
+            backend.export_records(records, "no such format", tmp_path / "none")
 
     def test_warms_up_more_than_once(self, backend: Backend) -> None:
         backend.warm_up()
