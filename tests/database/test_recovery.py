@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.database import RecordFilter, open_database
+from autotune.database import RecordFilter, SQLiteDatabase, open_database
 from autotune.database.recovery import recover
+from autotune.database.rows import replace, select
 from autotune.errors import DatabaseError
 from autotune.records import Outcome, Record
 from autotune.testing.database_suite import KEY, sample_record, sample_run
@@ -290,6 +291,41 @@ def test_a_damaged_file_that_another_process_has_open(
             open_database(path)
         process.communicate()
     said: list[str] = []
+    open_database(path, warn=said.append).close()
+    assert len(said) == 1
+
+
+def test_a_disk_that_gives_back_something_else_ends_it(
+    tmp_path: Path, sound: tuple[bytes, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(connection: sqlite3.Connection, thorough: bool) -> None:
+        raise sqlite3.DatabaseError("malformed")
+
+    monkeypatch.setattr("autotune.database.opening._check_tree", check)
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    said: list[str] = []
+    with pytest.raises(DatabaseError, match="the file is damaged"):
+        open_database(path, warn=said.append)
+    assert len(said) == 1
+
+
+def test_what_means_nothing_here_is_kept(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    with open_database(path) as database:
+        assert isinstance(database, SQLiteDatabase)
+        row = select(database._connection, "records", "id = 1")[0]
+        # As a later version might write it.
+        replace(database._connection, "records", row, {"outcome": '{"status": "melted"}'})
+    data = path.read_bytes()
+    path.write_bytes(bytes(PAGE) + data[PAGE:])
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        assert database.count() == RECORDS
+        with pytest.raises(DatabaseError, match=r"plugin that is missing .*row 1 of records"):
+            list(database.records())
+    assert len(said) == 1
     open_database(path, warn=said.append).close()
     assert len(said) == 1
 

@@ -15,6 +15,7 @@ from autotune.records import Outcome, Record, Run
 from autotune.sketches import Candidate
 
 __all__ = [
+    "NotUnderstood",
     "baseline_row",
     "outcome_columns",
     "read_outcome",
@@ -25,6 +26,10 @@ __all__ = [
 ]
 
 Value = TypeVar("Value")
+
+
+class NotUnderstood(sqlite3.DatabaseError):
+    """A row is what was written, but means nothing here: a part that it names may be missing."""
 
 
 def record_row(record: Record, interned: Interned) -> Row:
@@ -70,7 +75,8 @@ def read_record(row: Row, interned: Interned) -> Record:
     """The record of a row.
 
     Raises:
-        sqlite3.Error: it cannot be read, or contradicts itself.
+        NotUnderstood: it is no record to this version, or contradicts itself.
+        sqlite3.Error: it, or what it refers to, cannot be read.
     """
 
     def read() -> Record:
@@ -110,7 +116,8 @@ def read_outcome(row: Row) -> Outcome:
     """The outcome of a row of ``baselines``.
 
     Raises:
-        sqlite3.Error: it cannot be read.
+        NotUnderstood: it means nothing to this version.
+        sqlite3.Error: it, or what it refers to, cannot be read.
     """
     return _reading("baselines", row, lambda: Outcome.from_json(json.loads(row["outcome"])))
 
@@ -137,7 +144,8 @@ def read_run(row: Row, interned: Interned) -> Run:
     """The run of a row.
 
     Raises:
-        sqlite3.Error: it cannot be read.
+        NotUnderstood: it means nothing to this version.
+        sqlite3.Error: it, or what it refers to, cannot be read.
     """
 
     def read() -> Run:
@@ -164,4 +172,4 @@ def _reading(table: str, row: Row, read: Callable[[], Value]) -> Value:
     try:
         return read()
     except (LookupError, TypeError, ValueError, AutotuneError) as error:
-        raise sqlite3.DatabaseError(f"row {row['id']} of {table}: {error}") from error
+        raise NotUnderstood(f"row {row['id']} of {table} means nothing here: {error}") from error

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from autotune.database.encoding import NotUnderstood
 from autotune.database.migrations import migrate
-from autotune.database.recovery import finish, has_sound_rows, identity_of, recover
+from autotune.database.recovery import Recovery, finish, has_sound_rows, identity_of, recover
 from autotune.database.schema import (
     APPLICATION_ID,
     COLUMNS,
@@ -37,6 +38,7 @@ _CHECKED_BYTES = 16 << 20
 _CHECKED_ROWS_BYTES = 4 << 20
 _NOTE = "-damaged"
 _HINTS = {
+    "means nothing here": "a record needs a plugin that is missing here, or a newer version",
     "locked": f"another process kept it locked for {BUSY_SECONDS:g} s; try again later",
     "readonly": "it is read-only; make it writable, or name another file",
     "read-only": "it is read-only; make it writable, or name another file",
@@ -101,6 +103,7 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
         if location == ":memory:":
             return _checked(sqlite3.connect(location, isolation_level=None), location, read_only)
         path = Path(location)
+        recovery: Recovery | None = None
         while True:
             _check_path(path, read_only)
             if not read_only:
@@ -110,6 +113,9 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
                 connection = _checked(_connect_file(path, read_only), location, read_only)
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 _check_recoverable(path, read_only, error)
+                if recovery is not None:
+                    # What was written a moment ago cannot be read: the disk is at fault.
+                    raise
                 recovery = _recovering(path, partial(recover, path, identity, BUSY_SECONDS))
                 if recovery is not None:
                     warn(str(recovery))
@@ -137,7 +143,9 @@ def _is_damage(error: Exception) -> bool:
     if isinstance(error, UnicodeDecodeError):
         # Text of the file in one of SQLite's messages.
         return True
-    if isinstance(error, sqlite3.ProgrammingError) or not isinstance(error, sqlite3.DatabaseError):
+    if isinstance(error, (sqlite3.ProgrammingError, NotUnderstood)):
+        return False
+    if not isinstance(error, sqlite3.DatabaseError):
         return False
     return not any(part in str(error) for part in _NOT_DAMAGE)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from autotune.database.encoding import read_outcome, read_record, read_run
+from autotune.database.encoding import NotUnderstood, read_outcome, read_record, read_run
 from autotune.database.interned import Interned
 from autotune.database.migrations import migrate
 from autotune.database.pages import PAGE_SIZES, Value, apply_log, page_size_of, read_rows
@@ -273,7 +273,7 @@ def _with_copies(rows: Rows) -> Rows:
 
 
 def _write(rows: Rows, path: Path) -> dict[str, int]:
-    """Make a file of the rows that can be understood; returns how many, by table."""
+    """Make a file of the rows that lack nothing; returns how many, by table."""
     for left in (path, _beside(path, "-journal")):
         left.unlink(missing_ok=True)
     readers: dict[str, Callable[[Row, Interned], object]] = {
@@ -299,8 +299,11 @@ def _write(rows: Rows, path: Path) -> dict[str, int]:
 
 
 def _can(read: Callable[[Row, Interned], object], row: Row, interned: Interned) -> bool:
+    """Whether a row has all that it refers to, understood here or not."""
     try:
         read(row, interned)
+    except NotUnderstood:
+        return True
     except sqlite3.DatabaseError:
         return False
     return True
