@@ -163,6 +163,7 @@ def test_list(cli: Any) -> None:
         (("export", "-", "--json", "-"), "cannot both go to standard output"),
         (("export", "a/b"), "'a/b' cannot be written"),
         (("export", "."), "is a folder"),
+        (("export", "autotune.db"), "'autotune.db' is a database"),
         (("export", "out", "--best-only", "--status", "crash"), "--best-only is for valid"),
         (("export", "out", "--status", "fine"), "'fine' is not one of"),
         (("export", "out", "--database", "none.db"), "none.db"),

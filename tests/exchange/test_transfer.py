@@ -65,6 +65,21 @@ def test_what_was_read_before_a_failure_stays(tmp_path: Path) -> None:
         assert list(database.records()) == many(600)
 
 
+def test_little_is_held_at_a_time(tmp_path: Path) -> None:
+    """Whatever the length of a file, no more than one batch of it waits to be stored."""
+    waiting = 0
+    with open_database(tmp_path / "records.db") as database:
+
+        def lines() -> Iterator[Record]:
+            nonlocal waiting
+            for trial in range(1000):
+                waiting = max(waiting, trial - database.count())
+                yield sample_record(trial)
+
+        assert import_lines(lines(), database, lambda line: None).added == 1000
+    assert 0 < waiting < 300
+
+
 def test_from_one_database_to_another(tmp_path: Path) -> None:
     stream = io.BytesIO()
     with open_database(tmp_path / "one.db") as one, open_database(tmp_path / "two.db") as two:

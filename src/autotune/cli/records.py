@@ -27,6 +27,8 @@ STATUSES = ("any", "ok", "invalid", "build_error", "crash", "timeout", "wrong_re
 # So many bad lines, or records that cannot be exported, are named; all are counted.
 NAMED = 20
 PROGRESS_SECONDS = 2.0
+# What every SQLite file starts with.
+SQLITE = b"SQLite format 3\0"
 
 GROUP_EPILOG = """\b
 Examples:
@@ -270,8 +272,22 @@ def _target(path: str) -> Iterator[BinaryIO]:
     if path == "-":
         yield sys.stdout.buffer
         return
+    _spare_databases(path)
     with replacing(path) as stream:
         yield stream
+
+
+def _spare_databases(path: str) -> None:
+    """Refuse to replace a database by a file of records: that is never meant."""
+    from autotune.errors import InvalidValueError
+
+    start = b""
+    with contextlib.suppress(OSError):
+        if Path(path).is_file():
+            with Path(path).open("rb") as file:
+                start = file.read(len(SQLITE))
+    if start == SQLITE:
+        raise InvalidValueError(f"{path!r} is a database; name another file to export to")
 
 
 @contextlib.contextmanager
