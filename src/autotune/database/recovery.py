@@ -102,8 +102,7 @@ def recover(path: Path, identity: tuple[int, int], wait: float) -> Recovery | No
             _lock(file.fileno(), path, wait)
             raw = list(_raw_rows(file.read(), _bytes_beside(path, "-wal")))
             rows = _with_copies(_collect(raw))
-            counts = _write(rows, _beside(path, "-recovering"))
-            os.replace(_beside(path, "-recovering"), _beside(path, "-recovered"))
+            counts = _write_complete(rows, path)
             quarantine = _exchange(path)
     return Recovery(
         str(path),
@@ -270,6 +269,18 @@ def _with_copies(rows: Rows) -> Rows:
     ]
     numbered = {number: {"id": number, **row} for number, row in enumerate(contents, 1)}
     return {**rows, **shared, "copies": numbered}
+
+
+def _write_complete(rows: Rows, path: Path) -> dict[str, int]:
+    """Put a complete new file beside ``path``; or nothing, where there is no room for it."""
+    growing = _beside(path, "-recovering")
+    try:
+        counts = _write(rows, growing)
+        os.replace(growing, _beside(path, "-recovered"))
+    finally:
+        for left in (growing, _beside(growing, "-journal")):
+            left.unlink(missing_ok=True)
+    return counts
 
 
 def _write(rows: Rows, path: Path) -> dict[str, int]:
