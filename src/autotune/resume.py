@@ -13,7 +13,7 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.errors import DatabaseError, InvalidValueError
-from autotune.records import MeasureKey, Outcome, Run, run_identity
+from autotune.records import Confirmation, MeasureKey, Outcome, Run, run_identity
 from autotune.trial_log import TrialLog
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "this_process",
 ]
 
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
 
 
 @frozen
@@ -46,6 +46,8 @@ class RunSpec:
         scheduler_options: Its options.
         seed: Seed of all randomness.
         round_size: Candidates that are asked for at once.
+        lookahead: Rounds that are proposed before the outcomes of the one before are known, so
+            that they are built meanwhile: 0 or 1.
         programs: Digest of each task's imported program, "" where there is none.
     """
 
@@ -62,6 +64,7 @@ class RunSpec:
     round_size: int
     scheduler_options: Mapping[str, Any] = field(factory=dict, hash=False)
     programs: tuple[str, ...] = ()
+    lookahead: int = 1
 
     @property
     def workload(self) -> str:
@@ -78,6 +81,7 @@ class RunSpec:
             "cost_model": self.cost_model,
             "pruning_model": self.pruning_model,
             "round_size": self.round_size,
+            "lookahead": self.lookahead,
         }
         if len(self.workloads) > 1:
             options["tasks"] = list(self.workloads)
@@ -124,6 +128,7 @@ class Progress:
 
     logs: tuple[TrialLog, ...]
     baselines: tuple[Outcome | None, ...]
+    confirmations: tuple[Confirmation | None, ...]
     seconds: Mapping[str, float] = field(factory=dict)
     reason: str = ""
 
@@ -160,6 +165,7 @@ class Checkpoint:
             "progress": {
                 "logs": [log.to_json() for log in progress.logs],
                 "baselines": [o and o.to_json() for o in progress.baselines],
+                "confirmations": [c and c.to_json() for c in progress.confirmations],
                 "seconds": dict(progress.seconds),
                 "reason": progress.reason,
             },
@@ -183,6 +189,7 @@ class Checkpoint:
             progress = Progress(
                 tuple(TrialLog.from_json(log) for log in found["logs"]),
                 tuple(o and Outcome.from_json(o) for o in found["baselines"]),
+                tuple(c and Confirmation.from_json(c) for c in found["confirmations"]),
                 dict(found["seconds"]),
                 found["reason"],
             )
@@ -199,7 +206,7 @@ class Checkpoint:
     def empty(tasks: int) -> Checkpoint:
         """The state of a run of ``tasks`` tasks in which nothing has happened."""
         logs: Sequence[TrialLog] = [TrialLog() for _ in range(tasks)]
-        return Checkpoint(None, Progress(tuple(logs), (None,) * tasks))
+        return Checkpoint(None, Progress(tuple(logs), (None,) * tasks, (None,) * tasks))
 
 
 def new_run_id() -> str:

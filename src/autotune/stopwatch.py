@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 __all__ = ["ACTIVITIES", "Clock", "Stopwatch"]
 
 ACTIVITIES = ("startup", "search", "model", "build", "run", "other")
-"""Waiting for workers; proposing candidates; training the cost model; building; running
-(checks and timing); everything else."""
+"""Waiting for workers; proposing candidates; training the cost model; building, also while
+something else is done; running (checks and timing); everything else."""
 
 Clock = Callable[[], float]
 
@@ -36,6 +36,7 @@ class Stopwatch:
         self._start = clock() if began is None else began
         self._before = {name: float((before or {}).get(name, 0.0)) for name in ACTIVITIES}
         self._claimed = dict.fromkeys(ACTIVITIES, 0.0)
+        self._spans: list[tuple[float, float, str]] = []
         self.claim("startup", self.session)
 
     @property
@@ -66,4 +67,30 @@ class Stopwatch:
         try:
             yield
         finally:
-            self.claim(activity, self._clock() - start)
+            end = self._clock()
+            self._spans.append((start, end, activity))
+            self.claim(activity, end - start)
+
+    def credit_builds(self, spans: Iterable[tuple[float, float]]) -> None:
+        """Count as building what was timed as something else while builds went on.
+
+        Args:
+            spans: Beginning and end of builds since the last call, by the stopwatch's clock.
+        """
+        merged = _merged(spans)
+        for start, end, activity in self._spans:
+            shared = sum(max(0.0, min(end, late) - max(start, soon)) for soon, late in merged)
+            self._claimed[activity] -= shared
+            self._claimed["build"] += shared
+        self._spans.clear()
+
+
+def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same time without overlaps."""
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged

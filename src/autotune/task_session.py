@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from attrs import field, frozen
+from attrs import define, evolve, field, frozen
 
+from autotune.best_record import find_record
 from autotune.database import Database
+from autotune.errors import DatabaseError
 from autotune.events import (
     BaselineMeasured,
     EventListener,
+    LeadersCompared,
     TrialFinished,
     WarningRaised,
+    WinnerConfirmed,
     WorkersReady,
 )
 from autotune.interrupts import InterruptGuard
-from autotune.measure import Measurer
-from autotune.records import MeasureKey, Outcome, Record
+from autotune.measure import Collecting, Leader, Measurer
+from autotune.records import Comparison, Confirmation, MeasureKey, Outcome, Record
+from autotune.rematch import judge
 from autotune.sketches import Candidate
 from autotune.spaces import SearchSpace
 from autotune.stopwatch import Clock, Stopwatch
 from autotune.strategies import Strategy
 from autotune.targets import Target
-from autotune.trial_log import TrialLog
+from autotune.trial_log import LogEntry, TrialLog
 from autotune.workloads import Workload
 
 __all__ = ["RunContext", "TaskSession", "TaskSpec"]
@@ -84,20 +91,42 @@ class RunContext:
     own: dict[str, Record] = field(factory=dict)
 
 
+@define(eq=False)
+class _Submitted:
+    """A round on its way: what is known of each candidate, and which are being measured."""
+
+    batch: Sequence[Candidate]
+    known: list[tuple[Outcome, str] | None]
+    missing: list[int] = field(init=False)
+    outcomes: list[Outcome] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.missing = [index for index, found in enumerate(self.known) if found is None]
+
+
 class TaskSession:
     """Measures what the strategy proposes, and remembers what happened."""
 
     def __init__(
-        self, spec: TaskSpec, context: RunContext, log: TrialLog, baseline: Outcome | None
+        self,
+        spec: TaskSpec,
+        context: RunContext,
+        log: TrialLog,
+        baseline: Outcome | None,
+        confirmation: Confirmation | None = None,
     ) -> None:
         self.spec = spec
         self.log = log
         self.baseline = baseline
+        self.confirmation = confirmation
         self.given_up = False
         self._context = context
         self._measurer: Measurer | None = None
         self._ready = False
         self._has_baseline = False
+        self._submitted: deque[_Submitted] = deque()
+        self._best: Candidate | None = None
+        self._measured = 0
 
     def start(self) -> None:
         """Let workers get ready in the background."""
@@ -109,48 +138,47 @@ class TaskSession:
 
     def close(self) -> None:
         """End the workers."""
+        self._submitted.clear()
         if self._measurer is not None:
             self._measurer.close()
             self._measurer = None
             self._ready = False
 
-    def measure(self, batch: Sequence[Candidate], first_trial: int) -> list[Outcome]:
-        """Outcomes of ``batch`` in order: from records where possible, else measured.
+    def submit(self, batch: Sequence[Candidate]) -> None:
+        """Begin to build those of ``batch`` that no record answers, and return at once."""
+        submitted = _Submitted(batch, [self._known(candidate) for candidate in batch])
+        self._submitted.append(submitted)
+        if submitted.missing:
+            with self._accounting(self._prepared()) as measurer:
+                measurer.submit([batch[index] for index in submitted.missing])
 
-        Each is recorded and logged, in the order of ``batch``, as soon as it is known.
+    def collect(self, first_trial: int, enough: Callable[[], bool]) -> list[Outcome]:
+        """Outcomes of what was submitted first, in order.
+
+        Each is recorded and logged, in order, as soon as it is known.
 
         Args:
-            batch: The candidates.
             first_trial: Position in the run of the first of them.
+            enough: Whether to stop before the next candidate is timed.
         """
-        known: list[tuple[Outcome, str] | None] = [self._known(candidate) for candidate in batch]
-        outcomes: list[Outcome] = []
-
-        def log_known() -> None:
-            while len(outcomes) < len(batch):
-                found = known[len(outcomes)]
-                if found is None:
-                    return
-                self._log(batch[len(outcomes)], *found)
-                outcomes.append(found[0])
-
-        missing = [index for index, found in enumerate(known) if found is None]
+        current = self._submitted.popleft()
 
         def on_outcome(position: int, outcome: Outcome) -> None:
-            index = missing[position]
+            index = current.missing[position]
             with self._context.guard.shield():
-                self._store(batch[index], outcome, first_trial + index)
-                known[index] = (outcome, self._context.run_id)
-                log_known()
+                self._store(current.batch[index], outcome, first_trial + index)
+                current.known[index] = (outcome, self._context.run_id)
+                self._measured += 1
+                self._log_known(current)
 
-        log_known()
-        if missing:
-            measurer = self._prepared()
-            candidates = [batch[index] for index in missing]
-            with _Accounting(measurer, self._context.watch):
-                measurer.measure(candidates, on_outcome, incumbent=self.log.best_latency)
-            self._warn(measurer)
-        return outcomes
+        self._log_known(current)
+        if current.missing:
+            collecting = Collecting(
+                on_outcome, self._on_comparison, self._leader(), self._recall, enough
+            )
+            with self._accounting(self._prepared()) as measurer:
+                measurer.collect(collecting)
+        return current.outcomes
 
     def find_baseline(self) -> None:
         """Find or measure the outcome of the untuned program; does so once."""
@@ -160,10 +188,8 @@ class TaskSession:
         if self.baseline is None and not context.fresh:
             self.baseline = context.database.baseline(workload, context.key)
         if self.baseline is None:
-            measurer = self._prepared()
-            with _Accounting(measurer, context.watch):
+            with self._accounting(self._prepared()) as measurer:
                 outcome = measurer.measure_baseline()
-            self._warn(measurer)
             with context.guard.shield():
                 context.database.append_baseline(
                     context.run_id, workload, context.key, outcome, context.now()
@@ -172,9 +198,37 @@ class TaskSession:
         self._has_baseline = True
         context.emit(BaselineMeasured(self.spec.name, self.baseline))
 
-    def _warn(self, measurer: Measurer) -> None:
-        for message in measurer.take_warnings():
-            self._context.emit(WarningRaised(self.spec.name, message))
+    def confirm(self) -> None:
+        """Time the best candidate again, beside the second best and the untuned program.
+
+        Does so when something was measured since the last time. Candidates that fail now are
+        recorded as such, and the next best take their place.
+        """
+        if self._measured == 0:
+            return
+        rejected: list[str] = []
+        while leaders := self.log.leaders(2):
+            programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
+            if self.baseline is not None and self.baseline.ok:
+                programs.append(None)
+            with self._accounting(self._prepared()) as measurer:
+                outcomes = measurer.rematch(programs)
+            failed = [pair for pair in zip(leaders, outcomes, strict=False) if not pair[1].ok]
+            for entry, outcome in failed:
+                self._amend(entry, outcome)
+                rejected.append(entry.digest)
+            if failed:
+                continue
+            confirmation, better = judge(leaders, outcomes, rejected)
+            if better is not None:
+                entry, latency = better
+                record = self._record_of(entry)
+                self._amend(entry, evolve(record.outcome, latency=latency))
+            self.confirmation = confirmation
+            self._measured = 0
+            self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
+            return
+        self.confirmation = None
 
     def _prepared(self) -> Measurer:
         self.start()
@@ -189,6 +243,20 @@ class TaskSession:
             self._context.emit(WorkersReady(self.spec.name, watch.session))
         return measurer
 
+    @contextmanager
+    def _accounting(self, measurer: Measurer) -> Iterator[Measurer]:
+        """Count what a measurer says it built and ran inside."""
+        before = dict(measurer.seconds)
+        try:
+            yield measurer
+        finally:
+            watch, after = self._context.watch, measurer.seconds
+            for activity in ("build", "run"):
+                watch.claim(activity, after.get(activity, 0.0) - before.get(activity, 0.0))
+            watch.credit_builds(measurer.take_build_spans())
+            for message in measurer.take_warnings():
+                self._context.emit(WarningRaised(self.spec.name, message))
+
     def _known(self, candidate: Candidate) -> tuple[Outcome, str] | None:
         """The recorded outcome of a candidate, and the run that recorded it."""
         own = self._context.own.get(candidate.digest)
@@ -198,6 +266,52 @@ class TaskSession:
             return None
         record = self._context.database.lookup(candidate.digest, self._context.key)
         return None if record is None else (record.outcome.as_cached(), record.run_id)
+
+    def _recall(self, program: str) -> Outcome | None:
+        """The recorded outcome of another candidate with the same program, by its digest."""
+        context = self._context
+        if context.fresh:
+            return None
+        record = context.database.lookup_program(program, self.spec.workload.digest, context.key)
+        if record is None:
+            return None
+        return evolve(record.outcome, duplicate_of=record.candidate.digest)
+
+    def _leader(self) -> Leader | None:
+        best = self.log.best
+        if best is None or best.latency is None:
+            return None
+        if self._best is None or self._best.digest != best.digest:
+            self._best = self._candidate_of(best)
+        return Leader(self._best, best.latency)
+
+    def _candidate_of(self, entry: LogEntry) -> Candidate:
+        return self._record_of(entry).candidate
+
+    def _record_of(self, entry: LogEntry) -> Record:
+        record = find_record(self._context.database, entry, self._context.own)
+        if record is None:
+            raise DatabaseError(
+                f"database {self._context.database.location!r}: the record of candidate "
+                f"{entry.digest} of run {entry.source} is gone"
+            )
+        return record
+
+    def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
+        """Record what was found out later about a candidate."""
+        context = self._context
+        with context.guard.shield():
+            context.database.amend(entry.source, entry.digest, outcome)
+            self.log.amend(entry.digest, outcome)
+            own = context.own.get(entry.digest)
+            if own is not None:
+                context.own[entry.digest] = evolve(own, outcome=outcome)
+
+    def _on_comparison(
+        self, leader: str, challenger: str, comparison: Comparison, replaced: bool
+    ) -> None:
+        event = LeadersCompared(self.spec.name, leader, challenger, comparison, replaced)
+        self._context.emit(event)
 
     def _store(self, candidate: Candidate, outcome: Outcome, trial: int) -> None:
         context = self._context
@@ -211,12 +325,24 @@ class TaskSession:
             outcome=outcome,
             created=context.now(),
             elapsed=context.watch.elapsed,
+            program=self.spec.program,
         )
         context.database.append_record(record)
         context.own[candidate.digest] = record
 
+    def _log_known(self, current: _Submitted) -> None:
+        """Log the outcomes that are known and next in order."""
+        while len(current.outcomes) < len(current.batch):
+            found = current.known[len(current.outcomes)]
+            if found is None:
+                return
+            self._log(current.batch[len(current.outcomes)], *found)
+            current.outcomes.append(found[0])
+
     def _log(self, candidate: Candidate, outcome: Outcome, source: str) -> None:
         entry = self.log.add(candidate, outcome, self._context.watch.elapsed, source)
+        if self.log.best is entry:
+            self._best = candidate
         self._context.emit(
             TrialFinished(
                 task=self.spec.name,
@@ -228,20 +354,3 @@ class TaskSession:
                 elapsed=entry.elapsed,
             )
         )
-
-
-class _Accounting:
-    """Counts what a measurer says it built and ran while the body was executed."""
-
-    def __init__(self, measurer: Measurer, watch: Stopwatch) -> None:
-        self._measurer = measurer
-        self._watch = watch
-
-    def __enter__(self) -> None:
-        self._before = dict(self._measurer.seconds)
-
-    def __exit__(self, *exception: object) -> None:
-        after = self._measurer.seconds
-        for activity in ("build", "run"):
-            passed = after.get(activity, 0.0) - self._before.get(activity, 0.0)
-            self._watch.claim(activity, passed)

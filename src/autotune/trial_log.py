@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
-from attrs import frozen
+from attrs import evolve, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.records import OUTCOME_STATUSES, Outcome
@@ -45,7 +45,7 @@ class LogEntry:
 
 
 class TrialLog:
-    """The trials of a run in order; it only grows."""
+    """The trials of a run in order."""
 
     def __init__(self, entries: Iterable[LogEntry] = ()) -> None:
         self._entries: list[LogEntry] = []
@@ -91,6 +91,21 @@ class TrialLog:
         elif self._best is None or entry.latency < (self._best.latency or 0.0):
             self._best = entry
 
+    def amend(self, digest: str, outcome: Outcome) -> None:
+        """Replace what is known of a candidate, such as one found wrong later."""
+        old, self._entries = self._entries, []
+        self._best, self._failures, self._rejections = None, {}, {}
+        for entry in old:
+            if entry.digest == digest:
+                entry = evolve(
+                    entry,
+                    status=outcome.status,
+                    latency=outcome.latency,
+                    message=outcome.message,
+                    reason=reject_reason(outcome),
+                )
+            self._append(entry)
+
     def first(self, trials: int) -> TrialLog:
         """A log of the first ``trials`` trials only."""
         return TrialLog(self._entries[:trials])
@@ -99,6 +114,11 @@ class TrialLog:
     def best(self) -> LogEntry | None:
         """The fastest valid trial, the earliest of equals."""
         return self._best
+
+    def leaders(self, count: int) -> list[LogEntry]:
+        """The fastest valid trials, the best first; each candidate once."""
+        valid = {entry.digest: entry for entry in self._entries if entry.latency is not None}
+        return sorted(valid.values(), key=lambda entry: entry.latency or 0.0)[:count]
 
     @property
     def best_latency(self) -> float | None:

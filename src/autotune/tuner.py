@@ -8,11 +8,12 @@ in the order, that it would have proposed without the stop.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from attrs import evolve, field, frozen
 
+from autotune.best_record import find_best
 from autotune.cost_models import CostModel
 from autotune.database import Database, RecordFilter
 from autotune.errors import DatabaseError
@@ -32,11 +33,11 @@ from autotune.interrupts import InterruptGuard, TuningInterrupted
 from autotune.records import Outcome, Record, Run
 from autotune.result import HistoryPoint, Result
 from autotune.resume import Checkpoint, Progress, RunSpec, is_being_worked_on, this_process
-from autotune.sketches import Candidate
+from autotune.search import Round, Search
 from autotune.stopwatch import Clock, Stopwatch
 from autotune.task_schedulers import TaskScheduler
 from autotune.task_session import RunContext, TaskSession, TaskSpec
-from autotune.trial_log import LogEntry, TrialLog
+from autotune.trial_log import TrialLog
 
 __all__ = ["Budget", "Tuner"]
 
@@ -44,8 +45,6 @@ WARN_AFTER = 8
 GIVE_UP_AFTER = 32
 MOST_POOLS = 2
 """Tasks that keep their workers at once; those of the others are ended."""
-TIMED_SLICE = 4
-"""Candidates that are measured between two looks at the clock, where there is a time budget."""
 
 TRIALS_USED = "the trial budget is used up"
 TIME_OVER = "the time is over"
@@ -136,7 +135,10 @@ class Tuner:
     def _answer(self, run: Run, checkpoint: Checkpoint) -> list[Result]:
         progress = checkpoint.progress
         results = []
-        for spec, log, baseline in zip(self.tasks, progress.logs, progress.baselines, strict=True):
+        found = zip(
+            self.tasks, progress.logs, progress.baselines, progress.confirmations, strict=True
+        )
+        for spec, log, baseline, confirmation in found:
             best = find_best(self.database, log)
             self.emit(AnsweredFromRecords(run.run_id, spec.name, len(log), best))
             result = self.result(spec, run, log, baseline, best)
@@ -146,6 +148,7 @@ class Tuner:
                     seconds=dict(progress.seconds),
                     from_records=True,
                     reason=progress.reason,
+                    confirmation=confirmation,
                 )
             )
         return results
@@ -192,7 +195,7 @@ class _Session:
         self._is_new = checkpoint is None
         self._is_written = checkpoint is not None
         state = checkpoint or Checkpoint.empty(len(tuner.tasks))
-        self._search = state.search
+        self._saved = state.search
         self._watch = Stopwatch(tuner.clock, state.progress.seconds, tuner.began)
         own = {} if self._is_new else _records_of(tuner.database, run.run_id)
         self._context = RunContext(
@@ -208,16 +211,29 @@ class _Session:
             now=tuner.now,
             own=own,
         )
-        counts = self._search["trials"] if self._search else [0] * len(tuner.tasks)
+        counts = self._saved["trials"] if self._saved else [0] * len(tuner.tasks)
         self._tasks = [
-            TaskSession(spec, self._context, log.first(count), baseline)
-            for spec, log, baseline, count in zip(
-                tuner.tasks, state.progress.logs, state.progress.baselines, counts, strict=True
+            TaskSession(spec, self._context, log.first(count), baseline, confirmation)
+            for spec, log, baseline, confirmation, count in zip(
+                tuner.tasks,
+                state.progress.logs,
+                state.progress.baselines,
+                state.progress.confirmations,
+                counts,
+                strict=True,
             )
         ]
         for task in self._tasks:
             task.given_up = is_hopeless(task.log)
-        self._rounds = int(self._search["rounds"]) if self._search else 0
+        self._search = Search(
+            [spec.space for spec in tuner.tasks],
+            [spec.strategy for spec in tuner.tasks],
+            tuner.cost_model,
+            tuner.scheduler,
+            tuner.spec.round_size,
+            self._watch,
+        )
+        self._outstanding: Round | None = None
         self._pools: list[TaskSession] = []
 
     @property
@@ -229,6 +245,8 @@ class _Session:
         try:
             self._begin()
             reason = self._loop()
+            for task in self._tasks:
+                task.confirm()
             with self._tuner.guard.shield():
                 self._close()
                 return self._finish(reason)
@@ -264,11 +282,8 @@ class _Session:
                 tuner.database.start_run(self._run)
             self._is_written = True
             self._save("running")
-        if self._search is not None:
-            tuner.scheduler.load_state(dict(self._search["scheduler"]))
-            tuner.cost_model.load_state(dict(self._search["cost_model"]))
-            for spec, state in zip(tuner.tasks, self._search["strategies"], strict=True):
-                spec.strategy.load_state(dict(state))
+        if self._saved is not None:
+            self._outstanding = self._search.load_state(self._saved)
         for task in self._tasks:
             space = task.spec.space
             tuner.emit(
@@ -291,76 +306,86 @@ class _Session:
             )
 
     def _loop(self) -> str:
-        """Do rounds; returns why they ended."""
-        scheduler, watch = self._tuner.scheduler, self._watch
-        while True:
-            reason = self._spent()
-            if reason is not None:
-                return reason
-            with watch.timing("search"):
-                index = scheduler.next_task()
-                if index is None:
-                    failed = all(task.given_up for task in self._tasks)
-                    return ALL_FAILED if failed else EXHAUSTED
-                task = self._tasks[index]
-                asked = [] if task.given_up else task.spec.strategy.ask(self._round_size)
-            if not asked:
-                scheduler.tell(index, task.log.best_latency, 0)
-                continue
-            outcomes = self._round(task, asked)
-            if len(outcomes) < len(asked):
-                # Not told: a larger budget asks for this round again and completes it.
-                return self._spent() or TIME_OVER
-            self._learn(index, asked, outcomes)
+        """Do rounds; returns why they ended.
 
-    @property
-    def _round_size(self) -> int:
-        return self._tuner.spec.round_size
+        A round is built while the next one is proposed, and the next one while the search learns
+        from the first.
+        """
+        current = self._unless_given_up(self._outstanding) or self._propose(())
+        if current is not None and self._spent() is None:
+            self._submit(current)
+        while current is not None:
+            if (reason := self._spent()) is not None:
+                return reason
+            upcoming = self._propose([current.task]) if self._looks_ahead(current) else None
+            outcomes = self._collect(current)
+            # The last round of a budget is not learnt from: a larger one proposes it again from
+            # the saved state, and goes on as if the budget had been larger from the beginning.
+            if self._spent() is not None or len(outcomes) < len(current.asked):
+                return self._spent() or TIME_OVER
+            upcoming = self._unless_given_up(upcoming)
+            if upcoming is not None:
+                self._submit(upcoming)
+            self._learn(current, outcomes, upcoming)
+            if upcoming is None:
+                upcoming = self._propose(())
+                if upcoming is not None and self._spent() is None:
+                    self._submit(upcoming)
+            current = upcoming
+        return ALL_FAILED if all(task.given_up for task in self._tasks) else EXHAUSTED
+
+    def _unless_given_up(self, proposed: Round | None) -> Round | None:
+        if proposed is None or self._tasks[proposed.task].given_up:
+            return None
+        return proposed
+
+    def _propose(self, outstanding: Sequence[int]) -> Round | None:
+        return self._search.propose(
+            outstanding,
+            given_up=lambda task: self._tasks[task].given_up,
+            best_latency=lambda task: self._tasks[task].log.best_latency,
+        )
+
+    def _looks_ahead(self, current: Round) -> bool:
+        """Whether the next round is proposed before this one is known."""
+        left = self._tuner.budget.trials - self._trials
+        return self._tuner.spec.lookahead > 0 and len(current.asked) < left
 
     def _spent(self) -> str | None:
         """Why the budget allows nothing more, or None."""
-        budget = self._tuner.budget
-        if self._trials >= budget.trials:
+        if self._trials >= self._tuner.budget.trials:
             return TRIALS_USED
-        if budget.seconds is not None and self._watch.elapsed >= budget.seconds:
-            return TIME_OVER
-        return None
+        return TIME_OVER if self._time_is_over() else None
 
-    def _round(self, task: TaskSession, asked: Sequence[Candidate]) -> list[Outcome]:
-        """Outcomes of as many of ``asked`` as the budget allows."""
+    def _time_is_over(self) -> bool:
+        seconds = self._tuner.budget.seconds
+        return seconds is not None and self._watch.elapsed >= seconds
+
+    def _submit(self, proposed: Round) -> None:
+        """Begin to build as much of a round as the budget allows."""
+        task = self._tasks[proposed.task]
         self._use(task)
         task.find_baseline()
-        tuner, name = self._tuner, task.spec.name
-        batch = asked[: tuner.budget.trials - self._trials]
-        tuner.emit(RoundStarted(name, self._rounds, len(task.log), len(batch)))
-        size = len(batch) if tuner.budget.seconds is None else TIMED_SLICE
-        outcomes: list[Outcome] = []
-        while len(outcomes) < len(batch) and self._spent() is None:
-            start = len(outcomes)
-            outcomes += task.measure(batch[start : start + size], self._trials)
-        self._look_at_failures(task, len(task.log) - len(outcomes))
+        task.submit(proposed.asked[: self._tuner.budget.trials - self._trials])
+
+    def _collect(self, current: Round) -> list[Outcome]:
+        """Outcomes of as much of a round as the budget allows."""
+        task = self._tasks[current.task]
+        self._use(task)
+        tuner, before = self._tuner, len(task.log)
+        size = min(len(current.asked), tuner.budget.trials - self._trials)
+        tuner.emit(RoundStarted(task.spec.name, self._search.rounds, before, size))
+        outcomes = task.collect(self._trials, self._time_is_over)
+        self._look_at_failures(task, before)
         return outcomes
 
-    def _learn(self, index: int, asked: Sequence[Candidate], outcomes: Sequence[Outcome]) -> None:
+    def _learn(self, current: Round, outcomes: Sequence[Outcome], upcoming: Round | None) -> None:
         """Tell everybody about a complete round, and save the state after it."""
-        tuner, task = self._tuner, self._tasks[index]
-        pairs = list(zip(asked, outcomes, strict=True))
-        with self._watch.timing("search"):
-            task.spec.strategy.tell(pairs)
-        with self._watch.timing("model"):
-            tuner.cost_model.update(pairs)
-        with self._watch.timing("search"):
-            trials = 0 if task.given_up else len(asked)
-            tuner.scheduler.tell(index, task.log.best_latency, trials)
-        self._rounds += 1
+        tuner, task = self._tuner, self._tasks[current.task]
+        self._search.learn(current, outcomes, task.log.best_latency, task.given_up)
         with tuner.guard.shield():
-            self._search = {
-                "rounds": self._rounds,
-                "trials": [len(other.log) for other in self._tasks],
-                "scheduler": tuner.scheduler.state(),
-                "cost_model": tuner.cost_model.state(),
-                "strategies": [spec.strategy.state() for spec in tuner.tasks],
-            }
+            trials = [len(other.log) for other in self._tasks]
+            self._saved = self._search.state(trials, upcoming)
             seconds = self._save("running")
         tuner.emit(CheckpointSaved(self._run.run_id, self._trials, seconds))
 
@@ -404,10 +429,11 @@ class _Session:
         progress = Progress(
             tuple(task.log for task in self._tasks),
             tuple(task.baseline for task in self._tasks),
+            tuple(task.confirmation for task in self._tasks),
             self._watch.seconds,
             reason,
         )
-        checkpoint = Checkpoint(self._search, progress, this_process())
+        checkpoint = Checkpoint(self._saved, progress, this_process())
         self._tuner.database.update_run(
             self._run.run_id,
             status=status,
@@ -424,41 +450,16 @@ class _Session:
             best = find_best(tuner.database, task.log, self._context.own)
             tuner.emit(RunFinished(self._run.run_id, task.spec.name, len(task.log), reason, best))
             result = tuner.result(task.spec, self._run, task.log, task.baseline, best)
-            results.append(evolve(result, seconds=seconds, reason=reason))
+            confirmation = task.confirmation
+            results.append(
+                evolve(result, seconds=seconds, reason=reason, confirmation=confirmation)
+            )
         return results
 
 
 def is_hopeless(log: TrialLog) -> bool:
     """Whether so much has failed that the rest would too."""
     return log.best is None and len(log) >= GIVE_UP_AFTER
-
-
-def find_best(
-    database: Database, log: TrialLog, own: dict[str, Record] | None = None
-) -> Record | None:
-    """The record of the fastest trial of a run.
-
-    Args:
-        database: Where to look.
-        log: The run's trials.
-        own: Records of the run by candidate, where they are at hand.
-    """
-    best = log.best
-    if best is None:
-        return None
-    record = (own or {}).get(best.digest)
-    if record is not None and record.run_id == best.source:
-        return record
-    found = _matching(database.records(RecordFilter(run_id=best.source, status="ok")), best)
-    return min(found, key=lambda item: item.outcome.latency or 0.0, default=None)
-
-
-def _matching(records: Iterable[Record], entry: LogEntry) -> list[Record]:
-    return [
-        record
-        for record in records
-        if record.candidate.digest == entry.digest and record.outcome.latency == entry.latency
-    ]
 
 
 def _records_of(database: Database, run_id: str) -> dict[str, Record]:

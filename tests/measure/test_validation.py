@@ -141,8 +141,8 @@ def test_the_bound_counts_all_stages_before_an_output() -> None:
 
 def test_files_give_back_what_was_drawn(tmp_path: Path) -> None:
     workload = softmax(m=4, n=4)
-    files = write_reference(workload, 7, tmp_path)
-    again = write_reference(workload, 7, tmp_path)
+    files = write_reference(workload, 7, tmp_path, "search")
+    again = write_reference(workload, 7, tmp_path, "search")
     assert files == again
     inputs = random_inputs(workload, np.random.default_rng(7))
     (mapped,) = read_arrays(files.inputs)

@@ -5,21 +5,28 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from attrs import define, field
+import numpy as np
+from attrs import define
 
 from autotune.errors import InvalidValueError
-from autotune.isolation.channel import Message
 from autotune.isolation.errors import WorkerStartFailed
-from autotune.isolation.memory import default_memory_limit
+from autotune.isolation.memory import affordable_workers, default_memory_limit
 from autotune.isolation.private_folder import PrivateFolder, make_private_folder
 from autotune.measure.backend_lookup import find_backend
-from autotune.measure.measurer import Measurer, OnOutcome
-from autotune.measure.pool import Job, Place, Reply, WorkerPool
+from autotune.measure.batch import Batch
+from autotune.measure.building import Building, Span
+from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.measurer import Collecting, Measurer
+from autotune.measure.pinning import timing_cpus
+from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.timing_session import TimingSession
+from autotune.measure.trial import Leader, Trial
 from autotune.measure.validation import write_reference
 from autotune.records import Outcome
 from autotune.sketches import Candidate
@@ -29,19 +36,17 @@ from autotune.workloads import Workload
 # How many candidates per worker are built before they are timed: enough to keep the workers
 # busy to the end of a chunk, few enough that built programs do not fill the memory.
 _CHUNK_PER_WORKER = 8
-_MOST_BUILDS = 3
-_BUILD_PHASES = ("build", "observe")
-_TIMING_PHASES = ("load", "verify", "run", "observe")
+# What a worker with a compiler, its programs and their arrays may come to occupy.
+_WORKER_BYTES = 1 << 30
 
 
 class LocalMeasurer(Measurer):
     """Measures in long-lived worker processes on this machine.
 
-    The candidates of a batch are built in parallel, each in the worker that will run it, and
-    then checked and timed one after the other while nothing is built: timings have the machine
-    to themselves. Workers are started by :meth:`start`, best called before the host does
-    anything else; they die with the host, whatever ends it, and with the thread that started
-    them.
+    Candidates are built in parallel, each in the worker that will run it, while the host goes on;
+    then they are checked and timed one after the other. Workers are started by :meth:`start`,
+    best called before the host does anything else; they die with the host, whatever ends it, and
+    with the thread that started them.
 
     Args:
         backend: Name of a registered backend, or an import string ``module:Class``.
@@ -50,9 +55,10 @@ class LocalMeasurer(Measurer):
         workload: What candidates compute.
         program: The imported program's text form, if there is one.
         protocol: How to measure.
-        observers: Names of what reads something of each candidate beside its latency.
-        workers: Number of worker processes; by default one per usable core.
+        workers: Number of worker processes; by default one per usable core, or as many as memory
+            is enough for.
         seed: Seed of the random inputs.
+        observers: Names of observers.
         clock: Monotonic seconds.
 
     Raises:
@@ -68,13 +74,13 @@ class LocalMeasurer(Measurer):
         program: str | None = None,
         *,
         protocol: MeasureProtocol | None = None,
-        observers: Sequence[str] = (),
         workers: int | None = None,
         seed: int = 0,
+        observers: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if workers is None:
-            workers = len(os.sched_getaffinity(0))
+            workers = affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
         for name, value in (("threads", threads), ("workers", workers)):
             if value < 1:
                 raise InvalidValueError(f"{name} must be at least 1, not {value}")
@@ -84,18 +90,20 @@ class LocalMeasurer(Measurer):
         self._workload = workload
         self._program = program
         self._protocol = protocol or MeasureProtocol()
-        self._observers = tuple(observers)
-        self._observing = bool(observers)
-        self._warnings: dict[str, bool] = {}
         self._workers = workers
         self._seed = seed
+        self._observers = tuple(observers)
         self._clock = clock
+        self._cpus, others = timing_cpus(threads)
+        # Programs that leave CPUs free are timed on theirs while the others build.
+        self._overlaps = bool(others)
         self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
-        self._batches = 0
-        self._pool: WorkerPool | None = None
-        self._folder: Path | None = None
+        self._trials = 0
+        self._batches: deque[Batch] = deque()
+        self._crew: _Crew | None = None
         self._cleanup: Callable[[], object] | None = None
-        self._has_task = False
+        # Which inputs the workers have: those of the search, or those of a rematch.
+        self._inputs: str | None = None
 
     @property
     def seconds(self) -> Mapping[str, float]:
@@ -105,16 +113,16 @@ class LocalMeasurer(Measurer):
     @property
     def versions(self) -> Mapping[str, str]:
         """``backend_version`` and ``compiler_version`` as the workers found them, once ready."""
-        return dict(self._pool.versions) if self._pool is not None else {}
+        return dict(self._crew.pool.versions) if self._crew is not None else {}
 
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers, for people who look at the machine."""
-        return self._pool.pids() if self._pool is not None else []
+        return self._crew.pool.pids() if self._crew is not None else []
 
     def start(self) -> None:
         """Start the workers, which import the compiler, and return at once."""
-        if self._pool is not None:
+        if self._crew is not None:
             return
         environment = find_backend(self._backend).worker_environment(self._threads)
         folder = make_private_folder()
@@ -129,7 +137,9 @@ class LocalMeasurer(Measurer):
             folder=folder.path,
             clock=self._clock,
         )
-        self._pool, self._folder = pool, folder.path
+        self._crew = _Crew.of(
+            pool, folder.path, self._cpus, self._protocol, self._seed, self._observers
+        )
         # Also runs when the interpreter exits or the measurer is forgotten.
         self._cleanup = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
         pool.start()
@@ -142,138 +152,229 @@ class LocalMeasurer(Measurer):
         """
         self.start()
         with self._timed("start"):
-            pool, folder = self._started()
-            if not self._has_task:
-                files = write_reference(self._workload, self._seed, folder)
-                pool.set_task(
-                    {
-                        "op": "task",
-                        "workload": self._workload.to_json(),
-                        "program": self._program,
-                        "target": self._target.to_json(),
-                        "threads": self._threads,
-                        "inputs": files.inputs,
-                        "outputs": files.outputs,
-                        "observers": self._observers,
-                    }
-                )
-                self._has_task = True
-            pool.wait_ready()
+            self._give_inputs("search", self._seed)
+            self._started().pool.wait_ready()
 
-    def measure(
-        self,
-        candidates: Sequence[Candidate],
-        on_outcome: OnOutcome | None = None,
-        *,
-        incumbent: float | None = None,
-    ) -> list[Outcome]:
-        """See :meth:`Measurer.measure`."""
-        unique: dict[str, int] = {}
-        positions = [unique.setdefault(candidate.digest, len(unique)) for candidate in candidates]
-        firsts = [candidates[positions.index(number)] for number in range(len(unique))]
-        outcomes: list[Outcome] = []
-        known: list[Outcome] = []
-        for outcome in self._outcomes(firsts, self._protocol, incumbent):
-            known.append(outcome)
-            while len(outcomes) < len(candidates) and positions[len(outcomes)] < len(known):
-                outcomes.append(known[positions[len(outcomes)]])
-                if on_outcome is not None:
-                    on_outcome(len(outcomes) - 1, outcomes[-1])
-        return outcomes
+    def submit(self, candidates: Sequence[Candidate]) -> None:
+        """See :meth:`Measurer.submit`."""
+        self.wait_ready()
+        unique = {candidate.digest: candidate for candidate in candidates}
+        trials = {digest: self._trial(candidate) for digest, candidate in unique.items()}
+        self._batches.append(Batch([trials[candidate.digest] for candidate in candidates]))
+        self._build_ahead()
+
+    def collect(self, collecting: Collecting) -> list[Outcome]:
+        """See :meth:`Measurer.collect`."""
+        if not self._batches:
+            raise InvalidValueError("nothing was submitted that could be collected")
+        crew, batch = self._started(), self._batches[0]
+        with self._cancelling():
+            try:
+                self._hold(collecting.leader)
+                while not batch.is_over and not collecting.enough():
+                    self._time(batch, collecting)
+            except KeyboardInterrupt:
+                # What has been timed is worth telling, also without its turns beside the best.
+                crew.timing.finish_all()
+                batch.tell(collecting.on_outcome)
+                raise
+            finally:
+                self._batches.popleft()
+            self._forget(batch.trials)
+            self._build_ahead()
+        return batch.told
 
     def measure_baseline(self) -> Outcome:
         """The outcome of the untuned program, which gets longer deadlines."""
-        return next(self._outcomes([None], self._protocol.for_baseline(), None))
+        self.wait_ready()
+        crew, trial = self._started(), self._trial(None, always=True)
+        timing = TimingSession(crew.dispatcher, self._protocol, crew.rng)
+        with self._cancelling():
+            while trial.outcome is None:
+                self._await_built([trial])
+                if trial.outcome is None:
+                    with self._undisturbed([trial]):
+                        timing.screen(trial)
+            self._forget([trial])
+        return trial.outcome
+
+    def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
+        """See :meth:`Measurer.rematch`."""
+        self._batches.clear()
+        self.wait_ready()
+        crew = self._started()
+        trials = [self._trial(candidate, always=True) for candidate in candidates]
+        timing = TimingSession(crew.dispatcher, self._protocol, crew.rng)
+        with self._cancelling():
+            crew.dispatcher.drain()
+            self._give_inputs("rematch", self._seed + 1)
+            while waiting := [trial for trial in trials if trial.outcome is None]:
+                self._await_built(waiting)
+                with self._undisturbed(waiting):
+                    timing.rematch([trial for trial in waiting if trial.outcome is None])
+            crew.timing.lead(None)
+            self._give_inputs("search", self._seed)
+        return [trial.outcome for trial in trials if trial.outcome is not None]
+
+    def take_build_spans(self) -> list[Span]:
+        """See :meth:`Measurer.take_build_spans`."""
+        return self._crew.building.take_spans() if self._crew is not None else []
 
     def take_warnings(self) -> list[str]:
         """See :meth:`Measurer.take_warnings`."""
-        fresh = [message for message, taken in self._warnings.items() if not taken]
-        self._warnings = dict.fromkeys(self._warnings, True)
-        return fresh
+        return self._crew.dispatcher.take_warnings() if self._crew is not None else []
 
     def close(self) -> None:
         """End every process and remove every file. Calling it again does nothing."""
         if self._cleanup is not None:
             self._cleanup()
-        self._pool = None
-        self._has_task = False
+        self._crew = None
+        self._inputs = None
+        self._batches.clear()
 
-    def _outcomes(
-        self,
-        candidates: Sequence[Candidate | None],
-        protocol: MeasureProtocol,
-        incumbent: float | None,
-    ) -> Iterator[Outcome]:
-        """Outcomes in order, chunk by chunk."""
-        self.wait_ready()
-        step = _CHUNK_PER_WORKER * self._workers
-        for start in range(0, len(candidates), step):
-            self._batches += 1
-            chunk = _Chunk(self._batches, candidates[start : start + step], protocol)
-            for number in range(len(chunk.candidates)):
-                while number not in chunk.outcomes:
-                    self._build(chunk)
-                    if number not in chunk.outcomes and number in chunk.places:
-                        self._run(chunk, number, incumbent)
-                outcome = chunk.outcomes[number]
-                if outcome.latency is not None:
-                    incumbent = min(outcome.latency, incumbent or outcome.latency)
-                yield outcome
+    def _trial(self, candidate: Candidate | None, *, always: bool = False) -> Trial:
+        self._trials += 1
+        return Trial(self._trials, candidate, always)
 
-    def _build(self, chunk: _Chunk) -> None:
-        """Build, on all workers, what is neither built nor known to be bad."""
-        pool, _ = self._started()
-        missing = chunk.missing(pool)
-        if not missing:
+    def _build_ahead(self) -> None:
+        """Begin to build what comes next, unless a timing would be disturbed by it."""
+        for batch in list(self._batches) if self._overlaps else list(self._batches)[:1]:
+            if not batch.chunk:
+                self._started().building.add(batch.next_chunk(_CHUNK_PER_WORKER * self._workers))
+
+    def _hold(self, leader: Leader | None) -> None:
+        """Have the best candidate ready to be timed beside others."""
+        timing = self._started().timing
+        if leader is None or timing.leads(leader.candidate.digest):
             return
-        jobs = [chunk.build_job(number, self._observing) for number in missing]
-        with self._timed("build"), closing(pool.run(jobs)) as replies:
-            for reply in replies:
-                observing = self._observing
-                if self._is_lost(reply):
-                    chunk.lose(reply.number)
-                    if observing != self._observing:
-                        return  # the other jobs say that they are to be observed
-                elif reply.kind == "done" and "outcome" not in reply.body:
-                    chunk.places[reply.number] = reply.place
-                else:
-                    chunk.outcomes[reply.number] = _outcome_of(reply)
+        trial = self._trial(leader.candidate, always=True)
+        self._await_built([trial])
+        if trial.outcome is None:
+            with self._undisturbed([trial]):
+                timing.install(trial, leader.latency)
 
-    def _run(self, chunk: _Chunk, number: int, incumbent: float | None) -> None:
-        """Check and time one built candidate while everything else is still."""
-        pool, _ = self._started()
+    def _time(self, batch: Batch, collecting: Collecting) -> None:
+        """Time a chunk; tells outcomes in order as soon as they are known."""
+        timing, chunk = self._started().timing, batch.chunk
+        while group := self._next_group(chunk, collecting):
+            self._hold(timing.lost_leader)
+            with self._undisturbed(group):
+                for trial in group:
+                    timing.screen(trial)
+                    batch.tell(collecting.on_outcome)
+                    if collecting.enough():
+                        break
+            if collecting.enough():
+                break
+        with self._undisturbed(chunk):
+            timing.settle(collecting.on_comparison)
+        for trial in chunk:
+            trial.take_from_twin()
+        batch.tell(collecting.on_outcome)
+        self._started().remember(chunk)
+        self._forget([trial for trial in chunk if trial is not timing.leader])
+        batch.chunk = []
+        self._build_ahead()
+
+    def _next_group(self, chunk: Sequence[Trial], collecting: Collecting) -> list[Trial]:
+        """Built candidates that are to be timed now; none when all are timed.
+
+        All at once, or, where others are built meanwhile, those that one worker holds.
+        """
+        crew = self._started()
+        while True:
+            for trial in chunk:
+                self._look_up(trial, collecting)
+            untimed = [trial for trial in chunk if crew.timing.is_untimed(trial)]
+            if not untimed:
+                return []
+            built = [trial for trial in untimed if crew.holds(trial)]
+            if built and (self._overlaps or len(built) == len(untimed)):
+                return _held_by_one(built) if self._overlaps else built
+            with self._timed("build"):
+                crew.building.attend(untimed)
+
+    def _look_up(self, trial: Trial, collecting: Collecting) -> None:
+        """Find out whether a candidate's program has been measured, by this run or before."""
+        if trial.outcome is not None or trial.samples:
+            return
+        if trial.twin is not None:
+            known = trial.twin.outcome
+            if known is not None and known.retriable:
+                self._started().building.measure_itself(trial)
+            return
+        for digest in filter(None, (trial.lowered, trial.binary)):
+            found = collecting.recall(digest)
+            if found is not None:
+                trial.take(found)
+                return
+
+    def _await_built(self, trials: Sequence[Trial]) -> None:
+        with self._timed("build"):
+            self._started().building.await_all(trials)
+
+    def _forget(self, trials: Sequence[Trial]) -> None:
+        """Let workers free the programs of trials that are over."""
+        crew = self._started()
+        for trial in trials:
+            if trial.place is not None and crew.holds(trial) and trial is not crew.timing.leader:
+                message = {"op": "forget", "numbers": [trial.number]}
+                crew.dispatcher.post(message, {"build": 60.0}, _ignore, trial.place)
+                trial.place = None
+
+    @contextmanager
+    def _undisturbed(self, trials: Sequence[Trial]) -> Iterator[None]:
+        """Time is taken inside: whatever would share CPUs with it waits."""
+        crew = self._started()
         with self._timed("run"):
-            # A worker that was replaced imports its compiler first: that would disturb.
-            pool.wait_ready()
-            job = chunk.run_job(number, incumbent, self._observing)
-            with closing(pool.run([job])) as replies:
-                for reply in replies:
-                    if self._is_lost(reply):
-                        chunk.lose(number)
-                    else:
-                        chunk.outcomes[number] = _outcome_of(reply)
+            leader = crew.timing.leader
+            places = [it.place for it in (*trials, leader) if it is not None and it.place]
+            everybody = range(self._workers)
+            crew.pool.reserve([place[0] for place in places] if self._overlaps else everybody)
+            try:
+                crew.settle_down()
+                yield
+            finally:
+                crew.pool.reserve(())
 
-    def _is_lost(self, reply: Reply) -> bool:
-        """Whether a worker ended without the candidate's fault; listens to its warnings."""
-        for message in reply.body.get("warnings", ()):
-            self._warnings.setdefault(message, False)
-        if reply.phase != "observe" or reply.kind not in ("died", "timeout"):
-            return reply.kind == "lost"
-        # Other workers may have been told to observe before: they say nothing new.
-        if self._observing:
-            self._observing = False
-            names = ", ".join(self._observers)
-            self._warnings.setdefault(
-                f"a worker was lost while it asked observers ({names}): {reply.message}; "
-                "nothing is observed from here on",
-                False,
-            )
-        return True
+    @contextmanager
+    def _cancelling(self) -> Iterator[None]:
+        """What is left undone inside, because of an error or an interrupt, is given up."""
+        is_done = False
+        try:
+            yield
+            is_done = True
+        finally:
+            if not is_done and self._crew is not None:
+                self._batches.clear()
+                self._crew.dispatcher.cancel()
 
-    def _started(self) -> tuple[WorkerPool, Path]:
-        if self._pool is None or self._folder is None:
+    def _give_inputs(self, kind: str, seed: int) -> None:
+        """Tell the workers what to run programs on, if they run them on something else."""
+        if self._inputs == kind:
+            return
+        crew = self._started()
+        files = write_reference(self._workload, seed, crew.folder, kind)
+        message = {
+            "op": "task",
+            "workload": self._workload.to_json(),
+            "program": self._program,
+            "target": self._target.to_json(),
+            "threads": self._threads,
+            "cpus": crew.cpus,
+            "protocol": self._protocol.to_json(),
+            "seed": seed,
+            "observers": list(self._observers),
+            "inputs": files.inputs,
+            "outputs": files.outputs,
+        }
+        crew.pool.tell(message, anew=True)
+        self._inputs = kind
+
+    def _started(self) -> _Crew:
+        if self._crew is None:
             raise WorkerStartFailed("the measurer has not been started, or was closed")
-        return self._pool, self._folder
+        return self._crew
 
     @contextmanager
     def _timed(self, activity: str) -> Iterator[None]:
@@ -285,69 +386,63 @@ class LocalMeasurer(Measurer):
 
 
 @define
-class _Chunk:
-    """Candidates that are built together, and what is known of them, by position."""
+class _Crew:
+    """The workers, and those who keep them busy."""
 
-    batch: int
-    candidates: Sequence[Candidate | None]
-    protocol: MeasureProtocol
-    outcomes: dict[int, Outcome] = field(factory=dict)
-    places: dict[int, Place] = field(factory=dict)
-    losses: dict[int, int] = field(factory=dict)
+    pool: WorkerPool
+    folder: Path
+    cpus: list[int]
+    rng: np.random.Generator
+    dispatcher: Dispatcher
+    building: Building
+    timing: TimingSession
 
-    def missing(self, pool: WorkerPool) -> list[int]:
-        """Positions without an outcome that no living worker has built."""
-        return [
-            number
-            for number in range(len(self.candidates))
-            if number not in self.outcomes
-            and (number not in self.places or not pool.holds(self.places[number]))
+    @staticmethod
+    def of(
+        pool: WorkerPool,
+        folder: Path,
+        cpus: Sequence[int],
+        protocol: MeasureProtocol,
+        seed: int,
+        observers: Sequence[str],
+    ) -> _Crew:
+        """A crew that has done nothing yet."""
+        dispatcher, rng = Dispatcher(pool, observers), np.random.default_rng(seed)
+        building = Building(dispatcher, protocol)
+        timing = TimingSession(dispatcher, protocol, rng)
+        return _Crew(pool, folder, list(cpus), rng, dispatcher, building, timing)
+
+    def holds(self, trial: Trial) -> bool:
+        """Whether a living worker has the program of a trial."""
+        return trial.place is not None and self.pool.holds(trial.place)
+
+    def settle_down(self) -> None:
+        """Wait until the workers that are reserved have nothing to do, and new ones are up."""
+        while not self.pool.is_quiet:
+            self.dispatcher.pump()
+        # A worker that was replaced imports its compiler first: that would disturb.
+        self.pool.wait_ready()
+
+    def remember(self, trials: Sequence[Trial]) -> None:
+        """Tell the workers which programs need not be compiled again."""
+        known = [
+            trial.lowered
+            for trial in trials
+            if trial.lowered and trial.outcome is not None and not trial.outcome.retriable
         ]
-
-    def build_job(self, number: int, observe: bool) -> Job:
-        """The order to build a candidate."""
-        candidate = self.candidates[number]
-        message: Message = {
-            "op": "build",
-            "batch": self.batch,
-            "handle": number,
-            "candidate": None if candidate is None else candidate.to_json(),
-            "observe": observe,
-        }
-        deadlines = {phase: self.protocol.deadlines[phase] for phase in _BUILD_PHASES}
-        return Job(number, message, deadlines)
-
-    def run_job(self, number: int, incumbent: float | None, observe: bool) -> Job:
-        """The order to check and time a built candidate, to the worker that has it."""
-        message: Message = {
-            "op": "run",
-            "handle": number,
-            "protocol": self.protocol.to_json(),
-            "incumbent": incumbent,
-            "observe": observe,
-        }
-        deadlines = {phase: self.protocol.deadlines[phase] for phase in _TIMING_PHASES}
-        return Job(number, message, deadlines, self.places[number])
-
-    def lose(self, number: int) -> None:
-        """A worker ended while it did nothing with this candidate: try again, but not for ever."""
-        self.places.pop(number, None)
-        self.losses[number] = self.losses.get(number, 0) + 1
-        if self.losses[number] >= _MOST_BUILDS:
-            self.outcomes[number] = Outcome(
-                "crash", message=f"{_MOST_BUILDS} workers that were given it ended by themselves"
-            )
+        if known:
+            self.pool.tell({"op": "known", "programs": known})
 
 
-def _outcome_of(reply: Reply) -> Outcome:
-    """What a reply says about a candidate."""
-    if reply.kind == "done":
-        return Outcome.from_json(reply.body["outcome"])
-    timings = {reply.phase: reply.seconds}
-    if reply.kind == "timeout":
-        return Outcome("timeout", timings=timings, message=reply.message)
-    message = f"worker failed during {reply.phase}: {reply.message}"
-    return Outcome("crash", timings=timings, message=message)
+def _held_by_one(built: Sequence[Trial]) -> list[Trial]:
+    """Those that the worker holds which holds most."""
+    workers = [trial.place[0] for trial in built if trial.place is not None]
+    most = max(set(workers), key=workers.count)
+    return [trial for trial in built if trial.place is not None and trial.place[0] == most]
+
+
+def _ignore(_reply: object) -> None:
+    """Nobody waits for this."""
 
 
 def _clean_up(pool: WorkerPool, folder: PrivateFolder, owner: int) -> None:

@@ -7,17 +7,52 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from attrs import frozen
+
+from autotune.measure.building import Span
+from autotune.measure.timing_session import OnComparison
+from autotune.measure.trial import Leader
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 
 OnOutcome = Callable[[int, Outcome], None]
+Recall = Callable[[str], Outcome | None]
 _Self = TypeVar("_Self", bound="Measurer")
+
+
+def _never() -> bool:
+    return False
+
+
+def _nothing(_digest: str) -> None:
+    return None
+
+
+@frozen(eq=False)
+class Collecting:
+    """What :meth:`Measurer.collect` needs to know, and whom it tells.
+
+    Attributes:
+        on_outcome: Called as soon as an outcome is known, in the order of the candidates, with
+            its position. What it raises leaves the measurer usable.
+        on_comparison: Called after candidates were timed in turns with the best one.
+        leader: The best candidate known.
+        recall: The outcome of a program by its digest, where it is known already.
+        enough: Whether to stop before the next candidate; those that are left get no outcome.
+    """
+
+    on_outcome: OnOutcome | None = None
+    on_comparison: OnComparison | None = None
+    leader: Leader | None = None
+    recall: Recall = _nothing
+    enough: Callable[[], bool] = _never
 
 
 class Measurer(ABC):
     """Builds, checks and times the candidates of one task.
 
-    A context manager: entering starts it, leaving closes it.
+    Candidates are submitted and, later, collected: in between they are built. A context manager:
+    entering starts it, leaving closes it.
     """
 
     @abstractmethod
@@ -33,29 +68,28 @@ class Measurer(ABC):
         """
 
     @abstractmethod
-    def measure(
-        self,
-        candidates: Sequence[Candidate],
-        on_outcome: OnOutcome | None = None,
-        *,
-        incumbent: float | None = None,
-    ) -> list[Outcome]:
-        """Outcomes of ``candidates``, in their order; never raises for a bad candidate.
+    def submit(self, candidates: Sequence[Candidate]) -> None:
+        """Begin to build candidates as soon as that disturbs nothing, and return at once."""
 
-        A candidate that occurs twice is measured once. What ``on_outcome`` raises leaves the
-        measurer usable.
+    @abstractmethod
+    def collect(self, collecting: Collecting) -> list[Outcome]:
+        """Outcomes of what was submitted first, in order; never raises for a bad candidate.
 
-        Args:
-            candidates: What to measure.
-            on_outcome: Called as soon as an outcome is known, in the order of ``candidates``,
-                with its position.
-            incumbent: Best latency known, in seconds: clearly slower candidates get fewer
-                samples.
+        A program that occurs twice is measured once. Fewer outcomes than candidates come back
+        when there was enough.
         """
 
     @abstractmethod
     def measure_baseline(self) -> Outcome:
         """The outcome of the untuned program."""
+
+    @abstractmethod
+    def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
+        """Build programs again and time them in turns, on other inputs than before.
+
+        Samples at the same position were taken in the same turn. None stands for the untuned
+        program; it comes last and has only as many samples as tell that it is slower.
+        """
 
     def take_warnings(self) -> list[str]:
         """What a person should know, such as that an observer has failed; each only once."""
@@ -66,9 +100,24 @@ class Measurer(ABC):
     def seconds(self) -> Mapping[str, float]:
         """Wall seconds so far, by ``start`` (waiting for workers), ``build`` and ``run``."""
 
+    def take_build_spans(self) -> list[Span]:
+        """When something was being built, since the last call, whoever waited for it or not."""
+        return []
+
     @abstractmethod
     def close(self) -> None:
         """End every process and remove every file. Calling it again does nothing."""
+
+    def measure(
+        self,
+        candidates: Sequence[Candidate],
+        on_outcome: OnOutcome | None = None,
+        *,
+        leader: Leader | None = None,
+    ) -> list[Outcome]:
+        """Submit and collect; see there."""
+        self.submit(candidates)
+        return self.collect(Collecting(on_outcome, leader=leader))
 
     def __enter__(self: _Self) -> _Self:
         self.start()

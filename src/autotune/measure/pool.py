@@ -1,22 +1,32 @@
-"""A set of worker processes that do jobs, with deadlines, and are replaced when they die."""
+"""A set of worker processes that do jobs, with deadlines, and are replaced when they die.
+
+Jobs are sent ahead: a worker that has finished one begins the next although the host does
+something else meanwhile.
+"""
 
 from __future__ import annotations
 
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from attrs import define, field, frozen
 
 from autotune.isolation.channel import Message
 from autotune.isolation.errors import WorkerStartFailed
+from autotune.isolation.memory import available_memory, may_build, resident_bytes
 from autotune.isolation.worker_process import WorkerDied, WorkerProcess
+
+__all__ = ["Job", "Place", "Reply", "WorkerPool"]
 
 # How long a death that closes no pipe (a grandchild holds it open) may go unnoticed.
 _POLL_SECONDS = 0.05
 _MOST_START_FAILURES = 3
+# Jobs that a worker has before it: enough for as long as a search takes, few enough that one
+# worker does not wait while another has work left.
+_MOST_AHEAD = 4
 
 Place = tuple[int, int]
 """A worker as it is now: its position, and how often it has been replaced."""
@@ -24,7 +34,14 @@ Place = tuple[int, int]
 
 @frozen
 class Job:
-    """A message for a worker: any, or the one at ``place``."""
+    """A message for a worker: any, or the one at ``place``.
+
+    Attributes:
+        number: Names the job in its reply.
+        message: What to do.
+        deadlines: Seconds for each phase that the worker announces.
+        place: Who has to do it; None for anybody.
+    """
 
     number: int
     message: Message = field(repr=False)
@@ -39,7 +56,8 @@ class Reply:
     Attributes:
         number: The job's number.
         kind: ``done``; ``failed`` (the worker refused, alive); ``died``; ``timeout``; ``lost``
-            (the worker ended before it had begun this job, hence not because of it).
+            (the worker ended before it had begun this job, hence not because of it); ``again``
+            (it ended because of something else).
         place: Where it was done.
         phase: The last phase the worker announced.
         seconds: How long that phase had lasted.
@@ -58,15 +76,27 @@ class Reply:
 
 @define
 class _Slot:
-    """A position in the pool; ``setup`` is what its worker has yet to be told before jobs."""
+    """A position in the pool.
+
+    Attributes:
+        index: The position.
+        process: Its worker.
+        generation: How often it has been replaced.
+        setup: What the worker has yet to be told before jobs.
+        jobs: Jobs that it was sent, the first of which it is doing.
+        told: Whether it was sent something of ``setup`` that it has not answered.
+        begun: Whether it has announced a phase of what it is doing.
+        reserved: Whether it gets only jobs that are for it.
+    """
 
     index: int
     process: WorkerProcess | None = None
     generation: int = 0
     setup: deque[Message] = field(factory=deque)
-    job: Job | None = None
+    jobs: deque[Job] = field(factory=deque)
+    told: bool = False
     begun: bool = False
-    waiting: bool = False
+    reserved: bool = False
     phase: str = "start"
     since: float = 0.0
     deadline: float = 0.0
@@ -78,7 +108,12 @@ class _Slot:
 
     @property
     def ready(self) -> bool:
-        return self.process is not None and not self.setup and not self.waiting
+        return self.process is not None and not self.setup and not self.told
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it owes an answer."""
+        return self.told or bool(self.jobs)
 
 
 class WorkerPool:
@@ -116,7 +151,9 @@ class WorkerPool:
         self._clock = clock
         self._owner = os.getpid()
         self._spawned = 0
-        self._task: Message | None = None
+        self._largest = 0
+        self._facts: list[Message] = []
+        self._queue: deque[Job] = deque()
         self._slots = [_Slot(index) for index in range(workers)]
         self.versions: Message = {}
 
@@ -129,27 +166,34 @@ class WorkerPool:
             if slot.process is None:
                 self._spawn(slot)
 
-    def set_task(self, message: Message) -> None:
-        """Give every worker, now and later, the task that jobs refer to."""
-        self._task = message
+    def tell(self, message: Message, *, anew: bool = False) -> None:
+        """Tell every worker, now and later ones, something that jobs refer to.
+
+        Args:
+            message: What to tell.
+            anew: Forget what was told before.
+        """
+        if anew:
+            self._facts.clear()
+        self._facts.append(message)
         for slot in self._slots:
             if slot.process is not None:
                 slot.setup.append(message)
                 self._advance_setup(slot)
 
     def wait_ready(self) -> None:
-        """Wait until every worker is ready for jobs.
+        """Wait until every worker is ready for jobs, or busy with some.
 
         Raises:
-            WorkerStartFailed: one cannot be started, or refuses the task.
+            WorkerStartFailed: one cannot be started, or refuses what it is told.
         """
         for slot in self._slots:
             if slot.process is not None and slot.ready and not slot.process.alive:
                 self._replace(slot)
-        while not all(slot.ready for slot in self._slots):
+        while not all(slot.ready or slot.jobs for slot in self._slots):
             if any(slot.process is None for slot in self._slots):
                 raise WorkerStartFailed("the workers have not been started, or were ended")
-            self._step()
+            self._step(_POLL_SECONDS)
 
     def holds(self, place: Place) -> bool:
         """Whether the worker at ``place`` is still the same process."""
@@ -159,69 +203,118 @@ class WorkerPool:
         """Process ids of the workers that run."""
         return [slot.process.pid for slot in self._slots if slot.process is not None]
 
-    def run(self, jobs: Sequence[Job]) -> Generator[Reply, None, None]:
-        """Do jobs on all workers at once; yields replies as they come.
+    def pid(self, place: Place) -> int | None:
+        """Process id of the worker at ``place``, if it is still the same process."""
+        process = self._slots[place[0]].process
+        return process.pid if process is not None and self.holds(place) else None
 
-        Workers that are busy when the iterator is closed are replaced.
+    @property
+    def idle(self) -> bool:
+        """Whether no job is being done or waits."""
+        return not self._queue and not any(slot.jobs for slot in self._slots)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the reserved workers have nothing to do."""
+        return not any(slot.waiting for slot in self._slots if slot.reserved)
+
+    def reserve(self, indices: Sequence[int]) -> None:
+        """Give the workers at these positions, and no others, only jobs that are for them."""
+        for slot in self._slots:
+            slot.reserved = slot.index in indices
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Have jobs done; their replies come from :meth:`poll`."""
+        self._queue.extend(jobs)
+
+    def poll(self, seconds: float = _POLL_SECONDS) -> list[Reply]:
+        """Hand out jobs, and return the replies that have come.
+
+        Args:
+            seconds: How long to wait for something to happen; 0 returns at once.
         """
-        queue = deque(jobs)
-        try:
-            while queue or any(slot.job for slot in self._slots):
-                yield from self._assign(queue)
-                yield from self._step()
-        finally:
-            for slot in self._slots:
-                if slot.job is not None:
-                    slot.job = None
-                    self._replace(slot)
+        replies = self._assign()
+        return replies + self._step(0.0 if replies else seconds)
+
+    def forget_queue(self) -> None:
+        """Forget the jobs that no worker was given."""
+        self._queue.clear()
+
+    def cancel(self) -> None:
+        """Forget every job; workers that were at one are replaced."""
+        self._queue.clear()
+        for slot in self._slots:
+            slot.reserved = False
+            if slot.jobs:
+                slot.jobs.clear()
+                self._replace(slot)
 
     def close(self) -> None:
         """End every worker. A copy of the pool in a forked process ends nothing."""
         if os.getpid() != self._owner:
             return
+        self._queue.clear()
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.end()
                 slot.process = None
+            slot.jobs.clear()
             slot.generation += 1
 
-    def _assign(self, queue: deque[Job]) -> Iterator[Reply]:
-        """Hand jobs to workers that are free."""
-        for job in [job for job in queue if job.place is not None and not self.holds(job.place)]:
-            queue.remove(job)
-            yield Reply(job.number, "lost", job.place or (0, 0))
-        for slot in self._slots:
-            if not slot.ready:
-                continue
-            fitting = [job for job in queue if job.place in (None, slot.place)]
-            if not fitting:
-                continue
+    def _assign(self) -> list[Reply]:
+        """Hand jobs to workers, to those that have least to do first."""
+        gone = [job for job in self._queue if job.place is not None and not self.holds(job.place)]
+        for job in gone:
+            self._queue.remove(job)
+        while job_and_slot := self._next_assignment():
+            job, slot = job_and_slot
             if slot.process is None or not slot.process.alive:
+                # What it had before it is reported when its end is noticed.
+                if slot.jobs:
+                    break
                 self._replace(slot)
                 continue
-            slot.job = job = fitting[0]
-            queue.remove(job)
-            self._send(slot, job.message, next(iter(job.deadlines)))
+            self._queue.remove(job)
+            self._send_job(slot, job)
+        return [Reply(job.number, "again", job.place or (0, 0)) for job in gone]
 
-    def _step(self) -> Iterator[Reply]:
+    def _next_assignment(self) -> tuple[Job, _Slot] | None:
+        for slot in sorted(self._slots, key=lambda slot: len(slot.jobs)):
+            if not slot.ready or len(slot.jobs) >= _MOST_AHEAD:
+                continue
+            anybody = not slot.reserved and (slot.jobs or self._has_room())
+            wanted = (None, slot.place) if anybody else (slot.place,)
+            for job in self._queue:
+                if job.place in wanted:
+                    return job, slot
+        return None
+
+    def _has_room(self) -> bool:
+        """Whether memory is enough for one more worker to begin something."""
+        running = sum(bool(slot.jobs) for slot in self._slots)
+        return running == 0 or may_build(available_memory(), self._largest, running)
+
+    def _send_job(self, slot: _Slot, job: Job) -> None:
+        slot.jobs.append(job)
+        if len(slot.jobs) == 1:
+            self._begin(slot, next(iter(job.deadlines)))
+        self._send(slot, job.message)
+
+    def _step(self, patience: float) -> list[Reply]:
         """Wait for something to happen, once; returns replies to jobs."""
         running = [slot for slot in self._slots if slot.waiting and slot.process is not None]
         now = self._clock()
-        patience = min([_POLL_SECONDS, *(slot.deadline - now for slot in running)])
+        patience = min([patience, *(slot.deadline - now for slot in running)])
         descriptors = [slot.process for slot in running if slot.process is not None]
         if descriptors:
             select.select(descriptors, [], [], max(0.0, patience))
-        replies = []
-        for slot in running:
-            reply = self._attend(slot)
-            if reply is not None:
-                replies.append(reply)
-        return iter(replies)
+        return [reply for slot in running for reply in self._attend(slot)]
 
-    def _attend(self, slot: _Slot) -> Reply | None:
+    def _attend(self, slot: _Slot) -> list[Reply]:
         """Take in what one worker has said, or that it is late or dead."""
+        replies: list[Reply] = []
         if slot.process is None:
-            return None
+            return replies
         try:
             messages = slot.process.receive()
         except WorkerDied as error:
@@ -231,28 +324,29 @@ class WorkerPool:
                 slot.begun = True
                 self._enter(slot, message["phase"])
             else:
-                return self._answered(slot, message)
-        if self._clock() > slot.deadline:
+                replies += self._answered(slot, message)
+        if slot.waiting and self._clock() > slot.deadline:
             seconds = self._seconds_for(slot)
             slot.process.end()
-            return self._died(slot, "timeout", f"{slot.phase} took more than {seconds:g} s")
-        return None
+            late = f"{slot.phase} took more than {seconds:g} s"
+            return replies + self._died(slot, "timeout", late)
+        return replies
 
-    def _answered(self, slot: _Slot, message: Message) -> Reply | None:
-        slot.waiting = False
-        job, slot.job = slot.job, None
-        if job is not None:
+    def _answered(self, slot: _Slot, message: Message) -> list[Reply]:
+        if slot.jobs:
+            job = slot.jobs.popleft()
+            if slot.process is not None:
+                self._largest = max(self._largest, resident_bytes(slot.process.pid))
             seconds = self._clock() - slot.since
             kind = "failed" if "failed" in message else "done"
-            return Reply(
-                job.number,
-                kind,
-                slot.place,
-                slot.phase,
-                seconds,
-                message.get("done", {}),
-                message.get("failed", ""),
-            )
+            body, why = message.get("done", {}), message.get("failed", "")
+            reply = Reply(job.number, kind, slot.place, slot.phase, seconds, body, why)
+            if slot.jobs:
+                self._begin(slot, next(iter(slot.jobs[0].deadlines)))
+            else:
+                self._advance_setup(slot)
+            return [reply]
+        slot.told = False
         if "failed" in message:
             raise WorkerStartFailed(
                 f"no worker for backend {self._backend!r}: {message['failed']}"
@@ -260,24 +354,30 @@ class WorkerPool:
         self.versions = message["done"] or self.versions
         slot.start_failures = 0
         self._advance_setup(slot)
-        return None
+        return []
 
-    def _died(self, slot: _Slot, kind: str, message: str) -> Reply | None:
-        job, slot.job = slot.job, None
-        if kind == "died" and not slot.begun:
-            kind = "lost"
-        place, phase, seconds = slot.place, slot.phase, self._clock() - slot.since
-        if job is None:
+    def _died(self, slot: _Slot, kind: str, message: str) -> list[Reply]:
+        """Replace a dead worker; what it was doing is to blame, what it had not begun is not."""
+        jobs, place = list(slot.jobs), slot.place
+        slot.jobs.clear()
+        phase, seconds = slot.phase, self._clock() - slot.since
+        if not jobs:
             slot.start_failures += 1
             if slot.start_failures >= _MOST_START_FAILURES:
                 raise WorkerStartFailed(
                     f"no worker for backend {self._backend!r}: "
                     f"{slot.start_failures} in a row ended before they were ready; {message}"
                 )
+        kind = kind if slot.begun or kind == "timeout" else "lost"
         self._replace(slot)
-        if job is None:
-            return None
-        return Reply(job.number, kind, place, phase, seconds, message=message)
+        replies = [Reply(job.number, "again", place) for job in jobs]
+        if jobs:
+            replies[0] = Reply(jobs[0].number, kind, place, phase, seconds, message=message)
+        return replies
+
+    def _begin(self, slot: _Slot, phase: str) -> None:
+        slot.begun = False
+        self._enter(slot, phase)
 
     def _enter(self, slot: _Slot, phase: str) -> None:
         slot.phase = phase
@@ -285,7 +385,7 @@ class WorkerPool:
         slot.deadline = slot.since + self._seconds_for(slot)
 
     def _seconds_for(self, slot: _Slot) -> float:
-        deadlines = self._deadlines if slot.job is None else slot.job.deadlines
+        deadlines = slot.jobs[0].deadlines if slot.jobs else self._deadlines
         return deadlines[slot.phase]
 
     def _replace(self, slot: _Slot) -> None:
@@ -304,24 +404,21 @@ class WorkerPool:
             self._memory_bytes,
             self._folder / f"worker-{self._spawned}",
         )
-        slot.waiting = False
-        slot.setup = deque([{"op": "hello"}])
-        if self._task is not None:
-            slot.setup.append(self._task)
+        slot.told = False
+        slot.setup = deque([{"op": "hello"}, *self._facts])
         self._advance_setup(slot)
 
     def _advance_setup(self, slot: _Slot) -> None:
-        """Say the next thing that a new worker must know, once it has answered the last."""
-        if slot.setup and not slot.waiting and slot.job is None:
+        """Say the next thing that a worker must know, once it has answered everything."""
+        if slot.setup and not slot.waiting:
             message = slot.setup.popleft()
-            self._send(slot, message, "start" if message["op"] == "hello" else "task")
+            slot.told = True
+            self._begin(slot, "start" if message["op"] == "hello" else "task")
+            self._send(slot, message)
 
-    def _send(self, slot: _Slot, message: Message, phase: str) -> None:
+    def _send(self, slot: _Slot, message: Message) -> None:
         if slot.process is None:
             return
-        slot.waiting = True
-        slot.begun = False
-        self._enter(slot, phase)
         try:
             slot.process.send(message)
         except WorkerDied:

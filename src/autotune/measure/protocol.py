@@ -12,12 +12,20 @@ from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError
 
-PROTOCOL_VERSION = "warm-1"
+PROTOCOL_VERSION = "2"
 
 PHASES = ("start", "task", "build", "load", "verify", "run", "observe")
 
 # Deadlines do not change what is measured, only what is given up on, and that is retried.
-_NOT_IN_IDENTITY = ("version", "deadlines", "baseline_patience", "memory_bytes")
+_NOT_IN_IDENTITY = (
+    "version",
+    "cold",
+    "deadlines",
+    "baseline_patience",
+    "memory_bytes",
+    "hopeless_factor",
+    "hopeless_seconds",
+)
 
 
 def _default_deadlines() -> dict[str, float]:
@@ -43,28 +51,40 @@ def _positive(_instance: object, attribute: attrs.Attribute[Any], value: Any) ->
 
 @frozen
 class MeasureProtocol:
-    """Deadlines, and how many timed samples a candidate gets.
-
-    Data is warm: every sample runs on the arrays that the one before it used.
+    """Deadlines, how many timed samples a candidate gets, and how the best are told apart.
 
     Attributes:
+        cold: Whether caches are emptied before every timed call. Otherwise data is warm: every
+            call runs on the arrays that the one before it used.
         deadlines: Seconds that each phase may take, by the names in ``PHASES``; those left out
             keep their default. A phase that takes longer is a ``timeout``.
         min_sample_seconds: A sample repeats the call until it lasts about this long.
-        min_samples: Fewest samples, unless they would take longer than ``limit_seconds``.
-        max_samples: Most samples.
-        target_half_width: Sampling ends when the confidence interval of the median is no wider
-            than this share of the median to either side.
+        min_samples: Samples of a candidate before it is compared with the best one, and fewest
+            samples where there is nothing to compare with, unless they would take longer than
+            ``limit_seconds``.
+        max_samples: Most samples where there is nothing to compare with.
+        target_half_width: Where there is nothing to compare with, sampling ends when the
+            confidence interval of the median is no wider than this share of the median to either
+            side.
         budget_seconds: Seconds of timed calls after which sampling ends.
         limit_seconds: Seconds of timed calls after which sampling ends with a single sample.
-        drop_factor: Sampling ends when the fastest sample is slower than the incumbent by more
-            than this factor; by more than twice this factor, and with the budget spent, also
-            below ``min_samples``.
+        drop_factor: A candidate whose first sample is slower than the best one's latency by more
+            than twice this factor gets no other; one whose fastest sample is, is not timed
+            beside the best one.
+        most_contenders: How many candidates of a batch are timed in turns with the best one.
+        min_rounds: Fewest turns before one of them is dropped.
+        max_rounds: Most turns.
+        resolution: Turns end when the ratio to the best is known to this share to either side.
+        placements: Places in memory between which the turns alternate.
+        pin: Whether threads are kept on their CPUs while they are timed.
+        hopeless_factor: Checking a candidate may take this many times the best latency.
+        hopeless_seconds: Fewest seconds that it may take, however fast the best one is.
         baseline_patience: The untuned program's deadlines are longer by this factor.
         memory_bytes: Memory that a worker may allocate; None allows most of the machine's.
         version: Version of the procedure itself.
     """
 
+    cold: bool = False
     deadlines: Mapping[str, float] = field(factory=dict, converter=_deadlines, hash=False)
     min_sample_seconds: float = field(default=1e-3, validator=_positive)
     min_samples: int = field(default=3, validator=_positive)
@@ -72,7 +92,15 @@ class MeasureProtocol:
     target_half_width: float = field(default=0.02, validator=_positive)
     budget_seconds: float = field(default=0.1, validator=_positive)
     limit_seconds: float = field(default=1.0, validator=_positive)
-    drop_factor: float = field(default=1.5, validator=_positive)
+    drop_factor: float = field(default=2.0, validator=_positive)
+    most_contenders: int = field(default=4, validator=_positive)
+    min_rounds: int = field(default=6, validator=_positive)
+    max_rounds: int = field(default=20, validator=_positive)
+    resolution: float = field(default=0.01, validator=_positive)
+    placements: int = field(default=3, validator=_positive)
+    pin: bool = True
+    hopeless_factor: float = field(default=100.0, validator=_positive)
+    hopeless_seconds: float = field(default=3.0, validator=_positive)
     baseline_patience: float = field(default=6.0, validator=_positive)
     memory_bytes: int | None = None
     version: str = PROTOCOL_VERSION
@@ -90,22 +118,38 @@ class MeasureProtocol:
             raise InvalidValueError(
                 f"max_samples ({self.max_samples}) is below min_samples ({self.min_samples})"
             )
+        if self.max_rounds < self.min_rounds:
+            raise InvalidValueError(
+                f"max_rounds ({self.max_rounds}) is below min_rounds ({self.min_rounds})"
+            )
 
     @property
     def identity(self) -> str:
-        """Names what decides the numbers: ``warm-1``, with a digest unless all is default.
+        """Names what decides the numbers: ``warm-2``, with a digest unless all is default.
 
         Outcomes measured under different identities are not comparable; this goes into the
         measure key of every record.
         """
+        name = f"{'cold' if self.cold else 'warm'}-{self.version}"
         settings = self.to_json()
         default = MeasureProtocol().to_json()
-        for name in _NOT_IN_IDENTITY:
-            del settings[name], default[name]
+        for ignored in _NOT_IN_IDENTITY:
+            del settings[ignored], default[ignored]
         if settings == default:
-            return self.version
+            return name
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
-        return f"{self.version}+{digest}"
+        return f"{name}+{digest}"
+
+    def deadlines_beside(self, latency: float | None) -> dict[str, float]:
+        """Deadlines of a candidate that is of no use unless it beats ``latency`` (in seconds).
+
+        Checking it runs it once, and may not take longer than many times the best latency.
+        """
+        deadlines = dict(self.deadlines)
+        if latency is not None:
+            enough = max(self.hopeless_seconds, self.hopeless_factor * latency)
+            deadlines["verify"] = min(deadlines["verify"], enough)
+        return deadlines
 
     def for_baseline(self) -> MeasureProtocol:
         """The same protocol with the untuned program's longer deadlines."""

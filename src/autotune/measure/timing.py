@@ -29,10 +29,11 @@ def time_call(
     """Timed samples of a call, in seconds per call, in order.
 
     One call goes first, which warms caches and tells how many calls make a sample of
-    ``min_sample_seconds``. Samples are then taken until the median is known to the target
-    precision, the budget or the number of samples is used up, or the call is clearly slower
-    than the incumbent. A call that exceeds the budget by itself is not warmed: all its calls
-    count.
+    ``min_sample_seconds``. With an incumbent, ``min_samples`` samples are taken, fewer when the
+    call is much slower: what more is needed is found out in turns with the incumbent. Without
+    one, samples are taken until the median is known to the target precision, or the budget or
+    the number of samples is used up. A call that exceeds the budget by itself is not warmed: all
+    its calls count.
 
     Args:
         call: What to time.
@@ -51,14 +52,14 @@ def time_call(
         samples.append(estimate)
         spent = estimate
     else:
-        number = _calls_per_sample(call, estimate, protocol.min_sample_seconds)
+        number = calls_per_sample(call, estimate, protocol.min_sample_seconds)
     while not _enough(samples, spent, protocol, incumbent):
         samples.append(call.time(number))
         spent += samples[-1] * number
     return tuple(samples)
 
 
-def _calls_per_sample(call: Timed, estimate: float, wanted: float) -> int:
+def calls_per_sample(call: Timed, estimate: float, wanted: float) -> int:
     """Calls that last about ``wanted`` seconds; short calls are estimated again in a loop.
 
     A single short call is mostly overhead and cold caches, so that its time says little.
@@ -76,13 +77,17 @@ def _calls_per_sample(call: Timed, estimate: float, wanted: float) -> int:
 def _enough(
     samples: Sequence[float], spent: float, protocol: MeasureProtocol, incumbent: float | None
 ) -> bool:
-    over_budget = spent >= protocol.budget_seconds
-    slower = min(samples) / incumbent if samples and incumbent else 0.0
-    if spent >= protocol.limit_seconds or (over_budget and slower > 2 * protocol.drop_factor):
+    if not samples:
+        return False
+    if spent >= protocol.limit_seconds:
+        return True
+    if incumbent is not None and min(samples) > 2 * protocol.drop_factor * incumbent:
         return True
     if len(samples) < protocol.min_samples:
         return False
-    if over_budget or len(samples) >= protocol.max_samples or slower > protocol.drop_factor:
+    if incumbent is not None or spent >= protocol.budget_seconds:
+        return True
+    if len(samples) >= protocol.max_samples:
         return True
     interval = median_interval(samples)
     if interval is None:

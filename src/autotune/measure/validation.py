@@ -54,8 +54,14 @@ class Expected:
 
 
 @writing_temporary_files()
-def write_reference(workload: Workload, seed: int, folder: Path) -> ReferenceFiles:
+def write_reference(workload: Workload, seed: int, folder: Path, prefix: str) -> ReferenceFiles:
     """Draw inputs, evaluate the reference, and write both into ``folder``.
+
+    Args:
+        workload: What to evaluate.
+        seed: Seed of the inputs.
+        folder: An existing folder.
+        prefix: What the files' names begin with.
 
     Raises:
         WorkerStartFailed: there is no room for them.
@@ -64,10 +70,10 @@ def write_reference(workload: Workload, seed: int, folder: Path) -> ReferenceFil
     results = reference_outputs(workload, arrays)
     inputs, outputs = [], []
     for position, tensor in enumerate(workload.inputs):
-        inputs.append(folder / f"input-{position}.npy")
+        inputs.append(folder / f"{prefix}-input-{position}.npy")
         np.save(inputs[-1], arrays[tensor.name], allow_pickle=False)
     for position, name in enumerate(workload.outputs):
-        outputs.append(folder / f"output-{position}.npy")
+        outputs.append(folder / f"{prefix}-output-{position}.npy")
         np.save(outputs[-1], results[name], allow_pickle=False)
     return ReferenceFiles(tuple(map(str, inputs)), tuple(map(str, outputs)))
 

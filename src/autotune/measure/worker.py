@@ -1,39 +1,39 @@
-"""The main loop of a worker process: ``python -m autotune.measure.worker``.
+"""The main loop of a measuring process: ``python -m autotune.measure.worker``.
 
-It keeps what it has built until it is asked to run it, or to build for another batch.
+It holds what it has built under numbers, until it is told to forget it. All its programs run on
+the same arrays, one after the other.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from autotune.backends import (
-    Backend,
-    BuildRequest,
-    Executable,
-    InvalidSchedule,
-    bind_copies,
-)
+from attrs import define, field
+
+from autotune.backends import Backend, BoundCall, BuildRequest, Executable, InvalidSchedule
 from autotune.backends.backend import Array
 from autotune.isolation.channel import Message
 from autotune.isolation.child import Connection, Handler, connect, describe, serve
+from autotune.measure.arena import Arena
 from autotune.measure.backend_lookup import find_backend
+from autotune.measure.cold import CacheFlusher
+from autotune.measure.pinning import pinned
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing import time_call
-from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
+from autotune.measure.timing import Timed, time_call
+from autotune.measure.validation import expectations, mismatch, read_arrays
 from autotune.observers import ObserverSet
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.targets import Target
 from autotune.workloads import Workload
 
-_MESSAGE_CHARACTERS = 2000
-
 Announce = Callable[[], AbstractContextManager[None]]
-Readings = dict[str, "float | None"]
+
+# A call this long is not repeated to make it warm.
+_LONG_SECONDS = 0.02
 
 
 class _Task:
@@ -44,16 +44,45 @@ class _Task:
         self.program: str | None = message["program"]
         self.target = Target.from_json(message["target"])
         self.threads: int = message["threads"]
-        self.inputs: list[Array] = read_arrays(message["inputs"])
-        self.expected: list[Expected] = expectations(
-            self.workload, read_arrays(message["outputs"])
+        self.cpus: Sequence[int] = message["cpus"]
+        self.protocol = MeasureProtocol.from_json(message["protocol"])
+        inputs = read_arrays(message["inputs"])
+        references = read_arrays(message["outputs"])
+        self.expected = expectations(self.workload, references)
+        self.flusher = CacheFlusher(self.cpus) if self.protocol.cold else None
+        self.arena = Arena(
+            self.workload, inputs, placements=self.protocol.placements, seed=message["seed"]
         )
+        self._placement: int | None = None
+        self._arrays: tuple[list[Array], list[Array]] = ([], [])
         self.observers = ObserverSet(message["observers"], announce)
+
+    def arrays(self, placement: int, *, fresh: bool = False) -> tuple[list[Array], list[Array]]:
+        """Inputs and outputs at a placement, which is then the one in use.
+
+        Args:
+            placement: Which one.
+            fresh: Whether they may have been written to.
+        """
+        if fresh or placement != self._placement:
+            self._arrays = self.arena.place(placement)
+            self._placement = placement
+        return self._arrays
 
     def request(self, candidate: Message | None) -> BuildRequest:
         """The build request of a candidate in its JSON form; None is the untuned program."""
         read = None if candidate is None else Candidate.from_json(candidate, self.workload)
         return BuildRequest(self.workload, self.program, read, self.target, self.threads)
+
+
+@define
+class _Held:
+    """A program in memory, bound to the arrays at each place that it has run at."""
+
+    executable: Executable
+    timings: dict[str, float]
+    calls: dict[int, BoundCall] = field(factory=dict)
+    number: int = 1
 
 
 class Worker:
@@ -69,8 +98,8 @@ class Worker:
         self._connection = connection
         self._backend: Backend | None = None
         self._task: _Task | None = None
-        self._batch: int | None = None
-        self._built: dict[int, tuple[Executable, float, Readings]] = {}
+        self._held: dict[int, _Held] = {}
+        self._known: set[str] = set()
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -78,8 +107,11 @@ class Worker:
         return {
             "hello": self._hello,
             "task": self._set_task,
+            "known": self._add_known,
             "build": self._build,
             "run": self._run,
+            "sample": self._sample,
+            "forget": self._forget,
         }
 
     def _hello(self, _message: Message) -> Message:
@@ -93,68 +125,191 @@ class Worker:
 
     def _set_task(self, message: Message) -> Message:
         with self._connection.phase("task"):
-            self._built.clear()
+            self._held.clear()
+            self._known.clear()
             self._task = _Task(message, lambda: self._connection.phase("observe"))
         return {}
 
+    def _add_known(self, message: Message) -> Message:
+        """Remember programs that have been measured: they are not compiled again."""
+        self._known.update(message["programs"])
+        return {}
+
+    def _forget(self, message: Message) -> Message:
+        for number in message["numbers"]:
+            self._held.pop(number, None)
+        return {}
+
     def _build(self, message: Message) -> Message:
-        """Build a candidate and keep it under its handle; answers with an outcome on failure."""
-        if self._backend is None or self._task is None:
-            raise RuntimeError("asked to build before hello and task")
-        if message["batch"] != self._batch:
-            self._built.clear()
-            self._batch = message["batch"]
+        """Build a candidate and hold it; answers with an outcome on failure.
+
+        A program that is known already is named as ``duplicate`` and not compiled, unless that
+        is asked for.
+        """
+        backend, task = self._ready()
+        began = time.monotonic()
         timings: dict[str, float] = {}
-        observers = self._task.observers if message["observe"] else ObserverSet()
+        observers = task.observers if message["observe"] else ObserverSet()
         try:
             with observers.build(), self._connection.phase("build", timings):
-                request = self._task.request(message["candidate"])
-                executable = self._backend.build(request)
+                lowered = backend.lower(task.request(message["candidate"]))
+                if lowered.digest in self._known and not message["always"]:
+                    return {"duplicate": lowered.digest}
+                executable = backend.compile(lowered)
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a compiler may raise anything
             return _failure("build_error", describe(error), timings)
-        self._built[message["handle"]] = executable, timings["build"], dict(observers.readings)
-        return {"seconds": timings["build"], "warnings": observers.take_messages()}
+        if lowered.digest:
+            self._known.add(lowered.digest)
+        self._held[message["number"]] = _Held(executable, timings)
+        return {
+            "lowered": lowered.digest,
+            "binary": executable.digest,
+            "timings": timings,
+            "span": [began, time.monotonic()],
+            "readings": dict(observers.readings),
+            "warnings": observers.take_messages(),
+        }
 
     def _run(self, message: Message) -> Message:
-        """Check and time what was built under a handle, then let go of it."""
-        if self._task is None:
-            raise RuntimeError("asked to run before task")
-        executable, build_seconds, readings = self._built.pop(message["handle"])
-        observers = self._task.observers if message["observe"] else ObserverSet()
-        protocol = MeasureProtocol.from_json(message["protocol"])
-        timings = {"build": build_seconds}
+        """Check a held program and take its first samples; answers with an outcome."""
+        backend, task = self._ready()
+        held = self._held[message["number"]]
+        timings = held.timings
+        observers = task.observers if message["observe"] else ObserverSet()
+        readings: dict[str, float | None] = {}
         try:
             with self._connection.phase("load", timings):
-                call = bind_copies(executable, self._task.workload, self._task.inputs)
+                call = self._call(held, 0)
             with self._connection.phase("verify", timings):
                 call.poison()
                 begin = time.perf_counter()
                 call.run()
                 checked = time.perf_counter() - begin
-                wrong = mismatch(self._task.expected, call.outputs())
+                wrong = self._wrong(call)
+            if wrong is None:
+                with self._connection.phase("run", timings):
+                    samples = self._first_samples(held, message["incumbent"], checked)
+                    wrong = self._wrong(call)
             if wrong is not None:
                 return _failure("wrong_result", wrong, timings)
-            with self._connection.phase("run", timings):
-                samples = time_call(call, protocol, message["incumbent"], checked)
             if observers.active:
                 # Calls of their own: what observers cost is not in the samples.
                 calls = observers.calls(statistics.median(samples))
                 with observers.run(calls):
                     call.time(calls)
-                readings |= observers.readings
+                readings = dict(observers.readings)
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a program may raise anything
             return _failure("crash", describe(error), timings)
-        outcome = Outcome("ok", statistics.median(samples), samples, timings, readings=readings)
-        return {"outcome": outcome.to_json(), "warnings": observers.take_messages()}
+        finally:
+            backend.park()
+        return {
+            "samples": samples,
+            "timings": timings,
+            "readings": readings,
+            "warnings": observers.take_messages(),
+        }
+
+    def _first_samples(
+        self, held: _Held, incumbent: float | None, checked: float
+    ) -> tuple[float, ...]:
+        _, task = self._ready()
+        timed = _Remembering(self._timed(held, 0))
+        with self._pinned():
+            samples = time_call(timed, task.protocol, incumbent, checked)
+        held.number = timed.number
+        return samples
+
+    def _sample(self, message: Message) -> Message:
+        """Time a held program, at one of its places in memory, a number of times."""
+        backend, task = self._ready()
+        held = self._held[message["number"]]
+        try:
+            placement = message["placement"] % task.arena.placements
+            with self._connection.phase("load"):
+                self._call(held, placement)
+            with self._connection.phase("run"), self._pinned():
+                timed = self._timed(held, placement)
+                samples = []
+                for _ in range(message["count"]):
+                    if task.flusher is None and message["expected"] < _LONG_SECONDS:
+                        timed.time(1)
+                    samples.append(timed.time(held.number))
+        except Exception as error:  # a program may raise anything
+            return _failure("crash", describe(error), {})
+        finally:
+            backend.park()
+        return {"samples": samples}
+
+    def _call(self, held: _Held, placement: int) -> BoundCall:
+        _, task = self._ready()
+        inputs, outputs = task.arrays(placement)
+        if placement not in held.calls:
+            held.calls[placement] = held.executable.bind(inputs, outputs)
+        return held.calls[placement]
+
+    def _timed(self, held: _Held, placement: int) -> Timed:
+        _, task = self._ready()
+        call = held.calls[placement]
+        if task.flusher is None:
+            return call
+        inputs, outputs = task.arrays(placement)
+        return _Cold(call, task.flusher, [*inputs, *outputs])
+
+    def _wrong(self, call: BoundCall) -> str | None:
+        """What a program that has run did wrong; puts right what it has written to."""
+        _, task = self._ready()
+        wrong = mismatch(task.expected, call.outputs())
+        changed = task.arena.changed(0)
+        if changed is not None:
+            task.arrays(0, fresh=True)
+        return wrong or changed
+
+    def _pinned(self) -> AbstractContextManager[object]:
+        _, task = self._ready()
+        return pinned(task.cpus) if task.protocol.pin else nullcontext()
+
+    def _ready(self) -> tuple[Backend, _Task]:
+        if self._backend is None or self._task is None:
+            raise RuntimeError("asked to work before hello and task")
+        return self._backend, self._task
+
+
+class _Cold:
+    """A call every repetition of which finds caches without its data."""
+
+    def __init__(self, call: BoundCall, flusher: CacheFlusher, arrays: Sequence[Array]) -> None:
+        self._call = call
+        self._flusher = flusher
+        self._arrays = arrays
+
+    def time(self, number: int) -> float:
+        """Seconds per call over ``number`` calls, what lies between them not counted."""
+        seconds = 0.0
+        for _ in range(number):
+            self._flusher.flush(self._arrays)
+            seconds += self._call.time(1)
+        return seconds / number
+
+
+class _Remembering:
+    """A call that remembers how often it was repeated the last time."""
+
+    def __init__(self, call: Timed) -> None:
+        self._call = call
+        self.number = 1
+
+    def time(self, number: int) -> float:
+        """Seconds per call over ``number`` calls."""
+        self.number = number
+        return self._call.time(number)
 
 
 def _failure(status: str, message: str, timings: dict[str, float]) -> Message:
-    outcome = Outcome(status, timings=timings, message=message[:_MESSAGE_CHARACTERS])
-    return {"outcome": outcome.to_json()}
+    return {"outcome": Outcome(status, timings=timings, message=message).to_json()}
 
 
 def main() -> None:

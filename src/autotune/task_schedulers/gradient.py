@@ -56,14 +56,16 @@ class GradientTaskScheduler(TaskScheduler):
         self._histories: list[list[float | None]] = [[] for _ in self.tasks]
         self._exhausted = [False] * len(self.tasks)
 
-    def next_task(self) -> int | None:
+    def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
         """The first task without a round, then the one with the steepest gradient."""
         open_tasks = [task for task, exhausted in enumerate(self._exhausted) if not exhausted]
         for task in open_tasks:
-            if not self._histories[task]:
+            if not self._histories[task] and task not in outstanding:
                 return task
-        if not open_tasks:
-            return None
+        # Nothing is known of a task before its first round has ended.
+        known = [task for task in open_tasks if self._histories[task]]
+        if not known:
+            return open_tasks[0] if open_tasks else None
         # Exhausted tasks take part: what they reached says what similar ones can reach.
         served = [task for task, history in enumerate(self._histories) if history]
         steepness = task_gradients(
@@ -75,7 +77,7 @@ class GradientTaskScheduler(TaskScheduler):
         )
         by_task = dict(zip(served, steepness, strict=True))
         return min(
-            open_tasks,
+            known,
             key=lambda k: (by_task[k], self.tasks[k].weight == 0, len(self._histories[k])),
         )
 

@@ -40,10 +40,11 @@ class RoundRobin(TaskScheduler):
         self._next = 0
         self._exhausted = [False] * len(self.tasks)
 
-    def next_task(self) -> int | None:
+    def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
         """The first task from the current one on, in a circle, that is not exhausted."""
         count = len(self.tasks)
-        circle = ((self._next + step) % count for step in range(count))
+        first = outstanding[-1] + 1 if outstanding else self._next
+        circle = ((first + step) % count for step in range(count))
         return next((task for task in circle if not self._exhausted[task]), None)
 
     def tell(self, task: int, best_latency: float | None, trials: int) -> None:

@@ -35,8 +35,12 @@ class TaskScheduler(ABC):
         self.tasks = tuple(tasks)
 
     @abstractmethod
-    def next_task(self) -> int | None:
-        """Index of the task to serve next; None when every task is exhausted."""
+    def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
+        """Index of the task to serve next; None when every task is exhausted.
+
+        Args:
+            outstanding: Tasks of the rounds that have not been told of yet, the latest last.
+        """
 
     @abstractmethod
     def tell(self, task: int, best_latency: float | None, trials: int) -> None:

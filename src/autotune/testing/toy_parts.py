@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from autotune.cost_models import GradientBoostedTrees
-from autotune.measure import Measurer, OnOutcome
+from autotune.measure import Collecting, Measurer
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.spaces import ScheduleLimits
@@ -54,6 +55,7 @@ class InProcessMeasurer(Measurer):
         workload: What candidates compute.
         outcome: The outcome of a candidate; by default the reference backend's latency.
         tick: Called before every outcome, such as to let a clock go on.
+        again: The outcome of a candidate in a rematch; by default the reference backend's latency.
     """
 
     def __init__(
@@ -61,12 +63,15 @@ class InProcessMeasurer(Measurer):
         workload: Workload,
         outcome: Callable[[Candidate], Outcome] = valid_outcome,
         tick: Callable[[], None] = lambda: None,
+        again: Callable[[Candidate], Outcome] = valid_outcome,
     ) -> None:
         self._workload = workload
         self._outcome = outcome
         self._tick = tick
+        self._again = again
         self.baselines = 0
         self.is_open = False
+        self._submitted: deque[list[Candidate]] = deque()
 
     def start(self) -> None:
         """Opens it."""
@@ -75,26 +80,37 @@ class InProcessMeasurer(Measurer):
     def wait_ready(self) -> None:
         """There is nothing to wait for."""
 
-    def measure(
-        self,
-        candidates: Sequence[Candidate],
-        on_outcome: OnOutcome | None = None,
-        *,
-        incumbent: float | None = None,
-    ) -> list[Outcome]:
+    def submit(self, candidates: Sequence[Candidate]) -> None:
+        """Keeps the candidates for later."""
+        self._submitted.append(list(candidates))
+
+    def collect(self, collecting: Collecting) -> list[Outcome]:
         """Outcomes by the function, one after the other."""
-        outcomes = []
-        for position, candidate in enumerate(candidates):
+        outcomes: list[Outcome] = []
+        for position, candidate in enumerate(self._submitted.popleft()):
+            if collecting.enough():
+                break
             self._tick()
             outcomes.append(self._outcome(candidate))
-            if on_outcome is not None:
-                on_outcome(position, outcomes[-1])
+            if collecting.on_outcome is not None:
+                collecting.on_outcome(position, outcomes[-1])
         return outcomes
+
+    def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
+        """Outcomes by the function, and the untuned program's."""
+        return [
+            self._baseline_outcome() if candidate is None else self._again(candidate)
+            for candidate in candidates
+        ]
 
     def measure_baseline(self) -> Outcome:
         """The reference backend's latency of the untuned program."""
         self.baselines += 1
-        return Outcome("ok", virtual_latency(self._workload, None))
+        return self._baseline_outcome()
+
+    def _baseline_outcome(self) -> Outcome:
+        latency = virtual_latency(self._workload, None)
+        return Outcome("ok", latency, (latency,) * 3)
 
     @property
     def seconds(self) -> Mapping[str, float]:

@@ -1,0 +1,35 @@
+"""Finding the record of a run's fastest trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.database import Database, RecordFilter
+from autotune.records import Record
+from autotune.trial_log import LogEntry, TrialLog
+
+__all__ = ["find_best", "find_record"]
+
+
+def find_best(
+    database: Database, log: TrialLog, own: Mapping[str, Record] | None = None
+) -> Record | None:
+    """The record of the fastest trial of a run.
+
+    Args:
+        database: Where to look.
+        log: The run's trials.
+        own: Records of the run by candidate, where they are at hand.
+    """
+    return None if log.best is None else find_record(database, log.best, own)
+
+
+def find_record(
+    database: Database, entry: LogEntry, own: Mapping[str, Record] | None = None
+) -> Record | None:
+    """The record of one trial; None when it is not there any more."""
+    record = (own or {}).get(entry.digest)
+    if record is not None and record.run_id == entry.source:
+        return record
+    records = database.records(RecordFilter(run_id=entry.source, status=entry.status))
+    return next((found for found in records if found.candidate.digest == entry.digest), None)

@@ -1,0 +1,54 @@
+"""Candidates that were submitted together, and which of their outcomes have been told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attrs import define, field
+
+from autotune.measure.trial import Trial
+from autotune.records import Outcome
+
+__all__ = ["Batch"]
+
+
+@define(eq=False)
+class Batch:
+    """Trials in the order of their candidates; a candidate that occurs twice has one trial.
+
+    Attributes:
+        in_order: A trial for each candidate.
+        chunk: Trials that are being built and timed.
+        told: Outcomes that were told.
+    """
+
+    in_order: Sequence[Trial]
+    chunk: list[Trial] = field(factory=list)
+    told: list[Outcome] = field(factory=list)
+    _taken: int = 0
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Each trial once."""
+        return list(dict.fromkeys(self.in_order))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every trial has an outcome."""
+        return not self.chunk and self._taken == len(self.trials)
+
+    def next_chunk(self, size: int) -> list[Trial]:
+        """Make the next trials the chunk, and return them."""
+        self.chunk = self.trials[self._taken : self._taken + size]
+        self._taken += len(self.chunk)
+        return self.chunk
+
+    def tell(self, on_outcome: Callable[[int, Outcome], None] | None) -> None:
+        """Tell outcomes in order, as far as they are known."""
+        while len(self.told) < len(self.in_order):
+            outcome = self.in_order[len(self.told)].outcome
+            if outcome is None:
+                return
+            self.told.append(outcome)
+            if on_outcome is not None:
+                on_outcome(len(self.told) - 1, outcome)

@@ -1,0 +1,111 @@
+"""Getting candidates built, each program once, while the host does something else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.pool import Reply
+from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.trial import Trial, outcome_of
+from autotune.records import Outcome
+
+__all__ = ["Building", "Span"]
+
+_PHASES = ("build", "observe")
+
+Span = tuple[float, float]
+"""When something began and ended, in monotonic seconds."""
+
+
+class Building:
+    """Has candidates built on all workers, and notices those that are the same program.
+
+    Args:
+        dispatcher: The workers.
+        protocol: Deadlines.
+    """
+
+    def __init__(self, dispatcher: Dispatcher, protocol: MeasureProtocol) -> None:
+        self._dispatcher = dispatcher
+        self._deadlines = {phase: protocol.deadlines[phase] for phase in _PHASES}
+        patient = protocol.for_baseline().deadlines
+        self._patient = {phase: patient[phase] for phase in _PHASES}
+        self._by_program: dict[str, Trial] = {}
+        self._in_flight: set[int] = set()
+        self._spans: list[Span] = []
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """Begin to build; returns at once."""
+        for trial in trials:
+            self._post(trial)
+        self._dispatcher.pump(0.0)
+
+    def await_all(self, trials: Sequence[Trial]) -> None:
+        """Wait until each has an outcome, a twin, or a living worker that holds it."""
+        while not all(map(self.is_settled, trials)):
+            self.attend(trials)
+
+    def attend(self, trials: Sequence[Trial]) -> None:
+        """Wait until something may have happened; what was lost with its worker is built anew."""
+        for trial in trials:
+            if not self.is_settled(trial) and trial.number not in self._in_flight:
+                if trial.place is not None:
+                    trial.lose(blame=False)
+                if trial.outcome is None:
+                    self._post(trial)
+        self._dispatcher.pump()
+
+    def is_settled(self, trial: Trial) -> bool:
+        """Whether nothing has to be built for a trial any more."""
+        if trial.outcome is not None or trial.twin is not None:
+            return True
+        return trial.place is not None and self._dispatcher.pool.holds(trial.place)
+
+    def measure_itself(self, trial: Trial) -> None:
+        """Do not take the outcome of the twin: it says nothing about the program."""
+        trial.twin = None
+        trial.always = True
+        for digest in filter(None, (trial.lowered, trial.binary)):
+            self._by_program[digest] = trial
+
+    def take_spans(self) -> list[Span]:
+        """When workers were compiling, since the last call."""
+        spans, self._spans = self._spans, []
+        return spans
+
+    def _post(self, trial: Trial) -> None:
+        self._in_flight.add(trial.number)
+        deadlines = self._patient if trial.candidate is None else self._deadlines
+        self._dispatcher.post(trial.build_message(), deadlines, partial(self._built, trial))
+
+    def _built(self, trial: Trial, reply: Reply) -> None:
+        self._in_flight.discard(trial.number)
+        body = reply.body
+        if reply.kind in ("lost", "again"):
+            trial.lose(blame=reply.kind == "lost")
+        elif reply.kind != "done":
+            trial.take(outcome_of(reply))
+        elif "outcome" in body:
+            trial.take(Outcome.from_json(body["outcome"]))
+        elif "duplicate" in body:
+            trial.lowered = body["duplicate"]
+            trial.twin = self._by_program[trial.lowered]
+        else:
+            began, ended = body["span"]
+            self._spans.append((began, ended))
+            trial.timings = dict(body["timings"])
+            trial.readings = dict(body["readings"])
+            trial.lowered, trial.binary = body["lowered"], body["binary"]
+            trial.place = reply.place
+            self._find_twin(trial)
+
+    def _find_twin(self, trial: Trial) -> None:
+        digests = [digest for digest in (trial.lowered, trial.binary) if digest]
+        twins = [self._by_program[digest] for digest in digests if digest in self._by_program]
+        twins = [twin for twin in twins if twin is not trial]
+        if twins and not trial.always:
+            trial.twin = twins[0]
+        for digest in digests:
+            self._by_program.setdefault(digest, trial)

@@ -1,0 +1,158 @@
+"""Which of several programs is the fastest, from samples that were taken in turns.
+
+The speed of a machine changes for seconds at a time by more than good candidates differ. Programs
+that are timed in turns see the same changes, so that the *ratio* of their times within a round is
+known far better than either time. Everything here is a pure function of such times.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from attrs import define, field
+
+from autotune.measure.timing import median_interval
+from autotune.records import Comparison
+
+__all__ = ["Race", "clearly_slower", "compare", "drift_of", "rounded"]
+
+# Two-sided 95 % points of Student's distribution with 1 to 4 degrees of freedom.
+_STUDENT = (12.706, 4.303, 3.182, 2.776)
+_DIGITS = 9
+
+
+def rounded(latency: float) -> float:
+    """A latency to nine digits, which is more than any clock gives.
+
+    Equal times then give equal latencies, whichever program they were compared with.
+    """
+    return float(f"{latency:.{_DIGITS}g}")
+
+
+def clearly_slower(samples: Sequence[float], best: Sequence[float]) -> bool:
+    """Whether ``samples`` are slower than those of the best program, interval against interval.
+
+    With fewer than six samples there is no interval of the median that deserves the name: the
+    whole range takes its place.
+    """
+    return _interval(samples)[0] > _interval(best)[1]
+
+
+def _interval(samples: Sequence[float]) -> tuple[float, float]:
+    return median_interval(samples) or (min(samples), max(samples))
+
+
+def drift_of(samples: Sequence[float], latency: float) -> float:
+    """How much slower the machine is than when a program's latency was set.
+
+    Args:
+        samples: What the program takes now.
+        latency: Its latency.
+    """
+    return statistics.median(samples) / latency
+
+
+def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
+    """Compare two programs that were timed in turns.
+
+    The interval is that of the median ratio. It comes from order statistics, which assume nothing
+    about the distribution, and with fewer than six rounds from Student's distribution of the
+    logarithms. A single round tells nothing: its interval is without bounds.
+
+    Args:
+        ours: Seconds of this program, round by round.
+        theirs: Seconds of the other one in the same rounds; what one has more is left out.
+    """
+    ratios = [other / own for own, other in zip(ours, theirs, strict=False)]
+    interval = median_interval(ratios)
+    if interval is None:
+        interval = _student_interval(ratios)
+    return Comparison(statistics.median(ratios), *interval, rounds=len(ratios))
+
+
+def _student_interval(ratios: Sequence[float]) -> tuple[float, float]:
+    count = len(ratios)
+    if count < 2:
+        return 0.0, math.inf
+    logs = [math.log(ratio) for ratio in ratios]
+    half = _STUDENT[count - 2] * statistics.stdev(logs) / math.sqrt(count)
+    middle = statistics.fmean(logs)
+    return math.exp(middle - half), math.exp(middle + half)
+
+
+@define
+class Race:
+    """Programs that are timed in turns until the fastest is known.
+
+    Programs are numbers from 0; number 0 is the best one so far.
+
+    Args:
+        count: How many programs there are.
+        min_rounds: Rounds before one is dropped.
+        max_rounds: Rounds after which it is over.
+        resolution: It is over when every ratio to the fastest is known to this share.
+    """
+
+    count: int
+    min_rounds: int
+    max_rounds: int
+    resolution: float
+    times: list[list[float]] = field(init=False)
+    running: list[int] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.times = [[] for _ in range(self.count)]
+        self.running = list(range(self.count))
+
+    @property
+    def rounds(self) -> int:
+        """Complete rounds so far."""
+        return min(len(self.times[number]) for number in self.running)
+
+    @property
+    def over(self) -> bool:
+        """Whether another round would tell nothing, or there may be none."""
+        if len(self.running) < 2 or self.rounds >= self.max_rounds:
+            return True
+        if self.rounds < self.min_rounds:
+            return False
+        fastest = self.fastest
+        others = [self.against(number, fastest) for number in self.running if number != fastest]
+        return all(other.slower or _half_width(other) <= self.resolution for other in others)
+
+    @property
+    def fastest(self) -> int:
+        """The program with the smallest :meth:`ratio`."""
+        return min(self.running, key=self.ratio)
+
+    def ratio(self, number: int) -> float:
+        """Median over the rounds of a program's seconds over those of number 0."""
+        return compare(self.times[0], self.times[number]).ratio
+
+    def against(self, number: int, other: int) -> Comparison:
+        """One program against another, over the rounds that both took part in."""
+        return compare(self.times[number], self.times[other])
+
+    def add(self, number: int, seconds: float) -> None:
+        """Note a program's time in its next round."""
+        self.times[number].append(seconds)
+
+    def withdraw(self, number: int) -> None:
+        """Take a program out, such as one that has crashed."""
+        if number in self.running:
+            self.running.remove(number)
+
+    def drop_losers(self) -> None:
+        """Take out what is clearly slower than the fastest, except number 0."""
+        if self.rounds < self.min_rounds:
+            return
+        fastest = self.fastest
+        for number in list(self.running):
+            if number not in (0, fastest) and self.against(number, fastest).slower:
+                self.running.remove(number)
+
+
+def _half_width(comparison: Comparison) -> float:
+    return (comparison.high - comparison.low) / 2

@@ -1,0 +1,252 @@
+"""Checking and timing built candidates, one program at a time, beside the best one so far."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from autotune.isolation.channel import Message
+from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.pool import Reply
+from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.racing import Race, clearly_slower, drift_of, rounded
+from autotune.measure.trial import Leader, Trial, outcome_of
+from autotune.records import Comparison, Outcome
+
+__all__ = ["OnComparison", "TimingSession"]
+
+OnComparison = Callable[[str, str, Comparison, bool], None]
+"""Is told of two candidates that were timed in turns: digest of the best one so far, digest of
+its challenger, the challenger against it, and whether the challenger is the best one now."""
+
+_PHASES = ("load", "verify", "run", "observe")
+# A candidate that seemed slower than this, compared with the best one, is no challenger of it.
+_NEAR = 1.1
+
+
+class TimingSession:
+    """Times programs that workers hold.
+
+    Args:
+        dispatcher: The workers.
+        protocol: How to time.
+        rng: Shuffles the turns.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, protocol: MeasureProtocol, rng: np.random.Generator
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._protocol = protocol
+        self._rng = rng
+        self._drift = 1.0
+        self._contenders: list[Trial] = []
+        self.leader: Trial | None = None
+        self.latency = 0.0
+
+    def lead(self, trial: Trial | None, latency: float = 0.0) -> None:
+        """Make a held program the best one so far.
+
+        Args:
+            trial: The program; None when there is none.
+            latency: What it counts as taking, in seconds.
+        """
+        self.leader, self.latency = trial, latency
+
+    def leads(self, digest: str) -> bool:
+        """Whether the best program so far is this candidate's, and is held."""
+        leader = self.leader
+        return leader is not None and leader.digest == digest and self._is_held(leader)
+
+    @property
+    def lost_leader(self) -> Leader | None:
+        """The best candidate so far, when its worker has ended."""
+        leader = self.leader
+        if leader is None or leader.candidate is None or self._is_held(leader):
+            return None
+        return Leader(leader.candidate, self.latency)
+
+    def install(self, trial: Trial, latency: float) -> None:
+        """Check a held program that is known to be the best one, and make it so.
+
+        One that fails is no measure for others: there is no best one then.
+        """
+        self.lead(None)
+        if self._check(trial, latency, None):
+            self.lead(trial, latency)
+            self._drift = drift_of(trial.samples, latency)
+
+    def is_untimed(self, trial: Trial) -> bool:
+        """Whether a trial has yet to be checked and timed."""
+        return trial.outcome is None and trial.twin is None and trial not in self._contenders
+
+    def screen(self, trial: Trial) -> None:
+        """Check a program and time it briefly.
+
+        It ends with an outcome unless it may be the best one: then :meth:`settle` decides. A
+        trial whose worker has ended without its fault loses its place.
+        """
+        incumbent = None if self.leader is None else self.latency * self._drift
+        if not self._check(trial, incumbent, self.latency if self.leader else None):
+            return
+        if self.leader is None:
+            trial.finish()
+            self.lead(trial, trial.latency)
+            self._drift = 1.0
+            return
+        if min(trial.samples) > self._protocol.drop_factor * (incumbent or 0.0):
+            trial.drift = self._drift
+            trial.finish()
+            return
+        beside = self._sample(self.leader, self._protocol.min_samples, 0)
+        if beside is None:
+            # The best program is gone; what is known of the machine's speed has to do.
+            trial.drift = self._drift
+            trial.finish()
+            return
+        self._drift = trial.drift = drift_of(beside, self.latency)
+        if clearly_slower(trial.samples, beside):
+            trial.finish()
+        else:
+            self._contenders.append(trial)
+            if clearly_slower(beside, trial.samples):
+                self.lead(trial, trial.latency)
+
+    def settle(self, on_comparison: OnComparison | None = None) -> None:
+        """Time those that may be the best one in turns with it, and end them all."""
+        near = [it for it in self._contenders if it.latency <= _NEAR * self.latency]
+        near = sorted(near, key=lambda trial: trial.latency)[: self._protocol.most_contenders]
+        challengers = [trial for trial in near if trial is not self.leader]
+        leader = self.leader
+        if leader is not None and challengers and self._is_held(leader):
+            self._race(leader, challengers, on_comparison)
+        self.finish_all()
+
+    def finish_all(self) -> None:
+        """End with what is known all that wait for :meth:`settle`."""
+        for trial in self._contenders:
+            if trial.outcome is None:
+                trial.finish()
+        self._contenders.clear()
+
+    def rematch(self, trials: Sequence[Trial]) -> None:
+        """Check programs and time them in turns; every sample is of one turn.
+
+        The last one is left out as soon as it is clearly slower than the first.
+        """
+        able = [trial for trial in trials if self._check(trial, 0.0, None)]
+        race = self._new_race(len(able))
+        while able and race.rounds < self._protocol.max_rounds:
+            self._round(race, able)
+            last = len(able) - 1
+            if len(race.running) > 1 and last in race.running and able[last].candidate is None:
+                against = race.against(last, 0)
+                if race.rounds >= 3 and against.slower:
+                    race.withdraw(last)
+            if race.rounds >= self._protocol.min_rounds and _is_decided(race, self._protocol):
+                break
+        for number, trial in enumerate(able):
+            if trial.outcome is None:
+                trial.samples = race.times[number]
+                trial.finish()
+
+    def _race(
+        self, leader: Trial, challengers: Sequence[Trial], on_comparison: OnComparison | None
+    ) -> None:
+        entries = [leader, *challengers]
+        race, latency = self._new_race(len(entries)), self.latency
+        while not race.over:
+            if not self._round(race, entries):
+                break
+            race.drop_losers()
+        if not race.times[0] or leader.outcome is not None and not leader.outcome.ok:
+            return
+        self._drift = drift_of(race.times[0], latency)
+        best, best_latency = leader, latency
+        ratios = {}
+        for number, trial in enumerate(entries):
+            if number and race.times[number] and trial.outcome is None:
+                ratios[number] = race.against(number, 0)
+                found = rounded(latency / ratios[number].ratio)
+                trial.samples += race.times[number]
+                trial.drift = statistics.median(trial.samples) / found
+                trial.finish()
+                if found < best_latency:
+                    best, best_latency = trial, found
+        for number, comparison in ratios.items():
+            if on_comparison is not None:
+                trial = entries[number]
+                on_comparison(leader.digest, trial.digest, comparison, trial is best)
+        self.lead(best, best_latency)
+
+    def _round(self, race: Race, entries: Sequence[Trial]) -> bool:
+        """One turn of every program; returns whether the first one is still there."""
+        placement = race.rounds
+        for number in self._rng.permutation(race.running):
+            samples = self._sample(entries[number], 1, placement)
+            if samples is None:
+                if number == 0:
+                    return False
+                race.withdraw(int(number))
+            else:
+                race.add(int(number), samples[0])
+        return True
+
+    def _new_race(self, count: int) -> Race:
+        protocol = self._protocol
+        return Race(count, protocol.min_rounds, protocol.max_rounds, protocol.resolution)
+
+    def _check(self, trial: Trial, incumbent: float | None, best: float | None) -> bool:
+        """Check a program and take its first samples; returns whether there are any."""
+        message = {"op": "run", "number": trial.number, "incumbent": incumbent}
+        deadlines: Mapping[str, float] = self._protocol.deadlines_beside(best)
+        if trial.candidate is None:
+            deadlines = self._protocol.for_baseline().deadlines
+        body = self._ask(trial, message, deadlines)
+        if body is None:
+            return False
+        trial.timings = dict(body["timings"])
+        trial.samples = list(body["samples"])
+        trial.readings = {**trial.readings, **body["readings"]}
+        return True
+
+    def _sample(self, trial: Trial, count: int, placement: int) -> list[float] | None:
+        """Samples of a held program; None when it is gone or has failed, which is noted."""
+        expected = statistics.median(trial.samples) if trial.samples else self.latency
+        message = {
+            "op": "sample",
+            "number": trial.number,
+            "count": count,
+            "placement": placement,
+            "expected": expected,
+        }
+        body = self._ask(trial, message, self._protocol.deadlines)
+        return None if body is None else list(body["samples"])
+
+    def _ask(
+        self, trial: Trial, message: Message, deadlines: Mapping[str, float]
+    ) -> Message | None:
+        """The body of a good answer; otherwise the trial has an outcome, or has lost its place."""
+        if trial.place is None or not self._is_held(trial):
+            return None
+        phases = {phase: deadlines[phase] for phase in _PHASES}
+        reply: Reply = self._dispatcher.ask(message, phases, trial.place)
+        if reply.kind in ("lost", "again"):
+            trial.lose(blame=reply.kind == "lost")
+        elif reply.kind != "done":
+            trial.take(outcome_of(reply))
+        elif "outcome" in reply.body:
+            trial.take(Outcome.from_json(reply.body["outcome"]))
+        else:
+            return reply.body
+        return None
+
+    def _is_held(self, trial: Trial) -> bool:
+        return trial.place is not None and self._dispatcher.pool.holds(trial.place)
+
+
+def _is_decided(race: Race, protocol: MeasureProtocol) -> bool:
+    others = [race.against(0, number) for number in race.running if number != 0]
+    return all(it.faster and it.high - it.low <= 2 * protocol.resolution for it in others)

@@ -1,0 +1,133 @@
+"""One candidate on its way from being submitted to having an outcome."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from autotune.isolation.channel import Message
+from autotune.measure.pool import Place, Reply
+from autotune.measure.racing import rounded
+from autotune.records import Outcome
+from autotune.sketches import Candidate
+
+__all__ = ["Leader", "Trial", "outcome_of"]
+
+_MOST_BUILDS = 3
+
+
+@frozen
+class Leader:
+    """The best candidate so far, and its latency in seconds: what others are compared with."""
+
+    candidate: Candidate
+    latency: float
+
+
+@define(eq=False)
+class Trial:
+    """A candidate, and what is known of it.
+
+    Attributes:
+        number: Names it among all trials of a measurer.
+        candidate: What to build; None is the untuned program.
+        always: Whether to compile it although its program is known.
+        place: The worker that holds it.
+        outcome: What became of it, once that is known.
+        twin: The trial with the same program, which is measured in its stead.
+        lowered: Digest of its lowered program, or "".
+        binary: Digest of its machine code, or "".
+        samples: Seconds per call, as the clock showed them.
+        timings: Seconds by phase.
+        readings: What observers have read.
+        drift: See :class:`Outcome`.
+        losses: How often its worker ended without its fault.
+    """
+
+    number: int
+    candidate: Candidate | None
+    always: bool = False
+    place: Place | None = None
+    outcome: Outcome | None = None
+    twin: Trial | None = None
+    lowered: str = ""
+    binary: str = ""
+    samples: list[float] = field(factory=list)
+    timings: dict[str, float] = field(factory=dict)
+    readings: Mapping[str, Any] = field(factory=dict)
+    drift: float = 1.0
+    losses: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Digest of the candidate; "" for the untuned program."""
+        return "" if self.candidate is None else self.candidate.digest
+
+    @property
+    def latency(self) -> float:
+        """Median of the samples over the drift, in seconds."""
+        return rounded(statistics.median(self.samples) / self.drift)
+
+    def build_message(self) -> Message:
+        """What to tell the worker that is to build it."""
+        candidate = None if self.candidate is None else self.candidate.to_json()
+        return {
+            "op": "build",
+            "number": self.number,
+            "candidate": candidate,
+            "always": self.always,
+        }
+
+    def lose(self, *, blame: bool = True) -> None:
+        """A worker ended while it did nothing with this: try again, but not for ever.
+
+        Args:
+            blame: Whether this counts; it does not where it is known who was to blame.
+        """
+        self.place = None
+        self.losses += blame
+        if self.losses >= _MOST_BUILDS:
+            self.fail("crash", f"{_MOST_BUILDS} workers that were given it ended by themselves")
+
+    def fail(self, status: str, message: str) -> None:
+        """End with an outcome other than ok."""
+        self.outcome = self._complete(Outcome(status, timings=self.timings, message=message))
+
+    def take(self, outcome: Outcome) -> None:
+        """End with an outcome that a worker gave."""
+        self.outcome = self._complete(outcome)
+
+    def finish(self) -> None:
+        """End as ok, with the samples and the drift that there are."""
+        self.outcome = self._complete(
+            Outcome(
+                "ok",
+                self.latency,
+                tuple(self.samples),
+                self.timings,
+                drift=self.drift,
+                readings=self.readings,
+            )
+        )
+
+    def take_from_twin(self) -> None:
+        """End with the outcome of the trial with the same program."""
+        if self.outcome is None and self.twin is not None and self.twin.outcome is not None:
+            twin = self.twin.outcome
+            origin = twin.duplicate_of or self.twin.digest
+            self.outcome = evolve(twin, timings=self.timings, duplicate_of=origin)
+
+    def _complete(self, outcome: Outcome) -> Outcome:
+        return evolve(outcome, lowered=self.lowered, binary=self.binary)
+
+
+def outcome_of(reply: Reply) -> Outcome:
+    """What the end of a worker says about the candidate that it was at."""
+    timings = {reply.phase: reply.seconds}
+    if reply.kind == "timeout":
+        return Outcome("timeout", timings=timings, message=reply.message)
+    message = f"worker failed during {reply.phase}: {reply.message}"
+    return Outcome("crash", timings=timings, message=message)
