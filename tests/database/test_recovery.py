@@ -170,6 +170,24 @@ def test_everything_else_is_recovered_too(tmp_path: Path, sound: tuple[bytes, Tr
     assert "500 records, 1 runs and 1 baselines were recovered, no record is missed" in said[0]
 
 
+def test_a_text_that_has_become_binary(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        # As one changed bit in the header of a row does.
+        connection.execute("UPDATE records SET space = CAST(space AS BLOB) WHERE id = 7")
+        connection.commit()
+    with (
+        open_database(path, read_only=True) as database,
+        pytest.raises(DatabaseError, match="row 7 of records is not what was written"),
+    ):
+        list(database.records())
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        assert database.count() == RECORDS - 1
+    assert len(said) == 1
+
+
 def test_by_default_python_warns(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
     path = tmp_path / "records.db"
     path.write_bytes(sound[0][:-PAGE])

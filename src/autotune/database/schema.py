@@ -85,11 +85,12 @@ REAL_COLUMNS = frozenset({"latency", "created", "elapsed"})
 """Columns of floating-point numbers, which SQLite keeps as integers where they are whole."""
 
 
-def row_checksum(table: str, *values: str | float | None) -> int:
+def row_checksum(table: str, *values: bytes | str | float | None) -> int:
     """CRC-32 of a row, by which damage within a page and a row's own table are recognised.
 
     Args:
         table: Name of the table.
-        values: Values of its `COLUMNS`, in that order, as SQLite gives them back.
+        values: Values of its `COLUMNS`, in that order, as SQLite gives them back. Only damage
+            makes one binary.
     """
-    return zlib.crc32(json.dumps((table, *values)).encode())
+    return zlib.crc32(json.dumps((table, *values), default=repr).encode())
