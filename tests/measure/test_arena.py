@@ -75,6 +75,15 @@ def test_arrays_begin_at_chosen_lines_of_pages_of_their_own() -> None:
     assert seen == set(range(64))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_few_placements_spread_arrays_and_their_distances_evenly(seed: int) -> None:
+    """Of eight, never more than four in one quarter of a page; independent draws often are."""
+    places = np.array(offsets(make(SMALL, 8, seed)[0]))
+    for first, second in [(0, None), (1, None), (2, None), (0, 1), (0, 2), (1, 2)]:
+        apart = places[:, first] - (0 if second is None else places[:, second])
+        assert np.bincount(apart % PAGE // (PAGE // 4)).max() <= 4
+
+
 def test_a_seed_chooses_the_places_whatever_the_system_does() -> None:
     first = offsets(make(SMALL, 4, seed=7)[0])
     program = (

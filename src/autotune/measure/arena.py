@@ -164,8 +164,7 @@ def _places(
     An array begins in a page that nothing before it touches, at a random line of it, and at least
     a line lies before it and after it.
     """
-    generator = np.random.default_rng(seed)
-    lines = generator.integers(0, _PAGE // ALIGNMENT, (placements, len(sizes)))
+    lines = _lines(placements, len(sizes), seed)
     # To the next page after a line that is left free, then to a line of that page.
     begins = np.empty((placements, len(sizes)), np.int64)
     ends = np.empty_like(begins)
@@ -177,6 +176,22 @@ def _places(
     step = min(footprint, _MOST_SPREAD // max(1, placements - 1) // _PAGE * _PAGE)
     starts = np.arange(placements, dtype=np.int64)[:, None] * step
     return begins + starts, ends + starts
+
+
+def _lines(placements: int, arrays: int, seed: int) -> NDArray[np.int64]:
+    """The line of its page that each array begins at: [placements, arrays].
+
+    A randomly shifted additive recurrence (Roberts' generalisation of the golden ratio). Unlike
+    independent draws, a few placements already spread each array evenly over the lines of a page,
+    and so they do the distances between any two, which decide whether these collide.
+    """
+    ratio = 2.0
+    for _ in range(64):  # the root of x**(arrays + 1) == x + 1
+        ratio = (1.0 + ratio) ** (1.0 / (arrays + 1))
+    steps = ratio ** -np.arange(1.0, arrays + 1)
+    shifts = np.random.default_rng(seed).random(arrays)
+    points = (np.arange(placements)[:, None] * steps + shifts) % 1.0
+    return np.asarray(points * (_PAGE // ALIGNMENT), np.int64)
 
 
 def _up(values: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:
