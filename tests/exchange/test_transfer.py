@@ -104,8 +104,10 @@ def test_processes_that_import_the_same_file_add_it_once(tmp_path: Path) -> None
         )
         for _ in range(3)
     ]
-    reports = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    ended = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], ended
+    assert not list(tmp_path.glob("*corrupt*")), ended
+    reports = [json.loads(output) for output, _ in ended]
     assert sum(report["added"] for report in reports) == 600
     assert all(report["added"] + report["known"] == 600 for report in reports)
     with open_database(database, read_only=True) as opened:
