@@ -1,0 +1,184 @@
+"""Laws of comparing programs that are timed in turns."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_workers import drifting
+
+from autotune.measure.racing import Race, clearly_slower, compare, drift_of, rounded
+
+SECONDS = st.floats(1e-6, 1.0)
+ROUNDS = st.lists(st.tuples(SECONDS, SECONDS, st.floats(0.1, 10.0)), min_size=1, max_size=25)
+
+
+@given(ROUNDS)
+def test_a_comparison_is_antisymmetric(rounds: list[tuple[float, float, float]]) -> None:
+    ours, theirs, _ = zip(*rounds, strict=True)
+    one, other = compare(ours, theirs), compare(theirs, ours)
+    assert one.rounds == other.rounds == len(rounds)
+    if len(rounds) > 1:
+        assert one.low * other.high == pytest.approx(1)
+        assert one.high * other.low == pytest.approx(1)
+    assert (one.faster, one.slower) == (other.slower, other.faster)
+    if len(rounds) % 2:
+        assert one.ratio * other.ratio == pytest.approx(1)
+    assert one.low <= one.ratio * (1 + 1e-9)
+    assert one.ratio <= one.high * (1 + 1e-9)
+
+
+@given(ROUNDS)
+def test_what_slows_both_alike_changes_no_comparison(
+    rounds: list[tuple[float, float, float]],
+) -> None:
+    ours, theirs, slowdowns = zip(*rounds, strict=True)
+    plain = compare(ours, theirs)
+    slowed = compare(
+        [a * by for a, by in zip(ours, slowdowns, strict=True)],
+        [b * by for b, by in zip(theirs, slowdowns, strict=True)],
+    )
+    assert slowed.ratio == pytest.approx(plain.ratio)
+    assert slowed.low == pytest.approx(plain.low)
+    assert slowed.high == pytest.approx(plain.high)
+
+
+def test_one_round_tells_nothing() -> None:
+    one = compare([1.0], [5.0])
+    assert (one.ratio, one.low, one.high) == (5.0, 0.0, math.inf)
+    assert not one.faster
+    assert not one.slower
+
+
+def test_rounds_that_only_one_took_part_in_are_left_out() -> None:
+    assert compare([1.0, 1.0, 9.0], [2.0, 2.0]) == compare([1.0, 1.0], [2.0, 2.0])
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5, 6, 12, 20])
+def test_of_equals_none_is_said_to_be_faster(rounds: int) -> None:
+    rng, claims, repeats = np.random.default_rng(rounds), 0, 2000
+    for _ in range(repeats):
+        slowdown = np.where(rng.random(rounds) < 0.3, 1.6, 1.0)
+        one, other = slowdown * np.exp(rng.normal(0, 0.02, (2, rounds)))
+        comparison = compare(one, other)
+        claims += comparison.faster or comparison.slower
+    # 5 % at most, plus three standard deviations of counting.
+    assert claims / repeats <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / repeats)
+
+
+@pytest.mark.parametrize("rounds", [6, 12, 20])
+def test_a_difference_beyond_the_noise_is_found(rounds: int) -> None:
+    rng = np.random.default_rng(rounds)
+    found = 0
+    for _ in range(200):
+        one, other = np.exp(rng.normal(0, 0.01, (2, rounds)))
+        found += compare(one, 1.05 * other).faster
+    assert found >= 190
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=9), st.lists(SECONDS, min_size=1, max_size=9))
+def test_clearly_slower_is_a_strict_order(one: list[float], other: list[float]) -> None:
+    assert not (clearly_slower(one, other) and clearly_slower(other, one))
+    assert not clearly_slower(one, one)
+    if min(one) > max(other):
+        assert clearly_slower(one, other)
+    if len(one) < 6 and len(other) < 6:
+        assert clearly_slower(one, other) == (min(one) > max(other))
+
+
+@given(st.lists(SECONDS, min_size=1, max_size=9), st.floats(0.1, 10), SECONDS)
+def test_drift_is_a_factor(samples: list[float], factor: float, latency: float) -> None:
+    drift = drift_of(samples, latency)
+    assert drift_of([it * factor for it in samples], latency) == pytest.approx(drift * factor)
+    assert drift_of(samples, latency * factor) == pytest.approx(drift / factor)
+
+
+@given(SECONDS, st.floats(1.0, 1.6))
+def test_equal_times_give_equal_latencies(seconds: float, drift: float) -> None:
+    assert rounded(seconds * drift / drift) == rounded(seconds) == rounded(rounded(seconds))
+    assert rounded(seconds) == pytest.approx(seconds, rel=1e-8)
+
+
+def run(race: Race, seconds: list[float], seed: int, noise: float = 0.01) -> None:
+    """Race programs of these speeds on a machine that drifts."""
+    rng, slowdown, now = np.random.default_rng(seed), drifting(seed, seconds=0.05), 0.0
+    while not race.over:
+        for number in rng.permutation(race.running):
+            took = seconds[number] * slowdown(now) * math.exp(rng.normal(0, noise))
+            race.add(int(number), took)
+            now += took
+        race.drop_losers()
+
+
+@pytest.mark.parametrize("fastest", range(4))
+def test_a_race_finds_the_fastest_while_the_machine_drifts(fastest: int) -> None:
+    right = 0
+    for seed in range(50):
+        seconds = [1.05e-3, 1.06e-3, 1.08e-3, 1.10e-3]
+        seconds[fastest] = 1e-3
+        race = Race(4, 6, 20, 0.01)
+        run(race, seconds, seed)
+        right += race.fastest == fastest
+        assert 0 in race.running
+        assert fastest in race.running or race.fastest != fastest
+        assert race.rounds <= 20
+    assert right >= 48
+
+
+def test_losers_drop_out_and_number_0_never_does() -> None:
+    race = Race(4, 6, 20, 1e-6)
+    run(race, [3e-3, 1e-3, 2e-3, 2e-3], seed=1)
+    assert set(race.running) == {0, 1}
+    assert len(race.times[2]) == len(race.times[3]) == 6
+    assert race.ratio(1) == pytest.approx(1 / 3, rel=0.1)
+    assert race.against(0, 1).slower
+
+
+def test_nobody_drops_out_too_early() -> None:
+    race = Race(2, 6, 20, 0.01)
+    for _ in range(5):
+        race.add(0, 1.0)
+        race.add(1, 9.0)
+        race.drop_losers()
+        assert race.running == [0, 1]
+        assert not race.over
+    race.add(0, 1.0)
+    race.add(1, 9.0)
+    race.drop_losers()
+    assert race.running == [0]
+    assert race.over
+
+
+def test_a_race_of_equals_ends_when_that_is_known_well_enough() -> None:
+    race = Race(3, 6, 20, 0.01)
+    for rounds in range(6):
+        assert race.rounds == rounds
+        assert not race.over
+        for number in range(3):
+            race.add(number, 1.0)
+    assert race.over
+
+
+def test_a_race_that_decides_nothing_ends() -> None:
+    race = Race(2, 6, 20, 1e-9)
+    rng = np.random.default_rng(0)
+    while not race.over:
+        race.add(0, float(rng.uniform(1, 2)))
+        race.add(1, float(rng.uniform(1, 2)))
+    assert race.rounds == 20
+
+
+def test_who_withdraws_is_out() -> None:
+    race = Race(3, 2, 20, 0.01)
+    for _ in range(2):
+        for number, seconds in enumerate([2.0, 1.0, 3.0]):
+            race.add(number, seconds)
+    race.withdraw(1)
+    race.withdraw(1)
+    assert race.running == [0, 2]
+    assert race.fastest == 0
+    race.drop_losers()
+    assert race.running == [0]
