@@ -70,6 +70,7 @@ def tune(
     database: str | PathLike[str] = "autotune.db",
     fresh: bool = False,
     round_size: int = DEFAULT_ROUND_SIZE,
+    lookahead: int = 1,
     strategy_options: Mapping[str, Any] | None = None,
     protocol: MeasureProtocol | None = None,
     observers: Sequence[str] = (),
@@ -97,6 +98,8 @@ def tune(
         database: Path of the database; it is made if it does not exist.
         fresh: Ignore records and earlier runs.
         round_size: Candidates that are proposed at once, before the model learns from them.
+        lookahead: Rounds that are proposed before the outcomes of the one before are known, so
+            that they are built meanwhile: 1, or 0 for none.
         strategy_options: Options of the strategy.
         protocol: How candidates are checked and timed.
         observers: What reads something of every candidate beside its latency, such as
@@ -392,6 +395,7 @@ def _run_spec(
         scheduler=settings.scheduler,
         seed=settings.seed,
         round_size=settings.round_size,
+        lookahead=settings.lookahead,
         scheduler_options=settings.scheduler_options,
         programs=tuple(_digest(task.program) for task in tasks),
     )

@@ -31,6 +31,7 @@ class Settings:
         seconds: Budget in wall seconds, or None.
         seed: Seed of all randomness.
         round_size: Candidates that are asked for at once.
+        lookahead: Rounds that are proposed before the outcomes of the one before are known.
         strategy_options: Options of the strategy.
         scheduler_options: Options of the task scheduler.
         fresh: Whether to ignore records and earlier runs.
@@ -50,6 +51,7 @@ class Settings:
     seconds: float | None
     seed: int
     round_size: int
+    lookahead: int
     strategy_options: Mapping[str, Any] = field(hash=False)
     scheduler_options: Mapping[str, Any] = field(hash=False)
     fresh: bool
@@ -71,6 +73,7 @@ class Settings:
         seconds: float | None = None,
         seed: int = 0,
         round_size: int = DEFAULT_ROUND_SIZE,
+        lookahead: int = 1,
         strategy_options: Mapping[str, Any] | None = None,
         scheduler_options: Mapping[str, Any] | None = None,
         fresh: bool = False,
@@ -87,6 +90,8 @@ class Settings:
         _check_whole("trials", trials, 1)
         _check_whole("round_size", round_size, 1)
         _check_whole("seed", seed, 0)
+        if lookahead not in (0, 1):
+            raise InvalidValueError(f"lookahead must be 0 or 1 rounds, not {lookahead!r}")
         if seconds is not None and not (_is_number(seconds) and 0 < seconds < math.inf):
             raise InvalidValueError(f"time must be a positive number of seconds, not {seconds!r}")
         described = checked_target(target, threads)
@@ -103,6 +108,7 @@ class Settings:
             seconds=None if seconds is None else float(seconds),
             seed=seed,
             round_size=round_size,
+            lookahead=lookahead,
             strategy_options=dict(strategy_options or {}),
             scheduler_options=dict(scheduler_options or {}),
             fresh=bool(fresh),

@@ -82,6 +82,14 @@ that can be named here.
     multiple=True,
     help="Also read what this observer offers, such as perf; may be repeated.",
 )
+@click.option(
+    "--lookahead",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Rounds proposed before the last one is known, to be built meanwhile: 0 or 1.",
+)
+@click.option("--cold", is_flag=True, help="Time with caches emptied before every call.")
 @click.option("--vendor", is_flag=True, help="Also time the vendor's library, if it can do this.")
 @progress_options
 @json_option
@@ -97,6 +105,7 @@ def command(
     log_path: str | None,
     json_path: str | None,
     fresh: bool,
+    cold: bool,
     **settings: Any,
 ) -> int:
     """Find a fast schedule for WORKLOAD on this machine."""
@@ -108,6 +117,7 @@ def command(
     from autotune.cli.output import Output
     from autotune.cli.progress import chosen_mode, progress
     from autotune.interrupts import TuningInterrupted
+    from autotune.measure import MeasureProtocol
     from autotune.workload_spec import make_workload
 
     options = read_options(strategy_options, "--strategy-option")
@@ -123,6 +133,7 @@ def command(
                 time=seconds,
                 strategy_options=options,
                 fresh=fresh,
+                protocol=MeasureProtocol(cold=cold),
                 listeners=[*logs, *watchers, *listeners],
                 **settings,
             )

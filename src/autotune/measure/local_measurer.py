@@ -22,7 +22,7 @@ from autotune.measure.batch import Batch
 from autotune.measure.building import Building, Span
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.measurer import Collecting, Measurer
-from autotune.measure.pinning import timing_cpus
+from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
@@ -94,9 +94,8 @@ class LocalMeasurer(Measurer):
         self._seed = seed
         self._observers = tuple(observers)
         self._clock = clock
-        self._cpus, others = timing_cpus(threads)
-        # Programs that leave CPUs free are timed on theirs while the others build.
-        self._overlaps = bool(others)
+        self._cpus, self._free_cpus = timing_cpus(threads)
+        self._overlaps = False
         self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
         self._trials = 0
         self._batches: deque[Batch] = deque()
@@ -118,12 +117,17 @@ class LocalMeasurer(Measurer):
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers, for people who look at the machine."""
-        return self._crew.pool.pids() if self._crew is not None else []
+        return list(self._crew.pool.pids().values()) if self._crew is not None else []
 
     def start(self) -> None:
         """Start the workers, which import the compiler, and return at once."""
         if self._crew is not None:
             return
+        # Programs that leave cores free are timed on theirs while others build. Tried before
+        # there are workers: the CPUs have to be idle for it.
+        self._overlaps = bool(self._free_cpus) and not quiet_neighbour_matters(
+            self._cpus[0], self._free_cpus[0]
+        )
         environment = find_backend(self._backend).worker_environment(self._threads)
         folder = make_private_folder()
         memory = self._protocol.memory_bytes
@@ -328,12 +332,13 @@ class LocalMeasurer(Measurer):
         crew = self._started()
         with self._timed("run"):
             leader = crew.timing.leader
-            places = [it.place for it in (*trials, leader) if it is not None and it.place]
-            everybody = range(self._workers)
-            crew.pool.reserve([place[0] for place in places] if self._overlaps else everybody)
+            timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
+            crew.pool.reserve(timed if self._overlaps else range(self._workers))
             try:
                 crew.settle_down()
-                yield
+                builders = [pid for index, pid in crew.pool.pids().items() if index not in timed]
+                with confined(builders if self._overlaps else [], self._free_cpus):
+                    yield
             finally:
                 crew.pool.reserve(())
 

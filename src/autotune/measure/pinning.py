@@ -12,7 +12,7 @@ from autotune import _native
 from autotune.errors import InvalidValueError
 from autotune.targets.topology import physical_cores
 
-__all__ = ["pinned", "quiet_neighbour_matters", "timing_cpus"]
+__all__ = ["confined", "pinned", "quiet_neighbour_matters", "timing_cpus"]
 
 # A hardware thread beside a busy one gets 0.5 to 0.6 of its core's multiply-adds, a core beside a
 # busy core 0.95 or more of its own: clocks fall a little where many cores work.
@@ -85,6 +85,33 @@ def pinned(cpus: Sequence[int]) -> Iterator[str | None]:
             _allow(thread, before.get(thread, caller))
 
 
+@contextmanager
+def confined(processes: Sequence[int], cpus: Sequence[int]) -> Iterator[None]:
+    """Keeps other processes of this user on ``cpus`` inside.
+
+    Processes and threads that have ended, or may not be moved, are left alone.
+
+    Args:
+        processes: Their process ids.
+        cpus: Logical CPUs.
+    """
+    before: dict[int, set[int]] = {}
+    for process in processes:
+        for thread in _threads(process):
+            try:
+                before[thread] = os.sched_getaffinity(thread)
+            except OSError:  # it has ended
+                continue
+            _allow(thread, set(cpus))
+    try:
+        yield
+    finally:
+        widest = set[int]().union(*before.values())
+        for process in processes:
+            for thread in _threads(process):
+                _allow(thread, before.get(thread, widest))
+
+
 def quiet_neighbour_matters(cpu: int, other: int, seconds: float = 0.02) -> bool:
     """Whether work on CPU ``other`` slows down CPU ``cpu``, as between threads of one core.
 
@@ -149,5 +176,8 @@ def _allow(thread: int, cpus: set[int]) -> None:
         return
 
 
-def _threads() -> list[int]:
-    return [int(name) for name in os.listdir("/proc/self/task")]
+def _threads(process: int | str = "self") -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{process}/task")]
+    except FileNotFoundError:  # it has ended
+        return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from attrs import define, field, frozen
@@ -199,14 +199,9 @@ class WorkerPool:
         """Whether the worker at ``place`` is still the same process."""
         return self._slots[place[0]].generation == place[1]
 
-    def pids(self) -> list[int]:
-        """Process ids of the workers that run."""
-        return [slot.process.pid for slot in self._slots if slot.process is not None]
-
-    def pid(self, place: Place) -> int | None:
-        """Process id of the worker at ``place``, if it is still the same process."""
-        process = self._slots[place[0]].process
-        return process.pid if process is not None and self.holds(place) else None
+    def pids(self) -> dict[int, int]:
+        """Process ids of the workers that run, by position."""
+        return {slot.index: slot.process.pid for slot in self._slots if slot.process is not None}
 
     @property
     def idle(self) -> bool:
@@ -218,7 +213,7 @@ class WorkerPool:
         """Whether the reserved workers have nothing to do."""
         return not any(slot.waiting for slot in self._slots if slot.reserved)
 
-    def reserve(self, indices: Sequence[int]) -> None:
+    def reserve(self, indices: Collection[int]) -> None:
         """Give the workers at these positions, and no others, only jobs that are for them."""
         for slot in self._slots:
             slot.reserved = slot.index in indices

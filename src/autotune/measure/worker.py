@@ -99,6 +99,7 @@ class Worker:
         self._backend: Backend | None = None
         self._task: _Task | None = None
         self._held: dict[int, _Held] = {}
+        self._pin_problem: str | None = None
         self._known: set[str] = set()
 
     @property
@@ -210,7 +211,7 @@ class Worker:
             "samples": samples,
             "timings": timings,
             "readings": readings,
-            "warnings": observers.take_messages(),
+            "warnings": [*observers.take_messages(), *filter(None, [self._pin_problem])],
         }
 
     def _first_samples(
@@ -218,8 +219,9 @@ class Worker:
     ) -> tuple[float, ...]:
         _, task = self._ready()
         timed = _Remembering(self._timed(held, 0))
-        with self._pinned():
+        with self._pinned() as problem:
             samples = time_call(timed, task.protocol, incumbent, checked)
+        self._pin_problem = problem
         held.number = timed.number
         return samples
 
@@ -268,7 +270,7 @@ class Worker:
             task.arrays(0, fresh=True)
         return wrong or changed
 
-    def _pinned(self) -> AbstractContextManager[object]:
+    def _pinned(self) -> AbstractContextManager[str | None]:
         _, task = self._ready()
         return pinned(task.cpus) if task.protocol.pin else nullcontext()
 
