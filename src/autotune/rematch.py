@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from autotune.measure.racing import compare, rounded
+from autotune.measure.racing import compare, latency_after, rounded
 from autotune.records import Confirmation, Outcome
 from autotune.trial_log import LogEntry
 
@@ -23,15 +23,14 @@ def judge(
         rejected: Digests of candidates that failed before.
 
     Returns:
-        The confirmation; and the second best trial with the latency that it has as the winner,
-        if it turned out to be faster than the best one beyond the noise.
+        The confirmation; and, if the winner turned out to be faster than recorded, its trial and
+        its latency. The winner is the second best trial if that was faster beyond the noise.
     """
-    winner, better = 0, None
+    winner, latency = 0, leaders[0].latency or 0.0
     if len(leaders) > 1:
-        over = compare(outcomes[0].samples, outcomes[1].samples)
-        if over.slower:
-            winner = 1
-            better = (leaders[1], rounded((leaders[0].latency or 0.0) * over.ratio))
+        over = compare(outcomes[1].samples, outcomes[0].samples)
+        if over.faster:
+            winner, latency = 1, latency_after(over, latency)
     others = [number for number in range(len(leaders)) if number != winner]
     samples = outcomes[winner].samples
     baseline = outcomes[len(leaders)] if len(outcomes) > len(leaders) else None
@@ -44,4 +43,7 @@ def judge(
         over_baseline=compare(samples, baseline.samples) if baseline and baseline.ok else None,
         rejected=tuple(rejected),
     )
-    return confirmation, better
+    # Latencies of a search are never better than is certain; now there is time for the clock.
+    latency = rounded(min(latency, confirmation.latency))
+    better = latency < (leaders[winner].latency or 0.0)
+    return confirmation, (leaders[winner], latency) if better else None

@@ -16,11 +16,12 @@ from attrs import define, field
 from autotune.measure.timing import median_interval
 from autotune.records import Comparison
 
-__all__ = ["Race", "clearly_slower", "compare", "drift_of", "rounded"]
+__all__ = ["Race", "clearly_slower", "compare", "drift_of", "latency_after", "rounded"]
 
 # Two-sided 95 % points of Student's distribution with 1 to 4 degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776)
 _DIGITS = 9
+_NEXT_TO_NOTHING = 1 + 1e-6
 
 
 def rounded(latency: float) -> float:
@@ -52,6 +53,22 @@ def drift_of(samples: Sequence[float], latency: float) -> float:
         latency: Its latency.
     """
     return statistics.median(samples) / latency
+
+
+def latency_after(comparison: Comparison, latency: float) -> float:
+    """The latency of a program that has taken turns with the best one so far.
+
+    One that seems faster counts as faster by as much as is certain, which may be next to nothing:
+    the lower end of the interval. Were it the ratio itself, each new best program would owe a part
+    of its lead to luck, and since the next one is compared with it, luck would add up.
+
+    Args:
+        comparison: The program against the best one.
+        latency: Latency of the best one, in seconds.
+    """
+    if comparison.ratio > 1:
+        return latency / max(comparison.low, _NEXT_TO_NOTHING)
+    return latency / comparison.ratio
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:

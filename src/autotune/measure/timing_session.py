@@ -11,7 +11,7 @@ from autotune.isolation.channel import Message
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.pool import Reply
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.racing import Race, clearly_slower, drift_of, rounded
+from autotune.measure.racing import Race, clearly_slower, drift_of, latency_after
 from autotune.measure.trial import Leader, Trial, outcome_of
 from autotune.records import Comparison, Outcome
 
@@ -111,23 +111,30 @@ class TimingSession:
             trial.finish()
         else:
             self._contenders.append(trial)
-            if clearly_slower(beside, trial.samples):
-                self.lead(trial, trial.latency)
 
     def settle(self, on_comparison: OnComparison | None = None) -> None:
-        """Time those that may be the best one in turns with it, and end them all."""
-        near = [it for it in self._contenders if it.latency <= _NEAR * self.latency]
-        near = sorted(near, key=lambda trial: trial.latency)[: self._protocol.most_contenders]
-        challengers = [trial for trial in near if trial is not self.leader]
-        leader = self.leader
-        if leader is not None and challengers and self._is_held(leader):
-            self._race(leader, challengers, on_comparison)
+        """Time those that may be the best one in turns with it, and end them all.
+
+        At first those that are near it; then, as long as there are any, those that seem faster
+        still. What has not won its turns is never recorded as faster.
+        """
+        near = _NEAR
+        while (leader := self.leader) is not None and self._is_held(leader):
+            waiting = [it for it in self._contenders if it.outcome is None and self._is_held(it)]
+            waiting = [it for it in waiting if it.latency < near * self.latency]
+            if not waiting:
+                break
+            waiting.sort(key=lambda trial: trial.latency)
+            self._race(leader, waiting[: self._protocol.most_contenders], on_comparison)
+            near = 1.0
         self.finish_all()
 
     def finish_all(self) -> None:
         """End with what is known all that wait for :meth:`settle`."""
         for trial in self._contenders:
             if trial.outcome is None:
+                if self.leader is not None and trial.latency < self.latency:
+                    trial.set_latency(self.latency)
                 trial.finish()
         self._contenders.clear()
 
@@ -168,13 +175,12 @@ class TimingSession:
         ratios = {}
         for number, trial in enumerate(entries):
             if number and race.times[number] and trial.outcome is None:
-                ratios[number] = race.against(number, 0)
-                found = rounded(latency / ratios[number].ratio)
+                ratios[number] = comparison = race.against(number, 0)
                 trial.samples += race.times[number]
-                trial.drift = statistics.median(trial.samples) / found
+                trial.set_latency(latency_after(comparison, latency))
                 trial.finish()
-                if found < best_latency:
-                    best, best_latency = trial, found
+                if trial.latency < best_latency:
+                    best, best_latency = trial, trial.latency
         for number, comparison in ratios.items():
             if on_comparison is not None:
                 trial = entries[number]

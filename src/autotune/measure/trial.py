@@ -71,6 +71,10 @@ class Trial:
         """Median of the samples over the drift, in seconds."""
         return rounded(statistics.median(self.samples) / self.drift)
 
+    def set_latency(self, latency: float) -> None:
+        """Choose the drift so that the samples mean this latency, in seconds."""
+        self.drift = statistics.median(self.samples) / latency
+
     def build_message(self) -> Message:
         """What to tell the worker that is to build it."""
         candidate = None if self.candidate is None else self.candidate.to_json()
