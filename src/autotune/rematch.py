@@ -12,6 +12,10 @@ from autotune.trial_log import LogEntry
 __all__ = ["judge"]
 
 
+# What rounding a latency changes is no news.
+_ROUNDED = 1 - 1e-6
+
+
 def judge(
     leaders: Sequence[LogEntry], outcomes: Sequence[Outcome], rejected: Sequence[str]
 ) -> tuple[Confirmation, tuple[LogEntry, float] | None]:
@@ -45,5 +49,5 @@ def judge(
     )
     # Latencies of a search are never better than is certain; now there is time for the clock.
     latency = rounded(min(latency, confirmation.latency))
-    better = latency < (leaders[winner].latency or 0.0)
+    better = latency < (leaders[winner].latency or 0.0) * _ROUNDED
     return confirmation, (leaders[winner], latency) if better else None
