@@ -57,6 +57,30 @@ class TaskSchedulerSuite:
             assert scheduler.next_task() == scheduler.next_task()
             _play(scheduler, 1)
 
+    def test_chooses_a_task_while_a_round_is_outstanding(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        scheduler, served = task_scheduler_factory(TASKS, 0, None), set()
+        current = scheduler.next_task()
+        for step in range(12):
+            assert current is not None
+            before = scheduler.state()
+            upcoming = scheduler.next_task([current])
+            assert upcoming in range(len(TASKS)) and scheduler.state() == before
+            # Nothing is known of a task before its first round: the others come first.
+            assert step >= len(TASKS) - 1 or upcoming not in served | {current}
+            scheduler.tell(current, 1e-3, 16)
+            served.add(current)
+            current = upcoming
+
+    def test_with_one_task_a_round_may_be_outstanding(
+        self, task_scheduler_factory: TaskSchedulerFactory
+    ) -> None:
+        scheduler = task_scheduler_factory(TASKS[:1], 0, None)
+        assert scheduler.next_task() == scheduler.next_task([0]) == 0
+        scheduler.tell(0, None, 0)
+        assert scheduler.next_task() is None
+
     def test_tasks_without_a_latency_do_no_harm(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
