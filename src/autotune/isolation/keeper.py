@@ -10,8 +10,9 @@ waits until there is none, and removes the worker's folder.
 Arguments: the descriptor to write its status to, the host's process id, the worker's folder,
 descriptors that only the worker needs (joined by commas), the worker's module, its arguments.
 
-The status is two lines: ``worker PID``, and at the end ``gone CODE`` with the worker's exit code
-(minus the signal's number if one killed it), or just ``gone`` if the keeper had to kill it.
+The status is lines: ``worker PID``; ``told PID`` if somebody else than the host told the keeper to
+end; and last ``gone CODE`` with the worker's exit code (minus the signal's number if one killed
+it), or just ``gone`` if the keeper had to kill it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def main() -> None:
         return
     for descriptor in descriptors.split(","):
         os.close(int(descriptor))
-    _wait(worker)
+    sender = _wait(worker)
+    if sender not in (None, host):
+        _tell(status, f"told {sender}")
     code = _end(worker)
     _remove_folder(folder, host)
     _tell(status, "gone" if code is None else f"gone {code}")
@@ -90,16 +93,19 @@ def _run(module: str, arguments: list[str]) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _wait(worker: int) -> None:
-    """Reap orphans until the worker has ended, which is left to be reaped, or an order comes."""
+def _wait(worker: int) -> int | None:
+    """Reap orphans until the worker has ended, which is left to be reaped, or an order comes.
+
+    Returns who gave the order, if there was one.
+    """
     while True:
-        number = signal.sigwait({signal.SIGCHLD, *_ORDERS})
+        info = signal.sigwaitinfo({signal.SIGCHLD, *_ORDERS})
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if ended.si_pid == worker:
-                return
+                return None
             os.waitpid(ended.si_pid, 0)
-        if number in _ORDERS:
-            return
+        if info.si_signo in _ORDERS:
+            return info.si_pid
 
 
 def _end(worker: int) -> int | None:

@@ -14,28 +14,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from attrs import frozen
-
 from autotune.isolation.processes import kill_marked, ready
 
-__all__ = ["KeeperProcess", "WorkerEnd"]
+__all__ = ["KeeperProcess"]
 
 _SCRIPT = str(Path(__file__).with_name("keeper.py"))
 _PATIENCE_SECONDS = 5.0
-
-
-@frozen
-class WorkerEnd:
-    """How a worker ended.
-
-    Attributes:
-        exit_code: Its exit code if it ended by itself, minus the signal's number if one killed
-            it; None if it was made to end.
-        keeper_code: The same of its keeper, which is 0 unless it was killed or failed.
-    """
-
-    exit_code: int | None
-    keeper_code: int
 
 
 class KeeperProcess:
@@ -67,6 +51,7 @@ class KeeperProcess:
         self._folder = folder
         self._text = b""
         self._finished = False
+        self._killed = False
         self._status, theirs = os.pipe()
         with ExitStack() as always, ExitStack() as on_failure:
             always.callback(os.close, theirs)
@@ -108,8 +93,8 @@ class KeeperProcess:
             self._finished = not data or self._field(b"gone") is not None
         return True
 
-    def end(self) -> WorkerEnd:
-        """End the worker and everything it started, if that has not happened yet.
+    def end(self) -> str:
+        """End the worker and everything it started, if that has not happened; says how it ended.
 
         May be repeated, also after an interrupt, until :meth:`close`.
         """
@@ -117,13 +102,13 @@ class KeeperProcess:
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # it may have been stopped
             if not self.finished(_PATIENCE_SECONDS):
+                self._killed = True
                 self._signal(signal.SIGKILL)
         keeper_code = self._process.wait()
         if self._field(b"gone") is None:
             kill_marked(self._folder)
             shutil.rmtree(self._folder, ignore_errors=True)
-        code = self._field(b"gone")
-        return WorkerEnd(int(code) if code else None, keeper_code)
+        return self._how(keeper_code)
 
     def close(self) -> None:
         """Let go of the status; nothing more can be asked."""
@@ -133,9 +118,28 @@ class KeeperProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
+    def _how(self, keeper_code: int) -> str:
+        code = self._field(b"gone")
+        if code:
+            return _describe_exit(int(code))
+        if self._field(b"told") is not None:
+            return "made to end from outside"
+        if keeper_code and not self._killed:
+            return f"its keeper was {_describe_exit(keeper_code)}"
+        return "killed by its host"
+
     def _field(self, name: bytes) -> bytes | None:
         """What a line of the status says; None if there is no such line yet."""
         for line in self._text.splitlines(keepends=True):
             if line.startswith(name) and line.endswith(b"\n"):
                 return line[len(name) :].strip()
         return None
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -6,7 +6,6 @@ import fcntl
 import os
 import select
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from autotune.isolation.channel import Decoder, Message, NotAMessage, encode
 from autotune.isolation.errors import WorkerStartFailed
-from autotune.isolation.keeper_process import KeeperProcess, WorkerEnd
+from autotune.isolation.keeper_process import KeeperProcess
 from autotune.isolation.private_folder import writing_temporary_files
 from autotune.isolation.processes import ready
 
@@ -181,14 +180,13 @@ class WorkerProcess:
         # Every line up to the flag may be repeated: an interrupt can come between any two.
         # A pipe closes just before its process has ended.
         closed = ready(self._receive_end, select.POLLIN, 0)
-        by_itself = self._keeper.finished(_LAST_STEPS_SECONDS if closed else 0.0)
-        end = self._keeper.end()
+        self._keeper.finished(_LAST_STEPS_SECONDS if closed else 0.0)
+        how = self._keeper.end()
         self._closed = True
         last_words = self._tail()
         for descriptor in (self._send_end, self._receive_end, self._log):
             os.close(descriptor)
         self._keeper.close()
-        how = _describe_end(end, by_itself)
         return f"{how}\n{last_words}" if last_words else how
 
     def _check_open(self) -> None:
@@ -252,22 +250,3 @@ def _is_known(message: Message) -> bool:
         or isinstance(message.get("done"), dict)
         or isinstance(message.get("failed"), str)
     )
-
-
-def _describe_end(end: WorkerEnd, by_itself: bool) -> str:
-    if end.exit_code is not None:
-        return _describe_exit(end.exit_code)
-    if not by_itself:
-        return "killed by its host"
-    if end.keeper_code == 0:
-        return "made to end from outside"
-    return f"its keeper was {_describe_exit(end.keeper_code)}"
-
-
-def _describe_exit(code: int) -> str:
-    if code >= 0:
-        return f"exited with status {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
