@@ -136,9 +136,10 @@ def test_workers_signalled_while_they_start(
 
 
 def test_workers_stopped_while_idle(
-    make_measurer: MakeMeasurer, candidates: list[Candidate]
+    make_measurer: MakeMeasurer, quick: MeasureProtocol, candidates: list[Candidate]
 ) -> None:
-    with make_measurer() as measurer:
+    deadlines = {**quick.deadlines, "start": 5.0, "task": 5.0}
+    with make_measurer(protocol=evolve(quick, deadlines=deadlines)) as measurer:
         measurer.measure(candidates[:2])
         for pid in measurer.worker_pids:
             os.kill(pid, signal.SIGSTOP)
