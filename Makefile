@@ -27,6 +27,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare wi
 	$(VENV_BENCHMARKS)/bin/python benchmarks/draft.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/native.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check
+	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
 
 venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository
 

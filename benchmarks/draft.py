@@ -165,8 +165,8 @@ def score(model: str, candidates: Sequence[Candidate], target: Target) -> Array:
     return scores[order_of(candidates)]
 
 
-def measure(name: str, count: int, passes: int, seed: int) -> Measured:
-    """Measure random candidates of an operator, once in each pass and in random order."""
+def draw(name: str, count: int, seed: int) -> tuple[Workload, Target, list[Candidate]]:
+    """Different random candidates of an operator, in random order."""
     builder, shape = OPERATORS[name]
     workload, target = make_workload(builder, shape), Target.detect()
     backend = create_part("backend", "tvm")
@@ -179,7 +179,13 @@ def measure(name: str, count: int, passes: int, seed: int) -> Measured:
         for candidate in space.sample(count, rng):
             drawn.setdefault(candidate.digest, candidate)
     distinct = list(drawn.values())
-    candidates = [distinct[index] for index in rng.permutation(len(distinct))[:count]]
+    order = rng.permutation(len(distinct))[:count]
+    return workload, target, [distinct[index] for index in order]
+
+
+def measure(name: str, count: int, passes: int, seed: int) -> Measured:
+    """Measure random candidates of an operator, once in each pass."""
+    workload, target, candidates = draw(name, count, seed)
     with LocalMeasurer("tvm", target, cores(), workload) as measurer:
         outcomes = [measurer.measure(candidates) for _ in range(passes)]
     return Measured(workload, target, candidates, outcomes)
