@@ -14,22 +14,28 @@ __all__ = ["find_best", "find_record"]
 def find_best(
     database: Database, log: TrialLog, own: Mapping[str, Record] | None = None
 ) -> Record | None:
-    """The record of the fastest trial of a run.
+    """The record of the fastest trial of a run that is still known to be valid.
+
+    A record that several runs share may have been amended by another of them.
 
     Args:
         database: Where to look.
         log: The run's trials.
         own: Records of the run by candidate, where they are at hand.
     """
-    return None if log.best is None else find_record(database, log.best, own)
+    for entry in log.leaders(len(log)):
+        record = find_record(database, entry, own)
+        if record is not None and record.outcome.ok:
+            return record
+    return None
 
 
 def find_record(
     database: Database, entry: LogEntry, own: Mapping[str, Record] | None = None
 ) -> Record | None:
-    """The record of one trial; None when it is not there any more."""
+    """The record of one trial, whatever it says by now; None when it is not there any more."""
     record = (own or {}).get(entry.digest)
     if record is not None and record.run_id == entry.source:
         return record
-    records = database.records(RecordFilter(run_id=entry.source, status=entry.status))
+    records = database.records(RecordFilter(run_id=entry.source))
     return next((found for found in records if found.candidate.digest == entry.digest), None)

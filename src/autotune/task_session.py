@@ -126,7 +126,6 @@ class TaskSession:
         self._has_baseline = False
         self._submitted: deque[_Submitted] = deque()
         self._best: Candidate | None = None
-        self._measured = 0
 
     def start(self) -> None:
         """Let workers get ready in the background."""
@@ -166,9 +165,9 @@ class TaskSession:
         def on_outcome(position: int, outcome: Outcome) -> None:
             index = current.missing[position]
             with self._context.guard.shield():
-                self._store(current.batch[index], outcome, first_trial + index)
-                current.known[index] = (outcome, self._context.run_id)
-                self._measured += 1
+                if current.known[index] is None:
+                    self._store(current.batch[index], outcome, first_trial + index)
+                    current.known[index] = (outcome, self._context.run_id)
                 self._log_known(current)
 
         self._log_known(current)
@@ -198,16 +197,21 @@ class TaskSession:
         self._has_baseline = True
         context.emit(BaselineMeasured(self.spec.name, self.baseline))
 
+    @property
+    def is_to_be_confirmed(self) -> bool:
+        """Whether this run has measured something since the last :meth:`confirm`."""
+        return self.confirmation is None and any(
+            entry.source == self._context.run_id and entry.latency is not None
+            for entry in self.log.entries
+        )
+
     def confirm(self) -> None:
         """Time the best candidate again, beside the second best and the untuned program.
 
-        Does so when something was measured since the last time. Candidates that fail now are
-        recorded as such, and the next best take their place.
+        Candidates that fail now are recorded as such, and the next best take their place.
         """
-        if self._measured == 0:
-            return
         rejected: list[str] = []
-        while leaders := self.log.leaders(2):
+        while leaders := self._leaders(rejected):
             programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
             if self.baseline is not None and self.baseline.ok:
                 programs.append(None)
@@ -225,10 +229,25 @@ class TaskSession:
                 record = self._record_of(entry)
                 self._amend(entry, evolve(record.outcome, latency=latency))
             self.confirmation = confirmation
-            self._measured = 0
             self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
             return
         self.confirmation = None
+
+    def _leaders(self, rejected: list[str]) -> list[LogEntry]:
+        """The two fastest valid trials.
+
+        Records of other runs may say by now, because these found it out, that a candidate is not
+        valid; it is logged so, and its digest added to ``rejected``.
+        """
+        while True:
+            leaders = self.log.leaders(2)
+            found = [(entry, self._record_of(entry).outcome) for entry in leaders]
+            gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
+            if not gone:
+                return leaders
+            for digest, outcome in gone:
+                self.log.amend(digest, outcome)
+                rejected.append(digest)
 
     def _prepared(self) -> Measurer:
         self.start()
@@ -341,6 +360,8 @@ class TaskSession:
 
     def _log(self, candidate: Candidate, outcome: Outcome, source: str) -> None:
         entry = self.log.add(candidate, outcome, self._context.watch.elapsed, source)
+        if source == self._context.run_id:
+            self.confirmation = None
         if self.log.best is entry:
             self._best = candidate
         self._context.emit(

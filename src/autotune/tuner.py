@@ -116,7 +116,10 @@ class Tuner:
             checkpoint = Checkpoint.from_json(earlier.checkpoint, len(self.tasks))
             if earlier.status == "finished" and self._is_enough(checkpoint.progress):
                 return self._answer(earlier, checkpoint)
-            if earlier.status != "failed" and not is_being_worked_on(earlier):
+            is_open = earlier.status != "failed" and not is_being_worked_on(earlier)
+            # Of several processes that find it open at once, one gets it.
+            claimed = {**earlier.checkpoint, "owner": this_process()}
+            if is_open and self.database.claim_run(earlier, claimed):
                 return _Session(self, earlier, checkpoint).run()
         run = self.spec.new_run(self.budget.trials, fresh=self.fresh, created=self.now())
         return _Session(self, run, None).run()
@@ -246,7 +249,9 @@ class _Session:
             self._begin()
             reason = self._loop()
             for task in self._tasks:
-                task.confirm()
+                if task.is_to_be_confirmed:
+                    self._use(task)
+                    task.confirm()
             with self._tuner.guard.shield():
                 self._close()
                 return self._finish(reason)
@@ -279,9 +284,11 @@ class _Session:
             tuner.prepared()
         with tuner.guard.shield():
             if self._is_new:
-                tuner.database.start_run(self._run)
-            self._is_written = True
-            self._save("running")
+                checkpoint = self._checkpoint().to_json()
+                tuner.database.start_run(evolve(self._run, checkpoint=checkpoint))
+                self._is_written = True
+            else:
+                self._save("running")
         if self._saved is not None:
             self._outstanding = self._search.load_state(self._saved)
         for task in self._tasks:
@@ -424,8 +431,8 @@ class _Session:
         for task in self._tasks:
             task.close()
 
-    def _save(self, status: str, reason: str = "") -> dict[str, float]:
-        """Write the run's state; returns its seconds as written."""
+    def _checkpoint(self, reason: str = "") -> Checkpoint:
+        """The run's state."""
         progress = Progress(
             tuple(task.log for task in self._tasks),
             tuple(task.baseline for task in self._tasks),
@@ -433,14 +440,18 @@ class _Session:
             self._watch.seconds,
             reason,
         )
-        checkpoint = Checkpoint(self._saved, progress, this_process())
+        return Checkpoint(self._saved, progress, this_process())
+
+    def _save(self, status: str, reason: str = "") -> dict[str, float]:
+        """Write the run's state; returns its seconds as written."""
+        checkpoint = self._checkpoint(reason)
         self._tuner.database.update_run(
             self._run.run_id,
             status=status,
             trials=self._tuner.budget.trials,
             checkpoint=checkpoint.to_json(),
         )
-        return dict(progress.seconds)
+        return dict(checkpoint.progress.seconds)
 
     def _finish(self, reason: str) -> list[Result]:
         tuner = self._tuner

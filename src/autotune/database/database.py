@@ -154,6 +154,21 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def claim_run(self, run: Run, checkpoint: Mapping[str, Any]) -> bool:
+        """Make a run ``running`` with this checkpoint, unless it is not any more as it was read.
+
+        Args:
+            run: The run as it was read.
+            checkpoint: Its state from now on.
+
+        Returns:
+            Whether that was done. Of several that read a run and claim it, one is told so.
+
+        Raises:
+            DatabaseError: there is no run with this id.
+        """
+
+    @abstractmethod
     def run(self, run_id: str) -> Run | None:
         """The run with this id."""
 

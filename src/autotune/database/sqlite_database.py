@@ -209,10 +209,17 @@ class SQLiteDatabase(Database):
         if checkpoint is not None:
             changes["checkpoint"] = to_json_text(dict(checkpoint))
         with self._transaction():
-            rows = self._select("runs", "run_id = ?", (run_id,))
-            if not rows:
-                raise DatabaseError(f"database {self._location!r}: there is no run {run_id!r}")
-            replace(self._connection, "runs", rows[0], changes)
+            replace(self._connection, "runs", self._run_row(run_id), changes)
+
+    def claim_run(self, run: Run, checkpoint: Mapping[str, Any]) -> bool:
+        with self._transaction():
+            row = self._run_row(run.run_id)
+            state = None if run.checkpoint is None else to_json_text(dict(run.checkpoint))
+            if (row["status"], row["checkpoint"]) != (run.status, state):
+                return False
+            changes = {"status": "running", "checkpoint": to_json_text(dict(checkpoint))}
+            replace(self._connection, "runs", row, changes)
+        return True
 
     def run(self, run_id: str) -> Run | None:
         return next(iter(self._runs("run_id = ?", run_id)), None)
@@ -276,6 +283,12 @@ class SQLiteDatabase(Database):
                 if any(row[column] != value for column, value in equal.items()):
                     raise sqlite3.DatabaseError(f"an index of {table} leads to another row")
         return rows[0] if rows else None
+
+    def _run_row(self, run_id: str) -> Row:
+        rows = self._select("runs", "run_id = ?", (run_id,))
+        if not rows:
+            raise DatabaseError(f"database {self._location!r}: there is no run {run_id!r}")
+        return rows[0]
 
     def _record(self, row: Row) -> Record:
         with reporting(self._location):

@@ -52,3 +52,17 @@ class Batch:
             self.told.append(outcome)
             if on_outcome is not None:
                 on_outcome(len(self.told) - 1, outcome)
+
+    def tell_rest(self, on_outcome: Callable[[int, Outcome], None] | None) -> None:
+        """After an interrupt: tell every outcome that may not have been taken in.
+
+        That is also the one that was being told, and any that waited for an earlier candidate.
+        """
+        if on_outcome is None:
+            return
+        for trial in self.trials:
+            trial.take_from_twin()
+        for position in range(max(0, len(self.told) - 1), len(self.in_order)):
+            outcome = self.in_order[position].outcome
+            if outcome is not None:
+                on_outcome(position, outcome)

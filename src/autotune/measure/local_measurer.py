@@ -180,7 +180,7 @@ class LocalMeasurer(Measurer):
             except KeyboardInterrupt:
                 # What has been timed is worth telling, also without its turns beside the best.
                 crew.timing.finish_all()
-                batch.tell(collecting.on_outcome)
+                batch.tell_rest(collecting.on_outcome)
                 raise
             finally:
                 self._batches.popleft()

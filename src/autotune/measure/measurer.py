@@ -34,7 +34,9 @@ class Collecting:
 
     Attributes:
         on_outcome: Called as soon as an outcome is known, in the order of the candidates, with
-            its position. What it raises leaves the measurer usable.
+            its position. What it raises leaves the measurer usable. After an interrupt it is
+            called with whatever else is known, in which case positions may be left out, and one
+            may come a second time.
         on_comparison: Called after candidates were timed in turns with the best one.
         leader: The best candidate known.
         recall: The outcome of a program by its digest, where it is known already.

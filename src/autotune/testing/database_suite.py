@@ -372,6 +372,28 @@ class DatabaseSuite:
             assert [run.run_id for run in database.runs()] == ["run-1", "run-2", "run-3"]
             assert [run.run_id for run in database.runs("w" * 16)] == ["run-3"]
 
+    def test_one_of_those_that_claim_a_run_gets_it(self, open_database: OpenDatabase) -> None:
+        state = {"owner": "", "scores": [1.0, float("nan")], "rng": 2**100}
+        with open_database() as one, open_database() as other:
+            one.start_run(sample_run(checkpoint=state, status="interrupted"))
+            found, also_found = one.run("run-1"), other.run("run-1")
+            assert found is not None
+            assert also_found is not None
+            assert one.claim_run(found, {**state, "owner": "one"})
+            assert not other.claim_run(also_found, {**state, "owner": "other"})
+            claimed = other.run("run-1")
+            assert claimed is not None
+            assert claimed.checkpoint is not None
+            assert (claimed.status, claimed.checkpoint["owner"]) == ("running", "one")
+            assert other.claim_run(claimed, {**state, "owner": "other"})
+            one.update_run("run-1", status="finished")
+            again = other.run("run-1")
+            assert again is not None
+            one.update_run("run-1", status="failed")
+            assert not other.claim_run(again, state)
+            with pytest.raises(DatabaseError, match="run-9"):
+                one.claim_run(sample_run("run-9"), state)
+
     def test_mistakes_with_runs(self, open_database: OpenDatabase) -> None:
         with open_database() as database:
             database.start_run(sample_run())

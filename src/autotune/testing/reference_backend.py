@@ -133,16 +133,21 @@ def virtual_latency(workload: Workload, candidate: Candidate | None, seed: int =
     """Seconds that the reference backend says one call takes.
 
     Every parameter has a hidden best value, found by hashing; the cost grows with the square
-    of the distance from it on a logarithmic scale, and five percent is noise per candidate.
+    of the distance from it on a logarithmic scale, and five percent is noise per candidate. It
+    has six digits, so that a latency that was worked out of ratios is exactly this again.
     """
     base = max(workload.flop / _FLOP_PER_SECOND, 1e-6)
     if candidate is None:
-        return base * _BASELINE_FACTOR
+        return _rounded(base * _BASELINE_FACTOR)
     latency = base * (1 + _unit(seed, candidate.sketch.digest))
     for name, value in candidate.config.items():
         best = 5 * _unit(seed, candidate.sketch.digest, name)
         latency *= 1 + 0.25 * (math.log2(abs(value) + 1) - best) ** 2
-    return latency * (1 + 0.05 * _unit(seed, candidate.digest))
+    return _rounded(latency * (1 + 0.05 * _unit(seed, candidate.digest)))
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.6g}")
 
 
 def _unit(*parts: object) -> float:
