@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tuner_bench import Bench, Killed, OutcomeOf
 
-from autotune.cost_models import RandomCostModel
 from autotune.database import Database, RecordFilter, open_database
 from autotune.events import (
     AnsweredFromRecords,
     BaselineMeasured,
     CheckpointSaved,
-    Event,
     RunFailed,
     RunFinished,
     RunInterrupted,
@@ -27,9 +24,8 @@ from autotune.events import (
     WarningRaised,
 )
 from autotune.interrupts import InterruptGuard, TuningInterrupted
-from autotune.records import MeasureKey, Outcome
-from autotune.result import Result
-from autotune.resume import RunSpec, this_process
+from autotune.records import Outcome
+from autotune.resume import this_process
 from autotune.sketches import Candidate
 from autotune.stopwatch import ACTIVITIES
 from autotune.strategies import (
@@ -37,123 +33,8 @@ from autotune.strategies import (
     GridStrategy,
     RandomStrategy,
     Strategy,
-    StrategyContext,
 )
-from autotune.targets import Target, preset
-from autotune.task_schedulers import TaskInfo
-from autotune.task_schedulers.round_robin import RoundRobin
-from autotune.task_session import TaskSpec
-from autotune.testing.toy_parts import InProcessMeasurer, valid_outcome
 from autotune.testing.toy_space import ToySpace
-from autotune.tuner import Budget, Tuner
-
-TARGET: Target = preset("haswell")
-OutcomeOf = Callable[[Candidate], Outcome]
-
-
-class Killed(BaseException):
-    """Stands for the end of the process: nothing may be saved because of it."""
-
-
-@attrs.define
-class Bench:
-    """Makes tuners that differ in as little as a test needs, and keeps what they did."""
-
-    database: Database
-    space: ToySpace = attrs.field(factory=ToySpace)
-    strategy: type[Strategy] = EvolutionaryStrategy
-    round_size: int = 8
-    tasks: int = 1
-    seed: int = 3
-    protocol: str = "warm-1"
-    outcome: OutcomeOf | None = None
-    time: float = 0.0
-    events: list[Event] = attrs.field(factory=list)
-    measurers: list[InProcessMeasurer] = attrs.field(factory=list)
-    measured: list[str] = attrs.field(factory=list)
-
-    def tuner(
-        self,
-        trials: int,
-        *,
-        seconds: float | None = None,
-        fresh: bool = False,
-        stop_after: int | None = None,
-        stop_by: type[BaseException] = KeyboardInterrupt,
-    ) -> Tuner:
-        """A tuner of new parts; with ``stop_after`` it is stopped after so many new trials."""
-        model = RandomCostModel(target=TARGET, seed=self.seed, threads=1)
-        spaces = [self.space, ToySpace(4), ToySpace(16)][: self.tasks]
-        specs = [self._task(space, model, index) for index, space in enumerate(spaces)]
-        key = MeasureKey(TARGET.fingerprint, "toy", "1", "none", 1, self.protocol)
-        spec = RunSpec(
-            workloads=tuple(task.workload.digest for task in specs),
-            weights=(1.0,) * self.tasks,
-            key=key,
-            space="toy-1",
-            strategy=self.strategy.name,
-            strategy_options={},
-            cost_model="random",
-            pruning_model=None,
-            scheduler="round-robin",
-            seed=self.seed,
-            round_size=self.round_size,
-        )
-        left = [stop_after]
-
-        def listen(event: Event) -> None:
-            self.events.append(event)
-            if isinstance(event, TrialFinished) and left[0] is not None:
-                left[0] -= 1
-                if left[0] <= 0:
-                    raise stop_by
-
-        infos = [TaskInfo(1.0, float(task.workload.flop)) for task in specs]
-        return Tuner(
-            tasks=specs,
-            spec=spec,
-            cost_model=model,
-            scheduler=RoundRobin(infos, self.seed, {}),
-            database=self.database,
-            budget=Budget(trials, seconds),
-            fresh=fresh,
-            listeners=(listen,),
-            clock=lambda: self.time,
-            now=lambda: 1e9,
-        )
-
-    def _task(self, space: ToySpace, model: RandomCostModel, index: int) -> TaskSpec:
-        rng = np.random.default_rng([self.seed, index])
-        context = StrategyContext(space=space, rng=rng, cost_model=model)
-        make = functools.partial(self._make_measurer, space)
-        strategy = self.strategy(context)  # type: ignore[call-arg]
-        return TaskSpec(f"toy {index}", space.workload, TARGET, space, strategy, make)
-
-    def _make_measurer(self, space: ToySpace) -> InProcessMeasurer:
-        def outcome(candidate: Candidate) -> Outcome:
-            self.measured.append(candidate.digest)
-            return (self.outcome or valid_outcome)(candidate)
-
-        measurer = InProcessMeasurer(space.workload, outcome, self._tick)
-        self.measurers.append(measurer)
-        return measurer
-
-    def _tick(self) -> None:
-        self.time += 1.0
-
-    def run(self, trials: int, **options: object) -> Result:
-        """Tune one task."""
-        (result,) = self.tuner(trials, **options).run()  # type: ignore[arg-type]
-        return result
-
-    def stop(self, trials: int, after: int, stop_by: type[BaseException]) -> None:
-        """Tune until it is stopped."""
-        with pytest.raises((TuningInterrupted, Killed)):
-            self.tuner(trials, stop_after=after, stop_by=stop_by).run()
-
-    def seen(self, kind: type[Event]) -> list[Event]:
-        """Events of one kind."""
-        return [event for event in self.events if isinstance(event, kind)]
 
 
 @pytest.fixture

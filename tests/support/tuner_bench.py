@@ -1,0 +1,193 @@
+"""Tuners of parts that need no compiler, which can be stopped at any step."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autotune.cost_models import CostModel, RandomCostModel
+from autotune.database import Database
+from autotune.database.sqlite_database import SQLiteDatabase
+from autotune.events import Event, TrialFinished
+from autotune.interrupts import TuningInterrupted
+from autotune.records import MeasureKey, Outcome
+from autotune.result import Result
+from autotune.resume import RunSpec
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.strategies import EvolutionaryStrategy, Strategy, StrategyContext
+from autotune.targets import Target, preset
+from autotune.task_schedulers import TaskInfo
+from autotune.task_schedulers.round_robin import RoundRobin
+from autotune.task_session import TaskSpec
+from autotune.testing.toy_parts import InProcessMeasurer, toy_trees, valid_outcome
+from autotune.testing.toy_space import ToySpace
+from autotune.tuner import Budget, Tuner
+
+TARGET: Target = preset("haswell")
+OutcomeOf = Callable[[Candidate], Outcome]
+
+
+def nothing() -> None:
+    """Does nothing."""
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing may be saved because of it."""
+
+
+class SteppingModel(CostModel):
+    """A cost model with steps around what it does."""
+
+    def __init__(self, inner: CostModel, step: Callable[[], None]) -> None:
+        self._inner = inner
+        self._step = step
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """The inner model's."""
+        self._step()
+        return self._inner.predict(batch)
+
+    def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
+        """A step before and after."""
+        self._step()
+        self._inner.update(outcomes)
+        self._step()
+
+    def state(self) -> dict[str, Any]:
+        """The inner model's."""
+        return self._inner.state()
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """The inner model's."""
+        self._inner.load_state(state)
+
+
+class SteppingDatabase(SQLiteDatabase):
+    """A database in memory with a step before and after everything that it writes."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.step: Callable[[], None] = nothing
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self.step()
+        with super()._transaction():
+            yield
+        self.step()
+
+
+@attrs.define
+class Bench:
+    """Makes tuners that differ in as little as a test needs, and keeps what they did."""
+
+    database: Database
+    space: ToySpace = attrs.field(factory=ToySpace)
+    strategy: type[Strategy] = EvolutionaryStrategy
+    round_size: int = 8
+    tasks: int = 1
+    seed: int = 3
+    protocol: str = "warm-1"
+    lookahead: int = 1
+    trees: bool = False
+    outcome: OutcomeOf | None = None
+    again: OutcomeOf = valid_outcome
+    step: Callable[[], None] = nothing
+    time: float = 0.0
+    events: list[Event] = attrs.field(factory=list)
+    measurers: list[InProcessMeasurer] = attrs.field(factory=list)
+    measured: list[str] = attrs.field(factory=list)
+
+    def tuner(
+        self,
+        trials: int,
+        *,
+        seconds: float | None = None,
+        fresh: bool = False,
+        stop_after: int | None = None,
+        stop_by: type[BaseException] = KeyboardInterrupt,
+    ) -> Tuner:
+        """A tuner of new parts; with ``stop_after`` it is stopped after so many new trials."""
+        made = toy_trees if self.trees else RandomCostModel
+        model = SteppingModel(made(target=TARGET, seed=self.seed, threads=1), self.step)
+        spaces = [self.space, ToySpace(4), ToySpace(16)][: self.tasks]
+        specs = [self._task(space, model, index) for index, space in enumerate(spaces)]
+        key = MeasureKey(TARGET.fingerprint, "toy", "1", "none", 1, self.protocol)
+        spec = RunSpec(
+            workloads=tuple(task.workload.digest for task in specs),
+            weights=(1.0,) * self.tasks,
+            key=key,
+            space="toy-1",
+            strategy=self.strategy.name,
+            strategy_options={},
+            cost_model="toy" if self.trees else "random",
+            pruning_model=None,
+            scheduler="round-robin",
+            seed=self.seed,
+            round_size=self.round_size,
+            lookahead=self.lookahead,
+        )
+        left = [stop_after]
+
+        def listen(event: Event) -> None:
+            self.events.append(event)
+            self.step()
+            if isinstance(event, TrialFinished) and left[0] is not None:
+                left[0] -= 1
+                if left[0] <= 0:
+                    raise stop_by
+
+        infos = [TaskInfo(1.0, float(task.workload.flop)) for task in specs]
+        return Tuner(
+            tasks=specs,
+            spec=spec,
+            cost_model=model,
+            scheduler=RoundRobin(infos, self.seed, {}),
+            database=self.database,
+            budget=Budget(trials, seconds),
+            fresh=fresh,
+            listeners=(listen,),
+            clock=lambda: self.time,
+            now=lambda: 1e9,
+        )
+
+    def _task(self, space: ToySpace, model: CostModel, index: int) -> TaskSpec:
+        rng = np.random.default_rng([self.seed, index])
+        context = StrategyContext(space=space, rng=rng, cost_model=model)
+        make = functools.partial(self._make_measurer, space)
+        strategy = self.strategy(context)  # type: ignore[call-arg]
+        return TaskSpec(f"toy {index}", space.workload, TARGET, space, strategy, make)
+
+    def _make_measurer(self, space: ToySpace) -> InProcessMeasurer:
+        def outcome(candidate: Candidate) -> Outcome:
+            self.measured.append(candidate.digest)
+            return (self.outcome or valid_outcome)(candidate)
+
+        measurer = InProcessMeasurer(space.workload, outcome, self._tick, self.again)
+        self.measurers.append(measurer)
+        return measurer
+
+    def _tick(self) -> None:
+        self.time += 1.0
+        self.step()
+
+    def run(self, trials: int, **options: object) -> Result:
+        """Tune one task."""
+        (result,) = self.tuner(trials, **options).run()  # type: ignore[arg-type]
+        return result
+
+    def stop(self, trials: int, after: int, stop_by: type[BaseException]) -> None:
+        """Tune until it is stopped."""
+        with pytest.raises((TuningInterrupted, Killed)):
+            self.tuner(trials, stop_after=after, stop_by=stop_by).run()
+
+    def seen(self, kind: type[Event]) -> list[Event]:
+        """Events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
