@@ -43,6 +43,11 @@ class Batch:
         self._taken += len(self.chunk)
         return self.chunk
 
+    def abandon(self) -> None:
+        """Give up what has no outcome."""
+        for trial in self.in_order:
+            trial.abandoned = trial.outcome is None
+
     def tell(self, on_outcome: Callable[[int, Outcome], None] | None) -> None:
         """Tell outcomes in order, as far as they are known."""
         while len(self.told) < len(self.in_order):

@@ -63,12 +63,20 @@ class Building:
             return True
         return trial.place is not None and self._dispatcher.pool.holds(trial.place)
 
-    def measure_itself(self, trial: Trial) -> None:
-        """Do not take the outcome of the twin: it says nothing about the program."""
+    def find_another_twin(self, trial: Trial) -> None:
+        """Do not take the outcome of the twin: it says nothing about the program.
+
+        The first trial that this happens to is measured itself, for all that come after it.
+        """
         trial.twin = None
-        trial.always = True
-        for digest in filter(None, (trial.lowered, trial.binary)):
-            self._by_program[digest] = trial
+        self._find_twin(trial)
+        # Workers that know the program are to compile it nevertheless.
+        trial.always = trial.twin is None
+
+    def abandon(self) -> None:
+        """Nobody waits for anything that has been submitted."""
+        for trial in self._by_program.values():
+            trial.abandoned = trial.outcome is None
 
     def take_spans(self) -> list[Span]:
         """When workers were compiling, since the last call."""
@@ -91,7 +99,9 @@ class Building:
             trial.take(Outcome.from_json(body["outcome"]))
         elif "duplicate" in body:
             trial.lowered = body["duplicate"]
-            trial.twin = self._by_program[trial.lowered]
+            self._find_twin(trial)
+            # What the worker knows may be this trial itself, from before its worker was lost.
+            trial.always = trial.twin is None
         else:
             began, ended = body["span"]
             self._spans.append((began, ended))
@@ -102,10 +112,16 @@ class Building:
             self._find_twin(trial)
 
     def _find_twin(self, trial: Trial) -> None:
+        if trial.candidate is None:
+            # The untuned program is measured in a way of its own: no candidate's twin.
+            return
         digests = [digest for digest in (trial.lowered, trial.binary) if digest]
-        twins = [self._by_program[digest] for digest in digests if digest in self._by_program]
-        twins = [twin for twin in twins if twin is not trial]
-        if twins and not trial.always:
-            trial.twin = twins[0]
         for digest in digests:
-            self._by_program.setdefault(digest, trial)
+            known = self._by_program.get(digest)
+            if known is None or known.says_nothing:
+                self._by_program[digest] = trial
+        twins = [self._by_program[digest] for digest in digests]
+        # A twin may have another name for the one that is measured.
+        measured = [twin.twin or twin for twin in twins]
+        if not trial.always:
+            trial.twin = next((twin for twin in measured if twin is not trial), None)

@@ -73,6 +73,13 @@ class Dispatcher:
             if on_reply is not None:
                 on_reply(reply)
 
+    def settle_down(self) -> None:
+        """Wait until the workers that are reserved have nothing to do, and new ones are up."""
+        while not self.pool.is_quiet:
+            self.pump()
+        # A worker that was replaced imports its compiler first: that would disturb.
+        self.pool.wait_ready()
+
     def drain(self) -> None:
         """Forget the jobs that nobody has begun, and wait for the others."""
         self.pool.forget_queue()

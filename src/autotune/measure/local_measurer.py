@@ -184,6 +184,7 @@ class LocalMeasurer(Measurer):
                 raise
             finally:
                 self._batches.popleft()
+                batch.abandon()
             self._forget(batch.trials)
             self._build_ahead()
         return batch.told
@@ -211,12 +212,13 @@ class LocalMeasurer(Measurer):
         timing = TimingSession(crew.dispatcher, self._protocol, crew.rng)
         with self._cancelling():
             crew.dispatcher.drain()
+            # Workers forget what they hold when they are given other inputs.
+            crew.timing.lead(None)
             self._give_inputs("rematch", self._seed + 1)
             while waiting := [trial for trial in trials if trial.outcome is None]:
                 self._await_built(waiting)
                 with self._undisturbed(waiting):
                     timing.rematch([trial for trial in waiting if trial.outcome is None])
-            crew.timing.lead(None)
             self._give_inputs("search", self._seed)
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
@@ -256,6 +258,7 @@ class LocalMeasurer(Measurer):
         if trial.outcome is None:
             with self._undisturbed([trial]):
                 timing.install(trial, leader.latency)
+        trial.abandoned = trial.outcome is None
 
     def _time(self, batch: Batch, collecting: Collecting) -> None:
         """Time a chunk; tells outcomes in order as soon as they are known."""
@@ -303,9 +306,8 @@ class LocalMeasurer(Measurer):
         if trial.outcome is not None or trial.samples:
             return
         if trial.twin is not None:
-            known = trial.twin.outcome
-            if known is not None and known.retriable:
-                self._started().building.measure_itself(trial)
+            if trial.twin.says_nothing:
+                self._started().building.find_another_twin(trial)
             return
         for digest in filter(None, (trial.lowered, trial.binary)):
             found = collecting.recall(digest)
@@ -335,7 +337,7 @@ class LocalMeasurer(Measurer):
             timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
             crew.pool.reserve(timed if self._overlaps else range(self._workers))
             try:
-                crew.settle_down()
+                crew.dispatcher.settle_down()
                 builders = [pid for index, pid in crew.pool.pids().items() if index not in timed]
                 with confined(builders if self._overlaps else [], self._free_cpus):
                     yield
@@ -352,6 +354,7 @@ class LocalMeasurer(Measurer):
         finally:
             if not is_done and self._crew is not None:
                 self._batches.clear()
+                self._crew.building.abandon()
                 self._crew.dispatcher.cancel()
 
     def _give_inputs(self, kind: str, seed: int) -> None:
@@ -420,13 +423,6 @@ class _Crew:
     def holds(self, trial: Trial) -> bool:
         """Whether a living worker has the program of a trial."""
         return trial.place is not None and self.pool.holds(trial.place)
-
-    def settle_down(self) -> None:
-        """Wait until the workers that are reserved have nothing to do, and new ones are up."""
-        while not self.pool.is_quiet:
-            self.dispatcher.pump()
-        # A worker that was replaced imports its compiler first: that would disturb.
-        self.pool.wait_ready()
 
     def remember(self, trials: Sequence[Trial]) -> None:
         """Tell the workers which programs need not be compiled again."""

@@ -22,7 +22,8 @@ OnComparison = Callable[[str, str, Comparison, bool], None]
 its challenger, the challenger against it, and whether the challenger is the best one now."""
 
 _PHASES = ("load", "verify", "run", "observe")
-# A candidate that seemed slower than this, compared with the best one, is no challenger of it.
+# A candidate that seemed slower than this, compared with the best one, is no challenger of it;
+# and so much slower than the winner an untuned program has to be to be left out early.
 _NEAR = 1.1
 
 
@@ -75,8 +76,10 @@ class TimingSession:
         """
         self.lead(None)
         if self._check(trial, latency, None):
+            self._drift = trial.drift = drift_of(trial.samples, latency)
+            # Candidates with the same program take it from here.
+            trial.finish()
             self.lead(trial, latency)
-            self._drift = drift_of(trial.samples, latency)
 
     def is_untimed(self, trial: Trial) -> bool:
         """Whether a trial has yet to be checked and timed."""
@@ -125,7 +128,9 @@ class TimingSession:
             if not waiting:
                 break
             waiting.sort(key=lambda trial: trial.latency)
-            self._race(leader, waiting[: self._protocol.most_contenders], on_comparison)
+            challengers = waiting[: self._protocol.most_contenders]
+            if not self._race(leader, challengers, on_comparison):
+                break
             near = 1.0
         self.finish_all()
 
@@ -141,27 +146,34 @@ class TimingSession:
     def rematch(self, trials: Sequence[Trial]) -> None:
         """Check programs and time them in turns; every sample is of one turn.
 
-        The last one is left out as soon as it is clearly slower than the first.
+        The last one is left out as soon as it is clearly slower than the first. When a worker
+        ends without the fault of its program, those that have not failed have no outcome: they
+        are to be timed all together again.
         """
         able = [trial for trial in trials if self._check(trial, 0.0, None)]
         race = self._new_race(len(able))
         while able and race.rounds < self._protocol.max_rounds:
-            self._round(race, able)
-            last = len(able) - 1
-            if len(race.running) > 1 and last in race.running and able[last].candidate is None:
-                against = race.against(last, 0)
-                if race.rounds >= 3 and against.slower:
-                    race.withdraw(last)
+            if not self._round(race, able):
+                break
+            last = race.running[-1]
+            # Many looks find a difference between equals more often than one look: only a large
+            # one ends this early.
+            is_slow = last > 0 and race.against(last, 0).high * _NEAR < 1
+            if is_slow and race.rounds >= 3 and able[last].candidate is None:
+                race.withdraw(last)
             if race.rounds >= self._protocol.min_rounds and _is_decided(race, self._protocol):
                 break
+        if any(trial.outcome is None and not self._is_held(trial) for trial in trials):
+            return
         for number, trial in enumerate(able):
             if trial.outcome is None:
-                trial.samples = race.times[number]
+                trial.samples = race.times[number] or trial.samples
                 trial.finish()
 
     def _race(
         self, leader: Trial, challengers: Sequence[Trial], on_comparison: OnComparison | None
-    ) -> None:
+    ) -> bool:
+        """Time challengers in turns with the best one; returns whether that tells anything."""
         entries = [leader, *challengers]
         race, latency = self._new_race(len(entries)), self.latency
         while not race.over:
@@ -169,7 +181,7 @@ class TimingSession:
                 break
             race.drop_losers()
         if not race.times[0] or leader.outcome is not None and not leader.outcome.ok:
-            return
+            return False
         self._drift = drift_of(race.times[0], latency)
         best, best_latency = leader, latency
         ratios = {}
@@ -186,6 +198,7 @@ class TimingSession:
                 trial = entries[number]
                 on_comparison(leader.digest, trial.digest, comparison, trial is best)
         self.lead(best, best_latency)
+        return True
 
     def _round(self, race: Race, entries: Sequence[Trial]) -> bool:
         """One turn of every program; returns whether the first one is still there."""
@@ -193,9 +206,9 @@ class TimingSession:
         for number in self._rng.permutation(race.running):
             samples = self._sample(entries[number], 1, placement)
             if samples is None:
+                race.withdraw(int(number))
                 if number == 0:
                     return False
-                race.withdraw(int(number))
             else:
                 race.add(int(number), samples[0])
         return True
@@ -239,6 +252,8 @@ class TimingSession:
             return None
         phases = {phase: deadlines[phase] for phase in _PHASES}
         reply: Reply = self._dispatcher.ask(message, phases, trial.place)
+        if reply.kind != "done":
+            self._dispatcher.settle_down()
         if reply.kind in ("lost", "again"):
             trial.lose(blame=reply.kind == "lost")
         elif reply.kind != "done":

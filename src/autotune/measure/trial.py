@@ -45,6 +45,7 @@ class Trial:
         readings: What observers have read.
         drift: See :class:`Outcome`.
         losses: How often its worker ended without its fault.
+        abandoned: Whether it was given up before it had an outcome.
     """
 
     number: int
@@ -60,6 +61,12 @@ class Trial:
     readings: Mapping[str, Any] = field(factory=dict)
     drift: float = 1.0
     losses: int = 0
+    abandoned: bool = False
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it is over without having told anything about its program."""
+        return self.abandoned if self.outcome is None else self.outcome.retriable
 
     @property
     def digest(self) -> str:
@@ -122,7 +129,9 @@ class Trial:
         if self.outcome is None and self.twin is not None and self.twin.outcome is not None:
             twin = self.twin.outcome
             origin = twin.duplicate_of or self.twin.digest
-            self.outcome = evolve(twin, timings=self.timings, duplicate_of=origin)
+            self.lowered = self.lowered or twin.lowered
+            self.binary = self.binary or twin.binary
+            self.take(evolve(twin, timings=self.timings, duplicate_of=origin))
 
     def _complete(self, outcome: Outcome) -> Outcome:
         return evolve(outcome, lowered=self.lowered, binary=self.binary)

@@ -1,0 +1,345 @@
+"""Who is timed beside whom, and what comes out, on a machine that only pretends to be one."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import pytest
+from simulated_workers import Machine, Program, drifting, toy_candidate
+
+from autotune.measure import MeasureProtocol
+from autotune.measure.racing import compare
+from autotune.measure.timing_session import TimingSession
+from autotune.measure.trial import Leader, Trial
+from autotune.records import Comparison
+
+PROTOCOL = MeasureProtocol()
+
+
+def session(machine: Machine, protocol: MeasureProtocol = PROTOCOL) -> TimingSession:
+    return TimingSession(machine.dispatcher, protocol, np.random.default_rng(0))
+
+
+def with_leader(machine: Machine, seconds: float = 1e-3) -> tuple[TimingSession, Trial]:
+    """A session whose best program so far is number 0, held by worker 0."""
+    timing, leader = session(machine), machine.trial(0, Program(seconds))
+    timing.screen(leader)
+    machine.asked.clear()
+    machine.deadlines.clear()
+    return timing, leader
+
+
+def operations(machine: Machine) -> list[tuple[str, int]]:
+    return [(name, number) for name, number, _ in machine.asked]
+
+
+def test_the_first_program_is_timed_until_it_is_known_and_leads() -> None:
+    machine = Machine()
+    timing, leader = with_leader(machine, 2e-3)
+    assert leader.outcome is not None
+    assert leader.outcome.latency == pytest.approx(2e-3)
+    assert len(leader.outcome.samples) == 6
+    assert leader.outcome.drift == 1
+    assert timing.leader is leader
+    assert timing.leads(leader.digest)
+    assert not timing.leads(toy_candidate(1).digest)
+
+
+def test_a_hopeless_program_gets_one_sample_and_does_not_bother_the_best() -> None:
+    machine = Machine()
+    timing, _ = with_leader(machine)
+    trial = machine.trial(1, Program(5e-3))
+    timing.screen(trial)
+    assert operations(machine) == [("run", 1)]
+    assert trial.outcome is not None
+    assert len(trial.outcome.samples) == 1
+
+
+def test_a_slow_program_gets_few_samples_and_does_not_bother_the_best() -> None:
+    machine = Machine()
+    timing, _ = with_leader(machine)
+    trial = machine.trial(1, Program(2.5e-3))
+    timing.screen(trial)
+    assert operations(machine) == [("run", 1)]
+    assert trial.outcome is not None
+    assert len(trial.outcome.samples) == PROTOCOL.min_samples
+
+
+def test_a_worse_program_is_done_with_once_the_best_was_sampled_beside_it() -> None:
+    machine = Machine()
+    timing, leader = with_leader(machine)
+    trial = machine.trial(1, Program(1.5e-3))
+    timing.screen(trial)
+    assert operations(machine) == [("run", 1), ("sample", 0)]
+    assert trial.outcome is not None
+    assert trial.outcome.latency == pytest.approx(1.5e-3)
+    assert timing.leader is leader
+
+
+def test_one_that_may_be_the_best_waits_for_its_turns() -> None:
+    machine = Machine(noise=0.02)
+    timing, leader = with_leader(machine)
+    trial = machine.trial(1, Program(1e-3))
+    assert timing.is_untimed(trial)
+    timing.screen(trial)
+    assert trial.outcome is None
+    assert not timing.is_untimed(trial)
+    machine.asked.clear()
+    told: list[tuple[str, str, Comparison, bool]] = []
+    timing.settle(lambda *item: told.append(item))
+    assert trial.outcome is not None
+    assert [item[:2] for item in told] == [(leader.digest, trial.digest)]
+    rounds = told[0][2].rounds
+    assert PROTOCOL.min_rounds <= rounds <= PROTOCOL.max_rounds
+    assert len(trial.outcome.samples) == PROTOCOL.min_samples + rounds
+
+
+def test_everybody_has_its_turn_in_random_order_and_at_changing_places() -> None:
+    machine = Machine()
+    timing, _ = with_leader(machine)
+    for number in (1, 2):
+        timing.screen(machine.trial(number, Program(1e-3)))
+    machine.asked.clear()
+    timing.settle()
+    turns = [machine.asked[at : at + 3] for at in range(0, 3 * PROTOCOL.min_rounds, 3)]
+    for placement, turn in enumerate(turns):
+        assert sorted(turn) == [("sample", number, placement) for number in range(3)]
+    assert len({tuple(number for _, number, _ in turn) for turn in turns}) > 1
+
+
+def test_so_many_take_turns_and_no_more() -> None:
+    machine = Machine(noise=0.02)
+    timing, _ = with_leader(machine)
+    trials = [machine.trial(number, Program(1e-3)) for number in range(1, 10)]
+    for trial in trials:
+        timing.screen(trial)
+    waiting = sum(trial.outcome is None for trial in trials)
+    assert waiting > PROTOCOL.most_contenders
+    machine.asked.clear()
+    timing.settle()
+    turns = [list(turn) for _, turn in groupby(machine.asked, lambda asked: asked[2])]
+    assert max(map(len, turns)) == 1 + PROTOCOL.most_contenders
+    assert all(trial.outcome is not None for trial in trials)
+
+
+def test_the_faster_program_leads_after_its_turns() -> None:
+    machine = Machine(noise=0.01)
+    timing, leader = with_leader(machine, 1.05e-3)
+    trial = machine.trial(1, Program(1e-3))
+    timing.screen(trial)
+    told: list[tuple[str, str, Comparison, bool]] = []
+    timing.settle(lambda *item: told.append(item))
+    if timing.leader is leader:
+        pytest.fail("the slower program still leads")
+    assert trial.outcome is not None
+    assert trial.outcome.latency == timing.latency
+    assert trial.outcome.latency == pytest.approx(1e-3, rel=0.02)
+
+
+def measure_all(machine: Machine, seconds: Sequence[float]) -> list[Trial]:
+    """Programs of these speeds, screened in batches of 8 like those of a run."""
+    timing = session(machine)
+    trials = [machine.trial(number, Program(value)) for number, value in enumerate(seconds)]
+    for begin in range(0, len(trials), 8):
+        for trial in trials[begin : begin + 8]:
+            timing.screen(trial)
+            machine.now += 0.05  # something else is done meanwhile
+        timing.settle()
+    return trials
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_latencies_compare_although_the_machine_drifts_and_raw_times_do_not(seed: int) -> None:
+    # Slower ones may seem too slow to be timed beside the best one.
+    seconds = list(np.random.default_rng(seed).uniform(1e-3, 1.2e-3, 40))
+    machine = Machine(drifting(seed), noise=0.01, seed=seed)
+    outcomes = [trial.outcome for trial in measure_all(machine, seconds)]
+    assert all(outcome is not None and outcome.ok for outcome in outcomes)
+    scale = min(outcome.latency or 0.0 for outcome in outcomes if outcome) / min(seconds)
+    errors, raw = [], []
+    for outcome, true in zip(outcomes, seconds, strict=True):
+        assert outcome is not None
+        assert outcome.latency == pytest.approx(
+            statistics.median(outcome.samples) / outcome.drift, rel=1e-6
+        )
+        errors.append(abs((outcome.latency or 0.0) / scale / true - 1))
+        raw.append(abs(statistics.median(outcome.samples) / scale / true - 1))
+    # The stretches are as long as a few candidates: what begins in between escapes.
+    assert sum(error > 0.1 for error in errors) <= 4
+    assert sum(error > 0.1 for error in raw) >= 8
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_winner_is_among_the_fastest_although_the_machine_drifts(seed: int) -> None:
+    seconds = list(np.random.default_rng(100 + seed).uniform(1e-3, 1.5e-3, 40))
+    machine = Machine(drifting(seed), noise=0.01, seed=seed)
+    trials = measure_all(machine, seconds)
+    best = min(trials, key=lambda trial: trial.outcome.latency if trial.outcome else 1.0)
+    assert seconds[best.number] <= 1.03 * min(seconds)
+
+
+def test_a_lost_leader_costs_a_candidate_nothing() -> None:
+    machine = Machine()
+    timing, leader = with_leader(machine)
+    machine.kill(0)
+    lost = timing.lost_leader
+    assert lost == Leader(toy_candidate(0), timing.latency)
+    assert not timing.leads(leader.digest)
+    trial = machine.trial(1, Program(1e-3, worker=1))
+    timing.screen(trial)
+    assert trial.outcome is not None
+    assert trial.outcome.latency == pytest.approx(1e-3)
+    assert leader.outcome is not None
+    assert leader.outcome.ok
+
+
+@pytest.mark.parametrize("then", ["lost", "died", "crash"])
+@pytest.mark.parametrize("turn", [0, 4])
+def test_a_leader_that_ends_during_turns(then: str, turn: int) -> None:
+    machine = Machine()
+    timing, leader = with_leader(machine)
+    trials = [machine.trial(number, Program(0.99e-3, worker=1)) for number in (1, 2)]
+    for trial in trials:
+        timing.screen(trial)
+    program = machine.programs[0]
+    program.good_samples, program.then = turn, then
+    timing.settle()
+    assert [trial.outcome.status for trial in trials if trial.outcome] == ["ok", "ok"]
+    for trial in trials:
+        assert trial.latency == pytest.approx(1e-3, rel=0.05)
+    assert leader.losses == (then == "lost")
+
+
+@pytest.mark.parametrize("then", ["died", "crash"])
+def test_a_contender_that_fails_during_turns(then: str) -> None:
+    machine = Machine(noise=0.02)
+    timing, leader = with_leader(machine)
+    bad = machine.trial(1, Program(0.98e-3, worker=1, good_samples=3, then=then))
+    good = machine.trial(2, Program(1e-3, worker=2))
+    for trial in (bad, good):
+        timing.screen(trial)
+    timing.settle()
+    assert bad.outcome is not None
+    assert bad.outcome.status == "crash"
+    assert good.outcome is not None
+    assert good.outcome.ok
+    assert timing.leader in (leader, good)
+
+
+def test_a_contender_whose_worker_is_killed_keeps_what_it_has() -> None:
+    machine = Machine(noise=0.02)
+    timing, _ = with_leader(machine)
+    trial = machine.trial(1, Program(1e-3, worker=1, good_samples=3, then="lost"))
+    timing.screen(trial)
+    timing.settle()
+    assert trial.outcome is not None
+    assert trial.outcome.ok
+    assert trial.outcome.latency == pytest.approx(1e-3, rel=0.05)
+
+
+def test_checking_beside_the_best_has_a_deadline_that_follows_from_it() -> None:
+    machine = Machine()
+    timing, _ = with_leader(machine)
+    timing.screen(machine.trial(1, Program(5e-3)))
+    assert machine.deadlines[0]["verify"] == PROTOCOL.hopeless_seconds
+    assert machine.deadlines[0]["run"] == PROTOCOL.deadlines["run"]
+    for latency, verify in [(0.1, 10.0), (0.5, 20.0)]:
+        timing.lead(timing.leader, latency)
+        timing.screen(machine.trial(2, Program(5.0)))
+        assert machine.deadlines[-1]["verify"] == pytest.approx(verify)
+
+
+def test_the_untuned_program_has_longer_deadlines() -> None:
+    machine = Machine()
+    session(machine).screen(machine.trial(0, Program(1e-3), baseline=True))
+    assert machine.deadlines[0]["verify"] == pytest.approx(
+        PROTOCOL.baseline_patience * PROTOCOL.deadlines["verify"]
+    )
+
+
+def test_an_installed_leader_keeps_its_latency() -> None:
+    machine = Machine(lambda _now: 1.5)
+    timing, leader = session(machine), machine.trial(0, Program(1e-3))
+    timing.install(leader, 1e-3)
+    assert timing.latency == 1e-3
+    trial = machine.trial(1, Program(2e-3))
+    timing.screen(trial)
+    assert trial.outcome is not None
+    assert trial.outcome.latency == pytest.approx(2e-3)
+    assert trial.outcome.drift == pytest.approx(1.5)
+    # Candidates with the same program take this.
+    assert leader.outcome is not None
+    assert leader.outcome.latency == pytest.approx(1e-3)
+
+
+def test_a_leader_that_fails_its_check_is_no_measure() -> None:
+    machine = Machine()
+    timing = session(machine)
+    timing.install(machine.trial(0, Program(1e-3, bad_check="wrong_result")), 1e-3)
+    assert timing.leader is None
+    trial = machine.trial(1, Program(2e-3))
+    timing.screen(trial)
+    assert timing.leader is trial
+
+
+def rematch(machine: Machine, *programs: Program) -> list[Trial]:
+    """Times programs in turns; the last one is the untuned one."""
+    last = len(programs) - 1
+    trials = [
+        machine.trial(number, program, baseline=number == last)
+        for number, program in enumerate(programs)
+    ]
+    session(machine).rematch(trials)
+    return trials
+
+
+def test_samples_of_a_rematch_are_of_the_same_turns() -> None:
+    machine = Machine(drifting(3, seconds=0.01), noise=0.005)
+    first, second, untuned = rematch(machine, Program(1e-3), Program(1.1e-3), Program(5e-3))
+    assert first.outcome is not None
+    assert second.outcome is not None
+    assert untuned.outcome is not None
+    assert len(first.samples) == len(second.samples) >= PROTOCOL.min_rounds
+    ratios = [b / a for a, b in zip(first.samples, second.samples, strict=True)]
+    assert statistics.median(ratios) == pytest.approx(1.1, rel=0.02)
+    assert len(untuned.samples) < PROTOCOL.min_rounds
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_program_that_crashes_during_a_rematch(place: int) -> None:
+    programs = [Program(1e-3), Program(1.1e-3, worker=1), Program(1.2e-3, worker=2)]
+    programs[place].good_samples = 2
+    trials = rematch(Machine(noise=0.01), *programs)
+    statuses = [trial.outcome.status if trial.outcome else "" for trial in trials]
+    assert statuses == ["crash" if number == place else "ok" for number in range(3)]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_after_a_loss_all_of_a_rematch_are_timed_again_together(place: int) -> None:
+    machine = Machine(noise=0.01)
+    programs = [Program(1e-3), Program(1.1e-3, worker=1), Program(1.2e-3, worker=2)]
+    programs[place].good_samples, programs[place].then = 2, "lost"
+    trials = rematch(machine, *programs)
+    assert [trial.outcome for trial in trials] == [None] * 3
+    programs[place].good_samples = None
+    machine.hold(trials[place])
+    session(machine).rematch(trials)
+    assert all(trial.outcome is not None and trial.outcome.ok for trial in trials)
+    assert len(trials[0].samples) == len(trials[1].samples)
+
+
+def test_equal_programs_are_rarely_told_apart_in_a_rematch() -> None:
+    # A claim about the second one may go either way, and only one way about the untuned one.
+    bounds, repeats = {"second": 0.05, "untuned": 0.025}, 300
+    claims = dict.fromkeys(bounds, 0)
+    for seed in range(repeats):
+        machine = Machine(drifting(seed, seconds=0.05), noise=0.02, seed=seed)
+        first, second, untuned = rematch(machine, *(Program(1e-3) for _ in range(3)))
+        over = compare(first.samples, second.samples)
+        claims["second"] += over.faster or over.slower
+        claims["untuned"] += compare(first.samples, untuned.samples).faster
+    for name, bound in bounds.items():
+        assert claims[name] / repeats <= bound + 2 * (bound * (1 - bound) / repeats) ** 0.5
