@@ -321,11 +321,11 @@ class LocalMeasurer(Measurer):
 
     def _forget(self, trials: Sequence[Trial]) -> None:
         """Let workers free the programs of trials that are over."""
-        crew = self._started()
+        crew, seconds = self._started(), self._protocol.deadlines["load"]
         for trial in trials:
             if trial.place is not None and crew.holds(trial) and trial is not crew.timing.leader:
                 message = {"op": "forget", "numbers": [trial.number]}
-                crew.dispatcher.post(message, {"build": 60.0}, _ignore, trial.place)
+                crew.dispatcher.post(message, {"load": seconds}, _ignore, trial.place)
                 trial.place = None
 
     @contextmanager

@@ -316,6 +316,10 @@ class WorkerPool:
             return self._died(slot, "died", str(error))
         for message in messages:
             if "phase" in message:
+                if message["phase"] not in self._deadlines_of(slot):
+                    slot.process.end()
+                    unknown = f"announced a phase that nobody asked for: {message['phase']!r}"
+                    return replies + self._died(slot, "died", unknown)
                 slot.begun = True
                 self._enter(slot, message["phase"])
             else:
@@ -363,7 +367,7 @@ class WorkerPool:
                     f"no worker for backend {self._backend!r}: "
                     f"{slot.start_failures} in a row ended before they were ready; {message}"
                 )
-        kind = kind if slot.begun or kind == "timeout" else "lost"
+        kind = kind if slot.begun else "lost"
         self._replace(slot)
         replies = [Reply(job.number, "again", place) for job in jobs]
         if jobs:
@@ -379,9 +383,11 @@ class WorkerPool:
         slot.since = self._clock()
         slot.deadline = slot.since + self._seconds_for(slot)
 
+    def _deadlines_of(self, slot: _Slot) -> Mapping[str, float]:
+        return slot.jobs[0].deadlines if slot.jobs else self._deadlines
+
     def _seconds_for(self, slot: _Slot) -> float:
-        deadlines = slot.jobs[0].deadlines if slot.jobs else self._deadlines
-        return deadlines[slot.phase]
+        return self._deadlines_of(slot)[slot.phase]
 
     def _replace(self, slot: _Slot) -> None:
         if slot.process is not None:
