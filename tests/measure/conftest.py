@@ -13,6 +13,15 @@ from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 from autotune.workloads import Workload, gemm
 
+_SCRIPT = (
+    "log",
+    "build_seconds",
+    "ignored",
+    "optimised_away",
+    "drift_factor",
+    "drift_seconds",
+)
+
 
 @pytest.fixture
 def target() -> Target:
@@ -51,7 +60,7 @@ def make_measurer(
     with ExitStack() as stack:
 
         def make(*faults: dict[str, Any], **options: Any) -> LocalMeasurer:
-            script = {key: options.pop(key) for key in ("log", "build_seconds") if key in options}
+            script = {key: options.pop(key) for key in _SCRIPT if key in options}
             program = json.dumps({"faults": list(faults), **script})
             options = {"workers": 2, "threads": 2, "protocol": quick, **options}
             measurer = LocalMeasurer(

@@ -268,7 +268,7 @@ def test_builds_run_at_once_and_never_beside_a_timing(
     building: set[str] = set()
     timing: set[str] = set()
     most_builds = 0
-    for name, event, pid, _ in events:
+    for name, event, pid, *_ in events:
         active = building if name == "build" else timing
         if event == "begin":
             active.add(pid)

@@ -182,6 +182,8 @@ class Worker:
         readings: dict[str, float | None] = {}
         try:
             with self._connection.phase("load", timings):
+                # Whoever ran before may have failed before anybody saw what it wrote to.
+                task.arrays(0, fresh=True)
                 call = self._call(held, 0)
             with self._connection.phase("verify", timings):
                 call.poison()

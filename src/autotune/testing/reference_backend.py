@@ -5,21 +5,30 @@ function of the candidate's values and a seed, and no time passes. What goes wro
 a JSON object, given as the request's program text or in the environment variable
 ``AUTOTUNE_REFERENCE_BACKEND``::
 
-    {"seed": 0, "log": "/some/file", "build_seconds": 0.0,
+    {"seed": 0, "log": "/some/file", "build_seconds": 0.0, "start_seconds": 0.0,
+     "drift_factor": 1.0, "drift_seconds": 0.5,
      "faults": [{"fault": "crash", "phase": "run", "candidate": "0123456789abcdef"},
-                {"fault": "wrong", "where": {"tile": 4}},
+                {"fault": "wrong", "where": {"tile": 4}, "inputs": 1},
                 {"fault": "build_error", "every": 7, "offset": 2}]}
 
 A fault applies to the candidate with this digest (``"baseline"``: the untuned program), to
 those with these values, or to those whose digest modulo ``every`` is ``offset``. ``phase`` is
-``lower``, ``build``, ``load``, ``verify`` or ``run``. Programs that differ only in parameters
-named in ``"ignored"`` have one digest when lowered; only in those named in ``"optimised_away"``,
-one when compiled. With ``log``, the beginning and end of every build
-and timing are appended to that file: ``name event process monotonic-seconds``.
+``lower``, ``build``, ``load``, ``verify`` (the call that is checked) or ``run`` (the timed ones).
+With ``inputs`` it happens only on the random inputs of that seed. What a program does wrong
+although it goes on: ``wrong`` (another number), ``nothing`` (no output at all), ``dirty`` (it
+writes to an input), ``outside`` (it writes behind an output) and ``spoil`` (it writes to an input
+and raises). Programs that differ only in parameters named in ``"ignored"`` have one digest when
+lowered; only in those named in ``"optimised_away"``, one when compiled. With ``drift_factor``
+every other stretch of ``drift_seconds`` of the clock is slower by it, for all processes.
+
+With ``log``, the beginning and end of every ``build`` and ``time`` (and of ``start``, where the
+script comes from the environment) are appended to that file:
+``name event process monotonic-seconds candidate``, the latter ``-`` for no candidate.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import math
@@ -28,6 +37,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 from attrs import field, frozen
 
 from autotune.backends import (
@@ -49,14 +59,15 @@ from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.misconduct import MISCONDUCT
 from autotune.testing.nest_interpreter import run_candidate
-from autotune.workloads import Workload, reference_outputs
+from autotune.workloads import Workload, random_inputs, reference_outputs
 
 REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 """Import string by which a measurer finds the reference backend."""
 
 SCRIPT_VARIABLE = "AUTOTUNE_REFERENCE_BACKEND"
 
-FAULTS = ("invalid", "build_error", "exception", *MISCONDUCT, "wrong", "nothing")
+_BAD_WORK = ("wrong", "nothing", "dirty", "outside", "spoil")
+FAULTS = ("invalid", "build_error", "exception", *MISCONDUCT, *_BAD_WORK)
 _PHASES = ("lower", "build", "load", "verify", "run")
 _FLOP_PER_SECOND = 1e10
 _BASELINE_FACTOR = 40.0
@@ -72,6 +83,7 @@ class Fault:
     where: Mapping[str, int] | None = field(default=None, hash=False)
     every: int | None = None
     offset: int = 0
+    inputs: int | None = None
 
     def applies(self, candidate: Candidate | None) -> bool:
         """Whether it happens to ``candidate`` (None is the untuned program)."""
@@ -94,6 +106,9 @@ class Script:
     faults: tuple[Fault, ...] = ()
     log: str | None = None
     build_seconds: float = 0.0
+    start_seconds: float = 0.0
+    drift_factor: float = 1.0
+    drift_seconds: float = 0.5
     ignored: tuple[str, ...] = field(default=(), converter=tuple)
     optimised_away: tuple[str, ...] = field(default=(), converter=tuple)
 
@@ -116,7 +131,7 @@ class Script:
 
 
 def _fault(data: Mapping[str, Any]) -> Fault:
-    default = "verify" if data["fault"] in ("wrong", "nothing") else "run"
+    default = "verify" if data["fault"] in _BAD_WORK else "run"
     if data["fault"] in ("build_error", "exception"):
         default = "build"
     elif data["fault"] == "invalid":
@@ -175,7 +190,11 @@ class ReferenceBackend(Backend):
         return {"AUTOTUNE_REFERENCE_THREADS": str(threads)}
 
     def warm_up(self) -> None:
-        """There is nothing to warm up."""
+        """Takes as long as the environment's script says."""
+        script = Script.read(None)
+        _log(script, "start", "begin")
+        time.sleep(script.start_seconds)
+        _log(script, "start", "end")
 
     def imports(self, program: object) -> bool:
         return isinstance(program, ReferenceProgram)
@@ -192,13 +211,13 @@ class ReferenceBackend(Backend):
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         request, script = lowered.request, lowered.program
-        _log(script, "build", "begin")
+        _log(script, "build", "begin", request.candidate)
         try:
             if script.build_seconds:
                 time.sleep(script.build_seconds)
             _misbehave(script, request.candidate, "build")
         finally:
-            _log(script, "build", "end")
+            _log(script, "build", "end", request.candidate)
         return _ReferenceExecutable(request, script)
 
     def show(self, request: BuildRequest) -> str:
@@ -242,7 +261,7 @@ class _ReferenceCall(BoundCall):
         self._outputs = list(outputs)
 
     def run(self) -> None:
-        wanted = _misbehave(self._script, self._request.candidate, "verify")
+        wanted = self._misbehave("verify")
         if wanted == "nothing":
             return
         candidate = self._request.candidate
@@ -252,14 +271,39 @@ class _ReferenceCall(BoundCall):
             results = run_candidate(candidate, self._inputs)
         for output, name in zip(self._outputs, self._request.workload.outputs, strict=True):
             output[...] = results[name]
-        if wanted == "wrong":
-            self._outputs[0].flat[0] += 1
+        self._work_badly(wanted)
 
     def time(self, number: int) -> float:
-        _log(self._script, "time", "begin")
-        _misbehave(self._script, self._request.candidate, "run")
-        _log(self._script, "time", "end")
-        return virtual_latency(self._request.workload, self._request.candidate, self._script.seed)
+        script, candidate = self._script, self._request.candidate
+        _log(script, "time", "begin", candidate)
+        self._work_badly(self._misbehave("run"))
+        _log(script, "time", "end", candidate)
+        latency = virtual_latency(self._request.workload, candidate, script.seed)
+        is_slow = int(time.monotonic() / script.drift_seconds) % 2
+        return latency * script.drift_factor if is_slow else latency
+
+    def _misbehave(self, phase: str) -> str | None:
+        """Carry out or name the fault for this phase, and these inputs."""
+
+        def is_for_these(fault: Fault) -> bool:
+            if fault.inputs is None:
+                return True
+            drawn = random_inputs(self._request.workload, np.random.default_rng(fault.inputs))
+            return all(np.array_equal(drawn[name], it) for name, it in self._inputs.items())
+
+        return _misbehave(self._script, self._request.candidate, phase, is_for_these)
+
+    def _work_badly(self, how: str | None) -> None:
+        """What a bad program does that does not end it at once."""
+        output = self._outputs[0]
+        if how == "wrong":
+            output.flat[0] += 1
+        elif how == "outside":
+            ctypes.memset(output.ctypes.data + output.nbytes, 0, 1)
+        elif how in ("dirty", "spoil"):
+            next(iter(self._inputs.values())).flat[0] += 1
+        if how == "spoil":
+            raise RuntimeError("scripted: this input is spoilt")
 
     def outputs(self) -> list[Array]:
         return [output.copy() for output in self._outputs]
@@ -279,22 +323,28 @@ def _digest(request: BuildRequest, seed: int, vanishing: Sequence[str]) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def _log(script: Script, name: str, event: str) -> None:
+def _log(script: Script, name: str, event: str, candidate: Candidate | None = None) -> None:
     if script.log is not None:
-        line = f"{name} {event} {os.getpid()} {time.monotonic():.9f}\n"
+        whom = "-" if candidate is None else candidate.digest
+        line = f"{name} {event} {os.getpid()} {time.monotonic():.9f} {whom}\n"
         descriptor = os.open(script.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(descriptor, line.encode())
         os.close(descriptor)
 
 
-def _misbehave(script: Script, candidate: Candidate | None, phase: str) -> str | None:
+def _misbehave(
+    script: Script,
+    candidate: Candidate | None,
+    phase: str,
+    is_for_these: Callable[[Fault], bool] = lambda fault: fault.inputs is None,
+) -> str | None:
     """Carry out the fault scripted for this candidate and phase.
 
     Returns its name when it is for the caller to carry out.
     """
     for fault in script.faults:
-        if fault.phase == phase and fault.applies(candidate):
-            if fault.fault in ("wrong", "nothing"):
+        if fault.phase == phase and fault.applies(candidate) and is_for_these(fault):
+            if fault.fault in _BAD_WORK:
                 return fault.fault
             _CONDUCT[fault.fault]()
     return None

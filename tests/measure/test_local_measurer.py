@@ -1,0 +1,395 @@
+"""Building, checking and timing in real processes: what is done once, when, and never at once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from attrs import evolve, frozen
+
+from autotune.measure import Collecting, Leader, LocalMeasurer, MeasureProtocol
+from autotune.measure import local_measurer as module
+from autotune.records import Outcome
+from autotune.sketches import Candidate, Ordinal, Sketch
+from autotune.testing.reference_backend import SCRIPT_VARIABLE, virtual_latency
+from autotune.workloads import Workload
+
+MakeMeasurer = Callable[..., LocalMeasurer]
+
+
+@pytest.fixture
+def pairs(workload: Workload) -> list[Candidate]:
+    """Six candidates: ``tile`` 1 and 2, each with ``unroll`` 0, 1 and 2."""
+    parameters = (Ordinal("tile", (1, 2)), Ordinal("unroll", (0, 1, 2)))
+    sketch = Sketch("toy", workload, parameters, (), ())
+    return [Candidate(sketch, values) for values in itertools.product((1, 2), (0, 1, 2))]
+
+
+@frozen
+class Span:
+    """Something that a worker did.
+
+    Attributes:
+        what: ``build``, ``time`` or ``start``.
+        worker: Its process.
+        begin: Monotonic seconds.
+        end: Monotonic seconds; those of the beginning if the worker did not survive it.
+        candidate: Digest of the candidate.
+    """
+
+    what: str
+    worker: str
+    begin: float
+    end: float
+    candidate: str
+
+    def overlaps(self, other: Span) -> bool:
+        return self.begin < other.end and other.begin < self.end
+
+
+def spans(log: Path, what: str) -> list[Span]:
+    """What the workers did, in the order in which it began."""
+    found: list[Span] = []
+    for line in log.read_text().splitlines() if log.exists() else []:
+        name, event, worker, seconds, candidate = line.split()
+        if name != what:
+            continue
+        if event == "begin":
+            found.append(Span(what, worker, float(seconds), float(seconds), candidate))
+        else:
+            last = max(at for at, it in enumerate(found) if it.worker == worker)
+            found[last] = evolve(found[last], end=float(seconds))
+    return found
+
+
+def candidates_in(log: Path, what: str) -> list[str]:
+    """Candidates that were built or timed, each once, in order."""
+    return list(dict.fromkeys(span.candidate for span in spans(log, what)))
+
+
+def statuses(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def digests(candidates: Sequence[Candidate]) -> list[str]:
+    return [candidate.digest for candidate in candidates]
+
+
+def check_twins(outcomes: Sequence[Outcome], log: Path, pairs: Sequence[Candidate]) -> None:
+    """Of the six, one for each ``tile`` was timed, and the others name it."""
+    timed = candidates_in(log, "time")
+    assert statuses(outcomes) == ["ok"] * 6
+    for three in (range(3), range(3, 6)):
+        (measured,) = [number for number in three if pairs[number].digest in timed]
+        assert outcomes[measured].duplicate_of == ""
+        for number in three:
+            assert outcomes[number].latency == outcomes[measured].latency
+            if number != measured:
+                assert outcomes[number].duplicate_of == pairs[measured].digest
+
+
+def test_the_same_lowered_program_is_compiled_once_per_worker_and_timed_once(
+    make_measurer: MakeMeasurer, pairs: list[Candidate], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    outcomes = make_measurer(log=str(log), ignored=["unroll"]).measure(pairs)
+    check_twins(outcomes, log, pairs)
+    builds = spans(log, "build")
+    lowered = {it.digest: outcome.lowered for it, outcome in zip(pairs, outcomes, strict=True)}
+    by_worker = [(span.worker, lowered[span.candidate]) for span in builds]
+    assert len(set(by_worker)) == len(by_worker)
+
+
+def test_the_same_machine_code_is_timed_once(
+    make_measurer: MakeMeasurer, pairs: list[Candidate], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    outcomes = make_measurer(log=str(log), optimised_away=["unroll"]).measure(pairs)
+    check_twins(outcomes, log, pairs)
+    assert len(spans(log, "build")) == 6
+    # Each keeps the names of its own lowered program, under which it is looked up later.
+    assert len({outcome.lowered for outcome in outcomes}) == 6
+    assert len({outcome.binary for outcome in outcomes}) == 2
+
+
+def test_the_same_program_in_a_later_batch_is_neither_compiled_nor_timed(
+    make_measurer: MakeMeasurer, pairs: list[Candidate], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    measurer = make_measurer(log=str(log), ignored=["unroll"])
+    first = measurer.measure([pairs[0], pairs[3]])
+    before = log.read_text()
+    later = measurer.measure([pairs[1], pairs[2], pairs[4], pairs[5]])
+    assert log.read_text() == before
+    assert [it.latency for it in later] == [first[index].latency for index in (0, 0, 1, 1)]
+    assert [it.duplicate_of for it in later] == digests([pairs[at] for at in (0, 0, 3, 3)])
+
+
+def test_a_program_that_another_run_has_measured_is_not_timed(
+    make_measurer: MakeMeasurer, pairs: list[Candidate], tmp_path: Path
+) -> None:
+    known = make_measurer(optimised_away=["unroll"]).measure([pairs[0]])[0]
+    log = tmp_path / "log"
+    for options, names in (
+        ({"optimised_away": ["unroll"]}, {known.binary}),
+        ({"ignored": ["unroll"]}, {known.binary, known.lowered}),
+    ):
+        measurer = make_measurer(log=str(log), **options)
+        measurer.submit(pairs[1:3])
+        found = evolve(known, duplicate_of=pairs[0].digest)
+        # With a parameter that is ignored the lowered program has the name of the machine code.
+        recall = dict.fromkeys(names, found).get
+        outcomes = measurer.collect(Collecting(recall=recall))
+        assert [it.duplicate_of for it in outcomes] == [pairs[0].digest] * 2
+        assert [it.latency for it in outcomes] == [known.latency] * 2
+    assert spans(log, "time") == []
+
+
+@pytest.mark.parametrize("option", ["ignored", "optimised_away"])
+def test_after_a_crash_the_next_of_the_same_programs_is_measured_for_all(
+    make_measurer: MakeMeasurer, pairs: list[Candidate], tmp_path: Path, option: str
+) -> None:
+    log = tmp_path / "log"
+    fault = {"fault": "kill", "phase": "run", "candidate": pairs[0].digest}
+    measurer = make_measurer(fault, log=str(log), workers=1, **{option: ["unroll"]})
+    outcomes = measurer.measure(pairs[:3])
+    assert statuses(outcomes) == ["crash", "ok", "ok"]
+    assert candidates_in(log, "time") == digests(pairs[:2])
+    assert outcomes[2].duplicate_of == pairs[1].digest
+
+
+def test_what_was_given_up_is_measured_when_it_comes_again(
+    make_measurer: MakeMeasurer, pairs: list[Candidate]
+) -> None:
+    measurer = make_measurer(ignored=["unroll"], workers=1)
+    measurer.submit([pairs[0], pairs[3]])
+    seen: list[Outcome] = []
+    few = measurer.collect(
+        Collecting(lambda _, outcome: seen.append(outcome), enough=lambda: bool(seen))
+    )
+    assert len(few) == len(seen) == 1
+
+    def interrupt() -> bool:
+        raise KeyboardInterrupt
+
+    measurer.submit([pairs[4]])
+    with pytest.raises(KeyboardInterrupt):
+        measurer.collect(Collecting(enough=interrupt))
+    outcomes = measurer.measure([pairs[5], pairs[4], pairs[3]])
+    assert statuses(outcomes) == ["ok"] * 3
+    assert [it.duplicate_of for it in outcomes] == ["", pairs[5].digest, pairs[5].digest]
+
+
+def test_a_program_like_the_best_one_of_an_earlier_session_takes_its_latency(
+    make_measurer: MakeMeasurer, pairs: list[Candidate]
+) -> None:
+    leader = Leader(pairs[0], 1.5 * virtual_latency(pairs[0].sketch.workload, pairs[0]))
+    measurer = make_measurer(ignored=["unroll"], workers=1)
+    # The machine is faster now, so that what takes as long counts as slower.
+    other = measurer.measure([pairs[3]], leader=leader)[0]
+    expected = virtual_latency(pairs[3].sketch.workload, pairs[3])
+    assert (other.latency or 0.0) / expected == pytest.approx(1.5, rel=1e-3)
+    outcomes = measurer.measure(pairs[1:3], leader=leader)
+    assert [it.duplicate_of for it in outcomes] == [pairs[0].digest] * 2
+    assert [it.latency for it in outcomes] == [pytest.approx(leader.latency)] * 2
+
+
+def test_what_takes_much_longer_than_the_best_is_given_up_early(
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
+) -> None:
+    protocol = MeasureProtocol(hopeless_seconds=0.5)
+    fault = {"fault": "hang", "phase": "verify", "where": {"tile": 2}}
+    outcomes = make_measurer(fault, protocol=protocol, workers=1).measure(candidates[:3])
+    assert statuses(outcomes) == ["ok", "timeout", "ok"]
+    assert outcomes[1].message == "verify took more than 0.5 s"
+    assert 0.5 <= outcomes[1].timings["verify"] < protocol.deadlines["verify"]
+
+
+@pytest.mark.parametrize("phase", ["verify", "run"])
+def test_a_program_that_does_what_it_must_not(
+    make_measurer: MakeMeasurer, candidates: list[Candidate], phase: str
+) -> None:
+    faults = {2: "wrong", 3: "dirty", 4: "spoil", 6: "outside"}
+    measurer = make_measurer(
+        *(
+            {"fault": fault, "phase": phase, "where": {"tile": tile}}
+            for tile, fault in faults.items()
+        ),
+        workers=1,
+    )
+    outcomes = measurer.measure(candidates)
+    found = {tile: outcome for tile, outcome in enumerate(outcomes, 1) if not outcome.ok}
+    assert {tile: it.status for tile, it in found.items()} == {
+        2: "wrong_result",
+        3: "wrong_result",
+        4: "crash",
+        6: "wrong_result",
+    }
+    assert "output 'C': " in found[2].message
+    assert found[3].message == "input 'A' was changed"
+    assert found[6].message == "memory beside 'C' was written to"
+    assert "this input is spoilt" in found[4].message
+
+
+def test_a_program_that_is_wrong_on_other_inputs_only_is_found_in_the_rematch(
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
+) -> None:
+    measurer = make_measurer({"fault": "wrong", "where": {"tile": 2}, "inputs": 8}, seed=7)
+    assert statuses(measurer.measure(candidates[:3])) == ["ok"] * 3
+    again = measurer.rematch([candidates[1], candidates[0], None])
+    assert statuses(again) == ["wrong_result", "ok", "ok"]
+    # Afterwards programs run on the inputs of the search again.
+    assert statuses(measurer.measure(candidates[:3])) == ["ok"] * 3
+
+
+def test_programs_of_a_rematch_have_as_many_samples_as_turns(
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
+) -> None:
+    measurer = make_measurer()
+    first, second, untuned = measurer.rematch([candidates[0], candidates[1], None])
+    assert len(first.samples) == len(second.samples) >= MeasureProtocol().min_rounds
+    assert 0 < len(untuned.samples) < len(first.samples)
+    assert first.duplicate_of == second.duplicate_of == ""
+
+
+@pytest.mark.parametrize("tile", [1, 2])
+def test_a_program_that_fails_in_a_rematch_does_not_keep_it_from_ending(
+    make_measurer: MakeMeasurer, candidates: list[Candidate], tile: int, tmp_path: Path
+) -> None:
+    measurer = make_measurer(
+        {"fault": "kill", "phase": "run", "where": {"tile": tile}, "inputs": 1}
+    )
+    assert statuses(measurer.measure(candidates[:2])) == ["ok"] * 2
+    again = statuses(measurer.rematch([candidates[0], candidates[1], None]))
+    assert again == ["crash" if number == tile else "ok" for number in (1, 2)] + ["ok"]
+
+
+def test_a_batch_that_is_larger_than_a_chunk(
+    make_measurer: MakeMeasurer, workload: Workload, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    sketch = Sketch("toy", workload, (Ordinal("tile", tuple(range(1, 21))),), (), ())
+    many = [Candidate(sketch, (tile,)) for tile in range(1, 21)]
+    seen: list[int] = []
+    measurer = make_measurer(log=str(log), workers=1, threads=os.cpu_count())
+    outcomes = measurer.measure(many, lambda position, _: seen.append(position))
+    assert statuses(outcomes) == ["ok"] * 20
+    assert seen == list(range(20))
+    builds, first = spans(log, "build"), spans(log, "time")[0]
+    assert sum(span.begin < first.begin for span in builds) == 8
+    assert candidates_in(log, "build") == digests(many)
+
+
+def test_enough_is_enough(
+    make_measurer: MakeMeasurer, candidates: list[Candidate], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    measurer = make_measurer(log=str(log), workers=1)
+    measurer.submit(candidates)
+
+    def enough() -> bool:
+        return len(candidates_in(log, "time")) >= 4
+
+    told: list[int] = []
+    outcomes = measurer.collect(Collecting(lambda number, _: told.append(number), enough=enough))
+    assert statuses(outcomes) == ["ok"] * 4
+    assert told == [0, 1, 2, 3]
+    assert candidates_in(log, "time") == digests(candidates[:4])
+
+
+def test_an_interrupt_tells_all_that_was_timed(
+    make_measurer: MakeMeasurer, pairs: list[Candidate], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    measurer = make_measurer(log=str(log), workers=1, ignored=["unroll"])
+    # The second has the outcome of the first at the end only; it must not hide the third.
+    measurer.submit([pairs[0], pairs[1], pairs[3]])
+
+    def interrupt() -> bool:
+        if len(candidates_in(log, "time")) >= 2:
+            raise KeyboardInterrupt
+        return False
+
+    told: dict[int, Outcome] = {}
+    with pytest.raises(KeyboardInterrupt):
+        measurer.collect(Collecting(told.__setitem__, enough=interrupt))
+    assert set(told) == {0, 1, 2}
+    assert told[1].duplicate_of == pairs[0].digest
+
+
+def test_candidates_are_built_while_nobody_waits(
+    make_measurer: MakeMeasurer, candidates: list[Candidate], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    measurer = make_measurer(log=str(log), build_seconds=0.05)
+    measurer.submit(candidates[:6])
+    deadline = time.monotonic() + 20
+    while sum(it.end > it.begin for it in spans(log, "build")) < 6:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    collected = time.monotonic()
+    assert statuses(measurer.collect(Collecting())) == ["ok"] * 6
+    assert len(spans(log, "build")) == 6
+    assert measurer.seconds["build"] < 6 * 0.05
+    noted = measurer.take_build_spans()
+    assert len(noted) == 6
+    assert all(begin < end < collected for begin, end in noted)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU to spare")
+@pytest.mark.parametrize("matters", [False, True])
+def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
+    make_measurer: MakeMeasurer,
+    candidates: list[Candidate],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    matters: bool,
+) -> None:
+    monkeypatch.setattr(module, "quiet_neighbour_matters", lambda *_: matters)
+    log = tmp_path / "log"
+    # Enough for two chunks: the second batch is built while the first is timed.
+    measurer = make_measurer(log=str(log), build_seconds=0.05, threads=1)
+    measurer.submit(candidates[:5])
+    measurer.submit(candidates[5:])
+    for _ in range(2):
+        assert statuses(measurer.collect(Collecting())) == ["ok"] * 5
+    builds, timings = spans(log, "build"), spans(log, "time")
+    beside = [(b, t) for b in builds for t in timings if b.overlaps(t)]
+    assert all(build.worker != timing.worker for build, timing in beside)
+    assert bool(beside) == (not matters)
+
+
+def test_a_new_worker_starts_before_anything_else_is_timed(
+    make_measurer: MakeMeasurer,
+    candidates: list[Candidate],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = tmp_path / "log"
+    script = json.dumps({"log": str(log), "start_seconds": 0.2})
+    monkeypatch.setenv(SCRIPT_VARIABLE, script)
+    kill = {"fault": "kill", "phase": "run", "where": {"tile": 2}}
+    measurer = make_measurer(kill, log=str(log), threads=os.cpu_count())
+    outcomes = measurer.measure(candidates)
+    assert statuses(outcomes) == ["ok", "crash"] + ["ok"] * 8
+    starts, timings = spans(log, "start"), spans(log, "time")
+    assert len(starts) == 3
+    assert not [(s, t) for s in starts for t in timings if s.overlaps(t)]
+    # It was not the last one: something was timed after the crash.
+    assert max(it.begin for it in timings) > starts[-1].end
+
+
+def test_latencies_compare_although_the_machine_drifts(
+    make_measurer: MakeMeasurer, workload: Workload, candidates: list[Candidate]
+) -> None:
+    measurer = make_measurer(drift_factor=1.6, drift_seconds=0.05)
+    outcomes = measurer.measure(candidates)
+    assert statuses(outcomes) == ["ok"] * 10
+    true = [virtual_latency(workload, candidate) for candidate in candidates]
+    fastest = min(range(10), key=lambda number: outcomes[number].latency or 1.0)
+    assert true[fastest] == min(true)
