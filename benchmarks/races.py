@@ -40,11 +40,15 @@ class Choice:
         candidate: Its digest.
         latency: What was thought to be its latency, in seconds.
         seconds: What checking and timing all candidates took; building is not counted.
+        checking: How much of that was checking.
+        programs: How many programs were timed: candidates may be the same program.
     """
 
     candidate: str
     latency: float
     seconds: float
+    checking: float = 0.0
+    programs: int = 0
 
 
 @dataclass
@@ -103,7 +107,9 @@ def fastest(
     if not known:
         raise SystemExit("none of the candidates ran")
     latency, digest = min(known, key=lambda pair: pair[0])
-    return Choice(digest, latency, seconds)
+    timed = [outcome for outcome in outcomes if outcome.ok and not outcome.duplicate_of]
+    checking = sum(it.timings.get(phase, 0.0) for it in timed for phase in ("load", "verify"))
+    return Choice(digest, latency, seconds, checking, len(timed))
 
 
 def time_in_turns(
@@ -132,7 +138,7 @@ def evaluate(
     answers = {i: server.ask("evaluate", i) for i in order if i in ready}
     best = min(answers, key=lambda number: answers[number]["seconds"])
     spent = sum(answer["spent"] for answer in answers.values())
-    return Choice(candidates[best].digest, answers[best]["seconds"], spent)
+    return Choice(candidates[best].digest, answers[best]["seconds"], spent, 0.0, len(answers))
 
 
 def run_races(
@@ -183,7 +189,11 @@ def _add_session(found: Races, winners: Sequence[Candidate], target: Target, see
 
 def _shown(choice: Choice) -> str:
     milliseconds = choice.latency * 1e3
-    return f"{choice.candidate[:8]} at {milliseconds:.3f} ms after {choice.seconds:.1f} s"
+    checked = f" ({choice.checking:.1f} s checking)" if choice.checking else ""
+    return (
+        f"{choice.candidate[:8]} at {milliseconds:.3f} ms, {choice.programs} programs in "
+        f"{choice.seconds:.1f} s{checked}"
+    )
 
 
 def show(found: Races) -> None:
