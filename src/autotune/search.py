@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from autotune.cost_models import CostModel
-from autotune.errors import DatabaseError
+from autotune.errors import DatabaseError, InvalidValueError
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.spaces import SearchSpace
@@ -147,7 +147,7 @@ class Search:
         try:
             sketches = self._spaces[task].sketches()
             found = [Candidate(sketches[number], tuple(values)) for number, values in asked]
-        except (IndexError, TypeError, ValueError) as error:
+        except (IndexError, TypeError, ValueError, InvalidValueError) as error:
             raise DatabaseError(
                 f"the run's checkpoint has a round that the search space does not ({error}); "
                 "start the run anew with fresh=True (--fresh)"
