@@ -112,7 +112,9 @@ def test_without_an_untuned_program_nothing_is_said_of_it(failed: bool) -> None:
     assert confirmation.verdict == "not compared with the untuned program"
 
 
-def tune(database: Path, trials: int = 8) -> tuple[autotune.Result, list[WinnerConfirmed]]:
+def tune(
+    database: Path, trials: int = 8, seed: int = SEED
+) -> tuple[autotune.Result, list[WinnerConfirmed]]:
     events: list[Any] = []
     result = autotune.tune(
         gemm(m=8, n=8, k=8),
@@ -122,7 +124,7 @@ def tune(database: Path, trials: int = 8) -> tuple[autotune.Result, list[WinnerC
         pruning_model=None,
         trials=trials,
         threads=1,
-        seed=SEED,
+        seed=seed,
         database=database,
         listeners=[events.append],
     )
@@ -188,3 +190,26 @@ def test_a_run_without_an_untuned_program_is_confirmed(
     assert confirmed.confirmation.over_baseline is None
     assert result.best is not None
     assert confirmed.confirmation.winner == result.best.candidate.digest
+
+
+def test_a_program_that_another_run_has_recorded_is_not_timed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["i1", "i2", "j1", "j2", "k1"]
+    monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"optimised_away": names}))
+    path = tmp_path / "records.db"
+    first, _ = tune(path, trials=16)
+    second, _ = tune(path, trials=16, seed=SEED + 1)
+    with open_database(path) as database:
+        old = list(database.records(RecordFilter(run_id=first.run_id)))
+        new = list(database.records(RecordFilter(run_id=second.run_id)))
+    assert {record.candidate.sketch.digest for record in old} >= {
+        record.candidate.sketch.digest for record in new
+    }
+    measured = {it.candidate.digest: it.outcome for it in old if not it.outcome.duplicate_of}
+    # One of each sketch: its parameters make no difference.
+    assert len(measured) == len({record.candidate.sketch.digest for record in old})
+    assert new
+    for record in new:
+        assert record.outcome.binary in {outcome.binary for outcome in measured.values()}
+        assert record.outcome.duplicate_of in measured

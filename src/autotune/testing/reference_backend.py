@@ -5,7 +5,7 @@ function of the candidate's values and a seed, and no time passes. What goes wro
 a JSON object, given as the request's program text or in the environment variable
 ``AUTOTUNE_REFERENCE_BACKEND``::
 
-    {"seed": 0, "log": "/some/file", "build_seconds": 0.0, "start_seconds": 0.0,
+    {"seed": 0, "log": "/some/file", "build_seconds": 0.0,
      "drift_factor": 1.0, "drift_seconds": 0.5,
      "faults": [{"fault": "crash", "phase": "run", "candidate": "0123456789abcdef"},
                 {"fault": "wrong", "where": {"tile": 4}, "inputs": 1},
@@ -106,7 +106,6 @@ class Script:
     faults: tuple[Fault, ...] = ()
     log: str | None = None
     build_seconds: float = 0.0
-    start_seconds: float = 0.0
     drift_factor: float = 1.0
     drift_seconds: float = 0.5
     ignored: tuple[str, ...] = field(default=(), converter=tuple)
@@ -190,10 +189,9 @@ class ReferenceBackend(Backend):
         return {"AUTOTUNE_REFERENCE_THREADS": str(threads)}
 
     def warm_up(self) -> None:
-        """Takes as long as the environment's script says."""
+        """There is nothing to warm up."""
         script = Script.read(None)
         _log(script, "start", "begin")
-        time.sleep(script.start_seconds)
         _log(script, "start", "end")
 
     def imports(self, program: object) -> bool:
