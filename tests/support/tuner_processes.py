@@ -1,0 +1,129 @@
+"""Real processes that tune into one database, to be killed, and what they have left there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from autotune.database import open_database
+from autotune.records import Record, Run
+from autotune.testing.reference_backend import REFERENCE_BACKEND, SCRIPT_VARIABLE
+
+PATIENCE = 120.0
+"""Seconds after which a process that gets nowhere is a failure."""
+
+TUNE = (
+    *("-m", "autotune", "tune", "gemm", "--shape", "m=16,n=16,k=16", "--threads", "1"),
+    *("--backend", REFERENCE_BACKEND, "--round-size", "8", "--database", "records.db"),
+)
+SCRIPT = {"build_seconds": 0.02, "faults": [{"fault": "build_error", "every": 9}]}
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start ``python ...`` in a folder, with builds that take a while."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, SCRIPT_VARIABLE: json.dumps(SCRIPT)},
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Wait for a process that is to end well; returns what it said on stderr."""
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, stderr
+    return stderr
+
+
+def wait_for_records(database: Path, number: int, process: subprocess.Popen[str]) -> None:
+    """Wait until a database has so many records, or the process has ended."""
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None:
+        if database.exists() and _count(database) >= number:
+            return
+        assert time.monotonic() < deadline, f"{database} did not get {number} records"
+        time.sleep(0.01)
+
+
+def stop(process: subprocess.Popen[str], number: int) -> None:
+    """Send a signal to a process, and wait for its end."""
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    assert "Traceback" not in stderr, stderr
+
+
+def _count(database: Path) -> int:
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
+    try:
+        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
+    except sqlite3.OperationalError:  # the tables are just being made
+        return 0
+    finally:
+        connection.close()
+
+
+@frozen
+class Stored:
+    """Everything in a database, checked: nothing is lost, torn or there twice."""
+
+    runs: Sequence[Run]
+    records: Sequence[Record]
+
+    @staticmethod
+    def read(database: Path) -> Stored:
+        """Read everything; every record that a run's log refers to must be there, once."""
+        connection = sqlite3.connect(database)
+        try:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        finally:
+            connection.close()
+        with open_database(database, read_only=True) as opened:
+            stored = Stored(opened.runs(), list(opened.records()))
+        by_name = {(it.run_id, it.candidate.digest): it for it in stored.records}
+        places = {(it.run_id, it.trial) for it in stored.records}
+        assert len(by_name) == len(places) == len(stored.records)
+        for run in stored.runs:
+            for entry in (entry for log in stored.logs(run) for entry in log):
+                digest, status, latency, source = *entry[:3], entry[5]
+                found = by_name[source, digest].outcome
+                assert (found.status, found.latency) == (status, latency)
+        return stored
+
+    def logs(self, run: Run) -> list[list[list[Any]]]:
+        """The logs of a run's tasks: lists of the fields of ``LogEntry``."""
+        assert run.checkpoint is not None
+        logs: list[list[list[Any]]] = run.checkpoint["progress"]["logs"]
+        return logs
+
+    def facts(self, run: Run) -> dict[str, Any]:
+        """What must be the same however often a run was stopped: all but times and names."""
+        assert run.checkpoint is not None
+        mine = sorted(
+            (it for it in self.records if it.run_id == run.run_id), key=lambda it: it.trial
+        )
+        progress = run.checkpoint["progress"]
+        return {
+            "status": run.status,
+            "trials": run.trials,
+            "records": [
+                (it.trial, it.candidate.digest, it.outcome.status, it.outcome.latency)
+                for it in mine
+            ],
+            "logs": [[entry[:3] for entry in log] for log in self.logs(run)],
+            "winners": [it and (it["winner"], it["rejected"]) for it in progress["confirmations"]],
+            "search": run.checkpoint["search"],
+        }
