@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 from tuner_processes import TUNE, Stored, finish, start, stop, wait_for_records
 
+from autotune.testing.toy_parts import TOY_SPACE
+
 TRIALS = 24
 TRIALS_OF_SEVERAL = 40
-CHEAP = (*TUNE, "--quiet", "--cost-model", "random", "--pruning-model", "none")
+# A small space: the runs come upon the same candidates.
+CHEAP = (
+    *(*TUNE, "--quiet", "--space", TOY_SPACE),
+    *("--cost-model", "random", "--pruning-model", "none"),
+)
 
 
 @pytest.mark.slow

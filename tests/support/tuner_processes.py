@@ -25,7 +25,14 @@ TUNE = (
     *("-m", "autotune", "tune", "gemm", "--shape", "m=16,n=16,k=16", "--threads", "1"),
     *("--backend", REFERENCE_BACKEND, "--round-size", "8", "--database", "records.db"),
 )
-SCRIPT = {"build_seconds": 0.02, "faults": [{"fault": "build_error", "every": 9}]}
+SCRIPT = {
+    "build_seconds": 0.02,
+    "faults": [
+        {"fault": "build_error", "every": 9},
+        # May be tried again by another run, but not by the one that recorded it.
+        {"fault": "crash", "phase": "run", "every": 11},
+    ],
+}
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -123,7 +130,7 @@ class Stored:
                 (it.trial, it.candidate.digest, it.outcome.status, it.outcome.latency)
                 for it in mine
             ],
-            "logs": [[entry[:3] for entry in log] for log in self.logs(run)],
+            "logs": [[[*entry[:3], entry[4]] for entry in log] for log in self.logs(run)],
             "winners": [it and (it["winner"], it["rejected"]) for it in progress["confirmations"]],
             "search": run.checkpoint["search"],
         }

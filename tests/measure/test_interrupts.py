@@ -1,0 +1,90 @@
+"""What was timed is told, whenever Ctrl-C comes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.measure import Collecting, LocalMeasurer
+from autotune.measure.batch import Batch
+from autotune.measure.trial import Trial
+from autotune.records import Outcome
+from autotune.sketches import Candidate
+from autotune.targets import Target
+from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.workloads import Workload
+
+OK = Outcome("ok", 1.0, (1.0,))
+
+
+def trials(candidates: list[Candidate], known: str) -> list[Trial]:
+    """Trials, of which those marked with ``x`` have an outcome."""
+    made = [Trial(number, candidate) for number, candidate in enumerate(candidates)]
+    for trial, mark in zip(made, known, strict=False):
+        trial.outcome = OK if mark == "x" else None
+    return made
+
+
+@pytest.mark.parametrize(
+    ("known", "in_order", "rest"),
+    [("xx.x.x", [0, 1], [1, 3, 5]), (".xx", [], [1, 2]), ("", [], []), ("xx", [0, 1], [1])],
+)
+def test_after_an_interrupt_all_that_is_known_is_told(
+    candidates: list[Candidate], known: str, in_order: list[int], rest: list[int]
+) -> None:
+    batch, told = Batch(trials(candidates, known)), []
+    batch.tell(lambda position, outcome: told.append(position))
+    assert told == in_order
+    told.clear()
+    batch.tell_rest(lambda position, outcome: told.append(position))
+    assert told == rest
+
+
+def test_an_outcome_is_told_again_when_telling_it_was_interrupted(
+    candidates: list[Candidate],
+) -> None:
+    batch = Batch(trials(candidates, "xxx"))
+    told = []
+
+    def interrupt(position: int, outcome: Outcome) -> None:
+        if position == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        batch.tell(interrupt)
+    batch.tell_rest(lambda position, outcome: told.append(position))
+    assert told == [1, 2]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="builds need a CPU of their own")
+def test_what_waits_for_a_slow_build_is_not_lost(
+    candidates: list[Candidate],
+    workload: Workload,
+    target: Target,
+    tmp_path: Path,
+) -> None:
+    """The first candidate is still being built when others have been timed, and Ctrl-C comes."""
+    log = tmp_path / "log"
+    faults = [{"fault": "hang", "phase": "build", "where": {"tile": 1}}]
+    program = json.dumps({"faults": faults, "log": str(log)})
+    measurer = LocalMeasurer(
+        REFERENCE_BACKEND, target, 1, workload=workload, program=program, workers=2
+    )
+    told: dict[int, Outcome] = {}
+
+    def enough() -> bool:
+        if log.exists() and "time end" in log.read_text():
+            raise KeyboardInterrupt
+        return False
+
+    with measurer:
+        measurer.submit(candidates)
+        with pytest.raises(KeyboardInterrupt):
+            measurer.collect(Collecting(told.__setitem__, enough=enough))
+        assert told and 0 not in told
+        assert {outcome.status for outcome in told.values()} == {"ok"}
+        # The worker with the slow build is replaced: the measurer can go on.
+        assert [it.status for it in measurer.measure(candidates[1:4])] == ["ok"] * 3
