@@ -377,3 +377,17 @@ def test_workers_end_with_their_host(
     assert becomes_true(lambda: not any(map(session_members, workers)))
     assert becomes_true(lambda: not processes_with_folder(folder))
     assert becomes_true(lambda: not list(folder.iterdir()))
+
+
+def test_one_that_waits_for_its_turns_when_its_worker_crashes_is_timed_again(
+    make_measurer: MakeMeasurer, workload: Workload, candidates: list[Candidate]
+) -> None:
+    """Not taken for as fast as the best one, which would then count as a measure for others."""
+    latency = {it.digest: virtual_latency(workload, it) for it in candidates}
+    fast, *_, crashing, slow = sorted(candidates, key=lambda it: latency[it.digest])
+    where = {"tile": crashing.config["tile"]}
+    measurer = make_measurer({"fault": "crash", "phase": "run", "where": where}, workers=1)
+    first, second, third, last = measurer.measure([slow, fast, crashing, *candidates[:1]])
+    assert third.status == "crash"
+    for candidate, outcome in ((slow, first), (fast, second), (candidates[0], last)):
+        assert outcome.latency == latency[candidate.digest] and outcome.drift == 1.0

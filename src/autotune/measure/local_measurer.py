@@ -290,6 +290,7 @@ class LocalMeasurer(Measurer):
         """
         crew = self._started()
         while True:
+            crew.timing.release_lost()
             for trial in chunk:
                 self._look_up(trial, collecting)
             untimed = [trial for trial in chunk if crew.timing.is_untimed(trial)]

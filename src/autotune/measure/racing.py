@@ -16,12 +16,21 @@ from attrs import define, field
 from autotune.measure.timing import median_interval
 from autotune.records import Comparison
 
-__all__ = ["Race", "clearly_slower", "compare", "drift_of", "latency_after", "rounded"]
+__all__ = [
+    "NEXT_TO_NOTHING",
+    "Race",
+    "clearly_slower",
+    "compare",
+    "drift_of",
+    "latency_after",
+    "rounded",
+]
 
 # Two-sided 95 % points of Student's distribution with 1 to 4 degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776)
 _DIGITS = 9
-_NEXT_TO_NOTHING = 1 + 1e-6
+NEXT_TO_NOTHING = 1 + 1e-6
+"""A ratio of latencies that tells two programs apart, and no more than that."""
 
 
 def rounded(latency: float) -> float:
@@ -67,7 +76,7 @@ def latency_after(comparison: Comparison, latency: float) -> float:
         latency: Latency of the best one, in seconds.
     """
     if comparison.ratio > 1:
-        return latency / max(comparison.low, _NEXT_TO_NOTHING)
+        return latency / max(comparison.low, NEXT_TO_NOTHING)
     return latency / comparison.ratio
 
 

@@ -11,7 +11,7 @@ from autotune.isolation.channel import Message
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.pool import Reply
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.racing import Race, clearly_slower, drift_of, latency_after
+from autotune.measure.racing import NEXT_TO_NOTHING, Race, clearly_slower, drift_of, latency_after
 from autotune.measure.trial import Leader, Trial, outcome_of
 from autotune.records import Comparison, Outcome
 
@@ -115,6 +115,11 @@ class TimingSession:
         else:
             self._contenders.append(trial)
 
+    def release_lost(self) -> None:
+        """Have those checked and timed again whose worker has ended before their turns."""
+        waiting = self._contenders
+        self._contenders = [it for it in waiting if it.outcome is not None or self._is_held(it)]
+
     def settle(self, on_comparison: OnComparison | None = None) -> None:
         """Time those that may be the best one in turns with it, and end them all.
 
@@ -135,11 +140,15 @@ class TimingSession:
         self.finish_all()
 
     def finish_all(self) -> None:
-        """End with what is known all that wait for :meth:`settle`."""
+        """End with what is known all that wait for :meth:`settle`.
+
+        Those that seem faster than the best one count as a little slower: were it equal, such a
+        one might be taken for the best one, and others would be compared with what it is not.
+        """
         for trial in self._contenders:
             if trial.outcome is None:
                 if self.leader is not None and trial.latency < self.latency:
-                    trial.set_latency(self.latency)
+                    trial.set_latency(self.latency * NEXT_TO_NOTHING)
                 trial.finish()
         self._contenders.clear()
 
