@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from attrs import define, field
 
+import autotune
 from autotune.cost_models import RandomCostModel
 from autotune.errors import DatabaseError
 from autotune.search import Round, Search
@@ -18,11 +22,14 @@ from autotune.strategies import EvolutionaryStrategy, GridStrategy, Strategy, St
 from autotune.targets import preset
 from autotune.task_schedulers import TaskInfo
 from autotune.task_schedulers.round_robin import RoundRobin
-from autotune.testing.toy_parts import valid_outcome
+from autotune.testing.reference_backend import SCRIPT_VARIABLE
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
 from autotune.testing.toy_space import ToySpace
+from autotune.workloads import gemm
 
 TARGET = preset("haswell")
 ROUND = 4
+LOGGED = ("build", "time")
 
 
 @define
@@ -179,3 +186,44 @@ def test_time_is_counted_where_it_is_spent() -> None:
     bench.learn(first)
     after = bench.watch.seconds
     assert (after["search"], after["model"]) == (3, 1)
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+def test_candidates_are_built_while_the_next_round_is_proposed(
+    lookahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    script = json.dumps({"log": str(log), "build_seconds": 0.05})
+    monkeypatch.setenv(SCRIPT_VARIABLE, script)
+    asked: list[tuple[float, float]] = []
+    propose = Search.propose
+
+    def slowly(self: Search, *arguments: Any, **named: Any) -> Round | None:
+        begin = time.monotonic()
+        time.sleep(0.2)
+        found = propose(self, *arguments, **named)
+        asked.append((begin, time.monotonic()))
+        return found
+
+    monkeypatch.setattr(Search, "propose", slowly)
+    result = autotune.tune(
+        gemm(m=8, n=8, k=8),
+        backend=REFERENCE_BACKEND,
+        space=TOY_SPACE,
+        cost_model="random",
+        pruning_model=None,
+        trials=16,
+        round_size=ROUND,
+        threads=os.cpu_count(),
+        lookahead=lookahead,
+        database=tmp_path / "records.db",
+    )
+    events = [line.split() for line in log.read_text().splitlines()]
+    begun = {name: [float(it[3]) for it in events if it[:2] == [name, "begin"]] for name in LOGGED}
+    beside = [at for at in begun["build"] for begin, end in asked if begin < at < end]
+    assert bool(beside) == bool(lookahead)
+    # With every CPU in use nothing is timed meanwhile.
+    assert not [at for at in begun["time"] for begin, end in asked if begin < at < end]
+    assert begun["time"]
+    # Building beside the search counts as building.
+    assert result.seconds["build"] >= 0.05 * len(beside) / len(os.sched_getaffinity(0))
