@@ -25,6 +25,8 @@ _PHASES = ("load", "verify", "run", "observe")
 # A candidate that seemed slower than this, compared with the best one, is no challenger of it;
 # and so much slower than the winner an untuned program has to be to be left out early.
 _NEAR = 1.1
+# How many candidates that were much slower may be timed before the best one is looked at again.
+_OLDEST_DRIFT = 2
 
 
 class TimingSession:
@@ -43,6 +45,7 @@ class TimingSession:
         self._protocol = protocol
         self._rng = rng
         self._drift = 1.0
+        self._drift_age = 0
         self._contenders: list[Trial] = []
         self.leader: Trial | None = None
         self.latency = 0.0
@@ -99,11 +102,14 @@ class TimingSession:
             self.lead(trial, trial.latency)
             self._drift = 1.0
             return
-        if min(trial.samples) > self._protocol.drop_factor * (incumbent or 0.0):
+        hopeless = min(trial.samples) > self._protocol.drop_factor * (incumbent or 0.0)
+        if hopeless and self._drift_age < _OLDEST_DRIFT:
+            self._drift_age += 1
             trial.drift = self._drift
             trial.finish()
             return
         beside = self._sample(self.leader, self._protocol.min_samples, 0)
+        self._drift_age = 0
         if beside is None:
             # The best program is gone; what is known of the machine's speed has to do.
             trial.drift = self._drift

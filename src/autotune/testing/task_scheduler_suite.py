@@ -60,7 +60,8 @@ class TaskSchedulerSuite:
     def test_chooses_a_task_while_a_round_is_outstanding(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler, served = task_scheduler_factory(TASKS, 0, None), set()
+        scheduler = task_scheduler_factory(TASKS, 0, None)
+        served: set[int] = set()
         current = scheduler.next_task()
         for step in range(12):
             assert current is not None
