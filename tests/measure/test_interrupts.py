@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from autotune.measure.trial import Trial
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.targets import Target
-from autotune.testing.reference_backend import REFERENCE_BACKEND
+from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
 from autotune.workloads import Workload
 
 OK = Outcome("ok", 1.0, (1.0,))
@@ -88,3 +89,24 @@ def test_what_waits_for_a_slow_build_is_not_lost(
         assert {outcome.status for outcome in told.values()} == {"ok"}
         # The worker with the slow build is replaced: the measurer can go on.
         assert [it.status for it in measurer.measure(candidates[1:4])] == ["ok"] * 3
+
+
+def test_what_may_be_the_best_one_is_not_hidden_by_an_interrupt(
+    candidates: list[Candidate], workload: Workload, make_measurer: Callable[..., LocalMeasurer]
+) -> None:
+    """Its turns did not take place: it counts as it was screened, not as slower than the best."""
+    latency = {it.digest: virtual_latency(workload, it) for it in candidates}
+    fast, *_, slow = sorted(candidates, key=lambda it: latency[it.digest])
+    measurer, told, asked = make_measurer(workers=1), dict[int, Outcome](), []
+
+    def enough() -> bool:
+        asked.append(True)
+        if len(asked) > 2:  # before the first one, and after each of the two
+            raise KeyboardInterrupt
+        return False
+
+    measurer.submit([slow, fast])
+    with pytest.raises(KeyboardInterrupt):
+        measurer.collect(Collecting(told.__setitem__, enough=enough))
+    assert told[0].latency == latency[slow.digest]
+    assert told[1].latency == latency[fast.digest]

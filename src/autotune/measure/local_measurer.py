@@ -179,7 +179,7 @@ class LocalMeasurer(Measurer):
                     self._time(batch, collecting)
             except KeyboardInterrupt:
                 # What has been timed is worth telling, also without its turns beside the best.
-                crew.timing.finish_all()
+                crew.timing.finish_early()
                 batch.tell_rest(collecting.on_outcome)
                 raise
             finally:
@@ -273,6 +273,7 @@ class LocalMeasurer(Measurer):
                         break
             if collecting.enough():
                 break
+        self._hold(timing.lost_leader)
         with self._undisturbed(chunk):
             timing.settle(collecting.on_comparison)
         for trial in chunk:
