@@ -34,6 +34,9 @@ from autotune.workloads import Workload
 
 __all__ = ["RunContext", "TaskSession", "TaskSpec"]
 
+# Trials that are looked at for a second program: duplicates of the best one are none.
+_MOST_LEADERS = 8
+
 MakeMeasurer = Callable[[], Measurer]
 
 
@@ -234,17 +237,18 @@ class TaskSession:
         self.confirmation = None
 
     def _leaders(self, rejected: list[str]) -> list[LogEntry]:
-        """The two fastest valid trials.
+        """The fastest valid trial, and the fastest of another program.
 
         Records of other runs may say by now, because these found it out, that a candidate is not
         valid; it is logged so, and its digest added to ``rejected``.
         """
         while True:
-            leaders = self.log.leaders(2)
+            leaders = self.log.leaders(_MOST_LEADERS)
             found = [(entry, self._record_of(entry).outcome) for entry in leaders]
             gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
             if not gone:
-                return leaders
+                others = [entry for entry, outcome in found[1:] if not _same(outcome, found[0])]
+                return [*leaders[:1], *others[:1]]
             for digest, outcome in gone:
                 self.log.amend(digest, outcome)
                 rejected.append(digest)
@@ -375,3 +379,10 @@ class TaskSession:
                 elapsed=entry.elapsed,
             )
         )
+
+
+def _same(outcome: Outcome, best: tuple[LogEntry, Outcome]) -> bool:
+    """Whether an outcome is of the same program as the best trial's."""
+    entry, first = best
+    programs = {entry.digest, first.duplicate_of, first.lowered, first.binary} - {""}
+    return not programs.isdisjoint({outcome.duplicate_of, outcome.lowered, outcome.binary})
