@@ -353,7 +353,7 @@ def test_recovering_what_another_process_has_replaced_does_nothing(
 ) -> None:
     path = tmp_path / "records.db"
     path.write_bytes(sound[0])
-    assert recover(path, (1, 1), 0.1) is None
+    assert recover(path, (1, 1), 0.1, lambda copy: None) is None
     assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
 
 

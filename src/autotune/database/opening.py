@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -13,7 +14,15 @@ from typing import TypeVar
 
 from autotune.database.encoding import NotUnderstood
 from autotune.database.migrations import migrate
-from autotune.database.recovery import Recovery, finish, has_sound_rows, identity_of, recover
+from autotune.database.recovery import (
+    Recovery,
+    finish,
+    has_sound_rows,
+    identity_of,
+    is_begun,
+    is_open_here,
+    recover,
+)
 from autotune.database.schema import (
     APPLICATION_ID,
     COLUMNS,
@@ -50,9 +59,14 @@ _DAMAGED = (
     "the file is damaged; the next command that writes to it moves it aside and recovers what is "
     "readable"
 )
+# How often a file may look damaged that is sound once nobody else has it open.
+_FALSE_ALARMS = 3
 # What SQLite says of the machine, or of a value that was given it, and not of the file.
 _NOT_DAMAGE = (
     "locked",
+    "locking protocol",
+    "interrupted",
+    "schema has changed",
     "unable to open",
     "full",
     "disk I/O",
@@ -104,25 +118,30 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
             return _checked(sqlite3.connect(location, isolation_level=None), location, read_only)
         path = Path(location)
         recovery: Recovery | None = None
+        false_alarms = 0
         while True:
             _check_path(path, read_only)
             if not read_only:
                 _recovering(path, partial(finish, path, BUSY_SECONDS))
+                _make_file(path)
             identity = identity_of(path)
             try:
                 connection = _checked(_connect_file(path, read_only), location, read_only)
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 _check_recoverable(path, read_only, error)
-                if recovery is not None:
+                if recovery is not None or false_alarms == _FALSE_ALARMS:
                     # What was written a moment ago cannot be read: the disk is at fault.
                     raise
-                recovery = _recovering(path, partial(recover, path, identity, BUSY_SECONDS))
-                if recovery is not None:
+                step = partial(recover, path, identity, BUSY_SECONDS, _check_copy)
+                recovery = _recovering(path, step)
+                if recovery is None:
+                    false_alarms += 1
+                else:
                     warn(str(recovery))
                 continue
-            if identity in ((0, 0), identity_of(path)):
+            if identity == identity_of(path) and (read_only or not is_begun(path)):
                 return connection
-            # Another process has put a recovered file in its place meanwhile.
+            # Another process puts, or has put, a recovered file in its place meanwhile.
             connection.close()
 
 
@@ -164,6 +183,9 @@ def _check_recoverable(path: Path, read_only: bool, error: Exception) -> None:
     forbidden = not read_only and "readonly" in str(error)
     if not _is_damage(error) and not forbidden:
         raise error
+    if is_open_here(path):
+        # Closing the file after looking into it would give up the locks of the other connection.
+        raise error
     if not has_sound_rows(path):
         with path.open("rb") as file:
             header = file.read(_HEADER_BYTES)
@@ -189,9 +211,10 @@ def _recovering(path: Path, step: Callable[[], Value]) -> Value:
     try:
         return step()
     except OSError as error:
+        why = _HINTS["full"] if error.errno == errno.ENOSPC else error.strerror
         raise DatabaseError(
             f"database {str(path)!r}: the file is damaged, and what is readable of it cannot be "
-            f"recovered: {error.strerror}"
+            f"recovered: {why}"
         ) from error
 
 
@@ -214,6 +237,13 @@ def _check_path(path: Path, read_only: bool) -> None:
             f"database {str(path)!r}: its folder is read-only, and two more files are written "
             "beside it; make the folder writable, or name a file elsewhere"
         )
+
+
+def _make_file(path: Path) -> None:
+    """Make an empty file where there is none, so that it can be told from what replaces it."""
+    # Where that is not possible, SQLite says why.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
 
 
 def _connect_file(path: Path, read_only: bool) -> sqlite3.Connection:
@@ -244,6 +274,28 @@ def _writable(path: Path) -> bool:
 
 
 def _check_content(connection: sqlite3.Connection, location: str, read_only: bool) -> None:
+    """Raise unless the file is sound, ours, and of a version that can be used.
+
+    All of it is asked of one state of the file: another process may be making or migrating it.
+    """
+    connection.execute("BEGIN")
+    version = _check_owner(connection, location, read_only)
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    note = Path(location + _NOTE)
+    noted = note.exists() and not read_only
+    if noted or pages * page_bytes <= _CHECKED_BYTES:
+        thorough = not read_only and (noted or pages * page_bytes <= _CHECKED_ROWS_BYTES)
+        _check_tree(connection, thorough)
+        if thorough and version == SCHEMA_VERSION:
+            _check_rows(connection)
+    connection.execute("COMMIT")
+    if noted:
+        note.unlink(missing_ok=True)
+
+
+def _check_owner(connection: sqlite3.Connection, location: str, read_only: bool) -> int:
+    """The version of a file, which is ours and can be used."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -259,17 +311,19 @@ def _check_content(connection: sqlite3.Connection, location: str, read_only: boo
             f"database {location!r}: schema {version} has to be brought to {SCHEMA_VERSION} "
             "first; open it for writing once"
         )
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    note = Path(location + _NOTE)
-    noted = note.exists() and not read_only
-    if noted or pages * page_bytes <= _CHECKED_BYTES:
-        thorough = not read_only and (noted or pages * page_bytes <= _CHECKED_ROWS_BYTES)
-        _check_tree(connection, thorough)
-        if thorough and version == SCHEMA_VERSION:
+    return int(version)
+
+
+def _check_copy(path: Path) -> None:
+    """Raise what is wrong with a copy of a file that nobody else uses, however large it is."""
+    location = str(path)
+    with contextlib.closing(_connect_file(path, read_only=False)) as connection:
+        version = _check_owner(connection, location, read_only=False)
+        _check_tree(connection, thorough=True)
+        if version == SCHEMA_VERSION:
             _check_rows(connection)
-    if noted:
-        note.unlink(missing_ok=True)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
 
 
 def _check_tree(connection: sqlite3.Connection, thorough: bool) -> None:

@@ -27,7 +27,15 @@ from autotune.database.rows import Row, put, to_json_text
 from autotune.database.schema import COLUMNS, REAL_COLUMNS, SHARED_TABLES, row_checksum
 from autotune.errors import DatabaseError
 
-__all__ = ["Recovery", "finish", "has_sound_rows", "identity_of", "recover"]
+__all__ = [
+    "Recovery",
+    "finish",
+    "has_sound_rows",
+    "identity_of",
+    "is_begun",
+    "is_open_here",
+    "recover",
+]
 
 Rows = dict[str, dict[int, Row]]
 """Rows by table and number."""
@@ -79,16 +87,20 @@ def has_sound_rows(path: Path) -> bool:
     return any(True for _ in _sound_rows(_raw_rows(data, log)))
 
 
-def recover(path: Path, identity: tuple[int, int], wait: float) -> Recovery | None:
+def recover(
+    path: Path, identity: tuple[int, int], wait: float, check: Callable[[Path], None]
+) -> Recovery | None:
     """Move a damaged file aside and put what can be read of it into a new one.
 
     Args:
         path: The file.
         identity: Device and number of the file that was found damaged.
         wait: Seconds to wait for others to let go of it.
+        check: Raises when a file, of which nobody else knows, is damaged. What was found while
+            others used the file counts for nothing; a copy is judged while nobody does.
 
     Returns:
-        What happened; None when another process has replaced the file meanwhile.
+        What happened; None when the file is sound, or another process has replaced it meanwhile.
 
     Raises:
         DatabaseError: another process has the file open; nothing was changed.
@@ -100,7 +112,10 @@ def recover(path: Path, identity: tuple[int, int], wait: float) -> Recovery | No
             return None
         with path.open("r+b") as file:
             _lock(file.fileno(), path, wait)
-            raw = list(_raw_rows(file.read(), _bytes_beside(path, "-wal")))
+            data, log = file.read(), _bytes_beside(path, "-wal")
+            if _is_sound(path, data, log, check):
+                return None
+            raw = list(_raw_rows(data, log))
             rows = _with_copies(_collect(raw))
             counts = _write_complete(rows, path)
             quarantine = _exchange(path)
@@ -116,10 +131,27 @@ def recover(path: Path, identity: tuple[int, int], wait: float) -> Recovery | No
 
 def finish(path: Path, wait: float) -> None:
     """Finish a recovery whose process was killed, if there is one."""
-    if _beside(path, "-recovered").exists():
+    if is_begun(path):
         with _alone(path, wait):
-            if _beside(path, "-recovered").exists():
+            if is_begun(path):
                 _exchange(path)
+
+
+def is_begun(path: Path) -> bool:
+    """Whether a new file is complete and not in place yet."""
+    return _beside(path, "-recovered").exists()
+
+
+def is_open_here(path: Path) -> bool:
+    """Whether this process has the file open, with another connection for instance."""
+    identity = identity_of(path)
+    for descriptor in os.listdir("/dev/fd"):
+        # The folder itself was among them and is closed again.
+        with contextlib.suppress(OSError):
+            status = os.fstat(int(descriptor))
+            if (status.st_dev, status.st_ino) == identity:
+                return True
+    return False
 
 
 def identity_of(path: Path) -> tuple[int, int]:
@@ -172,6 +204,32 @@ def _wait_for(lock: Callable[[], None], path: Path, wait: float) -> None:
                     "open; end that one, then repeat the command"
                 ) from None
         time.sleep(_PAUSE)
+
+
+def _is_sound(path: Path, data: bytes, log: bytes, check: Callable[[Path], None]) -> bool:
+    """Whether there is no damage, judged by a copy.
+
+    SQLite would give up our locks of the file itself when it closes it.
+    """
+    copy = _beside(path, "-recovering")
+    try:
+        journal = _bytes_beside(path, "-journal")
+        for suffix, content in {"": data, "-wal": log, "-journal": journal}.items():
+            _beside(copy, suffix).write_bytes(content)
+        check(copy)
+    except (sqlite3.Error, UnicodeDecodeError):
+        return False
+    except DatabaseError:
+        # It is sound, and cannot be used; the next opening of the file itself says why.
+        return True
+    finally:
+        _remove(copy)
+    return True
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        _beside(path, suffix).unlink(missing_ok=True)
 
 
 def _exchange(path: Path) -> Path:
@@ -278,15 +336,13 @@ def _write_complete(rows: Rows, path: Path) -> dict[str, int]:
         counts = _write(rows, growing)
         os.replace(growing, _beside(path, "-recovered"))
     finally:
-        for left in (growing, _beside(growing, "-journal")):
-            left.unlink(missing_ok=True)
+        _remove(growing)
     return counts
 
 
 def _write(rows: Rows, path: Path) -> dict[str, int]:
     """Make a file of the rows that lack nothing; returns how many, by table."""
-    for left in (path, _beside(path, "-journal")):
-        left.unlink(missing_ok=True)
+    _remove(path)
     readers: dict[str, Callable[[Row, Interned], object]] = {
         "records": read_record,
         "baselines": lambda row, interned: (read_outcome(row), interned.key(row["key_id"])),
