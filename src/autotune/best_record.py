@@ -37,5 +37,5 @@ def find_record(
     record = (own or {}).get(entry.digest)
     if record is not None and record.run_id == entry.source:
         return record
-    records = database.records(RecordFilter(run_id=entry.source))
-    return next((found for found in records if found.candidate.digest == entry.digest), None)
+    where = RecordFilter(run_id=entry.source, candidate=entry.digest)
+    return next(database.records(where), None)

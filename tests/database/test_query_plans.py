@@ -35,6 +35,13 @@ OPERATIONS: dict[str, Callable[[Database], object]] = {
     "run": lambda database: database.run("run-1"),
     "find a run": lambda database: database.find_run(sample_run().identity),
     "runs of a workload": lambda database: database.runs(WORKLOAD),
+    "records of a candidate": lambda database: list(
+        database.records(RecordFilter(candidate=CANDIDATE))
+    ),
+    "best of a candidate": lambda database: database.best(RecordFilter(candidate=CANDIDATE)),
+    "a candidate in a run": lambda database: list(
+        database.records(RecordFilter(candidate=CANDIDATE, run_id="run-1", status="ok"))
+    ),
     "records of a run": lambda database: list(database.records(RecordFilter(run_id="run-1"))),
 }
 
@@ -70,14 +77,24 @@ def test_every_query_uses_an_index(traced: Traced, name: str) -> None:
     for text in asked:
         plan = [row[3] for row in traced.connection.execute(f"EXPLAIN QUERY PLAN {text}")]
         scans = [line for line in plan if line.startswith("SCAN") and is_of_a_table(line)]
-        # One run is read through for its best record; what it is read from is no table.
-        sorts = [line for line in plan if "TEMP B-TREE" in line and name != "best of a run"]
+        # One run is read through for its best record; what it is read from is no table. A
+        # candidate has few records.
+        may_sort = name == "best of a run" or "candidate" in name
+        sorts = [line for line in plan if "TEMP B-TREE" in line and not may_sort]
         assert not scans + sorts, (text, plan)
 
 
 def is_of_a_table(line: str) -> bool:
     tables = ("records", "runs", "baselines", "sketches", "targets", "programs", "copies")
     return line.split()[1] in tables or line == "SCAN workloads"
+
+
+def test_the_index_of_candidates_is_preferred(traced: Traced) -> None:
+    where = RecordFilter(candidate=CANDIDATE, run_id="run-1", status="ok")
+    assert [record.trial for record in traced.database.records(where)] == [1]
+    (query,) = (text for text in traced.statements if "ORDER BY id" in text)
+    plan = str(traced.connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall())
+    assert "SEARCH records USING INDEX records_by_candidate" in plan
 
 
 def test_a_scan_would_be_noticed(traced: Traced) -> None:

@@ -12,7 +12,8 @@ from autotune.database.interned import KEY_EQUALS, key_values
 __all__ = ["Condition", "condition_of", "fastest_of_each"]
 
 # A filter is a condition on the rows of `records`. The plus signs keep SQLite from using the
-# index of such a column: rows are read in the order of their numbers, page by page.
+# index of such a column: rows are read in the order of their numbers, page by page. Only a
+# candidate has so few records that its index is better than any order.
 _NAMED = (
     "sketch_id IN (SELECT sketches.id FROM sketches JOIN workloads "
     "ON workloads.id = workload_id WHERE workloads.name = ?)"
@@ -30,8 +31,9 @@ class Condition:
 def condition_of(where: RecordFilter) -> Condition:
     """The condition on rows of ``records``."""
     given = {
+        "candidate = ?": where.candidate,
         "+workload = ?": where.workload,
-        "run_id = ?": where.run_id,
+        "run_id = ?" if where.candidate is None else "+run_id = ?": where.run_id,
         "+status = ?": where.status,
         _NAMED: where.workload_name,
     }
@@ -44,10 +46,10 @@ def condition_of(where: RecordFilter) -> Condition:
 def fastest_of_each(where: RecordFilter) -> Condition:
     """A query for the numbers of the fastest records of each workload under each key.
 
-    Only what a run has measured is read through; otherwise the index has each of them first.
-    Where a workload has no such record under a key, the number is NULL.
+    Only records of a run or of a candidate are read through; otherwise the index has each of them
+    first. Where a workload has no such record under a key, the number is NULL.
     """
-    if where.run_id is not None:
+    if where.run_id is not None or where.candidate is not None:
         condition = condition_of(where)
         text = (
             "SELECT id FROM (SELECT id, row_number() OVER "

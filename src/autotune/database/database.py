@@ -28,6 +28,7 @@ class RecordFilter:
         protocol: Identity of the measuring protocol.
         run_id: The run that measured it.
         status: Status of the outcome.
+        candidate: Digest of the candidate.
     """
 
     workload: str | None = None
@@ -39,6 +40,7 @@ class RecordFilter:
     protocol: str | None = None
     run_id: str | None = None
     status: str | None = None
+    candidate: str | None = None
 
 
 class Database(ABC):

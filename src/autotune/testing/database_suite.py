@@ -164,6 +164,9 @@ class DatabaseSuite:
             (RecordFilter(target="fingerprint", backend="reference"), [0, 1, 2, 3]),
             (RecordFilter(protocol="cold-1"), []),
             (RecordFilter(key=KEY, status="ok"), [0, 2]),
+            (RecordFilter(candidate=sample_record(3).candidate.digest), [3]),
+            (RecordFilter(candidate=sample_record(1).candidate.digest, run_id="run-2"), [1]),
+            (RecordFilter(candidate=sample_record(1).candidate.digest, run_id="run-1"), []),
         ],
     )
     def test_filters(
