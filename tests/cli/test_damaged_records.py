@@ -36,6 +36,16 @@ def test_a_run_goes_on_with_what_was_recovered(cli: Any) -> None:
     assert again.status == 0 and "damaged" not in again.stderr
 
 
+def test_who_asks_for_quiet_is_told_too(cli: Any) -> None:
+    assert cli.tune("--trials", "20").status == 0
+    damage(cli)
+    done = cli.tune("--trials", "30", "--progress", "quiet")
+    assert done.status == 0, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "warning: database" in done.stderr
+    assert "was damaged: 20 records, 1 runs and 1 baselines" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["best", "show"])
 def test_a_file_that_is_nothing_at_all(cli: Any, command: str) -> None:
     (cli.folder / "autotune.db").write_bytes(b"notes\n" * 5000)

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.cli.progress import LiveProgress, PlainProgress, chosen_mode, progress
+from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, chosen_mode, progress
 from autotune.cli.run_state import RunState
 from autotune.errors import InvalidValueError
 from autotune.events import (
@@ -239,7 +239,8 @@ def test_modes(
     stream = Terminal() if terminal else io.StringIO()
     assert chosen_mode(mode, stream) == chosen
     with progress(stream, chosen) as listeners:
-        assert len(listeners) == (chosen != "quiet")
+        kinds = {"live": LiveProgress, "plain": PlainProgress, "quiet": Warnings}
+        assert [type(listener) for listener in listeners] == [kinds[chosen]]
 
 
 def test_a_display_needs_a_terminal() -> None:

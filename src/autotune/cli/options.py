@@ -60,7 +60,7 @@ def progress_options(command: Command) -> Command:
             type=click.Choice(PROGRESS_MODES),
             help="How to show progress; by default live on a terminal and plain elsewhere.",
         ),
-        click.option("--quiet", is_flag=True, help="Show no progress; as --progress quiet."),
+        click.option("--quiet", is_flag=True, help="Show only warnings; as --progress quiet."),
         click.option(
             "--log",
             "log_path",

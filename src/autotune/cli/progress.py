@@ -31,7 +31,7 @@ from autotune.report import confirmation_lines, formats
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["LiveProgress", "PlainProgress", "chosen_mode", "progress"]
+__all__ = ["LiveProgress", "PlainProgress", "Warnings", "chosen_mode", "progress"]
 
 _REDRAW_SECONDS = 0.25
 _MOST_TASKS = 8
@@ -73,6 +73,19 @@ class PlainProgress:
 
     def _say(self, task: str, text: str) -> None:
         notify(f"{task}: {text}", self._stream)
+
+
+class Warnings:
+    """Writes what a person should know in any case, and nothing else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        text = remark(event) if isinstance(event, WarningRaised) else None
+        if text:
+            notify(": ".join(text), self._stream)
 
 
 class LiveProgress:
@@ -229,14 +242,14 @@ def chosen_mode(mode: str, stream: TextIO) -> str:
 
 @contextmanager
 def progress(stream: TextIO, mode: str) -> Iterator[list[EventListener]]:
-    """Listeners that show progress on ``stream`` while the body runs.
+    """Listeners that show progress and warnings on ``stream`` while the body runs.
 
     Args:
         stream: Where to.
-        mode: ``live``, ``plain`` or ``quiet``.
+        mode: ``live``, ``plain`` or ``quiet``, which leaves the warnings.
     """
     if mode == "quiet":
-        yield []
+        yield [Warnings(stream)]
     elif mode == "live":
         with LiveProgress(stream) as live:
             yield [live]
