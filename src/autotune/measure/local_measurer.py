@@ -219,7 +219,6 @@ class LocalMeasurer(Measurer):
                 self._await_built(waiting)
                 with self._undisturbed(waiting):
                     timing.rematch([trial for trial in waiting if trial.outcome is None])
-            self._give_inputs("search", self._seed)
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
     def take_build_spans(self) -> list[Span]:
