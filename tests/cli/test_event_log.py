@@ -64,8 +64,8 @@ def test_a_log_holds_every_event_of_a_run(cli: Any, monkeypatch: pytest.MonkeyPa
 
 def test_a_resumed_run_goes_on_in_the_same_log(spawn: Any, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
-    command = [*TUNE, "--trials", "40", "--log", "run.jsonl", "--quiet"]
-    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})}
+    command = [*TUNE, "--trials", "64", "--log", "run.jsonl", "--quiet"]
+    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.1})}
     first = spawn(*command, **slow)
     _wait_for(log, "trial_finished", 18)
     first.send_signal(signal.SIGINT)
@@ -83,9 +83,9 @@ def test_a_resumed_run_goes_on_in_the_same_log(spawn: Any, tmp_path: Path) -> No
     starts = [event for event in events if isinstance(event, RunStarted)]
     assert len(starts) == 3 and len({event.run_id for event in starts}) == 1
     assert starts[0].resumed_trials == 0 < starts[1].resumed_trials
-    assert isinstance(events[-1], RunFinished) and events[-1].trials == 40
+    assert isinstance(events[-1], RunFinished) and events[-1].trials == 64
     seen = {event.trial for event in events if isinstance(event, TrialFinished)}
-    assert seen == set(range(40))
+    assert seen == set(range(64))
 
 
 def test_a_log_on_standard_output_has_it_for_itself(spawn: Any) -> None:

@@ -137,11 +137,17 @@ def test_a_damaged_log(tmp_path: Path, sound: tuple[bytes, Truth], seed: int) ->
         database.append_record(sample_record(0, run_id="after"))
 
 
+@pytest.mark.parametrize("linked", [False, True])
 def test_a_damaged_file_and_what_is_only_in_its_log(
-    tmp_path: Path, sound: tuple[bytes, Truth]
+    tmp_path: Path, sound: tuple[bytes, Truth], linked: bool
 ) -> None:
     _, truth = sound
     source, path = tmp_path / "source.db", tmp_path / "records.db"
+    named = path
+    if linked:
+        (tmp_path / "elsewhere").mkdir()
+        named = tmp_path / "elsewhere" / "link.db"
+        named.symlink_to(path)
     with open_database(source) as database:
         for record in list(truth.values())[:60]:
             database.append_record(record)
@@ -149,8 +155,9 @@ def test_a_damaged_file_and_what_is_only_in_its_log(
         path.write_bytes(b"\0" * len(source.read_bytes()))
         shutil.copy(tmp_path / "source.db-wal", tmp_path / "records.db-wal")
     said: list[str] = []
-    with open_database(path, warn=said.append) as database:
+    with open_database(named, warn=said.append) as database:
         assert list(database.records()) == list(truth.values())[:60]
+    assert named.is_symlink() == linked and len(said) == 1
 
 
 def test_everything_else_is_recovered_too(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:

@@ -116,7 +116,8 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
     with reporting(location, note=False):
         if location == ":memory:":
             return _checked(sqlite3.connect(location, isolation_level=None), location, read_only)
-        path = Path(location)
+        # SQLite keeps its log beside the file itself, and not beside a link to it.
+        path = Path(location).resolve() if os.path.islink(location) else Path(location)
         recovery: Recovery | None = None
         false_alarms = 0
         while True:
