@@ -23,8 +23,8 @@ WORKER_ENVIRONMENT = {
     "TVM_BIND_THREADS": "0",
     # Idle threads of the pool poll this often before they sleep. The default, 300000, keeps a core
     # busy for a tenth of a second after every parallel kernel, into whatever is timed next; this
-    # many last milliseconds, longer than any gap between the calls of one measurement.
-    "TVM_THREAD_POOL_SPIN_COUNT": "10000",
+    # many last a fifth of a millisecond, longer than any gap between the calls of one measurement.
+    "TVM_THREAD_POOL_SPIN_COUNT": "1000",
     # Where torch is installed, importing TVM would import it and maybe compile an extension.
     "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
 }
