@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TextIO
 
 import click
 
@@ -110,6 +111,21 @@ def run(arguments: Sequence[str]) -> int:
     machine. 2: the call is wrong or cannot be carried out; one line on stderr says why.
     130: interrupted.
     """
+    try:
+        return _run(arguments)
+    finally:
+        _give_up_what_cannot_be_written(sys.stderr)
+
+
+def _give_up_what_cannot_be_written(stream: TextIO) -> None:
+    """Else the interpreter tries it again at exit, and makes the failure the exit status."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         status = command_group.main(
             args=list(arguments), prog_name="autotune", standalone_mode=False
