@@ -91,7 +91,11 @@ def spread(ratios: Sequence[float]) -> float:
 def long_protocol(turns: int) -> MeasureProtocol:
     """Turns until they are all over, whatever is known before."""
     return MeasureProtocol(
-        min_sample_seconds=TURN_SECONDS, min_rounds=turns, max_rounds=turns, resolution=1e-9
+        min_sample_seconds=TURN_SECONDS,
+        samples_per_turn=1,
+        min_rounds=turns,
+        max_rounds=turns,
+        resolution=1e-9,
     )
 
 

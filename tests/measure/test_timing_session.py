@@ -169,7 +169,8 @@ def test_latencies_compare_although_the_machine_drifts_and_raw_times_do_not(seed
         raw.append(abs(statistics.median(outcome.samples) / scale / true - 1))
     # The stretches are as long as a few candidates: what begins in between escapes.
     assert sum(error > 0.1 for error in errors) <= 4
-    assert sum(error > 0.1 for error in raw) >= 8
+    assert sum(error > 0.1 for error in raw) >= 5
+    assert statistics.fmean(raw) > 2 * statistics.fmean(errors)
 
 
 @pytest.mark.parametrize("seed", range(8))

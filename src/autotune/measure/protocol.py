@@ -72,6 +72,7 @@ class MeasureProtocol:
             than twice this factor gets no other; one whose fastest sample is, is not timed
             beside the best one.
         most_contenders: How many candidates of a batch are timed in turns with the best one.
+        samples_per_turn: Samples of each program in a turn, of which the median counts.
         min_rounds: Fewest turns before one of them is dropped.
         max_rounds: Most turns.
         resolution: Turns end when the ratio to the best is known to this share to either side.
@@ -93,7 +94,8 @@ class MeasureProtocol:
     budget_seconds: float = field(default=0.1, validator=_positive)
     limit_seconds: float = field(default=1.0, validator=_positive)
     drop_factor: float = field(default=2.0, validator=_positive)
-    most_contenders: int = field(default=4, validator=_positive)
+    most_contenders: int = field(default=5, validator=_positive)
+    samples_per_turn: int = field(default=3, validator=_positive)
     min_rounds: int = field(default=6, validator=_positive)
     max_rounds: int = field(default=20, validator=_positive)
     resolution: float = field(default=0.01, validator=_positive)

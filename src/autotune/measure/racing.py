@@ -29,6 +29,7 @@ __all__ = [
 # Two-sided 95 % points of Student's distribution with 1 to 4 degrees of freedom.
 _STUDENT = (12.706, 4.303, 3.182, 2.776)
 _DIGITS = 9
+_FEW_SAMPLES = 1.1
 NEXT_TO_NOTHING = 1 + 1e-6
 """A ratio of latencies that tells two programs apart, and no more than that."""
 
@@ -45,13 +46,14 @@ def clearly_slower(samples: Sequence[float], best: Sequence[float]) -> bool:
     """Whether ``samples`` are slower than those of the best program, interval against interval.
 
     With fewer than six samples there is no interval of the median that deserves the name: the
-    whole range takes its place.
+    whole range takes its place, and a tenth more, because a machine may change its speed between
+    two samples.
     """
     return _interval(samples)[0] > _interval(best)[1]
 
 
 def _interval(samples: Sequence[float]) -> tuple[float, float]:
-    return median_interval(samples) or (min(samples), max(samples))
+    return median_interval(samples) or (min(samples), max(samples) * _FEW_SAMPLES)
 
 
 def drift_of(samples: Sequence[float], latency: float) -> float:

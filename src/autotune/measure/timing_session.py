@@ -24,7 +24,7 @@ its challenger, the challenger against it, and whether the challenger is the bes
 _PHASES = ("load", "verify", "run", "observe")
 # A candidate that seemed slower than this, compared with the best one, is no challenger of it;
 # and so much slower than the winner an untuned program has to be to be left out early.
-_NEAR = 1.1
+_NEAR = 1.15
 # How many candidates that were much slower may be timed before the best one is looked at again.
 _OLDEST_DRIFT = 2
 
@@ -230,13 +230,13 @@ class TimingSession:
         """One turn of every program; returns whether the first one is still there."""
         placement = race.rounds
         for number in self._rng.permutation(race.running):
-            samples = self._sample(entries[number], 1, placement)
+            samples = self._sample(entries[number], self._protocol.samples_per_turn, placement)
             if samples is None:
                 race.withdraw(int(number))
                 if number == 0:
                     return False
             else:
-                race.add(int(number), samples[0])
+                race.add(int(number), statistics.median(samples))
         return True
 
     def _new_race(self, count: int) -> Race:
