@@ -76,11 +76,10 @@ class EventLog:
 
     def close(self) -> None:
         """Close the file; one that was made here and is empty is removed."""
-        empty = self._made and os.fstat(self._descriptor).st_size == 0
-        os.close(self._descriptor)
-        if empty:
+        if self._made and os.fstat(self._descriptor).st_size == 0 and _lock(self._descriptor):
             with suppress(OSError):
                 os.unlink(self._path)
+        os.close(self._descriptor)
 
 
 def _open(path: str) -> tuple[int, bool]:
@@ -96,13 +95,18 @@ def _open(path: str) -> tuple[int, bool]:
     flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (os.O_RDWR if regular else os.O_WRONLY)
     descriptor = os.open(path, flags, 0o666)
     try:
-        if regular:
-            return descriptor, _try_file(descriptor)
-        os.write(descriptor, b"")
+        unfinished = regular and _try_file(descriptor)
+        removed = regular and os.fstat(descriptor).st_nlink == 0
+        if not regular:
+            os.write(descriptor, b"")
     except OSError:
         os.close(descriptor)
         raise
-    return descriptor, False
+    if removed:
+        # By the process that had made it, because nothing was in it.
+        os.close(descriptor)
+        return _open(path)
+    return descriptor, unfinished
 
 
 def _try_file(descriptor: int) -> bool:
@@ -111,9 +115,9 @@ def _try_file(descriptor: int) -> bool:
     A full disk lets files be made, and shows only then. Whoever writes a log holds a shared lock
     on it, so that nothing of another process is taken back; while one writes, it is not tried.
     """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not _lock(descriptor):
+        # Waits for one that tries it, too: what was written meanwhile would be taken back.
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
         return False
     size = os.fstat(descriptor).st_size
     whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
@@ -123,6 +127,15 @@ def _try_file(descriptor: int) -> bool:
         os.ftruncate(descriptor, size)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return not whole
+
+
+def _lock(descriptor: int) -> bool:
+    """Take the lock for this process alone; returns whether nobody else has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
