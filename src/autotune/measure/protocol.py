@@ -94,10 +94,10 @@ class MeasureProtocol:
     budget_seconds: float = field(default=0.1, validator=_positive)
     limit_seconds: float = field(default=1.0, validator=_positive)
     drop_factor: float = field(default=2.0, validator=_positive)
-    most_contenders: int = field(default=5, validator=_positive)
-    samples_per_turn: int = field(default=3, validator=_positive)
+    most_contenders: int = field(default=4, validator=_positive)
+    samples_per_turn: int = field(default=2, validator=_positive)
     min_rounds: int = field(default=6, validator=_positive)
-    max_rounds: int = field(default=20, validator=_positive)
+    max_rounds: int = field(default=12, validator=_positive)
     resolution: float = field(default=0.01, validator=_positive)
     placements: int = field(default=3, validator=_positive)
     pin: bool = True

@@ -237,11 +237,9 @@ class Worker:
                 self._call(held, placement)
             with self._connection.phase("run"), self._pinned():
                 timed = self._timed(held, placement)
-                samples = []
-                for _ in range(message["count"]):
-                    if task.flusher is None and message["expected"] < _LONG_SECONDS:
-                        timed.time(1)
-                    samples.append(timed.time(held.number))
+                if task.flusher is None and message["expected"] < _LONG_SECONDS:
+                    timed.time(1)
+                samples = [timed.time(held.number) for _ in range(message["count"])]
         except Exception as error:  # a program may raise anything
             return _failure("crash", describe(error), {})
         finally:
