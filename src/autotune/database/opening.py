@@ -353,15 +353,10 @@ def _prepare(connection: sqlite3.Connection) -> None:
     if version == SCHEMA_VERSION:
         return
     # Another process may do the same: the version is looked at again inside the transaction.
+    # The caller closes the connection if this fails, which takes back what was written.
     connection.execute("BEGIN IMMEDIATE")
-    try:
-        migrate(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        # Whatever ends it, an interrupt too: what was written must not stay open.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    migrate(connection)
+    connection.execute("COMMIT")
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
