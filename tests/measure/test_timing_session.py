@@ -173,6 +173,18 @@ def test_latencies_compare_although_the_machine_drifts_and_raw_times_do_not(seed
     assert statistics.fmean(raw) > 2 * statistics.fmean(errors)
 
 
+def test_latencies_recover_from_a_first_program_that_was_held_up() -> None:
+    """The scale of a task is set by its first program, which others kept from its processors."""
+    seconds = list(np.random.default_rng(0).uniform(1e-3, 1.5e-3, 40))
+    machine = Machine(lambda now: 500.0 if now < 1 else 1.0, noise=0.01)
+    first, *others = [trial.outcome for trial in measure_all(machine, seconds)]
+    assert first is not None and first.latency is not None and first.latency > 0.1
+    latencies = [outcome.latency or 1.0 for outcome in others if outcome is not None]
+    assert min(seconds) <= min(latencies) <= 2 * 1.03 * min(seconds)
+    # The first winner is known by its turns, those after it beside it.
+    assert sum(latency < 4e-3 for latency in latencies) > 30
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_winner_is_among_the_fastest_although_the_machine_drifts(seed: int) -> None:
     seconds = list(np.random.default_rng(100 + seed).uniform(1e-3, 1.5e-3, 40))

@@ -21,6 +21,7 @@ __all__ = [
     "Race",
     "clearly_slower",
     "compare",
+    "credible",
     "drift_of",
     "latency_after",
     "rounded",
@@ -30,6 +31,7 @@ __all__ = [
 _STUDENT = (12.706, 4.303, 3.182, 2.776)
 _DIGITS = 9
 _FEW_SAMPLES = 1.1
+_LARGEST_SPEED_UP = 2.0
 NEXT_TO_NOTHING = 1 + 1e-6
 """A ratio of latencies that tells two programs apart, and no more than that."""
 
@@ -64,6 +66,21 @@ def drift_of(samples: Sequence[float], latency: float) -> float:
         latency: Its latency.
     """
     return statistics.median(samples) / latency
+
+
+def credible(latency: float, samples: Sequence[float]) -> float:
+    """A latency, or less where a program has been seen to be much faster than that.
+
+    Others only ever slow a program down, so that its samples bound what it takes. A machine that
+    is faster than when the latency was set, as it may be, hardly is twice as fast: the first
+    program may have been timed while others had the processors, and what is compared with it
+    inherits that.
+
+    Args:
+        latency: What the program counts as taking, in seconds.
+        samples: What it takes now.
+    """
+    return min(latency, _LARGEST_SPEED_UP * statistics.median(samples))
 
 
 def latency_after(comparison: Comparison, latency: float) -> float:

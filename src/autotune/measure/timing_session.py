@@ -11,7 +11,14 @@ from autotune.isolation.channel import Message
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.pool import Reply
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.racing import NEXT_TO_NOTHING, Race, clearly_slower, drift_of, latency_after
+from autotune.measure.racing import (
+    NEXT_TO_NOTHING,
+    Race,
+    clearly_slower,
+    credible,
+    drift_of,
+    latency_after,
+)
 from autotune.measure.trial import Leader, Trial, outcome_of
 from autotune.records import Comparison, Outcome
 
@@ -208,6 +215,7 @@ class TimingSession:
             race.drop_losers()
         if not race.times[0] or leader.outcome is not None and not leader.outcome.ok:
             return False
+        latency = credible(latency, race.times[0])
         self._drift = drift_of(race.times[0], latency)
         best, best_latency = leader, latency
         ratios = {}
@@ -215,7 +223,10 @@ class TimingSession:
             if number and race.times[number] and trial.outcome is None:
                 ratios[number] = comparison = race.against(number, 0)
                 trial.samples += race.times[number]
-                trial.set_latency(latency_after(comparison, latency))
+                after = latency_after(comparison, latency)
+                if comparison.ratio > 1:
+                    after = credible(after, race.times[number])
+                trial.set_latency(after)
                 trial.finish()
                 if trial.latency < best_latency:
                     best, best_latency = trial, trial.latency
