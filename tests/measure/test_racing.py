@@ -84,10 +84,12 @@ def test_a_difference_beyond_the_noise_is_found(rounds: int) -> None:
 def test_clearly_slower_is_a_strict_order(one: list[float], other: list[float]) -> None:
     assert not (clearly_slower(one, other) and clearly_slower(other, one))
     assert not clearly_slower(one, one)
-    if min(one) > 1.11 * max(other):  # a tenth may be nothing but another speed of the machine
+    # A tenth may be nothing but another speed of the machine.
+    beyond_all_doubt = min(one) > max(other) * 1.1
+    if beyond_all_doubt:
         assert clearly_slower(one, other)
     if len(one) < 6 and len(other) < 6:
-        assert clearly_slower(one, other) == (min(one) > max(other))
+        assert clearly_slower(one, other) == beyond_all_doubt
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=9), st.floats(0.1, 10), SECONDS)
