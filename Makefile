@@ -21,9 +21,10 @@ demo: venv ## Tune a small operator and show what it gained
 test: $(VENV_TOX)/.installed ## Run every check: lint, types, tests, docs, wheels
 	$(VENV_TOX)/bin/tox run
 
-benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare with numpy, oneDNN, MetaSchedule and CP-SAT, quickly
+benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare with numpy, oneDNN, MetaSchedule and CP-SAT, and the backends with each other
 	$(VENV_BENCHMARKS)/bin/python benchmarks/gemm.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/conv2d.py --quick --check --torch-python $(VENV_TORCH)/bin/python
+	$(VENV_BENCHMARKS)/bin/python benchmarks/backends.py --quick --check --torch-python $(VENV_TORCH)/bin/python
 	$(VENV_BENCHMARKS)/bin/python benchmarks/draft.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/native.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check

@@ -146,16 +146,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def environment() -> dict[str, str]:
-    """Of every contender: all cores, and TVM's pool as the workers of a tuning run have it."""
-    from autotune_tvm.backend import TVMBackend
+def environment(backend: str = "tvm", threads: int | None = None) -> dict[str, str]:
+    """Of a contender: its threads, and a backend's runtime as the workers of a run have it.
 
-    count = str(cores())
+    Args:
+        backend: Name of the backend.
+        threads: Threads to run on; one per core where it is None.
+    """
+    from autotune.measure.backend_lookup import find_backend
+
+    threads = cores() if threads is None else threads
+    count = str(threads)
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    threads = dict.fromkeys(names, count)
+    libraries = dict.fromkeys(names, count)
     paths = [str(Path(entry).resolve()) for entry in sys.path[1:] if entry]
     inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(_own(paths))}
-    return {**inherited, **threads, **TVMBackend().worker_environment(cores())}
+    return {**inherited, **libraries, **find_backend(backend).worker_environment(threads)}
 
 
 def _own(paths: list[str]) -> list[str]:
@@ -165,20 +171,46 @@ def _own(paths: list[str]) -> list[str]:
     return [path for path in paths if path in wanted]
 
 
+class TuningFailed(SystemExit):
+    """A tuning run ended with an error, which ends the script unless it goes on without."""
+
+
 def tune(
-    workload: str, shape: Mapping[str, int], trials: int, seed: int, database: Path
+    workload: str,
+    shape: Mapping[str, int],
+    trials: int,
+    seed: int,
+    database: Path,
+    *,
+    backend: str = "tvm",
+    threads: int | None = None,
 ) -> tuple[dict[str, Any], float]:
-    """Tune in a fresh process; returns the result's JSON and the wall seconds of the command."""
+    """Tune in a fresh process; returns the result's JSON and the wall seconds of the command.
+
+    Args:
+        workload: Name of the builder.
+        shape: Its arguments.
+        trials: Budget in candidates.
+        seed: Seed of the run.
+        database: Where the records go.
+        backend: Name of the backend.
+        threads: Threads of the programs; one per core where it is None.
+
+    Raises:
+        TuningFailed: the run ended with an error.
+    """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, "-m", "autotune", "tune", workload]
         command += ["--shape", shape_text(shape), "--trials", str(trials), "--seed", str(seed)]
         command += ["--database", str(database), "--quiet", "--json", str(result)]
+        command += ["--backend", backend]
+        command += [] if threads is None else ["--threads", str(threads)]
         begin = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - begin
         if done.returncode != 0:
-            raise SystemExit(f"tuning failed: {done.stderr.strip()}")
+            raise TuningFailed(f"tuning failed: {done.stderr.strip()}")
         data: dict[str, Any] = json.loads(result.read_text())
         return data, seconds
 
@@ -201,7 +233,10 @@ def metaschedule(
 
 
 class Contender:
-    """A process that times one program when asked; see `serve.py`."""
+    """A process that times one program when asked; see `serve.py`.
+
+    Its environment is that of the request's ``backend`` and ``threads``, where it has them.
+    """
 
     def __init__(self, request: Mapping[str, Any], python: str = sys.executable) -> None:
         self.process = subprocess.Popen(
@@ -209,7 +244,7 @@ class Contender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(),
+            env=environment(request.get("backend", "tvm"), request.get("threads")),
         )
         ready = self._line()
         self.error = "" if ready.get("ready") else str(ready.get("error", "it did not start"))

@@ -47,7 +47,12 @@ def main() -> int:
     print(NAME, flush=True)
     seeds = range(1 if options.quick else options.seeds)
     vendor = (
-        {"kind": "torch", "parameters": parameters(), "threads": cores()},
+        {
+            "kind": "torch",
+            "workload": "conv2d",
+            "parameters": parameters(),
+            "threads": cores(),
+        },
         options.torch_python,
     )
     found = [run_trial(options, "conv2d", SHAPE, seed, vendor) for seed in seeds]

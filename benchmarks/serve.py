@@ -8,11 +8,14 @@ answers it sleeps. Kinds:
 
 - ``record``: the best record of a workload in a database (``database``, ``workload``);
 - ``module``: a TVM module in TVM's JSON form (``module``, ``workload``, ``threads``);
-- ``numpy``: ``numpy.matmul`` (``workload``);
-- ``torch``: ``torch.nn.functional.conv2d`` in channels-last layout, which is oneDNN
-  (``parameters``, ``threads``); needs torch, and nothing of this project;
+- ``numpy``: the operator in numpy, such as ``numpy.matmul`` (``workload``);
+- ``torch``: the operator in torch, such as ``torch.nn.functional.conv2d`` in channels-last layout,
+  which is oneDNN (``workload``, its name; ``parameters``, ``threads``); needs torch, and nothing
+  of this project;
 - ``peak``: the workload's arithmetic at the rate of multiply-adds in registers on all cores
   (``workload``): no program takes less.
+
+``threads`` and ``backend`` of any of them choose the environment that the process is started in.
 """
 
 from __future__ import annotations
@@ -94,44 +97,35 @@ def module_timer(request: dict[str, Any]) -> Timer:
 
 
 def numpy_timer(request: dict[str, Any]) -> Timer:
-    """numpy's BLAS on a matrix product."""
-    import numpy as np
+    """An operator as numpy has it."""
+    from vendors import numpy_call
 
     from autotune import Workload
 
     workload = Workload.from_json(request["workload"])
-    left, right = _inputs(workload)
-    output = np.empty(workload.stages[0].output.shape, workload.stages[0].output.dtype)
-
-    def timer(number: int) -> float:
-        begin = time.perf_counter()
-        for _ in range(number):
-            np.matmul(left, right, out=output)
-        return (time.perf_counter() - begin) / number
-
-    return timer
+    output = workload.tensors[workload.outputs[0]]
+    return _timer(numpy_call(workload.name, _inputs(workload), output.shape, output.dtype))
 
 
 def torch_timer(request: dict[str, Any]) -> Timer:
-    """torch's convolution in channels-last layout."""
+    """An operator as torch has it; images are in channels-last layout."""
     import torch
+    from vendors import torch_call
 
-    p = request["parameters"]
     torch.set_num_threads(request["threads"])
     torch.manual_seed(0)
-    last = torch.channels_last
-    data = torch.rand(p["n"], p["ci"], p["h"], p["w"]).to(memory_format=last)
-    weights = torch.rand(p["co"], p["ci"], p["kh"], p["kw"]).to(memory_format=last)
-    bias = torch.rand(p["co"]) if p.get("bias") else None
-    options = {"stride": p["stride"], "padding": p["pad"], "dilation": p["dilation"]}
+    with torch.inference_mode():
+        call = torch_call(request["workload"], request["parameters"])
+    return _timer(torch.inference_mode()(call))
 
-    @torch.inference_mode()
+
+def _timer(call: Callable[[], object]) -> Timer:
+    """Times a Python function."""
+
     def timer(number: int) -> float:
         begin = time.perf_counter()
         for _ in range(number):
-            result = torch.nn.functional.conv2d(data, weights, bias, **options)
-            if p.get("relu"):
-                torch.relu_(result)
+            call()
         return (time.perf_counter() - begin) / number
 
     return timer

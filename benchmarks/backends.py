@@ -1,0 +1,336 @@
+"""TVM and MLIR through the same sketches: one strategy, one seed, one budget; numpy and torch.
+
+    python benchmarks/backends.py [--quick] [--json FILE] [--check] [--torch-python PATH]
+                                  [--threads N ...] [--only ROW ...] [--trials N] [--seeds N]
+
+Each operator is tuned with each backend in a fresh process with an empty database, for one thread
+and for all cores. What was found is then built again and timed in turns with numpy and torch,
+every one in a process of its own. ``--torch-python`` names an interpreter that has torch; where
+torch is missing its column is empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common import (
+    Bar,
+    TuningFailed,
+    basic_parser,
+    compare,
+    cores,
+    finish_with,
+    machine,
+    median_of,
+    tune,
+)
+from vendors import IN_NUMPY, IN_TORCH
+
+BACKENDS = ("tvm", "mlir")
+CONTENDERS = (*BACKENDS, "numpy", "torch")
+
+# A matrix product of MLIR's, times as fast as numpy's BLAS.
+BLAS_RATIO = 0.95
+# A program of MLIR's takes at most this much of what TVM's takes.
+SLOWER_THAN_TVM = 1.3
+# Rows that may take longer than that, and why; printed with the row.
+REASONS: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operator to compare.
+
+    Attributes:
+        name: For people, and for ``--only``.
+        workload: Name of its builder.
+        shape: Arguments of the builder.
+        quick: Whether it is in the reduced set.
+    """
+
+    name: str
+    workload: str
+    shape: Mapping[str, int]
+    quick: bool = False
+
+
+ROWS = (
+    Row("gemm 512^3", "gemm", {"m": 512, "n": 512, "k": 512}, quick=True),
+    Row("gemm 1024^3", "gemm", {"m": 1024, "n": 1024, "k": 1024}),
+    Row("batch_matmul 12x128x64x128", "batch_matmul", {"b": 12, "m": 128, "k": 64, "n": 128}),
+    Row(
+        "conv2d 56x56x64 -> 64, 3x3",
+        "conv2d",
+        {"h": 56, "w": 56, "ci": 64, "co": 64, "pad": 1},
+    ),
+    Row(
+        "conv2d 14x14x256 -> 256, 3x3",
+        "conv2d",
+        {"h": 14, "w": 14, "ci": 256, "co": 256, "pad": 1},
+        quick=True,
+    ),
+    Row(
+        "depthwise 14x14x512, 3x3, stride 2",
+        "depthwise_conv2d",
+        {"h": 14, "w": 14, "c": 512, "pad": 1, "stride": 2},
+        quick=True,
+    ),
+    Row("softmax 512x512", "softmax", {"m": 512, "n": 512}, quick=True),
+    Row("elementwise 2048x1024", "elementwise", {"m": 2048, "n": 1024}, quick=True),
+)
+
+
+@dataclass
+class Tuning:
+    """What a tuning run of one backend cost.
+
+    Attributes:
+        seconds: Wall seconds after the start-up.
+        measured: Candidates that were measured, failures included.
+        failures: How many candidates came to each kind of failure.
+        build_seconds: Median seconds of building a candidate.
+        compiler: The compiler and its version.
+    """
+
+    seconds: float
+    measured: int
+    failures: dict[str, int]
+    build_seconds: float
+    compiler: str
+
+    @property
+    def per_second(self) -> float:
+        """Candidates per second."""
+        return self.measured / self.seconds
+
+
+@dataclass
+class Trial:
+    """An operator with one seed, on a number of threads.
+
+    Attributes:
+        row: Name of the row.
+        threads: Threads of all contenders.
+        seed: Seed of both runs.
+        tunings: What each backend's run cost.
+        final: Seconds per call of each contender in each round of the final timing.
+        errors: Why a contender is missing.
+    """
+
+    row: str
+    threads: int
+    seed: int
+    tunings: dict[str, Tuning] = field(default_factory=dict)
+    final: dict[str, list[float]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def latency(self, contender: str) -> float | None:
+        """Median seconds per call."""
+        return statistics.median(self.final[contender]) if contender in self.final else None
+
+    def ratio(self, contender: str, to: str) -> float | None:
+        """Seconds of a contender over those of another: the median over the rounds."""
+        if contender not in self.final or to not in self.final:
+            return None
+        pairs = zip(self.final[contender], self.final[to], strict=True)
+        return statistics.median(one / other for one, other in pairs)
+
+
+def main() -> int:
+    """Run; returns the exit status."""
+    options = parsed_options()
+    rows = [row for row in ROWS if row.quick or not options.quick]
+    if options.only:
+        rows = [row for row in ROWS if row.name in options.only]
+    described = machine()
+    print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
+    print(f"{options.trials} trials, seeds 0 to {options.seeds - 1}", flush=True)
+    trials = []
+    for threads in options.threads:
+        for row in rows:
+            print(f"\n{row.name}, {threads_text(threads)}", flush=True)
+            for seed in range(options.seeds):
+                trials.append(run_trial(options, row, threads, seed))
+                print_trial(trials[-1])
+            if row.name in REASONS:
+                print(f"    {REASONS[row.name]}", flush=True)
+    print_table(trials)
+    data = {"machine": described, "trials": [asdict(trial) for trial in trials]}
+    return finish_with(options, {**data, "reasons": REASONS}, bars_of(trials))
+
+
+def parsed_options() -> argparse.Namespace:
+    """The options, with defaults that depend on each other filled in."""
+    parser = basic_parser(__doc__.splitlines()[0])
+    parser.add_argument("--trials", type=int, help="budget of each run; 64, or 16 with --quick")
+    parser.add_argument("--seeds", type=int, help="number of seeds; 3, or 1 with --quick")
+    parser.add_argument("--threads", type=int, nargs="+", help="1 and all cores if not given")
+    parser.add_argument(
+        "--only", nargs="+", metavar="ROW", choices=[row.name for row in ROWS], help="these rows"
+    )
+    parser.add_argument(
+        "--torch-python", default=sys.executable, metavar="PATH", help="interpreter with torch"
+    )
+    options = parser.parse_args()
+    if not Path(options.torch_python).exists():
+        parser.error(f"--torch-python: there is no {options.torch_python}")
+    if options.trials is None:
+        options.trials = 16 if options.quick else 64
+    if options.seeds is None:
+        options.seeds = 1 if options.quick else 3
+    if options.threads is None:
+        options.threads = sorted({1, cores()})
+    return options
+
+
+def threads_text(threads: int) -> str:
+    """``1 thread``."""
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+def run_trial(options: argparse.Namespace, row: Row, threads: int, seed: int) -> Trial:
+    """Tune an operator with both backends, then time both results, numpy and torch in turns."""
+    from autotune import make_workload
+
+    trial = Trial(row.name, threads, seed)
+    workload = make_workload(row.workload, row.shape)
+    described = workload.to_json()
+    with tempfile.TemporaryDirectory() as folder:
+        requests: dict[str, tuple[dict[str, Any], str]] = {}
+        for backend in BACKENDS:
+            database = Path(folder) / f"{backend}.db"
+            try:
+                trial.tunings[backend] = run_tuning(options, row, threads, seed, backend, database)
+            except TuningFailed as error:
+                trial.errors[backend] = str(error)
+                continue
+            request = {"kind": "record", "database": str(database), "workload": described}
+            requests[backend] = ({**request, "backend": backend}, sys.executable)
+        if row.workload in IN_NUMPY:
+            requests["numpy"] = ({"kind": "numpy", "workload": described}, sys.executable)
+        if row.workload in IN_TORCH:
+            call = {"workload": row.workload, "parameters": dict(workload.parameters)}
+            requests["torch"] = ({"kind": "torch", **call}, options.torch_python)
+        given = {
+            name: ({**request, "threads": threads}, python)
+            for name, (request, python) in requests.items()
+        }
+        trial.final, missing = compare(given)
+    trial.errors.update(missing)
+    return trial
+
+
+def run_tuning(
+    options: argparse.Namespace, row: Row, threads: int, seed: int, backend: str, database: Path
+) -> Tuning:
+    """Tune an operator with one backend; returns what it cost."""
+    from autotune import RecordFilter, open_database
+
+    result, _ = tune(
+        row.workload, row.shape, options.trials, seed, database, backend=backend, threads=threads
+    )
+    with open_database(database, read_only=True) as records:
+        builds = [
+            record.outcome.timings["build"]
+            for record in records.records(RecordFilter())
+            if "build" in record.outcome.timings and not record.outcome.duplicate_of
+        ]
+    counts: dict[str, int] = result["outcomes"]
+    return Tuning(
+        seconds=result["seconds"]["total"] - result["seconds"]["startup"],
+        measured=result["trials"],
+        failures={kind: count for kind, count in counts.items() if kind != "ok" and count},
+        build_seconds=statistics.median(builds),
+        compiler=result["backend"]["compiler"],
+    )
+
+
+def print_trial(trial: Trial) -> None:
+    """The contenders with their latency, and what the runs cost."""
+    for name in CONTENDERS:
+        if name in trial.errors:
+            print(f"    {name:<6} not measured: {trial.errors[name]}", flush=True)
+            continue
+        latency, ratio = trial.latency(name), trial.ratio(name, "mlir")
+        if latency is None:
+            continue
+        of_mlir = "" if ratio is None else f"{ratio:6.2f}x"
+        print(f"    {name:<6} {latency * 1e3:9.3f} ms {of_mlir:>7}", end="")
+        if name in trial.tunings:
+            tuning = trial.tunings[name]
+            print(f"   build {tuning.build_seconds * 1e3:4.0f} ms", end="")
+            print(f"   {tuning.per_second:5.1f} candidates/s", end="")
+            print(f"   {failures_text(tuning)}", end="")
+        print(flush=True)
+
+
+def failures_text(tuning: Tuning) -> str:
+    """``2 invalid, 1 timeout``."""
+    named = ", ".join(f"{count} {kind}" for kind, count in tuning.failures.items())
+    return named or "no failures"
+
+
+def print_table(trials: Sequence[Trial]) -> None:
+    """One line for each operator and number of threads: medians of the seeds, in milliseconds."""
+    print("\nmedians of the seeds: ms per call; ms per build; candidates/s; failures in all")
+    heads = [*CONTENDERS, "mlir/tvm", *(f"build {b}" for b in BACKENDS)]
+    heads += [*(f"{backend}/s" for backend in BACKENDS), *(f"fail {b}" for b in BACKENDS)]
+    print(f"{'':<46}" + "".join(f"{head:>12}" for head in heads))
+    for label, group in groups(trials).items():
+        cells = [in_milliseconds(of_all(group, name)) for name in CONTENDERS]
+        slower = median_of([trial.ratio("mlir", "tvm") for trial in group])
+        cells.append("" if slower is None else f"{slower:.2f}")
+        for attribute, scale in (("build_seconds", 1e3), ("per_second", 1.0)):
+            for backend in BACKENDS:
+                tunings = [t.tunings[backend] for t in group if backend in t.tunings]
+                middle = median_of([getattr(tuning, attribute) for tuning in tunings])
+                cells.append("" if middle is None else f"{middle * scale:.1f}")
+        for backend in BACKENDS:
+            tunings = [t.tunings[backend] for t in group if backend in t.tunings]
+            cells.append(str(sum(sum(tuning.failures.values()) for tuning in tunings)))
+        print(f"{label:<46}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
+
+
+def groups(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """The trials of each operator and number of threads."""
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault(f"{trial.row}, {threads_text(trial.threads)}", []).append(trial)
+    return found
+
+
+def of_all(trials: Sequence[Trial], contender: str) -> float | None:
+    """Median latency of a contender over the seeds."""
+    return median_of([trial.latency(contender) for trial in trials])
+
+
+def in_milliseconds(seconds: float | None) -> str:
+    """A cell of the table."""
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def bars_of(trials: Sequence[Trial]) -> list[Bar]:
+    """The promises: matrix products near numpy's BLAS, and no operator far behind TVM's."""
+    bars = []
+    for label, group in groups(trials).items():
+        row = group[0].row
+        missing = next((trial.errors["mlir"] for trial in group if "mlir" in trial.errors), "")
+        if row.startswith("gemm"):
+            value = median_of([trial.ratio("numpy", "mlir") for trial in group])
+            bars.append(Bar(f"{label}, times numpy's BLAS", value, BLAS_RATIO, note=missing))
+        slower = median_of([trial.ratio("mlir", "tvm") for trial in group])
+        if row not in REASONS:
+            name = f"{label}, MLIR's seconds over TVM's"
+            bars.append(Bar(name, slower, SLOWER_THAN_TVM, at_most=True, note=missing))
+    return bars
+
+
+if __name__ == "__main__":
+    sys.exit(main())
