@@ -161,6 +161,18 @@ def test_what_cannot_be_shown_of_a_sketch(cli: Any, arguments: list[str], messag
     assert done.status == 2 and message in done.stderr, done.stderr
 
 
+def test_what_is_left_out_of_a_space_is_shown_with_the_reason(cli: Any) -> None:
+    gaps = ("--backend", "backend_with_gaps:BackendWithGaps", "--target", "skylake-avx512-2core")
+    gemm = ("show", "gemm", "--shape", "m=8,n=32,k=16", *gaps, "--sketch")
+    assert cli(*gemm, "packed-panel").status == 0
+    done = cli(*gemm, "packed-root")
+    assert done.status == 2
+    assert "the space leaves out sketch 'packed-root', which needs pack.whole" in done.stderr
+    done = cli(*gemm, "packed")
+    assert done.status == 2
+    assert "Left out: packed-root needs pack.whole; packed-root-rows needs" in done.stderr
+
+
 def test_doctor_reports_everything_it_looks_at(cli: Any) -> None:
     done = cli("doctor", "--json", "doctor.json")
     assert done.status in (0, 1)  # 1 where no backend is installed

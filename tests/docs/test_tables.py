@@ -17,6 +17,7 @@ from autotune.events import Event
 from autotune.guarded_models import GuardLimits
 from autotune.measure import MeasureProtocol
 from autotune.records import OUTCOME_STATUSES
+from autotune.sketches import STEP_VARIANTS
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import BUILT_IN_RULES, GPU_RULES, ScheduleLimits
 from autotune.spaces.rules import generate_sketches
@@ -74,6 +75,11 @@ def test_replayed_primitives() -> None:
     assert used <= shown | around
 
 
+def test_variants_of_steps() -> None:
+    documented = {names(row[0])[0]: row[1] for row in rows("steps.md", "variant")}
+    assert documented == dict(STEP_VARIANTS)
+
+
 def test_features() -> None:
     assert tuple(first_names("features.md", "feature")) == nest.STATEMENT_FEATURES
     (summed, main, *extra) = rows("features.md", "columns")
@@ -92,7 +98,7 @@ def test_tape() -> None:
     for target, rules in (("avx2", BUILT_IN_RULES), ("a100", GPU_RULES)):
         limits = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
         workload = builders.conv2d(h=14, w=14, ci=16, co=32, pad=1)
-        for sketch in generate_sketches(workload, preset(target), limits, rules):
+        for sketch in generate_sketches(workload, preset(target), limits, rules).sketches:
             made = nest.nest_tape(sketch)
             statements = {statement.name for statement in made.nest.statements}
             for output in made.tape.output_index:

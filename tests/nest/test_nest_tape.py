@@ -35,7 +35,9 @@ def workload(request: pytest.FixtureRequest) -> Workload:
 @pytest.fixture(params=MACHINES)
 def sketches(request: pytest.FixtureRequest, workload: Workload) -> tuple[Sketch, ...]:
     limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
-    return generate_sketches(workload, preset(request.param), limits, MACHINES[request.param])
+    return generate_sketches(
+        workload, preset(request.param), limits, MACHINES[request.param]
+    ).sketches
 
 
 def test_nothing_is_computed_twice_or_for_nobody(sketches: tuple[Sketch, ...]) -> None:

@@ -50,7 +50,7 @@ def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:
     and of the write-back, and a limit on unrolling.
     """
     workload = gemm(m=size, n=size, k=size, dtype=dtype)
-    [sketch] = generate_sketches(workload, A100_40, LIMITS, GPU_RULES)
+    [sketch] = generate_sketches(workload, A100_40, LIMITS, GPU_RULES).sketches
     assert len(sketch.params) == 17
     return sketch
 

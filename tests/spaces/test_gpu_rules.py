@@ -51,7 +51,7 @@ LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
 
 
 def sketches(workload: Workload, target: Target = TARGET) -> dict[str, Sketch]:
-    return {s.name: s for s in generate_sketches(workload, target, LIMITS, GPU_RULES)}
+    return {s.name: s for s in generate_sketches(workload, target, LIMITS, GPU_RULES).sketches}
 
 
 def steps_of(sketch: Sketch, kind: type) -> list:

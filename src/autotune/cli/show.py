@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from autotune.cli.output import Output
     from autotune.database import Database
     from autotune.records import Record
-    from autotune.sketches import Sketch
+    from autotune.spaces import SketchSpace
 
 __all__ = ["command"]
 
@@ -126,9 +126,13 @@ def _show_sketch(
     for part in wanted:
         if part not in SYMBOLIC:
             raise InvalidValueError(f"--part {part} needs a record; a sketch has nest and tape")
-    sketches = {sketch.name: sketch for sketch in _sketches(**options)}
+    space = _space(**options)
+    sketches = {sketch.name: sketch for sketch in space.sketches()}
+    if name in space.left_out:
+        reason = space.left_out[name]
+        raise InvalidValueError(f"the space leaves out sketch {name!r}, which {reason}")
     if name not in sketches:
-        raise UnknownNameError("sketch", name, sketches)
+        raise UnknownNameError("sketch", name, sketches, _left_out_text(space.left_out))
     sketch = sketches[name]
     texts = {
         "nest": lambda: describe(sketch),
@@ -147,15 +151,23 @@ def _say(output: Output, shown: Mapping[str, str]) -> int:
     return OK
 
 
-def _sketches(
+def _left_out_text(left_out: Mapping[str, str]) -> str:
+    """A sentence on the sketches that a space does not have; "" where there are none."""
+    if not left_out:
+        return ""
+    reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
+    return f"Left out: {reasons}."
+
+
+def _space(
     workload: str | None,
     shape: tuple[str, ...],
     dtype: str | None,
     target: str | None,
     backend: str | None,
     threads: int | None,
-) -> Sequence[Sketch]:
-    """The sketches of the space that ``autotune tune`` would search."""
+) -> SketchSpace:
+    """The space that ``autotune tune`` would search."""
     from autotune.backends import Backend
     from autotune.cli.options import read_shape
     from autotune.errors import InvalidValueError
@@ -169,7 +181,7 @@ def _sketches(
     made = make_workload(workload, read_shape(shape), dtype)
     machine = checked_target(target or "cpu", threads)
     replayer: Backend = create_part("backend", backend or "tvm")
-    return SketchSpace(made, machine, replayer.limits(machine)).sketches()
+    return SketchSpace(made, machine, replayer.limits(machine))
 
 
 def _chosen(database: Database, query: Query, record_id: str | None) -> Record | None:

@@ -30,10 +30,12 @@ from autotune.sketches.steps import (
     step_from_json,
     step_to_json,
 )
+from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
 __all__ = [
     "BIND_ROLES",
     "STEP_TYPES",
+    "STEP_VARIANTS",
     "Accumulate",
     "AtLeast",
     "AtMost",
@@ -64,8 +66,10 @@ __all__ = [
     "UnrollLimit",
     "Vectorize",
     "lane_axis",
+    "names_used",
     "partial_name",
     "split_reduction",
     "step_from_json",
+    "step_names",
     "step_to_json",
 ]

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from collections.abc import Iterable
+from typing import Any
+
+from attrs import Attribute, field, frozen
+
+from autotune.errors import UnknownNameError
+from autotune.sketches import STEP_VARIANTS
+
+
+def _check_variants(_limits: object, _field: Attribute[Any], names: frozenset[str]) -> None:
+    for name in sorted(names):
+        if name not in STEP_VARIANTS:
+            raise UnknownNameError("variant of a step", name, STEP_VARIANTS)
 
 
 @frozen
@@ -14,9 +26,25 @@ class ScheduleLimits:
         stack_bytes: Largest accumulate tile, in bytes.
         unrolled_statements: Most copies of a statement that complete unrolling may make.
         source: Who says so; named by the constraints.
+        without: Uses of these steps that the backend cannot replay (keys of ``STEP_VARIANTS``).
+
+    Raises:
+        UnknownNameError: ``without`` names a variant that does not exist.
     """
 
     steps: frozenset[str]
     stack_bytes: int
     unrolled_statements: int
     source: str
+    without: frozenset[str] = field(default=frozenset(), validator=_check_variants)
+
+    def missing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of ``names``, of steps and of variants, that the backend cannot replay, sorted."""
+        lacking = set()
+        for name in names:
+            step = name.partition(".")[0]
+            if step not in self.steps:
+                lacking.add(step)
+            elif name in self.without:
+                lacking.add(name)
+        return tuple(sorted(lacking))

@@ -53,6 +53,9 @@ class SketchSpace(SearchSpace):
 
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
+
+    Attributes:
+        left_out: Sketches that the rules made and the space does not have, with the reason.
     """
 
     name = "sketch"
@@ -65,19 +68,21 @@ class SketchSpace(SearchSpace):
         rules: Sequence[SketchRule] = (),
     ) -> None:
         """``rules`` are asked before the built-in ones; their names become part of the version."""
+        self.left_out: dict[str, str]
         self.version = "+".join([_VERSION, *(rule.name for rule in rules)])
         built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
         generated = generate_sketches(workload, target, limits, (*rules, *built_in))
         lattices: dict[str, Lattice] = {}
-        empty: list[str] = []
-        for sketch in generated:
+        self.left_out = dict(generated.left_out)
+        for sketch in generated.sketches:
             lattice = build_lattice(sketch)
             if lattice.count:
                 lattices[sketch.digest] = lattice
             else:
-                empty.append(f"sketch {sketch.name!r} has no feasible configuration")
+                self.left_out[sketch.name] = "has no feasible configuration"
         if not lattices:
-            raise InvalidValueError("; ".join(empty))
+            reasons = self.left_out.items()
+            raise InvalidValueError("; ".join(f"sketch {name!r} {why}" for name, why in reasons))
         self._lattices = lattices
         self._sketches = tuple(lattice.sketch for lattice in lattices.values())
 

@@ -6,10 +6,26 @@ from collections.abc import Iterable
 
 from attrs import evolve, field, frozen
 
-from autotune.sketches import Constraint, Param, Sketch, Step
+from autotune.expressions import const
+from autotune.sketches import (
+    Constraint,
+    PadExtent,
+    Parallel,
+    Param,
+    Sketch,
+    Step,
+    Unroll,
+    UnrollLimit,
+    Vectorize,
+    step_names,
+)
+from autotune.sketches.steps import STEP_NAMES
 from autotune.spaces.limits import ScheduleLimits
 from autotune.targets import Target
-from autotune.workloads import Workload
+from autotune.workloads import Axis, Stage, Workload
+
+# How loops are run, and not what they compute: a sketch is one without these steps, too.
+_OPTIONAL_STEPS = (Parallel, Vectorize, Unroll, UnrollLimit)
 
 
 @frozen
@@ -65,7 +81,30 @@ class SketchDraft:
             settled=self.settled | {consumer},
         )
 
+    def can(self, *names: str) -> bool:
+        """Whether the backend can replay all of these steps and variants of steps."""
+        return not self.limits.missing(names)
+
+    def can_pad(self, stage: Stage, axis: Axis) -> bool:
+        """Whether the backend can iterate ``axis`` beyond its extent, epilogue included."""
+        step = PadExtent(stage.name, axis.name, const(axis.extent))
+        fused = ("fuse_consumer.padded",) if stage.name in self.epilogues else ()
+        return self.can(*step_names(step, self.workload), *fused)
+
     def finished(self) -> Sketch:
-        """The sketch."""
+        """The sketch, without steps that only say how loops are run and that the backend lacks."""
         name = "+".join(self.labels) if self.labels else "plain"
-        return Sketch(name, self.workload, self.params, self.constraints, self.steps)
+        dropped = [
+            step
+            for step in self.steps
+            if isinstance(step, _OPTIONAL_STEPS) and not self.can(STEP_NAMES[type(step)])
+        ]
+        unused = {
+            variable
+            for step in dropped
+            if isinstance(step, UnrollLimit)
+            for variable in step.limit.variables
+        }
+        params = tuple(param for param in self.params if param.name not in unused)
+        steps = tuple(step for step in self.steps if step not in dropped)
+        return Sketch(name, self.workload, params, self.constraints, steps)

@@ -26,9 +26,13 @@ class EpilogueRule(SketchRule):
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
         if not is_pointwise(stage) or draft.workload.consumers(stage.name):
             return None
+        if not draft.can("fuse_consumer"):
+            return None
         chain: list[str] = []
         reduction = self._reduction_behind(draft, stage, chain)
         if reduction is None or reduction.name in draft.epilogues:
+            return None
+        if chain and not draft.can("inline"):
             return None
         if [a.extent for a in reduction.spatial_axes] != [a.extent for a in stage.spatial_axes]:
             return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.sketches import Sketch
-from autotune.sketches.steps import STEP_NAMES
+from autotune.sketches import Sketch, names_used
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
@@ -14,15 +15,28 @@ from autotune.targets import Target
 from autotune.workloads import Stage, Workload
 
 
+@frozen
+class Generated:
+    """What rules made of a workload.
+
+    Attributes:
+        sketches: Those that the backend can replay.
+        left_out: Why the others are not among them, by name.
+    """
+
+    sketches: tuple[Sketch, ...]
+    left_out: Mapping[str, str]
+
+
 def generate_sketches(
     workload: Workload, target: Target, limits: ScheduleLimits, rules: Sequence[SketchRule]
-) -> tuple[Sketch, ...]:
+) -> Generated:
     """Every sketch that the rules make, without those whose steps the backend cannot replay.
 
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or no sketch can be replayed.
     """
-    drafts = [SketchDraft(workload, target, limits)]
+    drafts = [SketchDraft(workload, _used(target, limits), limits)]
     for stage in reversed(workload.stages):
         drafts = [
             result
@@ -32,17 +46,27 @@ def generate_sketches(
             )
         ]
     sketches = [draft.finished() for draft in drafts]
-    replayable = [
-        sketch
-        for sketch in sketches
-        if {STEP_NAMES[type(step)] for step in sketch.steps} <= limits.steps
-    ]
+    replayable: list[Sketch] = []
+    left_out: dict[str, str] = {}
+    for sketch in sketches:
+        missing = limits.missing(names_used(sketch))
+        if missing:
+            left_out[sketch.name] = f"needs {', '.join(missing)}"
+        else:
+            replayable.append(sketch)
     if not replayable:
+        reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise UnsupportedWorkload(
             f"workload {workload.name!r}: none of its {len(sketches)} sketches can be replayed "
-            f"by {limits.source}, which supports the steps {', '.join(sorted(limits.steps))}"
+            f"by {limits.source}: {reasons}"
         )
-    return tuple(replayable)
+    return Generated(tuple(replayable), left_out)
+
+
+def _used(target: Target, limits: ScheduleLimits) -> Target:
+    """The part of the target that the sketches can use: one core where nothing is parallel."""
+    parallel = target.kind != "cpu" or not limits.missing(["parallel"])
+    return target if parallel else target.with_cores(1)
 
 
 def _settle(draft: SketchDraft, stage: Stage, rules: Sequence[SketchRule]) -> list[SketchDraft]:

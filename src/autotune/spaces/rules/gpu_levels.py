@@ -169,19 +169,22 @@ def tile_levels(
     target: Target,
     limits: ScheduleLimits,
     fetched: Mapping[str, Forms],
+    paddable: set[str],
 ) -> GpuLevels:
     """Levels of a reduction whose operands in ``fetched`` go through shared memory.
 
     Spatial axes have five (block, virtual thread, thread, and two loops of a thread around and
     inside the inner loops over reduce axes), reduce axes three (a fetch; around and inside the
     first of those loops). Where nothing is fetched, spatial axes have four and reduce axes
-    stay whole. Spatial axes may be padded where every operand that depends on them is fetched.
+    stay whole. Axes in ``paddable`` may be padded where every operand that depends on them is
+    fetched.
     """
     levels = _Levels(stage, {}, {}, [], [])
     extents: list[tuple[int, ...]] = []
     for axis in stage.axes:
         if axis.extent > 1 and axis.kind == "spatial":
-            extents.append(_extents(stage, axis, fetched))
+            pads = axis.name in paddable
+            extents.append(_extents(stage, axis, fetched) if pads else (axis.extent,))
             levels.add(axis.name, 5 if fetched else 4, extents[-1])
         elif axis.extent > 1 and fetched:
             levels.add(axis.name, 3, (axis.extent,))

@@ -97,7 +97,8 @@ def _fetchable(stage: Stage) -> dict[str, tuple[AffineForm, ...]]:
 def _tiled(
     draft: SketchDraft, stage: Stage, fetched: dict[str, tuple[AffineForm, ...]]
 ) -> SketchDraft:
-    levels = tile_levels(draft.workload, stage, draft.target, draft.limits, fetched)
+    paddable = {axis.name for axis in stage.spatial_axes if draft.can_pad(stage, axis)}
+    levels = tile_levels(draft.workload, stage, draft.target, draft.limits, fetched, paddable)
     spatial = [axis.name for axis in stage.spatial_axes]
     tiled = levels.tiled(spatial)
     steps: list[Step] = [
@@ -143,6 +144,7 @@ def _inlined(draft: SketchDraft, stage: Stage, tensor: str, *, copied: bool) -> 
         and tensor not in draft.workload.outputs
         and draft.workload.consumers(tensor) == (stage,)
         and (copied or not is_expensive(producer))
+        and draft.can("inline.into_copy" if copied else "inline.into_reduction")
     )
 
 

@@ -23,6 +23,8 @@ class InlineRule(SketchRule):
         consumers = workload.consumers(stage.name)
         if not is_pointwise(stage) or stage.name in workload.outputs or not consumers:
             return None
+        if not draft.can("inline"):
+            return None
         if not all(is_pointwise(consumer) for consumer in consumers):
             return None
         if is_expensive(stage) and len(consumers) > 1:

@@ -169,7 +169,8 @@ def _tiled(
     paddable = {
         axis.name
         for axis in stage.spatial_axes
-        if all(o.tensor in packed for o in operands if depends_on(o.forms, axis.name))
+        if draft.can_pad(stage, axis)
+        and all(o.tensor in packed for o in operands if depends_on(o.forms, axis.name))
     }
     batch = {
         axis.name
@@ -276,7 +277,10 @@ def _operand_steps(
     ]
     if producer is not None and pointwise and not kept:
         settled.add(producer.name)
-        steps.append(Inline(producer.name))
+        if draft.can("inline.into_copy"):
+            steps.append(Inline(producer.name))
+        else:
+            steps.extend(root_copy_steps(producer, lanes))
     return steps
 
 

@@ -94,7 +94,7 @@ class RowFusionRule(SketchRule):
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
         found = rows_behind(draft, stage)
-        if found is None:
+        if found is None or not draft.can("fuse_producer.reduction"):
             return None
         behind, rows = found
         return [
@@ -229,7 +229,7 @@ def _partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
 
     1 where the axis is too short or too odd to be split.
     """
-    if is_pointwise(producer):
+    if is_pointwise(producer) or not draft.can("split_reduction"):
         return 1
     extent, lanes = producer.reduce_axes[-1].extent, _lanes(draft, producer)
     wanted = max(_PARTIALS[partials] * lanes // 4, min(lanes, _NARROWEST))

@@ -1,0 +1,146 @@
+"""Variants of steps: what a step is used for in its sketch, finer than its kind.
+
+A backend that replays a step may still lack one use of it. Variants give these uses names,
+``STEP.USE``, so that a backend declares exactly what it lacks
+(:class:`~autotune.spaces.ScheduleLimits`) and the search space leaves out exactly that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from autotune.sketches.rewrites import split_reduction
+from autotune.sketches.sketch import Sketch
+from autotune.sketches.steps import (
+    STEP_NAMES,
+    Accumulate,
+    Bind,
+    Fetch,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    Order,
+    Pack,
+    PadExtent,
+    SplitReduction,
+    Step,
+)
+from autotune.workloads import Stage, Workload
+
+STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
+    {
+        "inline.into_copy": "The stage is computed in the copy that packs or fetches it.",
+        "inline.into_reduction": "The stage is computed inside a reduction that reads it.",
+        "pad_extent.window": "The stage reads an operand at a sum of axes, as convolutions do.",
+        "pack.whole": "`at` is absent: the whole operand is copied before the stage.",
+        "pack.inside": "`at` is given: what one iteration reads is copied.",
+        "pack.plain": "The layout of the operand is kept.",
+        "pack.blocked": "The layout of the copy is blocked.",
+        "pack.transposed": "`block_dim` is not the last dimension of the operand.",
+        "pack.window": "The operand is read at a sum of axes, as convolutions do.",
+        "accumulate.inside_reduction": "`at` is a reduce loop, or inside one.",
+        "fuse_consumer.padded": "The producer's extents are padded.",
+        "fuse_producer.reduction": "The stage that moves into the loop is a reduction.",
+        "bind.across_threads": "Loops of a reduce axis are bound to threads.",
+    }
+)
+"""Every variant and what it means."""
+
+
+def names_used(sketch: Sketch) -> frozenset[str]:
+    """Names of all steps of a sketch, and of their variants."""
+    workload = sketch.workload
+    for step in sketch.steps:
+        if isinstance(step, SplitReduction):
+            workload = split_reduction(workload, step)
+    return frozenset(
+        name for step in sketch.steps for name in step_names(step, workload, sketch.steps)
+    )
+
+
+def step_names(step: Step, workload: Workload, steps: Iterable[Step] = ()) -> frozenset[str]:
+    """The name of a step and of the variants that it is.
+
+    Args:
+        step: The step.
+        workload: What is scheduled, with the stages that split reductions have added.
+        steps: All steps of the sketch, as far as they are known.
+    """
+    name = STEP_NAMES[type(step)]
+    uses = _uses(step, workload, tuple(steps))
+    return frozenset({name, *(f"{name}.{use}" for use in uses)})
+
+
+def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
+    if isinstance(step, Inline):
+        return _inlined(step, workload, steps)
+    if isinstance(step, PadExtent):
+        stage = workload.stage(step.stage)
+        return {"window"} if any(_has_window(stage, name) for name in stage.reads) else set()
+    if isinstance(step, Pack):
+        return _packed(step, workload.stage(step.stage), workload)
+    if isinstance(step, Accumulate):
+        inside = _is_inside_reduction(workload.stage(step.stage), step.at, steps)
+        return {"inside_reduction"} if inside else set()
+    if isinstance(step, FuseConsumer):
+        padded = any(
+            isinstance(other, PadExtent) and other.stage == step.producer for other in steps
+        )
+        return {"padded"} if padded else set()
+    if isinstance(step, FuseProducer):
+        return {"reduction"} if workload.stage(step.stage).combiner is not None else set()
+    if isinstance(step, Bind) and step.role == "thread":
+        return (
+            {"across_threads"} if _has_reduction(workload.stage(step.stage), step.loops) else set()
+        )
+    return set()
+
+
+def _inlined(step: Inline, workload: Workload, steps: Sequence[Step]) -> set[str]:
+    copied_by = {
+        other.stage
+        for other in steps
+        if isinstance(other, (Pack, Fetch)) and other.operand == step.stage
+    }
+    found = set()
+    for consumer in workload.consumers(step.stage):
+        if consumer.name in copied_by:
+            found.add("into_copy")
+        elif consumer.combiner is not None:
+            found.add("into_reduction")
+    return found
+
+
+def _packed(step: Pack, stage: Stage, workload: Workload) -> set[str]:
+    found = {
+        "whole" if step.at is None else "inside",
+        "plain" if step.block_dim is None else "blocked",
+    }
+    if step.block_dim not in (None, len(workload.tensors[step.operand].shape) - 1):
+        found.add("transposed")
+    if _has_window(stage, step.operand):
+        found.add("window")
+    return found
+
+
+def _has_window(stage: Stage, tensor: str) -> bool:
+    return any(
+        len(form.coefficients) > 1
+        for load in stage.loads
+        if load.tensor == tensor
+        for form in stage.access_map(load)
+    )
+
+
+def _is_inside_reduction(stage: Stage, at: str, steps: Sequence[Step]) -> bool:
+    order = next(
+        (other.loops for other in steps if isinstance(other, Order) and other.stage == stage.name),
+        (at,),
+    )
+    return at in order and _has_reduction(stage, order[: order.index(at) + 1])
+
+
+def _has_reduction(stage: Stage, loops: Iterable[str]) -> bool:
+    reduced = {axis.name for axis in stage.reduce_axes}
+    return any(loop.rpartition(".")[0] in reduced for loop in loops)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from attrs import evolve
+
+from autotune.expressions import const
+from autotune.sketches import (
+    STEP_TYPES,
+    STEP_VARIANTS,
+    Accumulate,
+    Order,
+    Pack,
+    PadExtent,
+    Sketch,
+    names_used,
+    step_names,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import preset
+from autotune.workloads import Workload, conv2d, gemm, softmax
+
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+
+
+def sketches(workload: Workload, target: str = "skylake-avx512") -> dict[str, Sketch]:
+    space = SketchSpace(workload, preset(target), LIMITS)
+    return {sketch.name: sketch for sketch in space.sketches()}
+
+
+def variants(sketch: Sketch) -> set[str]:
+    return {name for name in names_used(sketch) if "." in name}
+
+
+def test_every_variant_is_one_of_a_step() -> None:
+    assert {name.partition(".")[0] for name in STEP_VARIANTS} <= set(STEP_TYPES)
+
+
+def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> None:
+    """No built-in rule accumulates inside a reduction, or packs a whole operand in a window."""
+    found: set[str] = set()
+    for workload in (
+        gemm(m=37, n=53, k=29),
+        gemm(m=64, n=64, k=64),
+        conv2d(h=9, w=9, ci=8, co=40, pad=1, bias=1, relu=1),
+        softmax(m=8, n=256),
+    ):
+        for target in ("skylake-avx512", "a100"):
+            for sketch in sketches(workload, target).values():
+                found |= variants(sketch)
+    assert found <= set(STEP_VARIANTS)
+    assert set(STEP_VARIANTS) - found <= {"accumulate.inside_reduction", "pack.transposed"}
+
+
+def test_variants_of_a_matrix_product() -> None:
+    made = sketches(gemm(m=37, n=53, k=32))
+    assert variants(made["direct"]) == set()
+    assert variants(made["plain-rows"]) == {"pack.inside", "pack.plain"}
+    assert variants(made["packed-root"]) == {"pack.whole", "pack.blocked"}
+    assert variants(made["packed-panel"]) == {"pack.inside", "pack.blocked"}
+
+
+def test_variants_of_a_convolution() -> None:
+    made = sketches(conv2d(h=9, w=9, ci=4, co=40, pad=1, relu=1))
+    rows = variants(made["plain-rows"])
+    assert {"pack.window", "inline.into_copy", "pad_extent.window"} <= rows
+    assert "fuse_consumer.padded" in rows
+
+
+def test_variants_of_a_softmax() -> None:
+    made = sketches(softmax(m=8, n=256))
+    assert "fuse_producer.reduction" in variants(made["row-fusion"])
+    assert variants(made["row-fusion-recompute"]) >= {"inline.into_reduction"}
+
+
+def test_a_transposed_pack() -> None:
+    workload = gemm(m=8, n=32, k=16)
+    step = Pack("C", "B", None, 0, const(4), 1)
+    assert step_names(step, workload) == {"pack", "pack.whole", "pack.blocked", "pack.transposed"}
+
+
+def test_a_tile_is_inside_a_reduction_where_a_reduce_loop_encloses_it() -> None:
+    workload = gemm(m=8, n=32, k=16)
+    order = Order("C", ("i.0", "k.0", "j.0"))
+    name = "accumulate.inside_reduction"
+    for at, inside in (("i.0", False), ("k.0", True), ("j.0", True)):
+        step = Accumulate("C", at, (const(1),))
+        assert (name in step_names(step, workload, (order,))) == inside
+
+
+def test_padding_of_a_plain_read_is_no_window() -> None:
+    step = PadExtent("C", "i", const(8))
+    assert step_names(step, gemm(m=8, n=32, k=16)) == {"pad_extent"}
+
+
+def test_names_do_not_depend_on_the_name_of_the_sketch() -> None:
+    sketch = sketches(gemm(m=37, n=53, k=32))["packed-root"]
+    assert names_used(evolve(sketch, name="other")) == names_used(sketch)

@@ -1,0 +1,180 @@
+"""What becomes of a space when the backend lacks steps, or uses of steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.errors import UnknownNameError, UnsupportedWorkload
+from autotune.sketches import (
+    STEP_TYPES,
+    STEP_VARIANTS,
+    AtLeast,
+    PadExtent,
+    UnrollLimit,
+    names_used,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import preset
+from autotune.testing.nest_interpreter import run_candidate
+from autotune.workloads import (
+    Workload,
+    conv2d,
+    elementwise,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
+
+CPU = preset("skylake-avx512-4core")
+WORKLOADS = [
+    gemm(m=7, n=20, k=16),
+    conv2d(h=5, w=6, ci=4, co=20, pad=1, bias=1, relu=1),
+    softmax(m=4, n=32),
+    elementwise(m=4, n=6),
+]
+EVERY_PACKING = [
+    *("direct", "plain-outer", "plain-rows", "packed-root", "packed-panel"),
+    *("packed-root-rows", "packed-panel-outer"),
+]
+
+
+def limits(*missing: str) -> ScheduleLimits:
+    """Everything but these steps and variants."""
+    steps = frozenset(STEP_TYPES) - set(missing)
+    without = frozenset(missing) & set(STEP_VARIANTS)
+    return ScheduleLimits(steps, 65536, 512, "backend test", without)
+
+
+def names(space: SketchSpace) -> list[str]:
+    return [sketch.name for sketch in space.sketches()]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(WORKLOADS),
+    st.sampled_from([CPU, preset("a100")]),
+    st.sets(st.sampled_from([*STEP_TYPES, *STEP_VARIANTS]), max_size=6),
+    st.integers(0, 2**32),
+)
+def test_sketches_use_only_what_is_declared_and_stay_right(
+    workload: Workload, target: object, missing: set[str], seed: int
+) -> None:
+    declared = limits(*missing)
+    try:
+        space = SketchSpace(workload, target, declared)  # type: ignore[arg-type]
+    except UnsupportedWorkload as error:
+        assert any(name.partition(".")[0] in str(error) for name in missing)
+        return
+    for sketch in space.sketches():
+        assert not missing & names_used(sketch)
+    rng = np.random.default_rng(seed)
+    inputs = random_inputs(workload, rng)
+    expected = reference_outputs(workload, inputs)
+    for candidate in space.sample(2, rng):
+        outputs = run_candidate(candidate, inputs)
+        for name in workload.outputs:
+            np.testing.assert_allclose(outputs[name], expected[name], rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_changes_where_nothing_is_missing() -> None:
+    for workload in WORKLOADS:
+        space = SketchSpace(workload, CPU, limits())
+        assert space.left_out == {}
+
+
+def test_only_the_sketches_with_a_missing_use_are_left_out() -> None:
+    space = SketchSpace(gemm(m=37, n=53, k=29), CPU, limits("pack.whole"))
+    assert names(space) == [
+        "direct",
+        "plain-outer",
+        "plain-rows",
+        "packed-panel",
+        "packed-panel-outer",
+    ]
+    assert space.left_out == {
+        "packed-root": "needs pack.whole",
+        "packed-root-rows": "needs pack.whole",
+    }
+
+
+@pytest.mark.parametrize("missing", ["pad_extent", "pad_extent.window"])
+def test_what_cannot_be_padded_keeps_its_extent(missing: str) -> None:
+    product = SketchSpace(gemm(m=37, n=53, k=29), CPU, limits(missing))
+    convolution = SketchSpace(WORKLOADS[1], CPU, limits(missing))
+    assert names(product) == EVERY_PACKING
+    padded = any(isinstance(step, PadExtent) for s in product.sketches() for step in s.steps)
+    assert padded == (missing == "pad_extent.window")
+    for sketch in convolution.sketches():
+        assert not any(isinstance(step, PadExtent) for step in sketch.steps)
+        assert not any(name.endswith(".extent") for name in sketch.param_names)
+    assert "plain-rows" in names(convolution)
+
+
+def test_only_a_stage_with_an_epilogue_is_not_padded() -> None:
+    declared = limits("fuse_consumer.padded")
+    for relu, padded in ((0, True), (1, False)):
+        workload = conv2d(h=5, w=6, ci=4, co=20, pad=1, relu=relu)
+        steps = [
+            s for sketch in SketchSpace(workload, CPU, declared).sketches() for s in sketch.steps
+        ]
+        assert any(isinstance(step, PadExtent) for step in steps) == padded
+
+
+@pytest.mark.parametrize("missing", ["parallel", "vectorize", "unroll"])
+def test_how_loops_are_run_may_be_missing(missing: str) -> None:
+    for workload in WORKLOADS:
+        every = SketchSpace(workload, CPU, limits())
+        space = SketchSpace(workload, CPU, limits(missing))
+        assert names(space) == names(every)
+
+
+def test_without_parallel_loops_there_is_work_for_one_core() -> None:
+    limited = [
+        constraint.limit
+        for workload in WORKLOADS
+        for sketch in SketchSpace(workload, CPU, limits("parallel")).sketches()
+        for constraint in sketch.constraints
+        if isinstance(constraint, AtLeast)
+    ]
+    assert set(limited) == {1}
+
+
+def test_a_limit_on_unrolling_takes_its_parameter_along() -> None:
+    for sketch in SketchSpace(
+        gemm(m=64, n=64, k=64), preset("a100"), limits("unroll_limit")
+    ).sketches():
+        assert not any(isinstance(step, UnrollLimit) for step in sketch.steps)
+        assert "C.unroll" not in sketch.param_names
+
+
+def test_stages_that_cannot_be_inlined_are_computed_on_their_own() -> None:
+    """The padded input of a convolution, its bias and its relu become loop nests of their own."""
+    space = SketchSpace(WORKLOADS[1], CPU, limits("inline"))
+    assert any(name.startswith("plain-rows") for name in names(space))
+    space = SketchSpace(WORKLOADS[1], CPU, limits("inline.into_copy"))
+    assert names(space) == names(SketchSpace(WORKLOADS[1], CPU, limits()))
+
+
+def test_a_softmax_without_fusion_is_tiled_stage_by_stage() -> None:
+    space = SketchSpace(softmax(m=8, n=64), CPU, limits("fuse_producer"))
+    assert names(space)
+
+
+def test_the_error_names_every_sketch_and_what_it_needs() -> None:
+    message = (
+        "workload 'gemm': none of its 7 sketches can be replayed by backend test: "
+        "direct needs accumulate; plain-outer needs accumulate, pack; "
+    )
+    with pytest.raises(UnsupportedWorkload, match=message):
+        SketchSpace(gemm(m=37, n=53, k=29), CPU, limits("accumulate", "pack"))
+
+
+def test_a_variant_that_does_not_exist() -> None:
+    with pytest.raises(
+        UnknownNameError, match="unknown variant of a step 'pack.hole'.*pack.whole"
+    ):
+        ScheduleLimits(frozenset(STEP_TYPES), 1, 1, "backend test", frozenset({"pack.hole"}))
