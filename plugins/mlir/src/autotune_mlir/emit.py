@@ -1,0 +1,324 @@
+"""From a workload to the text of an MLIR module: structured operations on tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import frozen
+
+from autotune.expressions import AffineForm, Load, affine_form
+from autotune.workloads import Axis, Stage, Tensor, Workload
+from autotune_mlir.padding import Padding, padding_of
+from autotune_mlir.scalar_emit import BodyWriter, literal, memory_type, value_type
+
+__all__ = ["ENTRY", "INIT", "STAGE", "iterator_axes", "payload"]
+
+ENTRY = "kernel"
+"""Name of the one function of every program."""
+
+STAGE = "autotune.stage"
+"""Attribute of the operation that computes a stage: the stage's name."""
+
+INIT = "autotune.init"
+"""Attribute of what fills a reduction's result with the identity: the stage's name."""
+
+
+def payload(workload: Workload) -> str:
+    """The text of a module whose one function, called ``kernel``, computes ``workload``.
+
+    Parameters are buffers: the inputs and then the outputs, in the workload's order. Every stage
+    is one operation on tensors that carries the attribute ``autotune.stage``:
+
+    - a tensor surrounded by a constant (see :func:`~autotune_mlir.padding.padding_of`) is a
+      ``tensor.pad``;
+    - everything else is a ``linalg.generic`` over :func:`iterator_axes`. Loads at affine indices
+      inside their tensors are its operands; others are ``tensor.extract`` in its body, at indices
+      that are clamped to the tensor.
+
+    Raises:
+        UnsupportedWorkload: MLIR has no form for a part of it.
+    """
+    return _Program(workload).text()
+
+
+def iterator_axes(stage: Stage) -> tuple[Axis, ...]:
+    """The axes of a stage in the order of the loops of its operation: spatial, then reduce."""
+    return (*stage.spatial_axes, *stage.reduce_axes)
+
+
+@frozen
+class _Operand:
+    """An operand of a structured operation.
+
+    Attributes:
+        value: SSA name of the tensor.
+        type: Its type.
+        map: Results of its indexing map.
+        argument: SSA name of its element in the body.
+        element: Type of the element.
+    """
+
+    value: str
+    type: str
+    map: tuple[str, ...]
+    argument: str
+    element: str
+
+
+def _tensor_type(shape: Sequence[int], dtype: str) -> str:
+    return f"tensor<{'x'.join([*map(str, shape), memory_type(dtype)])}>"
+
+
+def _buffer_type(tensor: Tensor) -> str:
+    return f"memref<{'x'.join([*map(str, tensor.shape), memory_type(tensor.dtype)])}>"
+
+
+def _map(dims: int, results: Iterable[str]) -> str:
+    return f"affine_map<({', '.join(f'd{d}' for d in range(dims))}) -> ({', '.join(results)})>"
+
+
+class _Program:
+    """The lines of one function."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._values: dict[str, str] = {}
+        self._lines: list[str] = []
+        self._count = 0
+
+    def text(self) -> str:
+        """The whole module."""
+        workload = self._workload
+        outputs = [workload.tensors[name] for name in workload.outputs]
+        parameters = [
+            f"%arg{position}: {_buffer_type(tensor)}"
+            for position, tensor in enumerate((*workload.inputs, *outputs))
+        ]
+        for position, tensor in enumerate(workload.inputs):
+            kind = _tensor_type(tensor.shape, tensor.dtype)
+            self._values[tensor.name] = self._operation(
+                f"bufferization.to_tensor %arg{position} restrict : "
+                f"{_buffer_type(tensor)} to {kind}"
+            )
+        for stage in workload.stages:
+            self._values[stage.name] = self._stage(stage)
+        for position, tensor in enumerate(outputs, len(workload.inputs)):
+            self._lines.append(
+                "bufferization.materialize_in_destination "
+                f"{self._values[tensor.name]} in restrict writable %arg{position} : "
+                f"({_tensor_type(tensor.shape, tensor.dtype)}, {_buffer_type(tensor)}) -> ()"
+            )
+        body = "\n".join(f"    {line}" for line in (*self._lines, "return"))
+        return (
+            "module {\n"
+            f"  func.func @{ENTRY}({', '.join(parameters)}) "
+            "attributes {llvm.emit_c_interface} {\n"
+            f"{body}\n"
+            "  }\n"
+            "}\n"
+        )
+
+    def _operation(self, text: str) -> str:
+        name = f"%{self._count}"
+        self._count += 1
+        self._lines.append(f"{name} = {text}")
+        return name
+
+    def _stage(self, stage: Stage) -> str:
+        first = stage.reads[0] if stage.reads else None
+        shape = self._workload.tensors[first].shape if first is not None else None
+        padding = padding_of(stage, shape)
+        if padding is not None and padding.value.dtype == stage.output.dtype:
+            return self._pad(stage, padding)
+        return self._generic(stage)
+
+    def _pad(self, stage: Stage, padding: Padding) -> str:
+        tensor = self._workload.tensors[padding.tensor]
+        if tensor.dtype != stage.output.dtype:
+            return self._generic(stage)
+        inner = self._slice(tensor, padding.offsets, padding.sizes)
+        kind = memory_type(tensor.dtype)
+        value = self._constant(padding.value.value, tensor.dtype)
+        indices = ", ".join(f"%i{d}: index" for d in range(len(tensor.shape)))
+        return self._operation(
+            f"tensor.pad {inner} low{list(padding.low)} high{list(padding.high)} {{\n"
+            f"    ^bb0({indices}):\n"
+            f"      tensor.yield {value} : {kind}\n"
+            f"    }} {{{STAGE} = {json.dumps(stage.name)}}} : "
+            f"{_tensor_type(padding.sizes, tensor.dtype)} to "
+            f"{_tensor_type(stage.output.shape, tensor.dtype)}"
+        )
+
+    def _constant(self, value: float | int | bool, dtype: str) -> str:
+        """A constant in the form that memory holds."""
+        if dtype == "bool":
+            value, dtype = int(bool(value)), "int8"
+        return self._operation(f"arith.constant {literal(value, dtype)} : {value_type(dtype)}")
+
+    def _slice(self, tensor: Tensor, offsets: Sequence[int], sizes: Sequence[int]) -> str:
+        """A box of a tensor; the tensor itself when it is all of it."""
+        value = self._values[tensor.name]
+        if tuple(sizes) == tensor.shape:
+            return value
+        return self._operation(
+            f"tensor.extract_slice {value}{list(offsets)} {list(sizes)} {[1] * len(sizes)} : "
+            f"{_tensor_type(tensor.shape, tensor.dtype)} to {_tensor_type(sizes, tensor.dtype)}"
+        )
+
+    def _generic(self, stage: Stage) -> str:
+        axes = iterator_axes(stage)
+        numbers = {axis.name: number for number, axis in enumerate(axes)}
+        reads = self._reads(stage, numbers)
+        operands = [*reads.values(), *self._window(stage, numbers, reads.values())]
+        result = _Operand(
+            self._destination(stage),
+            _tensor_type(stage.output.shape, stage.output.dtype),
+            tuple(f"d{numbers[axis.name]}" for axis in stage.spatial_axes),
+            "%out",
+            memory_type(stage.output.dtype),
+        )
+        tensors = {
+            name: (value, self._workload.tensors[name].shape, self._workload.tensors[name].dtype)
+            for name, value in self._values.items()
+        }
+        arguments = {load: operand.argument for load, operand in reads.items()}
+        writer = BodyWriter(stage.name, stage.extents, numbers, arguments.get, tensors)
+        body = _write_body(stage, writer)
+        return self._operation(_generic_text(stage.name, axes, operands, result, body))
+
+    def _destination(self, stage: Stage) -> str:
+        """What the operation writes into: an empty tensor, or one that holds the identity."""
+        output = stage.output
+        kind = _tensor_type(output.shape, output.dtype)
+        empty = self._operation(f"tensor.empty() : {kind}")
+        if stage.combiner is None:
+            return empty
+        value = self._constant(_identity(stage), output.dtype)
+        return self._operation(
+            f"linalg.fill {{{INIT} = {json.dumps(stage.name)}}} "
+            f"ins({value} : {memory_type(output.dtype)}) outs({empty} : {kind}) -> {kind}"
+        )
+
+    def _reads(self, stage: Stage, numbers: Mapping[str, int]) -> dict[Load, _Operand]:
+        """The loads that operands deliver: those at affine indices inside their tensors."""
+        reads: dict[Load, _Operand] = {}
+        for load in stage.loads:
+            if load in reads:
+                continue
+            tensor = self._workload.tensors[load.tensor]
+            window = _read_window(load, tensor.shape, stage.extents, numbers)
+            if window is None:
+                continue
+            offsets, sizes, results = window
+            reads[load] = _Operand(
+                self._slice(tensor, offsets, sizes),
+                _tensor_type(sizes, tensor.dtype),
+                results,
+                f"%in{len(reads)}",
+                memory_type(tensor.dtype),
+            )
+        return reads
+
+    def _window(
+        self, stage: Stage, numbers: Mapping[str, int], reads: Iterable[_Operand]
+    ) -> list[_Operand]:
+        """An operand that is never read, of the extents that no other operand has.
+
+        The extents of a structured operation are those of its operands; what is reduced over a
+        window of one operand, as in pooling, appears in none of them.
+        """
+        known = {result for operand in reads for result in operand.map}
+        missing = [axis for axis in stage.reduce_axes if f"d{numbers[axis.name]}" not in known]
+        if not missing:
+            return []
+        kind = _tensor_type([axis.extent for axis in missing], stage.output.dtype)
+        empty = self._operation(f"tensor.empty() : {kind}")
+        results = tuple(f"d{numbers[axis.name]}" for axis in missing)
+        return [_Operand(empty, kind, results, "%window", memory_type(stage.output.dtype))]
+
+
+def _read_window(
+    load: Load, shape: Sequence[int], extents: Mapping[str, int], numbers: Mapping[str, int]
+) -> tuple[list[int], list[int], tuple[str, ...]] | None:
+    """The box of a tensor that a load reads, and the map of an operand that is this box.
+
+    A dimension that is read at a single axis, or at a constant, is cut to what is read of it: the
+    extents of a structured operation follow from such dimensions.
+
+    Returns:
+        Offsets, sizes and results of the map; None when an index is not affine or leaves the
+        tensor.
+    """
+    offsets, sizes, results = [], [], []
+    for index, extent in zip(load.indices, shape, strict=True):
+        form = affine_form(index)
+        if form is None:
+            return None
+        low, high = form.bounds(dict(extents))
+        if low < 0 or high >= extent:
+            return None
+        if all(coefficient == 1 for coefficient in form.coefficients.values()) and (
+            len(form.coefficients) <= 1
+        ):
+            offsets.append(form.constant)
+            sizes.append(high - low + 1)
+            results.append(next((f"d{numbers[name]}" for name in form.coefficients), "0"))
+            continue
+        offsets.append(0)
+        sizes.append(extent)
+        results.append(_sum(form, numbers))
+    return offsets, sizes, tuple(results)
+
+
+def _sum(form: AffineForm, numbers: Mapping[str, int]) -> str:
+    """An affine form as a result of a map."""
+    terms = [
+        f"d{numbers[name]}" + ("" if scale == 1 else f" * {scale}")
+        for name, scale in form.coefficients.items()
+    ]
+    return " + ".join([*terms, str(form.constant)] if form.constant else terms)
+
+
+def _identity(stage: Stage) -> float | int:
+    """What a reduction starts from, in the form that memory holds."""
+    if stage.output.dtype == "bool":
+        return 0 if stage.combiner in ("add", "max") else 1
+    return stage.identity()
+
+
+def _write_body(stage: Stage, writer: BodyWriter) -> list[str]:
+    """The lines of the body, of which the last one yields the result."""
+    dtype = stage.output.dtype
+    value = writer.scalar(stage.body)
+    if stage.combiner is not None:
+        value = writer.combine(
+            stage.combiner, writer.loaded("%out", dtype), writer.cast(value, dtype)
+        )
+    result = writer.stored(value, dtype)
+    return [*writer.lines, f"linalg.yield {result} : {memory_type(dtype)}"]
+
+
+def _generic_text(
+    stage: str,
+    axes: Sequence[Axis],
+    operands: Sequence[_Operand],
+    result: _Operand,
+    body: Sequence[str],
+) -> str:
+    maps = ", ".join(_map(len(axes), operand.map) for operand in (*operands, result))
+    kinds = {"spatial": '"parallel"', "reduce": '"reduction"'}
+    iterators = ", ".join(kinds[axis.kind] for axis in axes)
+    values = ", ".join(operand.value for operand in operands)
+    types = ", ".join(operand.type for operand in operands)
+    reads = f"ins({values} : {types}) " if operands else ""
+    arguments = ", ".join(f"{item.argument}: {item.element}" for item in (*operands, result))
+    lines = "\n".join(f"      {line}" for line in body)
+    name = json.dumps(stage)
+    return (
+        f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}} "
+        f"{reads}outs({result.value} : {result.type}) attrs = {{{STAGE} = {name}}} {{\n"
+        f"    ^bb0({arguments}):\n"
+        f"{lines}\n"
+        f"    }} -> {result.type}"
+    )

@@ -1,0 +1,405 @@
+"""From scalar bodies to operations of the arith, math and linalg dialects, as text."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+
+from attrs import frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.expressions import (
+    Cast,
+    Constant,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+)
+from autotune.expressions.scalar import COMPARISONS, LOGIC
+from autotune.workloads.workload import DTYPE_BYTES
+from autotune_mlir.index_bounds import index_bounds
+
+__all__ = ["BodyWriter", "Value", "literal", "memory_type", "value_type"]
+
+_FLOATS = {"float16": "f16", "float32": "f32", "float64": "f64"}
+_BITS = {"float16": ("<e", "<H", 4), "float32": ("<f", "<I", 8), "float64": ("<d", "<Q", 16)}
+_FLOAT_BINARY = {
+    "add": "addf",
+    "sub": "subf",
+    "mul": "mulf",
+    "div": "divf",
+    "max": "maximumf",
+    "min": "minimumf",
+}
+_INTEGER_BINARY = {
+    "add": "addi",
+    "sub": "subi",
+    "mul": "muli",
+    "div": "divsi",
+    "max": "maxsi",
+    "min": "minsi",
+}
+_UNSIGNED_BINARY = {**_INTEGER_BINARY, "div": "divui", "max": "maxui", "min": "minui"}
+_BOOL_BINARY = {"add": "ori", "max": "ori", "mul": "andi", "min": "andi"}
+_FLOAT_PREDICATES = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_MATH = {
+    "abs": "absf",
+    "exp": "exp",
+    "log": "log",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "tanh": "tanh",
+    "erf": "erf",
+    "floor": "floor",
+    "ceil": "ceil",
+}
+_EXACT = ("abs", "floor", "ceil")
+
+
+@frozen
+class Value:
+    """An SSA value; ``dtype`` is a type of the workload language, or ``index``."""
+
+    name: str
+    dtype: str
+
+
+def value_type(dtype: str) -> str:
+    """The MLIR type of a value of type ``dtype`` (of an element in memory, a bool is an i8)."""
+    if dtype == "index":
+        return "index"
+    if dtype == "bool":
+        return "i1"
+    return _FLOATS.get(dtype) or f"i{8 * DTYPE_BYTES[dtype]}"
+
+
+def literal(value: float | int | bool, dtype: str) -> str:
+    """A constant of type ``dtype`` as an attribute without its type: exact, whatever its bits."""
+    if dtype in _BITS:
+        pack, unpack, digits = _BITS[dtype]
+        try:
+            bits = struct.unpack(unpack, struct.pack(pack, float(value)))[0]
+        except OverflowError:
+            raise UnsupportedWorkload(f"the constant {value} does not fit {dtype}") from None
+        return f"0x{bits:0{digits}X}"
+    if dtype == "bool":
+        return "true" if value else "false"
+    width = 64 if dtype == "index" else 8 * DTYPE_BYTES[dtype]
+    wrapped = int(value) & ((1 << width) - 1)
+    return str(wrapped - (1 << width) if wrapped >> (width - 1) else wrapped)
+
+
+class BodyWriter:
+    """Writes the operations that compute one stage's body, one line each, into ``lines``.
+
+    Args:
+        stage: Name of the stage, for messages.
+        extents: Extent of each axis by name.
+        axes: Number of the loop of each axis.
+        read: Gives the SSA name that holds a load's element when an operand of the structured
+            operation delivers it, else None: the element is then extracted at indices that are
+            clamped to the tensor, as the reference does.
+        tensors: SSA name, shape and dtype of each tensor, for such extractions.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        extents: Mapping[str, int],
+        axes: Mapping[str, int],
+        read: Callable[[Load], str | None],
+        tensors: Mapping[str, tuple[str, tuple[int, ...], str]],
+    ) -> None:
+        self._stage = stage
+        self._extents = dict(extents)
+        self._axes = axes
+        self._read = read
+        self._tensors = tensors
+        self._axis_values: dict[str, str] = {}
+        self.lines: list[str] = []
+
+    def operation(self, text: str) -> str:
+        """Append ``%new = text``; returns the new name."""
+        name = f"%v{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def constant(self, value: float | int | bool, dtype: str) -> Value:
+        """A constant."""
+        text = literal(value, dtype)
+        suffix = "" if dtype == "bool" else f" : {value_type(dtype)}"
+        return Value(self.operation(f"arith.constant {text}{suffix}"), dtype)
+
+    def scalar(self, body: ScalarExpr) -> Value:
+        """The value of ``body``.
+
+        Raises:
+            UnsupportedWorkload: MLIR has no form for a part of it.
+        """
+        if isinstance(body, Constant):
+            return self.constant(body.value, body.dtype)
+        if isinstance(body, IndexValue):
+            return Value(self.index(body.index), "index")
+        if isinstance(body, Load):
+            return self._load(body)
+        if isinstance(body, Cast):
+            return self.cast(self.scalar(body.operand), body.dtype)
+        if isinstance(body, Unary):
+            return self._unary(body.op, self.scalar(body.operand))
+        if isinstance(body, Select):
+            return self._select(body)
+        left, right = self.scalar(body.left), self.scalar(body.right)
+        return self.combine(body.op, left, right)
+
+    def combine(self, op: str, left: Value, right: Value) -> Value:
+        """``left op right``, both brought to one type first.
+
+        Raises:
+            UnsupportedWorkload: there is no such operation on their type.
+        """
+        if op in LOGIC:
+            name = "andi" if op == "and" else "ori"
+            return self._arith(name, self.cast(left, "bool"), self.cast(right, "bool"))
+        dtype = _common(left.dtype, right.dtype)
+        left, right = self.cast(left, dtype), self.cast(right, dtype)
+        if op in COMPARISONS:
+            return self._compare(op, left, right)
+        if op == "pow":
+            if dtype not in _FLOATS:
+                raise self._unsupported("pow", dtype)
+            return self._in_float("math.powf", left, right)
+        if dtype in _FLOATS:
+            return self._arith(_FLOAT_BINARY[op], left, right)
+        if dtype == "bool":
+            if op not in _BOOL_BINARY:
+                raise self._unsupported(op, dtype)
+            return self._arith(_BOOL_BINARY[op], left, right)
+        if op == "div":
+            right = self._nonzero(right)
+        table = _UNSIGNED_BINARY if dtype == "uint8" else _INTEGER_BINARY
+        return self._arith(table[op], left, right)
+
+    def cast(self, value: Value, dtype: str) -> Value:
+        """``value`` as ``dtype``; a number is true when it is not zero."""
+        source = value.dtype
+        if source == dtype:
+            return value
+        if dtype == "bool":
+            return self._compare("ne", value, self.constant(0, source))
+        if source == "index":
+            if dtype in _FLOATS:
+                return self.cast(self._convert("index_cast", value, "int64"), dtype)
+            return self._convert("index_cast", value, dtype)
+        if dtype == "index":
+            wide = self.cast(value, "int64") if source in ("bool", "uint8") else value
+            return self._convert("index_cast", wide, dtype)
+        if dtype == "uint8" and source in _FLOATS:
+            return self.cast(self._convert("fptosi", value, "int32"), dtype)
+        operation = _conversion(source, dtype)
+        return self._convert(operation, value, dtype) if operation else Value(value.name, dtype)
+
+    def index(self, index: IntExpr) -> str:
+        """SSA name of an index expression's value, of type ``index``."""
+        op, args = index.op, index.args
+        if op == "const":
+            return self.constant(args[0], "index").name
+        if op == "var":
+            return self._axis(args[0])
+        names = [self.index(argument) for argument in args]
+        if op in ("floordiv", "mod"):
+            return self._quotient(op, index, names[0], names[1])
+        if op == "less":
+            smaller = self.operation(f"arith.cmpi slt, {names[0]}, {names[1]} : index")
+            return self.cast(Value(smaller, "bool"), "index").name
+        if op == "select":
+            zero = self.constant(0, "index").name
+            chosen = self.operation(f"arith.cmpi ne, {names[0]}, {zero} : index")
+            return self.operation(f"arith.select {chosen}, {names[1]}, {names[2]} : index")
+        result = names[0]
+        for name in names[1:]:
+            result = self.operation(f"arith.{_INTEGER_BINARY[op]} {result}, {name} : index")
+        return result
+
+    def _axis(self, name: str) -> str:
+        if name not in self._axis_values:
+            self._axis_values[name] = self.operation(f"linalg.index {self._axes[name]} : index")
+        return self._axis_values[name]
+
+    def _quotient(self, op: str, index: IntExpr, top: str, bottom: str) -> str:
+        """Quotient or remainder that rounds down, as the vectoriser can take it."""
+        divisor = index.args[1].value
+        if divisor is None or divisor <= 0:
+            raise UnsupportedWorkload(
+                f"stage {self._stage!r} divides an index by {index.args[1]!r}: "
+                "only positive constants are supported"
+            )
+        if index_bounds(index.args[0], self._extents)[0] >= 0:
+            operation = "divui" if op == "floordiv" else "remui"
+            return self.operation(f"arith.{operation} {top}, {bottom} : index")
+        remainder = self.operation(f"arith.remsi {top}, {bottom} : index")
+        zero = self.constant(0, "index").name
+        negative = self.operation(f"arith.cmpi slt, {remainder}, {zero} : index")
+        raised = self.operation(f"arith.addi {remainder}, {bottom} : index")
+        remainder = self.operation(f"arith.select {negative}, {raised}, {remainder} : index")
+        if op == "mod":
+            return remainder
+        whole = self.operation(f"arith.subi {top}, {remainder} : index")
+        return self.operation(f"arith.divsi {whole}, {bottom} : index")
+
+    def _load(self, load: Load) -> Value:
+        tensor, shape, dtype = self._tensors[load.tensor]
+        name = self._read(load)
+        if name is None:
+            indices = [
+                self._clamped(index, extent)
+                for index, extent in zip(load.indices, shape, strict=True)
+            ]
+            kind = "x".join([*map(str, shape), memory_type(dtype)])
+            name = self.operation(
+                f"tensor.extract {tensor}[{', '.join(indices)}] : tensor<{kind}>"
+            )
+        return self.loaded(name, dtype)
+
+    def loaded(self, name: str, dtype: str) -> Value:
+        """The value of an element that was read from memory."""
+        if dtype != "bool":
+            return Value(name, dtype)
+        return self.cast(Value(name, "int8"), "bool")
+
+    def stored(self, value: Value, dtype: str) -> str:
+        """SSA name of ``value`` in the form that a tensor of ``dtype`` holds."""
+        cast = self.cast(value, dtype)
+        if dtype != "bool":
+            return cast.name
+        return self.operation(f"arith.extui {cast.name} : i1 to i8")
+
+    def _clamped(self, index: IntExpr, extent: int) -> str:
+        low, high = index_bounds(index, self._extents)
+        name = self.index(index)
+        if high >= extent:
+            last = self.constant(extent - 1, "index").name
+            name = self.operation(f"arith.minsi {name}, {last} : index")
+        if low < 0:
+            zero = self.constant(0, "index").name
+            name = self.operation(f"arith.maxsi {name}, {zero} : index")
+        return name
+
+    def _unary(self, op: str, value: Value) -> Value:
+        dtype = value.dtype
+        if op == "not":
+            return self._arith("xori", self.cast(value, "bool"), self.constant(True, "bool"))
+        if op == "neg":
+            if dtype in _FLOATS:
+                return Value(
+                    self.operation(f"arith.negf {value.name} : {value_type(dtype)}"), dtype
+                )
+            if dtype == "bool":
+                raise self._unsupported(op, dtype)
+            return self._arith("subi", self.constant(0, dtype), value)
+        if op in _EXACT and dtype not in _FLOATS:
+            if op == "abs" and dtype not in ("bool", "uint8"):
+                return Value(
+                    self.operation(f"math.absi {value.name} : {value_type(dtype)}"), dtype
+                )
+            return value
+        if dtype not in _FLOATS:
+            value = self.cast(value, "float32")
+        if op == "sigmoid":
+            return self._sigmoid(value)
+        return self._in_float(f"math.{_MATH[op]}", value)
+
+    def _sigmoid(self, value: Value) -> Value:
+        one = self.constant(1, value.dtype)
+        decay = self._unary("exp", self._unary("neg", value))
+        return self._arith("divf", one, self._arith("addf", one, decay))
+
+    def _in_float(self, operation: str, *operands: Value) -> Value:
+        """A function of floats; those of half precision are computed in single."""
+        dtype = operands[0].dtype
+        within = "float32" if dtype == "float16" else dtype
+        names = ", ".join(self.cast(operand, within).name for operand in operands)
+        result = Value(self.operation(f"{operation} {names} : {value_type(within)}"), within)
+        return self.cast(result, dtype)
+
+    def _select(self, body: Select) -> Value:
+        condition = self.cast(self.scalar(body.condition), "bool")
+        on_true, on_false = self.scalar(body.on_true), self.scalar(body.on_false)
+        dtype = _common(on_true.dtype, on_false.dtype)
+        on_true, on_false = self.cast(on_true, dtype), self.cast(on_false, dtype)
+        text = f"arith.select {condition.name}, {on_true.name}, {on_false.name}"
+        return Value(self.operation(f"{text} : {value_type(dtype)}"), dtype)
+
+    def _nonzero(self, divisor: Value) -> Value:
+        """A divisor that does not trap: a branch that is not taken may divide by zero."""
+        kind = value_type(divisor.dtype)
+        zero, one = self.constant(0, divisor.dtype), self.constant(1, divisor.dtype)
+        is_zero = self.operation(f"arith.cmpi eq, {divisor.name}, {zero.name} : {kind}")
+        text = f"arith.select {is_zero}, {one.name}, {divisor.name} : {kind}"
+        return Value(self.operation(text), divisor.dtype)
+
+    def _arith(self, operation: str, left: Value, right: Value) -> Value:
+        text = f"arith.{operation} {left.name}, {right.name} : {value_type(left.dtype)}"
+        return Value(self.operation(text), left.dtype)
+
+    def _compare(self, op: str, left: Value, right: Value) -> Value:
+        if left.dtype in _FLOATS:
+            predicate = f"cmpf {_FLOAT_PREDICATES[op]}"
+        elif op in ("eq", "ne"):
+            predicate = f"cmpi {op}"
+        else:
+            predicate = f"cmpi {'u' if left.dtype in ('uint8', 'bool') else 's'}{op}"
+        text = f"arith.{predicate}, {left.name}, {right.name} : {value_type(left.dtype)}"
+        return Value(self.operation(text), "bool")
+
+    def _convert(self, operation: str, value: Value, dtype: str) -> Value:
+        text = f"arith.{operation} {value.name} : {value_type(value.dtype)} to {value_type(dtype)}"
+        return Value(self.operation(text), dtype)
+
+    def _unsupported(self, op: str, dtype: str) -> UnsupportedWorkload:
+        return UnsupportedWorkload(
+            f"stage {self._stage!r} computes {op!r} of {dtype} values, which the MLIR backend "
+            "has no form for"
+        )
+
+
+def memory_type(dtype: str) -> str:
+    """The MLIR type of an element in memory.
+
+    A bool takes a byte: vectors of i1 would be stored as bits, which is not what callers pass.
+    """
+    return "i8" if dtype == "bool" else value_type(dtype)
+
+
+def _common(left: str, right: str) -> str:
+    """The type in which two operands meet: floats win, then width; an index takes the other's."""
+    if left == right:
+        return left
+    for loser in ("bool", "index"):
+        if loser in (left, right):
+            return right if left == loser else left
+    floats = [dtype for dtype in (left, right) if dtype in _FLOATS]
+    if floats:
+        return max(floats, key=DTYPE_BYTES.__getitem__)
+    if {left, right} == {"int8", "uint8"}:
+        return "int32"
+    return max(left, right, key=DTYPE_BYTES.__getitem__)
+
+
+def _conversion(source: str, dtype: str) -> str | None:
+    """The operation that converts between two numeric types; None when the bits stay."""
+    unsigned = source in ("bool", "uint8")
+    if source in _FLOATS and dtype in _FLOATS:
+        return "extf" if DTYPE_BYTES[dtype] > DTYPE_BYTES[source] else "truncf"
+    if dtype in _FLOATS:
+        return "uitofp" if unsigned else "sitofp"
+    if source in _FLOATS:
+        return "fptosi"
+    width, wanted = 0 if source == "bool" else DTYPE_BYTES[source], DTYPE_BYTES[dtype]
+    if width == wanted:
+        return None
+    if width > wanted:
+        return "trunci"
+    return "extui" if unsigned else "extsi"
