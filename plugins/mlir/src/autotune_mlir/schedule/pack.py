@@ -1,0 +1,64 @@
+"""Copies of operands into buffers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.workloads import Stage, Workload
+from autotune_mlir.scalar_emit import memory_type
+from autotune_mlir.schedule.plan import PackedOperand
+from autotune_mlir.schedule.script import Script, tag
+
+__all__ = ["copy_operand", "split_copy"]
+
+
+def copy_operand(
+    script: Script,
+    workload: Workload,
+    stage: Stage,
+    packed: PackedOperand,
+    operands: Sequence[str],
+) -> None:
+    """Copy what a stage reads of an operand at this place, and have it read the copy.
+
+    Padding by nothing that is not folded away makes a tensor of its own, which becomes a buffer
+    and an operation that fills it.
+
+    Args:
+        script: Where to write.
+        workload: Says what the elements are.
+        stage: The stage that reads.
+        packed: What to copy.
+        operands: Tensors that the stage's operation reads, in the order of its operands.
+    """
+    dtypes = [*(workload.tensors[name].dtype for name in operands), stage.output.dtype]
+    values = ", ".join(_zero(dtype) for dtype in dtypes)
+    flags = [int(name == packed.operand) for name in (*operands, "")]
+    dimensions = list(range(len(stage.axes)))
+    _, pads, _ = script.apply(
+        "transform.structured.pad {} {{padding_values = ["
+        + values
+        + f"], padding_dimensions = {dimensions}, nofold_flags = {flags}, "
+        + 'copy_back_op = "none"}}',
+        [script.match(tag("stage", stage.name))],
+        3,
+    )
+    buffer, made = script.handle(), script.handle()
+    script.add(
+        f"{buffer}, {made} = transform.structured.bufferize_to_allocation {pads} "
+        '{memory_space = 0 : i64, memcpy_op = "linalg.copy"} : !transform.any_op'
+    )
+    (copy,) = script.apply('transform.select "linalg.copy" in {}', [made])
+    script.annotate(copy, "pack", f"{stage.name}.{packed.operand}")
+
+
+def split_copy(script: Script, workload: Workload, stage: Stage, packed: PackedOperand) -> None:
+    """Make the loops of a copy, around vectors of its innermost dimension."""
+    rank = len(workload.tensors[packed.operand].shape)
+    sizes = [*[1] * (rank - 1), packed.lanes]
+    script.tile(script.match(tag("pack", f"{stage.name}.{packed.operand}")), sizes)
+
+
+def _zero(dtype: str) -> str:
+    kind = memory_type(dtype)
+    return f"0.0 : {kind}" if dtype.startswith("float") else f"0 : {kind}"

@@ -1,0 +1,172 @@
+"""The steps of a candidate by the stage that they are about, with numbers for parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from attrs import define, field, frozen
+
+from autotune.backends import InvalidSchedule
+from autotune.expressions.integer import evaluate
+from autotune.sketches import Candidate
+from autotune.sketches.steps import (
+    Accumulate,
+    Cover,
+    FuseConsumer,
+    FuseProducer,
+    Inline,
+    Order,
+    Pack,
+    PadExtent,
+    Parallel,
+    SplitReduction,
+    Step,
+    Tile,
+    Unroll,
+    Vectorize,
+)
+from autotune.workloads import Stage, Workload
+
+__all__ = ["PackedOperand", "Plan", "StagePlan", "plan_of"]
+
+
+@frozen
+class PackedOperand:
+    """An operand that is copied inside a loop.
+
+    Attributes:
+        operand: Its name.
+        at: The loop.
+        lanes: Elements of a vector of the copy.
+    """
+
+    operand: str
+    at: str
+    lanes: int
+
+
+@define
+class StagePlan:
+    """What becomes of one stage.
+
+    Attributes:
+        stage: The stage.
+        factors: Extents of the loops of each tiled axis, outermost first.
+        order: All loops, outermost first.
+        parallel: Loops that run on all cores.
+        unrolled: Loops that are unrolled completely.
+        vector: The loop that becomes lanes.
+        packed: Operands that are copied.
+        accumulated_at: The loop inside of which the result is kept.
+        consumer: The stage that is computed inside ``accumulated_at``, if any.
+        inlined: Whether it is computed inside its consumers.
+        inside: Consumer and its loop that the stage is computed in.
+        lanes: Lanes that a stage computed in a consumer's loop is split by.
+        partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
+    """
+
+    stage: Stage
+    factors: dict[str, tuple[int, ...]] = field(factory=dict)
+    order: tuple[str, ...] = ()
+    parallel: tuple[str, ...] = ()
+    unrolled: tuple[str, ...] = ()
+    vector: str | None = None
+    packed: list[PackedOperand] = field(factory=list)
+    accumulated_at: str | None = None
+    consumer: str | None = None
+    inlined: bool = False
+    inside: tuple[str, str] | None = None
+    lanes: int = 1
+    partial_lanes: tuple[str, int] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
+
+    def axis_of(self, loop: str) -> str:
+        """The axis that a loop belongs to."""
+        return loop.rpartition(".")[0]
+
+    def tile_inside(self, loop: str) -> int:
+        """How many iterations of its axis one iteration of a loop makes."""
+        axis, _, level = loop.rpartition(".")
+        factors = self.factors.get(axis, (self.stage.axis(axis).extent,))
+        return math.prod(factors[int(level) + 1 :])
+
+    def extent(self, loop: str) -> int:
+        """Iterations of a loop."""
+        axis, _, level = loop.rpartition(".")
+        return self.factors.get(axis, (self.stage.axis(axis).extent,))[int(level)]
+
+    def is_reduction(self, loop: str) -> bool:
+        """Whether a loop is of a reduced axis."""
+        return self.axis_of(loop) in {axis.name for axis in self.stage.reduce_axes}
+
+
+@frozen
+class Plan:
+    """Plans of all stages, by name, in the workload's order."""
+
+    workload: Workload
+    stages: Mapping[str, StagePlan]
+
+
+def plan_of(candidate: Candidate, workload: Workload) -> Plan:
+    """Sort the steps of a candidate.
+
+    Raises:
+        InvalidSchedule: a step cannot be replayed.
+    """
+    config = candidate.config
+    plans = {stage.name: StagePlan(stage) for stage in workload.stages}
+    for step in candidate.sketch.steps:
+        _note(step, plans, config)
+    return Plan(workload, plans)
+
+
+def _note(step: Step, plans: dict[str, StagePlan], config: Mapping[str, int]) -> None:
+    plan = plans.get(step.stage)
+    if plan is None:
+        raise InvalidSchedule(f"{step}: there is no stage {step.stage!r}")
+    if isinstance(step, Inline):
+        plan.inlined = True
+    elif isinstance(step, (Tile, Cover)):
+        factors = tuple(int(evaluate(factor, config)) for factor in step.factors)
+        extent = plan.stage.axis(step.axis).extent
+        if math.prod(factors) != extent:
+            raise InvalidSchedule(f"{step}: factors {factors} do not make {extent}")
+        plan.factors[step.axis] = factors
+        plan.order = _split(plan.order, step.axis, len(factors))
+    elif isinstance(step, PadExtent) and _is_no_padding(step, plan.stage, config):
+        return
+    elif isinstance(step, Order):
+        plan.order = step.loops
+    elif isinstance(step, Parallel):
+        plan.parallel = step.loops
+    elif isinstance(step, Unroll):
+        plan.unrolled = step.loops
+    elif isinstance(step, Vectorize):
+        plan.vector = step.loop
+    elif isinstance(step, Pack) and step.at is not None:
+        plan.packed.append(PackedOperand(step.operand, step.at, step.lanes))
+    elif isinstance(step, Accumulate):
+        plan.accumulated_at = step.at
+    elif isinstance(step, FuseConsumer):
+        plans[step.producer].accumulated_at = step.at
+        plans[step.producer].consumer = step.stage
+    elif isinstance(step, FuseProducer):
+        plan.inside = (step.consumer, step.at)
+        plan.lanes = step.lanes
+    elif isinstance(step, SplitReduction):
+        plan.partial_lanes = (step.axis, step.lanes)
+    else:
+        raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
+
+
+def _split(order: tuple[str, ...], axis: str, levels: int) -> tuple[str, ...]:
+    at = order.index(f"{axis}.0")
+    return (*order[:at], *(f"{axis}.{level}" for level in range(levels)), *order[at + 1 :])
+
+
+def _is_no_padding(step: PadExtent, stage: Stage, config: Mapping[str, int]) -> bool:
+    return int(evaluate(step.extent, config)) == stage.axis(step.axis).extent

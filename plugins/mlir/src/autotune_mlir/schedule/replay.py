@@ -1,0 +1,62 @@
+"""A candidate's whole schedule: structure first, then vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotune.sketches import Candidate
+from autotune.workloads import Workload
+from autotune_mlir.schedule.plan import Plan, plan_of
+from autotune_mlir.schedule.script import Script, module_of
+from autotune_mlir.schedule.tiled import tile_stage
+from autotune_mlir.schedule.vectors import lower_to_vectors
+
+__all__ = ["schedule"]
+
+
+def schedule(
+    candidate: Candidate,
+    workload: Workload,
+    operands: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """The transform script of a candidate, for the payload of its workload.
+
+    It has three sequences: ``structure`` makes loops and buffers, ``vectors`` turns what is inside
+    the innermost of them into operations on vectors, and ``__transform_main`` is one after the
+    other.
+
+    Args:
+        candidate: The steps and their parameters.
+        workload: What the program computes.
+        operands: For each stage the tensors that its operation reads, in the order of its
+            operands; by default those of a program that was made from the workload.
+
+    Raises:
+        InvalidSchedule: a step cannot be replayed.
+    """
+    plan = plan_of(candidate, workload)
+    order = operand_order(workload) if operands is None else operands
+    structure = Script()
+    for name in _roots(plan):
+        tile_stage(structure, plan, name, order[name])
+    vectors = Script()
+    lower_to_vectors(vectors, plan)
+    return module_of({"structure": structure, "vectors": vectors})
+
+
+def operand_order(workload: Workload) -> dict[str, tuple[str, ...]]:
+    """What the operation of each stage reads in a program made from a workload."""
+    return {
+        stage.name: tuple(load.tensor for load in dict.fromkeys(stage.loads))
+        for stage in workload.stages
+    }
+
+
+def _roots(plan: Plan) -> list[str]:
+    """Stages with loops of their own at the outermost level."""
+    consumers = {stage.consumer for stage in plan.stages.values()}
+    return [
+        name
+        for name, stage in plan.stages.items()
+        if not stage.inlined and stage.inside is None and name not in consumers
+    ]

@@ -1,0 +1,137 @@
+"""Writing a script of the transform dialect, an operation at a time.
+
+Operations of the program are found by attributes and not by handles that are passed on: tiling and
+fusing replace operations, and their copies keep the attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import define, field
+
+__all__ = ["MAIN", "Script", "module_of", "tag"]
+
+MAIN = "__transform_main"
+"""The sequence that `mlir-opt --transform-interpreter` applies."""
+
+_ANY = "!transform.any_op"
+
+
+def tag(kind: str, name: str) -> str:
+    """An attribute that operations of the program are found by.
+
+    Args:
+        kind: ``stage`` for what computes a stage, ``init`` for what initialises its reduction,
+            ``pack`` for what copies an operand.
+        name: The stage, or ``STAGE.OPERAND``.
+    """
+    return f'autotune.{kind} = "{name}"'
+
+
+@define
+class Script:
+    """Lines of a ``transform.named_sequence``."""
+
+    lines: list[str] = field(factory=list)
+    _count: int = 0
+
+    def handle(self) -> str:
+        """A fresh name."""
+        self._count += 1
+        return f"%{self._count}"
+
+    def add(self, line: str) -> None:
+        """Append an operation."""
+        self.lines.append(f"    {line}")
+
+    def apply(self, operation: str, operands: Sequence[str], results: int = 1) -> list[str]:
+        """Append an operation whose operands and results are all handles.
+
+        Args:
+            operation: Name and attributes, with ``{}`` in place of each operand.
+            operands: Their handles.
+            results: How many results it has.
+        """
+        made = [self.handle() for _ in range(results)]
+        types = ", ".join([_ANY] * len(operands))
+        outcome = ", ".join([_ANY] * results)
+        if results == 0:
+            self.add(f"{operation.format(*operands)} : {types}")
+        else:
+            outcome = f"({outcome})" if results > 1 else outcome
+            self.add(f"{', '.join(made)} = {operation.format(*operands)} : ({types}) -> {outcome}")
+        return made
+
+    def match(self, attribute: str, inside: str = "%root") -> str:
+        """All operations with an attribute."""
+        pattern = f"transform.structured.match attributes {{{{{attribute}}}}} in {{}}"
+        return self.apply(pattern, [inside])[0]
+
+    def match_kind(self, kind: str, inside: str = "%root") -> str:
+        """All operations of a kind."""
+        return self.apply(f'transform.structured.match ops{{{{["{kind}"]}}}} in {{}}', [inside])[0]
+
+    def tile_parallel(self, target: str, sizes: Sequence[int]) -> str:
+        """Tile into one ``scf.forall`` over all dimensions with a size; returns the loop."""
+        text = f"transform.structured.tile_using_forall {{}} tile_sizes {list(sizes)}"
+        return self.apply(text, [target], 2)[1]
+
+    def tile(self, target: str, sizes: Sequence[int]) -> list[str]:
+        """Tile into one ``scf.for`` for every size; returns the operation and the loops."""
+        text = f"transform.structured.tile_using_for {{}} tile_sizes {list(sizes)}"
+        return self.apply(text, [target], 1 + sum(size > 0 for size in sizes))
+
+    def tile_with_producers(self, target: str, sizes: Sequence[int]) -> list[str]:
+        """As :meth:`tile`, and computes what the operation reads inside the loops."""
+        text = f"transform.structured.fuse {{}} tile_sizes {list(sizes)} {{{{apply_cleanup}}}}"
+        return self.apply(text, [target], 1 + sum(size > 0 for size in sizes))
+
+    def fuse_into(self, producer: str, loop: str) -> str:
+        """Compute a producer inside a loop that reads it; returns the new loop."""
+        text = "transform.structured.fuse_into_containing_op {} into {}"
+        return self.apply(text, [producer, loop], 2)[1]
+
+    def vectorize(self, target: str, options: str = "") -> None:
+        """Turn an operation into operations on vectors of its whole size."""
+        self.apply(f"transform.structured.vectorize {{}}{options}", [target], 0)
+
+    def annotate(self, target: str, kind: str, name: str) -> None:
+        """Give operations an attribute that they are found by."""
+        value = self.handle()
+        self.add(f'{value} = transform.param.constant "{name}" -> !transform.any_param')
+        self.add(
+            f'transform.annotate {target} "autotune.{kind}" = {value} : '
+            f"{_ANY}, !transform.any_param"
+        )
+
+    def patterns(self, function: str, names: Sequence[str]) -> None:
+        """Apply rewriting patterns until nothing changes."""
+        inner = " ".join(f"transform.apply_patterns.{name}" for name in names)
+        self.add(f"transform.apply_patterns to {function} {{ {inner} }} : {_ANY}")
+
+    def clean(self, function: str, *more: str) -> None:
+        """Canonicalise and drop what is computed twice."""
+        self.patterns(function, ["canonicalization", *more])
+        self.add(f"transform.apply_cse to {function} : {_ANY}")
+
+
+def module_of(sequences: Mapping[str, Script]) -> str:
+    """A module with named sequences, and with one that applies them one after the other.
+
+    Args:
+        sequences: By name, in order.
+    """
+    main = Script()
+    for name in sequences:
+        main.add(f"transform.include @{name} failures(propagate) (%root) : ({_ANY}) -> ()")
+    named = {MAIN: main, **sequences}
+    texts = [_sequence(name, script) for name, script in named.items()]
+    body = "\n".join(texts)
+    return f"module attributes {{transform.with_named_sequence}} {{\n{body}\n}}\n"
+
+
+def _sequence(name: str, script: Script) -> str:
+    body = "\n".join([*script.lines, "    transform.yield"])
+    root = f"%root: {_ANY} {{transform.readonly}}"
+    return f"  transform.named_sequence @{name}({root}) {{\n{body}\n  }}"

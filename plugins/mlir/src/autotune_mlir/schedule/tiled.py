@@ -1,0 +1,149 @@
+"""Loops, packed operands and kept results of a stage that is tiled on several levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.backends import InvalidSchedule
+from autotune.expressions import Load
+from autotune.expressions.scalar import walk
+from autotune.workloads import Stage
+from autotune_mlir.schedule.pack import copy_operand, split_copy
+from autotune_mlir.schedule.plan import Plan, StagePlan
+from autotune_mlir.schedule.script import Script, tag
+
+__all__ = ["tile_stage"]
+
+
+def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -> None:
+    """Make the loops of a stage, and of what is computed inside them.
+
+    Loops over the result are made on the last stage that is computed inside (``top``), and what
+    it reads follows into them, down to the loop inside of which the result is kept.
+
+    Args:
+        script: Where to write.
+        plan: The schedule.
+        name: The stage.
+        operands: Tensors that its operation reads, in the order of its operands.
+    """
+    own = plan.stages[name]
+    top = own.consumer or name
+    axes = _axes_of(plan, own, top)
+    inside = _fused(plan, name, top)
+    _parallel_loops(script, own, top, axes, inside)
+    order = [loop for loop in own.order if loop not in own.parallel]
+    for loop in order[: _outer_count(own, order)]:
+        _loop_of_result(script, own, top, axes, loop)
+        _pack_at(script, plan, own, loop, operands)
+    for loop in order[_outer_count(own, order) :]:
+        if own.is_reduction(loop):
+            _loop_of_reduction(script, own, loop)
+        _pack_at(script, plan, own, loop, operands)
+    for packed in own.packed:
+        split_copy(script, plan.workload, own.stage, packed)
+
+
+def _outer_count(own: StagePlan, order: list[str]) -> int:
+    """How many loops are outside of where the result is kept."""
+    if own.accumulated_at is None:
+        return len([loop for loop in order if loop != own.vector and loop not in own.unrolled])
+    if own.accumulated_at not in order:
+        return 0
+    return order.index(own.accumulated_at) + 1
+
+
+def _axes_of(plan: Plan, own: StagePlan, top: str) -> dict[str, int]:
+    """Position of each spatial axis of a stage among the dimensions of the stage ``top``."""
+    stage = own.stage
+    if top == stage.name:
+        return {axis.name: position for position, axis in enumerate(stage.spatial_axes)}
+    for indices in _loads(plan, top, stage.name):
+        return dict(zip((axis.name for axis in stage.spatial_axes), indices, strict=True))
+    raise InvalidSchedule(f"stage {top!r} does not read {stage.name!r} point by point")
+
+
+def _loads(plan: Plan, reader: str, read: str) -> list[list[int]]:
+    """Positions of the axes of ``reader`` by which it reads ``read``, through inlined stages."""
+    stage = plan.stages[reader].stage
+    names = [axis.name for axis in stage.spatial_axes]
+    found = []
+    for node in walk(stage.body):
+        if not isinstance(node, Load):
+            continue
+        positions = _plain(stage, node, names)
+        if positions is None:
+            continue
+        if node.tensor == read:
+            found.append(positions)
+        elif node.tensor in plan.stages and plan.stages[node.tensor].inlined:
+            for inner in _loads(plan, node.tensor, read):
+                found.append([positions[position] for position in inner])
+    return found
+
+
+def _plain(stage: Stage, load: Load, names: list[str]) -> list[int] | None:
+    """Which axis each index of a load is; None where one is more than an axis."""
+    positions = []
+    for index in load.indices:
+        if index.op != "var" or index.args[0] not in names:
+            return None
+        positions.append(names.index(str(index.args[0])))
+    return positions
+
+
+def _fused(plan: Plan, name: str, top: str) -> list[str]:
+    """Stages computed inside the loops of ``top``, each after what reads it."""
+    between: list[str] = []
+    waiting = [top]
+    while waiting:
+        reader = waiting.pop(0)
+        for node in walk(plan.stages[reader].stage.body):
+            if isinstance(node, Load) and node.tensor in plan.stages:
+                read = plan.stages[node.tensor]
+                if node.tensor not in between and (node.tensor == name or read.inlined):
+                    between.append(node.tensor)
+                    waiting.append(node.tensor)
+    return between
+
+
+def _parallel_loops(
+    script: Script, own: StagePlan, top: str, axes: dict[str, int], inside: list[str]
+) -> None:
+    if not own.parallel:
+        return
+    sizes = [0] * len(axes)
+    for loop in own.parallel:
+        sizes[axes[own.axis_of(loop)]] = own.tile_inside(loop)
+    loop = script.tile_parallel(script.match(tag("stage", top)), sizes)
+    script.annotate(loop, "loop", top)
+    followers = [tag("stage", name) for name in inside]
+    if own.stage.reduce_axes:
+        followers.append(tag("init", own.stage.name))
+    for follower in followers:
+        script.fuse_into(script.match(follower), script.match(tag("loop", top)))
+
+
+def _loop_of_result(
+    script: Script, own: StagePlan, top: str, axes: dict[str, int], loop: str
+) -> None:
+    sizes = [0] * len(axes)
+    sizes[axes[own.axis_of(loop)]] = own.tile_inside(loop)
+    script.tile_with_producers(script.match(tag("stage", top)), sizes)
+
+
+def _loop_of_reduction(script: Script, own: StagePlan, loop: str) -> None:
+    names = [axis.name for axis in (*own.stage.spatial_axes, *own.stage.reduce_axes)]
+    sizes = [0] * len(names)
+    sizes[names.index(own.axis_of(loop))] = own.tile_inside(loop)
+    made = script.tile(script.match(tag("stage", own.stage.name)), sizes)
+    if loop in own.unrolled:
+        script.annotate(made[1], "unroll", f"{own.stage.name}.{loop}")
+
+
+def _pack_at(
+    script: Script, plan: Plan, own: StagePlan, loop: str, operands: Sequence[str]
+) -> None:
+    for packed in own.packed:
+        if packed.at == loop:
+            copy_operand(script, plan.workload, own.stage, packed, operands)
