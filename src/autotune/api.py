@@ -210,7 +210,7 @@ class _Parts:
         given: Sequence[Task], settings: Settings, protocol: MeasureProtocol, models: Guard
     ) -> _Parts:
         backend: Backend = create_part("backend", settings.backend)
-        backend.check_measuring(settings.target)
+        backend.check_measuring(settings.target, settings.threads)
         understood = _understand_all(given, backend, settings)
         _, scheduler_seed, input_seed, *task_seeds = _seeds(settings, len(given))
         cost_model = GuardedCostModel(models)

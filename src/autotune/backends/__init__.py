@@ -27,6 +27,7 @@ from autotune.backends.native_call import (
     sample_native_call,
     time_native_call,
 )
+from autotune.backends.parking import park_threads
 
 __all__ = [
     "ALIGNMENT",
@@ -45,6 +46,7 @@ __all__ = [
     "aligned_empty",
     "bind_copies",
     "check_arguments",
+    "park_threads",
     "poison_array",
     "sample_native_call",
     "time_native_call",

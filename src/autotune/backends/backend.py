@@ -161,11 +161,11 @@ class Backend(ABC):
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget when the backend cannot compile for ``target``."""
 
-    def check_measuring(self, target: Target) -> None:
+    def check_measuring(self, target: Target, threads: int = 1) -> None:
         """Raises UnsupportedTarget when programs for ``target`` cannot be run and timed.
 
         A backend may compile for more targets than it can run programs on; unless it says so,
-        they are the same.
+        they are the same. It may also need something for programs that use several threads.
         """
         self.check_target(target)
 

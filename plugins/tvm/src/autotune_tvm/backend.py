@@ -19,6 +19,7 @@ from autotune.backends import (
     LoweredProgram,
     NativeCall,
     check_arguments,
+    park_threads,
     poison_array,
     time_native_call,
 )
@@ -79,7 +80,7 @@ class TVMBackend(Backend):
         """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU or a current CUDA GPU."""
         compiler.check_target(target)
 
-    def check_measuring(self, target: Target) -> None:
+    def check_measuring(self, target: Target, threads: int = 1) -> None:
         """Raises UnsupportedTarget unless programs for ``target`` can be run: CPUs' can."""
         compiler.check_target(target)
         if target.kind != "cpu":
@@ -109,7 +110,7 @@ class TVMBackend(Backend):
 
     def park(self) -> None:
         """Wait until the threads of TVM's pool, which watch for work for a while, are asleep."""
-        runtime.park()
+        park_threads()
 
     def warm_up(self) -> None:
         """Import TVM and compile one small function, which initialises LLVM."""

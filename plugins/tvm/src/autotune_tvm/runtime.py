@@ -5,16 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from autotune.errors import UnsupportedTarget
 
-__all__ = ["WORKER_ENVIRONMENT", "load", "park", "use_threads"]
+__all__ = ["WORKER_ENVIRONMENT", "load", "use_threads"]
 
 WORKER_ENVIRONMENT = {
     # By default TVM pins its threads, and the one that calls it, to the first CPUs of the machine
@@ -29,9 +27,6 @@ WORKER_ENVIRONMENT = {
     "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
 }
 """Environment of every worker, besides ``TVM_NUM_THREADS``."""
-
-_PARK_SECONDS = 1.0
-_PARK_POLL_SECONDS = 5e-4
 
 _configured = threading.local()
 
@@ -74,33 +69,6 @@ def use_threads(threads: int) -> None:
             stacklevel=3,
         )
     _configured.threads = threads
-
-
-def park() -> None:
-    """Wait until no other thread of this process runs, for a second at most.
-
-    After a parallel loop the threads of the pool poll for the next one before they sleep, some
-    milliseconds long. On a machine so busy that a second does not suffice for that, they are
-    not what disturbs.
-    """
-    deadline = time.monotonic() + _PARK_SECONDS
-    while _others_run() and time.monotonic() < deadline:
-        time.sleep(_PARK_POLL_SECONDS)
-
-
-def _others_run() -> bool:
-    """Whether any thread of this process but the calling one is running or wants to."""
-    own = threading.get_native_id()
-    for thread in os.listdir("/proc/self/task"):
-        if int(thread) == own:
-            continue
-        try:
-            stat = Path(f"/proc/self/task/{thread}/stat").read_text()
-        except OSError:  # it has ended meanwhile
-            continue
-        if stat.rpartition(")")[2].split()[0] == "R":
-            return True
-    return False
 
 
 def _configure(configure: Any, threads: int) -> None:

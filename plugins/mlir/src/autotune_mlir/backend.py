@@ -1,0 +1,139 @@
+"""The backend: candidates become scripts of MLIR's Transform dialect, compiled by LLVM."""
+
+from __future__ import annotations
+
+from autotune.backends import (
+    Backend,
+    BuildRequest,
+    Executable,
+    ImportedProgram,
+    LoweredProgram,
+    park_threads,
+)
+from autotune.spaces import ScheduleLimits
+from autotune.targets import Target
+from autotune_mlir import compiler, host, openmp
+from autotune_mlir.limits import LIMITS
+from autotune_mlir.scripted import program_of, schedule_of, scheduled_text
+
+__all__ = ["MLIRBackend"]
+
+_WARM_UP = """
+func.func @kernel(%in: memref<4xf32>, %out: memref<4xf32>) {
+  %array = bufferization.to_tensor %in restrict : memref<4xf32> to tensor<4xf32>
+  %empty = tensor.empty() : tensor<4xf32>
+  %sum = linalg.add ins(%array, %array : tensor<4xf32>, tensor<4xf32>)
+    outs(%empty : tensor<4xf32>) -> tensor<4xf32>
+  bufferization.materialize_in_destination %sum in restrict writable %out
+    : (tensor<4xf32>, memref<4xf32>) -> ()
+  return
+}
+"""
+
+
+class MLIRBackend(Backend):
+    """MLIR's linalg on tensors, scheduled by the Transform dialect, on x86-64 CPUs.
+
+    A candidate's steps become a script that is applied to the imported program, or to one made
+    from the workload where nothing was imported. LLVM compiles it in this process, for the
+    features of this machine that the target has.
+    """
+
+    name = "mlir"
+    version = "1"
+
+    def compiler_version(self) -> str:
+        """Name and version of MLIR's distribution.
+
+        Raises:
+            BindingsMissing: none is installed.
+        """
+        return compiler.compiler_version()
+
+    def check_target(self, target: Target) -> None:
+        """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU."""
+        host.check_target(target)
+
+    def check_measuring(self, target: Target, threads: int = 1) -> None:
+        """Raises UnsupportedTarget unless this machine can run such programs.
+
+        It needs the target's features, and an OpenMP runtime for more than one thread.
+        """
+        host.check_measuring(target, threads)
+
+    def limits(self, target: Target) -> ScheduleLimits:
+        """What can be replayed.
+
+        Raises:
+            UnsupportedTarget: the backend cannot compile for ``target``.
+        """
+        host.check_target(target)
+        return LIMITS
+
+    def worker_environment(self, threads: int) -> dict[str, str]:
+        """The settings that the OpenMP runtime reads when it is loaded."""
+        return openmp.worker_environment(threads)
+
+    def park(self) -> None:
+        """Wait until the threads of OpenMP, which watch for work for a while, are asleep."""
+        park_threads()
+
+    def warm_up(self) -> None:
+        """Import MLIR and compile one small function, which initialises LLVM."""
+        compiler.generate(compiler.lower(_WARM_UP, None, threads=1))
+
+    def imports(self, program: object) -> bool:
+        """Whether ``program`` is a module of MLIR's Python bindings, of either distribution."""
+        kind = type(program)
+        return kind.__module__.endswith("_mlir.ir") and kind.__name__ == "Module"
+
+    def import_program(self, program: object) -> ImportedProgram:
+        """Understand a module with one function of linalg operations on tensors.
+
+        Raises:
+            UnsupportedWorkload: names the operation that cannot be expressed, and why.
+        """
+        from autotune_mlir.importer import import_module
+
+        return ImportedProgram(*import_module(program))
+
+    def lower(self, request: BuildRequest) -> LoweredProgram:
+        """Apply the candidate's script and run MLIR's passes.
+
+        Raises:
+            InvalidSchedule: a step cannot be applied.
+            BuildFailed: one of MLIR's passes rejected the scheduled program.
+            UnsupportedTarget: this machine cannot run programs for the target.
+        """
+        host.check_measuring(request.target, request.threads)
+        lowered = compiler.lower(
+            program_of(request.workload, request.program),
+            schedule_of(request),
+            threads=request.threads,
+            disabled=host.disabled_features(request.target),
+        )
+        return LoweredProgram(request, lowered, lowered.digest)
+
+    def compile(self, lowered: LoweredProgram) -> Executable:
+        """Compile with LLVM.
+
+        Raises:
+            BuildFailed: LLVM rejected the program.
+        """
+        from autotune_mlir.executable import MLIRExecutable
+
+        return MLIRExecutable(compiler.generate(lowered.program), lowered.request.workload)
+
+    def show(self, request: BuildRequest) -> str:
+        """The scheduled program as MLIR's text, before the passes that lower it.
+
+        Raises:
+            InvalidSchedule: a step cannot be applied.
+        """
+        return scheduled_text(request)
+
+    def diagnose(self) -> list[tuple[str, str, str]]:
+        """Findings on the installation: label, status, message."""
+        from autotune_mlir.doctor import findings
+
+        return findings()

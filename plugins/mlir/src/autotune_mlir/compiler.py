@@ -1,0 +1,322 @@
+"""From text to machine code: parsing, scheduling, MLIR's passes, LLVM."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import io
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.backends import BuildFailed, InvalidSchedule
+from autotune.errors import InvalidValueError
+from autotune_mlir import bindings, openmp
+from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
+from autotune_mlir.passes import pipeline
+
+__all__ = [
+    "OPT_LEVEL_VARIABLE",
+    "Generated",
+    "Lowered",
+    "apply_schedule",
+    "brief",
+    "compiler_version",
+    "generate",
+    "llvm_version",
+    "lower",
+    "new_context",
+    "opt_level",
+    "parse_payload",
+]
+
+OPT_LEVEL_VARIABLE = "AUTOTUNE_MLIR_OPT_LEVEL"
+"""Environment variable with the level, 0 to 3, at which LLVM optimises."""
+
+_BEST_OPT_LEVEL = 3
+_MAIN_SEQUENCE = "__transform_main"
+_MESSAGE_LIMIT = 480
+# A context keeps every type, attribute and string that it has seen.
+_CONTEXT_USES = 200
+
+
+@frozen(eq=False)
+class Lowered:
+    """A program in LLVM's dialect.
+
+    Attributes:
+        module: The ``ir.Module``.
+        threads: Threads that its parallel loops use.
+        digest: Of its text: programs with one digest are one program.
+    """
+
+    module: Any
+    threads: int
+    digest: str
+
+
+@frozen(eq=False)
+class Generated:
+    """Machine code in this process.
+
+    Attributes:
+        address: Of ``int autotune_kernel(void **arrays)``.
+        digest: Of the machine code.
+        engine: What owns it; the code lives as long as this does.
+    """
+
+    address: int
+    digest: str
+    engine: Any = field(repr=False)
+
+
+def compiler_version() -> str:
+    """Version of the compiler, such as ``"torch-mlir 20261001"``, without importing it.
+
+    Programs that LLVM optimises less than it can are those of another compiler.
+
+    Raises:
+        BindingsMissing: none is installed.
+        InvalidValueError: the environment asks for an optimisation level that does not exist.
+    """
+    level = opt_level()
+    version = bindings.bindings_version()
+    return version if level == _BEST_OPT_LEVEL else f"{version} -O{level}"
+
+
+def llvm_version() -> str:
+    """Release of LLVM, such as ``"24.0.0git"``: bytecode says who wrote it.
+
+    Raises:
+        BindingsMissing: the bindings cannot be imported.
+    """
+    written = io.BytesIO()
+    with _here(new_context()) as ir:
+        ir.Module.parse("module {}").operation.write_bytecode(written)
+    found = re.search(rb"MLIR([0-9][\w.]*)", written.getvalue())
+    return found.group(1).decode() if found else "unknown"
+
+
+def opt_level() -> int:
+    """The level at which LLVM optimises: 3 unless the environment says otherwise.
+
+    Raises:
+        InvalidValueError: the environment asks for a level that does not exist.
+    """
+    said = os.environ.get(OPT_LEVEL_VARIABLE, str(_BEST_OPT_LEVEL))
+    if said not in ("0", "1", "2", "3"):
+        raise InvalidValueError(f"{OPT_LEVEL_VARIABLE} is from 0 to 3, not {said!r}")
+    return int(said)
+
+
+def new_context() -> Any:
+    """A context of its own, with one thread and without a word on standard error."""
+    context = bindings.load().ir.Context()
+    context.enable_multithreading(False)
+    # Errors are in the exceptions; warnings and remarks would be printed.
+    context.attach_diagnostic_handler(lambda diagnostic: True)
+    return context
+
+
+class _Contexts:
+    """The context that programs are made in, renewed after a number of them."""
+
+    def __init__(self) -> None:
+        self._uses = 0
+        self._context: Any = None
+
+    def take(self) -> Any:
+        if self._context is None or self._uses >= _CONTEXT_USES:
+            self._context, self._uses = new_context(), 0
+        self._uses += 1
+        return self._context
+
+
+_contexts = _Contexts()
+
+
+@contextmanager
+def _here(context: Any) -> Iterator[Any]:
+    """``context`` is the current one inside, and locations are unknown."""
+    with context, bindings.load().ir.Location.unknown():
+        yield bindings.load().ir
+
+
+def parse_payload(payload: str, context: Any = None) -> Any:
+    """The ``ir.Module`` of a program's text.
+
+    Args:
+        payload: Text of a module with the function ``@kernel``.
+        context: Where it lives; one that is renewed from time to time unless given.
+
+    Raises:
+        BuildFailed: it does not parse.
+    """
+    with _here(_contexts.take() if context is None else context) as ir:
+        try:
+            return ir.Module.parse(payload)
+        except ir.MLIRError as error:
+            raise BuildFailed(f"the program does not parse: {brief(error)}") from error
+
+
+def apply_schedule(module: Any, schedule: str) -> None:
+    """Transform a program by a script of the Transform dialect, as ``mlir-opt`` does it.
+
+    Args:
+        module: The ``ir.Module``; changed, and not to be used when this fails.
+        schedule: Text of a module with the sequence ``@__transform_main``.
+
+    Raises:
+        InvalidSchedule: the script does not parse, or one of its operations fails.
+    """
+    interpreter = bindings.load().interpreter
+    with _here(module.context) as ir:
+        try:
+            script = ir.Module.parse(schedule)
+            main = _function(script, _MAIN_SEQUENCE)
+            interpreter.apply_named_sequence(module, main, script)
+        except ir.MLIRError as error:
+            raise InvalidSchedule(brief(error)) from error
+
+
+def lower(
+    payload: str, schedule: str | None, *, threads: int, disabled: Sequence[str] = ()
+) -> Lowered:
+    """Schedule a program and bring it into LLVM's dialect.
+
+    Args:
+        payload: Text of a module with the function ``@kernel``, of memrefs of constant shape.
+        schedule: Text of a module with the sequence ``@__transform_main``; None leaves the
+            program as it is.
+        threads: Threads that parallel loops use.
+        disabled: Features of this machine that the program must not use, by LLVM's names.
+
+    Raises:
+        InvalidSchedule: the schedule cannot be applied.
+        BuildFailed: the program does not parse, or a pass rejected it.
+    """
+    module = parse_payload(payload)
+    shapes = _shapes(module)
+    if schedule is not None:
+        apply_schedule(module, schedule)
+    loaded = bindings.load()
+    with _here(module.context) as ir:
+        try:
+            passes = loaded.passmanager.PassManager.parse(pipeline(loaded.distribution, threads))
+            passes.run(module.operation)
+        except ir.MLIRError as error:
+            raise BuildFailed(brief(error)) from error
+        _add_entry(ir, module, shapes)
+        _disable(ir, module, disabled)
+        text = str(module)
+    return Lowered(module, threads, hashlib.sha256(text.encode()).hexdigest()[:16])
+
+
+def generate(lowered: Lowered) -> Generated:
+    """Let LLVM make what runs in this process.
+
+    Raises:
+        BuildFailed: LLVM rejected it.
+    """
+    loaded = bindings.load()
+    libraries = [openmp.library()] if _needs_openmp(lowered) else []
+    try:
+        engine = loaded.execution_engine.ExecutionEngine(
+            lowered.module, opt_level=opt_level(), shared_libs=libraries, enable_pic=True
+        )
+        address = _address(engine)
+    except RuntimeError as error:
+        raise BuildFailed(brief(error)) from error
+    return Generated(address, _code_digest(engine), engine)
+
+
+def brief(error: BaseException) -> str:
+    """The lines of an MLIR message that say something, in less than 500 characters.
+
+    MLIR's messages hold whole programs: the operation at fault, behind a note.
+    """
+    kept: list[str] = []
+    for line in str(error).splitlines():
+        text = re.sub(r"\s+", " ", line).strip()
+        if re.search(r"note: see current operation", text):
+            text = text[: text.index("note:")].strip()
+            if text.endswith(":"):
+                text = ""
+        if text:
+            kept.append(text)
+        if sum(map(len, kept)) > _MESSAGE_LIMIT:
+            break
+    return (" ".join(kept) or "no message")[:_MESSAGE_LIMIT]
+
+
+def _function(module: Any, name: str) -> Any:
+    """The function or sequence of this name.
+
+    Raises:
+        InvalidSchedule: there is none.
+    """
+    for operation in module.body.operations:
+        if "sym_name" in operation.attributes:
+            found = str(operation.attributes["sym_name"]).strip('"')
+            if found == name:
+                return operation
+    raise InvalidSchedule(f"the script has no sequence @{name}")
+
+
+def _shapes(module: Any) -> list[Shape]:
+    """Shapes of the arguments of ``@kernel``."""
+    kernel = _function(module, KERNEL)
+    types = kernel.attributes["function_type"].value.inputs
+    return [tuple(kind.shape) for kind in types]
+
+
+def _add_entry(ir: Any, module: Any, shapes: Sequence[Shape]) -> None:
+    """Give a lowered program its entry; nobody else calls the kernel."""
+    kernel = _function(module, KERNEL)
+    kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+    kernel.attributes["arg_attrs"] = ir.Attribute.parse(argument_attributes(shapes))
+    callers = ir.Module.parse(entry_text(shapes))
+    for operation in list(callers.body.operations)[1:]:
+        module.body.append(operation)
+
+
+def _disable(ir: Any, module: Any, features: Sequence[str]) -> None:
+    """Keep LLVM from using these features."""
+    if not features:
+        return
+    listed = ", ".join(f'"-{feature}"' for feature in features)
+    attribute = ir.Attribute.parse(f"#llvm.target_features<[{listed}]>")
+    for operation in module.body.operations:
+        if operation.operation.name == "llvm.func":
+            operation.attributes["target_features"] = attribute
+
+
+def _needs_openmp(lowered: Lowered) -> bool:
+    return lowered.threads > 1 and "omp.parallel" in str(lowered.module)
+
+
+def _address(engine: Any) -> int:
+    """Address of the entry: its wrapper's is all that the engine tells by itself."""
+    wrapper = engine.raw_lookup(ADDRESS)
+    if not wrapper:
+        raise RuntimeError("the program uses a function that this process does not have")
+    result = ctypes.c_void_p()
+    slots = (ctypes.c_void_p * 1)(ctypes.addressof(result))
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(wrapper)(ctypes.addressof(slots))
+    assert result.value is not None
+    return result.value
+
+
+def _code_digest(engine: Any) -> str:
+    """Digest of the object file."""
+    descriptor = os.memfd_create("object")
+    try:
+        engine.dump_to_object_file(f"/proc/self/fd/{descriptor}")
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        return hashlib.sha256(os.pread(descriptor, size, 0)).hexdigest()[:16]
+    finally:
+        os.close(descriptor)

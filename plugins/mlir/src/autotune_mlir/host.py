@@ -1,0 +1,66 @@
+"""What programs can be compiled for, and what can be run here."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from autotune.errors import UnsupportedTarget
+from autotune.targets import Target
+from autotune_mlir import openmp
+
+__all__ = ["check_measuring", "check_target", "disabled_features"]
+
+_X86_FEATURES = ("sse2", "sse4.1", "sse4.2", "avx", "avx2", "fma", "avx512f")
+
+
+def check_target(target: Target) -> None:
+    """Refuse what this plugin cannot compile for, without importing MLIR.
+
+    Raises:
+        UnsupportedTarget: it is no x86-64 CPU.
+    """
+    if target.kind != "cpu":
+        raise UnsupportedTarget(
+            f"backend 'mlir' compiles for CPUs; target {target.name!r} is of kind {target.kind!r}"
+        )
+    known = target.processor.startswith("x86-64")
+    if not known and not set(target.features) & set(_X86_FEATURES):
+        raise UnsupportedTarget(
+            f"backend 'mlir' compiles for x86-64 only; target {target.name!r} has processor "
+            f"{target.processor!r} and no x86-64 feature (such as {', '.join(_X86_FEATURES[:2])})"
+        )
+
+
+def check_measuring(target: Target, threads: int) -> None:
+    """Refuse what cannot be run and timed here.
+
+    Raises:
+        UnsupportedTarget: it is no x86-64 CPU, this machine lacks one of its features, or there
+            is no OpenMP runtime and ``threads`` is more than one.
+    """
+    check_target(target)
+    lacking = sorted(set(target.features) - _host_features())
+    if lacking:
+        raise UnsupportedTarget(
+            f"backend 'mlir' runs programs on this machine, which lacks {', '.join(lacking)} of "
+            f"target {target.name!r}"
+        )
+    if threads > 1 and openmp.find() is None:
+        raise UnsupportedTarget(
+            f"{openmp.ADVICE}; programs for one thread need none (`--threads 1`)"
+        )
+
+
+def disabled_features(target: Target) -> tuple[str, ...]:
+    """Features of this machine that a program for ``target`` has to do without, by LLVM's names.
+
+    The JIT compiler takes the machine for the target unless it is told otherwise.
+    """
+    if target.processor == Target.detect().processor:
+        return ()
+    return tuple(sorted(_host_features() - set(target.features)))
+
+
+@lru_cache(maxsize=1)
+def _host_features() -> frozenset[str]:
+    return frozenset(Target.detect().features)

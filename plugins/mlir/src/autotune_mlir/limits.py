@@ -1,0 +1,21 @@
+"""What the backend can replay."""
+
+from __future__ import annotations
+
+from autotune.spaces import ScheduleLimits
+
+__all__ = ["LIMITS"]
+
+# Tiles on the stack are vectors in registers, or spilled from them.
+_TILE_BYTES = 1 << 16
+
+# Of fully unrolled code: what LLVM compiles within a second.
+_UNROLLED_STATEMENTS = 512
+
+LIMITS = ScheduleLimits(
+    steps=frozenset(),
+    stack_bytes=_TILE_BYTES,
+    unrolled_statements=_UNROLLED_STATEMENTS,
+    source="backend mlir",
+)
+"""The same on every CPU."""

@@ -1,0 +1,64 @@
+"""The passes between a scheduled program and LLVM's dialect."""
+
+from __future__ import annotations
+
+from autotune_mlir.bindings import Distribution
+
+__all__ = ["pipeline"]
+
+# Before bufferization, or what hoisting leaves behind is bufferized into copies between buffers
+# with strides, for which there is no function to call.
+_CLEANUP = ("canonicalize", "cse")
+_BUFFERS = (
+    "eliminate-empty-tensors",
+    "empty-tensor-to-alloc-tensor",
+    "one-shot-bufferize{bufferize-function-boundaries=true "
+    "function-boundary-type-conversion=identity-layout-map buffer-alignment=64}",
+    "func.func(buffer-hoisting,promote-buffers-to-stack{max-alloc-size-in-bytes=4096},"
+    "buffer-loop-hoisting)",
+    "buffer-deallocation-pipeline",
+)
+_LOOPS = (
+    "func.func(convert-linalg-to-loops,lower-vector-mask,lower-vector-multi-reduction)",
+    "func.func(convert-vector-to-scf{full-unroll=true})",
+)
+
+
+def pipeline(distribution: Distribution, threads: int) -> str:
+    """The passes as ``PassManager.parse`` takes them.
+
+    Args:
+        distribution: Of the bindings: releases of LLVM differ in the names of options.
+        threads: On how many threads parallel loops run; with one they are ordinary loops.
+    """
+    passes = (
+        *_CLEANUP,
+        *_BUFFERS,
+        *_CLEANUP,
+        *_LOOPS,
+        *_parallel(threads),
+        "expand-strided-metadata",
+        "lower-affine",
+        *(("convert-openmp-to-llvm",) if threads > 1 else ()),
+        "convert-scf-to-cf",
+        f"convert-vector-to-llvm{{{distribution.x86_option}=true}}",
+        "convert-math-to-llvm",
+        "convert-math-to-libm",
+        "finalize-memref-to-llvm",
+        "convert-func-to-llvm",
+        "convert-arith-to-llvm",
+        "convert-index-to-llvm",
+        "convert-cf-to-llvm",
+        "convert-ub-to-llvm",
+        "reconcile-unrealized-casts",
+    )
+    return f"builtin.module({','.join(passes)})"
+
+
+def _parallel(threads: int) -> tuple[str, ...]:
+    if threads == 1:
+        return ("func.func(scf-forall-to-for)",)
+    return (
+        "func.func(scf-forall-to-parallel)",
+        f"convert-scf-to-openmp{{num-threads={threads}}}",
+    )

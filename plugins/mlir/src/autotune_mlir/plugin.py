@@ -1,0 +1,19 @@
+"""What this distribution registers with autotune."""
+
+from __future__ import annotations
+
+from autotune.hooks import PluginSpec, hookimpl
+
+AUTOTUNE_API_VERSION = 1
+
+
+@hookimpl
+def autotune_backends() -> list[PluginSpec]:
+    """Returns the backend, by an import string: listing it imports neither it nor MLIR."""
+    return [
+        PluginSpec(
+            "mlir",
+            "autotune_mlir.backend:MLIRBackend",
+            "MLIR's linalg scheduled by its Transform dialect, compiled by LLVM for the CPU",
+        )
+    ]

@@ -1,0 +1,50 @@
+"""From a request to the text of its program and of its schedule."""
+
+from __future__ import annotations
+
+from autotune.backends import BuildRequest
+from autotune.workloads import Workload
+
+__all__ = ["program_of", "schedule_of", "scheduled_text"]
+
+
+def program_of(workload: Workload, program: str | None) -> str:
+    """The program before scheduling: the imported one, or one made from the workload.
+
+    Raises:
+        UnsupportedWorkload: MLIR has no form for the workload.
+    """
+    if program is not None:
+        return program
+    from autotune_mlir.emit import payload
+
+    return payload(workload)
+
+
+def schedule_of(request: BuildRequest) -> str | None:
+    """The Transform dialect's script of the request's candidate; None for the untuned program.
+
+    Raises:
+        InvalidSchedule: a step cannot be applied.
+    """
+    if request.candidate is None:
+        return None
+    from autotune_mlir.schedule import schedule
+
+    return schedule(request.candidate, request.workload)
+
+
+def scheduled_text(request: BuildRequest) -> str:
+    """The scheduled program, before MLIR's passes.
+
+    Raises:
+        InvalidSchedule: a step cannot be applied.
+        BuildFailed: the program does not parse.
+    """
+    from autotune_mlir.compiler import apply_schedule, parse_payload
+
+    module = parse_payload(program_of(request.workload, request.program))
+    script = schedule_of(request)
+    if script is not None:
+        apply_schedule(module, script)
+    return str(module)
