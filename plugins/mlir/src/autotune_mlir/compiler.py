@@ -17,7 +17,7 @@ from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
-from autotune_mlir.passes import pipeline
+from autotune_mlir.passes import BUFFERIZATION, lowering
 
 __all__ = [
     "OPT_LEVEL_VARIABLE",
@@ -206,8 +206,8 @@ def lower(
     loaded = bindings.load()
     with _here(module.context) as ir:
         try:
-            passes = loaded.passmanager.PassManager.parse(pipeline(loaded.distribution, threads))
-            passes.run(module.operation)
+            for passes in (BUFFERIZATION, lowering(loaded.distribution, threads)):
+                loaded.passmanager.PassManager.parse(passes).run(module.operation)
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
         _add_entry(ir, module, shapes)

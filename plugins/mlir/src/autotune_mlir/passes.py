@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune_mlir.bindings import Distribution
 
-__all__ = ["pipeline"]
+__all__ = ["BUFFERIZATION", "lowering"]
 
 # Before bufferization, or what hoisting leaves behind is bufferized into copies between buffers
 # with strides, for which there is no function to call.
@@ -24,17 +24,18 @@ _LOOPS = (
 )
 
 
-def pipeline(distribution: Distribution, threads: int) -> str:
-    """The passes as ``PassManager.parse`` takes them.
+BUFFERIZATION = f"builtin.module({','.join((*_CLEANUP, *_BUFFERS, *_CLEANUP))})"
+"""From tensors to buffers, as ``PassManager.parse`` takes it."""
+
+
+def lowering(distribution: Distribution, threads: int) -> str:
+    """From buffers to LLVM's dialect, as ``PassManager.parse`` takes it.
 
     Args:
         distribution: Of the bindings: releases of LLVM differ in the names of options.
         threads: On how many threads parallel loops run; with one they are ordinary loops.
     """
     passes = (
-        *_CLEANUP,
-        *_BUFFERS,
-        *_CLEANUP,
         *_LOOPS,
         *_parallel(threads),
         "expand-strided-metadata",
@@ -51,6 +52,8 @@ def pipeline(distribution: Distribution, threads: int) -> str:
         "convert-cf-to-llvm",
         "convert-ub-to-llvm",
         "reconcile-unrealized-casts",
+        # Programs that are one program get one text, and LLVM has less to read.
+        *_CLEANUP,
     )
     return f"builtin.module({','.join(passes)})"
 
