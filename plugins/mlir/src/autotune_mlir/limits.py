@@ -13,9 +13,22 @@ _TILE_BYTES = 1 << 16
 _UNROLLED_STATEMENTS = 512
 
 LIMITS = ScheduleLimits(
-    steps=frozenset(),
+    steps=frozenset(
+        {
+            "accumulate",
+            "fuse_consumer",
+            "inline",
+            "order",
+            "pack",
+            "parallel",
+            "tile",
+            "unroll",
+            "vectorize",
+        }
+    ),
     stack_bytes=_TILE_BYTES,
     unrolled_statements=_UNROLLED_STATEMENTS,
     source="backend mlir",
+    without=frozenset({"inline.into_copy", "inline.into_reduction", "pack.whole"}),
 )
 """The same on every CPU."""
