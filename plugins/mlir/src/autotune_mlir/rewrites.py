@@ -1,0 +1,69 @@
+"""What is rewritten between buffers and loops, for which MLIR has no pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune_mlir.fast_math import expand_functions
+
+__all__ = ["rewrite"]
+
+
+def rewrite(ir: Any, module: Any) -> None:
+    """Write out, in a module on buffers, what would become calls.
+
+    - Single-precision functions become polynomials (see :mod:`autotune_mlir.fast_math`).
+    - ``memref.copy`` between buffers with strides becomes a structured operation, hence loops:
+      the function that MLIR would call for it is not in the bindings.
+
+    Args:
+        ir: The ``ir`` module of the bindings.
+        module: The ``ir.Module``, of which the context is the current one.
+    """
+    functions: list[Any] = []
+    copies: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        name = operation.name
+        if name.startswith("math."):
+            functions.append(operation.operation)
+        elif name == "memref.copy":
+            copies.append(operation.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    expand_functions(ir, functions)
+    for copy in copies:
+        source, target = copy.operands
+        if not (_is_dense(ir, source.type) and _is_dense(ir, target.type)):
+            _write_copy(ir, copy, source, target)
+
+
+def _is_dense(ir: Any, kind: Any) -> bool:
+    """Whether a buffer is row-major without gaps; copies of such buffers need no function."""
+    rank = len(kind.shape)
+    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))
+    return bool(kind.layout == identity)
+
+
+def _write_copy(ir: Any, copy: Any, source: Any, target: Any) -> None:
+    kind = source.type
+    rank = len(kind.shape)
+    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    with ir.InsertionPoint(copy), copy.location:
+        loops = ir.Operation.create(
+            "linalg.generic",
+            operands=[source, target],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([identity, identity]),
+                "iterator_types": ir.ArrayAttr.get([parallel] * rank),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+            },
+            regions=1,
+        )
+        element = kind.element_type
+        block = ir.Block.create_at_start(loops.regions[0], [element, element])
+        with ir.InsertionPoint(block):
+            ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    copy.erase()
