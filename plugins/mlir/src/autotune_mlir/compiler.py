@@ -18,6 +18,7 @@ from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
 from autotune_mlir.passes import BUFFERIZATION, lowering
+from autotune_mlir.rewrites import rewrite
 
 __all__ = [
     "OPT_LEVEL_VARIABLE",
@@ -206,8 +207,10 @@ def lower(
     loaded = bindings.load()
     with _here(module.context) as ir:
         try:
-            for passes in (BUFFERIZATION, lowering(loaded.distribution, threads)):
-                loaded.passmanager.PassManager.parse(passes).run(module.operation)
+            parse = loaded.passmanager.PassManager.parse
+            parse(BUFFERIZATION).run(module.operation)
+            rewrite(ir, module)
+            parse(lowering(loaded.distribution, threads)).run(module.operation)
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
         _add_entry(ir, module, shapes)
