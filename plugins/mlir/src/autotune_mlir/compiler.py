@@ -164,12 +164,13 @@ def parse_payload(payload: str, context: Any = None) -> Any:
             raise BuildFailed(f"the program does not parse: {brief(error)}") from error
 
 
-def apply_schedule(module: Any, schedule: str) -> None:
+def apply_schedule(module: Any, schedule: str, sequence: str = _MAIN_SEQUENCE) -> None:
     """Transform a program by a script of the Transform dialect, as ``mlir-opt`` does it.
 
     Args:
         module: The ``ir.Module``; changed, and not to be used when this fails.
-        schedule: Text of a module with the sequence ``@__transform_main``.
+        schedule: Text of a module with the sequence.
+        sequence: Its name.
 
     Raises:
         InvalidSchedule: the script does not parse, or one of its operations fails.
@@ -178,8 +179,8 @@ def apply_schedule(module: Any, schedule: str) -> None:
     with _here(module.context) as ir:
         try:
             script = ir.Module.parse(schedule)
-            main = _function(script, _MAIN_SEQUENCE)
-            interpreter.apply_named_sequence(module, main, script)
+            named = _function(script, sequence)
+            interpreter.apply_named_sequence(module, named, script)
         except ir.MLIRError as error:
             raise InvalidSchedule(brief(error)) from error
 

@@ -1,0 +1,210 @@
+"""What a schedule makes of a program: its loops, and the buffers that it allocates.
+
+Used to hold the symbolic loop nest against the truth. Only the part of a schedule that makes loops
+and buffers is applied (``@structure``); what the rest turns into vectors and unrolled code is then
+still a structured operation, whose iterations say how far it goes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attrs import define, field, frozen
+
+from autotune_mlir import bindings
+from autotune_mlir.compiler import apply_schedule, parse_payload
+
+__all__ = ["COMPUTED", "LoweredBuffer", "LoweredNest", "LoweredStatement", "lowered_nest"]
+
+COMPUTED = -1
+"""An extent that is computed when the program runs."""
+
+# From tensors to buffers. Empty tensors become allocations before equal ones are merged, or stages
+# whose results are never needed at the same time would share one. What is only copied to where it
+# is already is found after equal addresses have been merged.
+_PASSES = (
+    "canonicalize",
+    "eliminate-empty-tensors",
+    "empty-tensor-to-alloc-tensor",
+    "cse",
+    "one-shot-bufferize{bufferize-function-boundaries=true "
+    "function-boundary-type-conversion=identity-layout-map}",
+    "canonicalize",
+    "cse",
+    "canonicalize",
+)
+_ROLES = {
+    "autotune.stage": "compute",
+    "autotune.init": "init",
+    "autotune.pack": "pack",
+    "autotune.write": "write",
+}
+_ALLOCATIONS = ("memref.alloc", "memref.alloca")
+
+
+@frozen
+class LoweredStatement:
+    """A structured operation or a copy, with the loops around it.
+
+    Loops of extent 1 are left out; the dimensions of a loop on several threads are one.
+
+    Attributes:
+        role: compute, init, pack or write; ``""`` for a copy that no schedule asked for.
+        name: The stage, or ``STAGE.OPERAND`` for a copied operand.
+        loops: Extents of the loops around it, outermost first.
+        iterations: Extents of its own iterators, those of 1 included; ``COMPUTED`` for those that
+            differ from one iteration of the loops to another.
+    """
+
+    role: str
+    name: str
+    loops: tuple[int, ...]
+    iterations: tuple[int, ...]
+
+
+@frozen
+class LoweredBuffer:
+    """An allocation.
+
+    Attributes:
+        shape: Its extents, without those of 1.
+        element: Type of its elements, as MLIR writes it.
+        loops: Extents of the loops around it, outermost first.
+    """
+
+    shape: tuple[int, ...]
+    element: str
+    loops: tuple[int, ...]
+
+
+@frozen
+class LoweredNest:
+    """Statements and allocations, in program order."""
+
+    statements: tuple[LoweredStatement, ...]
+    buffers: tuple[LoweredBuffer, ...]
+
+
+def lowered_nest(payload: str, schedule: str | None) -> LoweredNest:
+    """Statements and allocations of a scheduled program, before anything becomes a vector.
+
+    Args:
+        payload: Text of a module with the function ``@kernel``.
+        schedule: Text of a module with the sequence ``@structure``; None leaves the program as it
+            is.
+
+    Raises:
+        InvalidSchedule: the schedule cannot be applied.
+        ValueError: the number of iterations of a loop depends on another loop.
+    """
+    module = parse_payload(payload)
+    if schedule is not None:
+        apply_schedule(module, schedule, "structure")
+    loaded = bindings.load()
+    with module.context, loaded.ir.Location.unknown():
+        passes = f"builtin.module({','.join(_PASSES)})"
+        loaded.passmanager.PassManager.parse(passes).run(module.operation)
+        reader = _Reader(loaded.ir)
+        reader.visit(module.operation, ())
+    return LoweredNest(tuple(reader.statements), tuple(reader.buffers))
+
+
+@define(eq=False)
+class _Reader:
+    """Walks a program on buffers."""
+
+    ir: Any
+    statements: list[LoweredStatement] = field(factory=list)
+    buffers: list[LoweredBuffer] = field(factory=list)
+
+    def visit(self, operation: Any, loops: tuple[int, ...]) -> None:
+        """Note an operation and what is inside it.
+
+        Args:
+            operation: The operation.
+            loops: Extents of the loops around it.
+        """
+        name = operation.name
+        if name in _ALLOCATIONS:
+            kind = operation.results[0].type
+            shape = _without_ones(kind.shape)
+            self.buffers.append(LoweredBuffer(shape, str(kind.element_type), loops))
+        elif name.startswith("linalg.") or name == "memref.copy":
+            self._note(operation, loops)
+        else:
+            for inner in _operations(operation):
+                self.visit(inner, (*loops, *_without_ones(self._extents(operation))))
+
+    def _note(self, operation: Any, loops: tuple[int, ...]) -> None:
+        role = name = ""
+        for attribute, meaning in _ROLES.items():
+            if attribute in operation.attributes:
+                role, name = meaning, self.ir.StringAttr(operation.attributes[attribute]).value
+        self.statements.append(LoweredStatement(role, name, loops, _iterations(operation)))
+
+    def _extents(self, operation: Any) -> tuple[int, ...]:
+        """Iterations of a loop; nothing for any other operation."""
+        if operation.name == "scf.for":
+            low, high, step = (_constant(self.ir, value) for value in list(operation.operands)[:3])
+            return (_trips(low, high, step),)
+        if operation.name == "scf.forall":
+            bounds = [
+                list(operation.attributes[name])
+                for name in ("staticLowerBound", "staticUpperBound", "staticStep")
+            ]
+            return (math.prod(map(_trips, *bounds)),)
+        return ()
+
+
+def _iterations(operation: Any) -> tuple[int, ...]:
+    """Extents of the iterators of a structured operation on buffers."""
+    shapes = [
+        [
+            COMPUTED if kind.is_dynamic_dim(axis) else extent
+            for axis, extent in enumerate(kind.shape)
+        ]
+        for kind in (operand.type for operand in operation.operands)
+        if hasattr(kind, "shape")
+    ]
+    if operation.name != "linalg.generic":
+        return tuple(shapes[-1])
+    maps = [attribute.value for attribute in operation.attributes["indexing_maps"]]
+    extents: dict[int, int] = {}
+    for shape, indexing in zip(shapes, maps, strict=True):
+        for extent, result in zip(shape, indexing.results, strict=True):
+            # A dimension by itself; the ways to ask for its kind differ between releases.
+            dimension = re.fullmatch(r"d(\d+)", str(result))
+            if dimension:
+                extents[int(dimension[1])] = extent
+    return tuple(extents[position] for position in range(maps[0].n_dims))
+
+
+def _operations(operation: Any) -> Iterator[Any]:
+    """The operations directly inside an operation."""
+    for region in operation.regions:
+        for block in region:
+            for inner in block.operations:
+                yield inner.operation
+
+
+def _constant(ir: Any, value: Any) -> int:
+    """The number that a value is.
+
+    Raises:
+        ValueError: it is computed.
+    """
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
+        raise ValueError(f"a loop's bound is computed: {value}")
+    return int(owner.attributes["value"].value)
+
+
+def _trips(low: int, high: int, step: int) -> int:
+    return -((low - high) // step)
+
+
+def _without_ones(extents: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in extents if extent != 1)
