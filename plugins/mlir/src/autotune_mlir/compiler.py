@@ -179,9 +179,11 @@ def apply_schedule(module: Any, schedule: str, sequence: str = _MAIN_SEQUENCE) -
     with _here(module.context) as ir:
         try:
             script = ir.Module.parse(schedule)
-            named = _function(script, sequence)
+            named = _named(script, sequence)
+            if named is None:
+                raise InvalidSchedule(f"the script has no sequence @{sequence}")
             interpreter.apply_named_sequence(module, named, script)
-        except ir.MLIRError as error:
+        except (ir.MLIRError, ValueError) as error:  # of what does not parse, of what fails
             raise InvalidSchedule(brief(error)) from error
 
 
@@ -239,48 +241,44 @@ def generate(lowered: Lowered) -> Generated:
 
 
 def brief(error: BaseException) -> str:
-    """The lines of an MLIR message that say something, in less than 500 characters.
+    """What an MLIR message says, in one line of less than 500 characters.
 
-    MLIR's messages hold whole programs: the operation at fault, behind a note.
+    Messages go on with the operation at fault and all that is in it, which is left out.
     """
-    kept: list[str] = []
-    for line in str(error).splitlines():
-        text = re.sub(r"\s+", " ", line).strip()
-        if re.search(r"note: see current operation", text):
-            text = text[: text.index("note:")].strip()
-            if text.endswith(":"):
-                text = ""
-        if text:
-            kept.append(text)
-        if sum(map(len, kept)) > _MESSAGE_LIMIT:
-            break
-    return (" ".join(kept) or "no message")[:_MESSAGE_LIMIT]
+    said = re.split(r"(?:note: .{0,30})?see current operation", str(error))[0]
+    return re.sub(r"\s+", " ", said).strip()[:_MESSAGE_LIMIT] or "no message"
 
 
-def _function(module: Any, name: str) -> Any:
-    """The function or sequence of this name.
+def _named(module: Any, name: str) -> Any | None:
+    """The function or sequence of this name, or None."""
+    for operation in module.body.operations:
+        attributes = operation.attributes
+        if "sym_name" in attributes and attributes["sym_name"].value == name:
+            return operation
+    return None
+
+
+def _kernel(module: Any) -> Any:
+    """The function that the program is.
 
     Raises:
-        InvalidSchedule: there is none.
+        BuildFailed: there is none.
     """
-    for operation in module.body.operations:
-        if "sym_name" in operation.attributes:
-            found = str(operation.attributes["sym_name"]).strip('"')
-            if found == name:
-                return operation
-    raise InvalidSchedule(f"the script has no sequence @{name}")
+    kernel = _named(module, KERNEL)
+    if kernel is None:
+        raise BuildFailed(f"the program has no function @{KERNEL}")
+    return kernel
 
 
 def _shapes(module: Any) -> list[Shape]:
     """Shapes of the arguments of ``@kernel``."""
-    kernel = _function(module, KERNEL)
-    types = kernel.attributes["function_type"].value.inputs
+    types = _kernel(module).attributes["function_type"].value.inputs
     return [tuple(kind.shape) for kind in types]
 
 
 def _add_entry(ir: Any, module: Any, shapes: Sequence[Shape]) -> None:
     """Give a lowered program its entry; nobody else calls the kernel."""
-    kernel = _function(module, KERNEL)
+    kernel = _kernel(module)
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
     kernel.attributes["arg_attrs"] = ir.Attribute.parse(argument_attributes(shapes))
     callers = ir.Module.parse(entry_text(shapes))

@@ -34,6 +34,7 @@ ADVICE = (
 # GNU's runtime is another one: it lacks the functions that LLVM's programs call.
 _BLOCK_TIME = "200us"
 _NAMES = ("libomp.so", "libomp.so.5", "libiomp5.so")
+_LLVM_FOLDERS = Path("/usr/lib")
 _FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/usr/lib64", "/usr/lib")
 
 
@@ -99,5 +100,10 @@ def _from_distribution() -> list[Path]:
 def _from_system() -> list[Path]:
     folders = [Path(folder) for folder in _FOLDERS]
     # Debian keeps every release of LLVM in a folder of its own; the newest is tried first.
-    folders += sorted(Path("/usr/lib").glob("llvm-*/lib"), reverse=True)
+    folders += sorted(_LLVM_FOLDERS.glob("llvm-*/lib"), key=_release, reverse=True)
     return [folder / name for name in _NAMES for folder in folders]
+
+
+def _release(folder: Path) -> int:
+    number = folder.parent.name.rpartition("-")[2]
+    return int(number) if number.isdigit() else 0

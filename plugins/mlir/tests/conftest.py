@@ -1,0 +1,37 @@
+"""Shared by the tests of the MLIR backend; all of them need MLIR's bindings."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from autotune_mlir import bindings, openmp
+from autotune_mlir.backend import MLIRBackend
+
+from autotune.targets import Target
+
+# Read when the runtime is loaded: the same as in a worker.
+for _name, _value in openmp.worker_environment(2).items():
+    os.environ.setdefault(_name, _value)
+
+try:
+    bindings.load()
+except bindings.BindingsMissing as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    """This machine."""
+    return Target.detect()
+
+
+@pytest.fixture(scope="session")
+def backend() -> MLIRBackend:
+    """The backend, MLIR loaded."""
+    backend = MLIRBackend()
+    backend.warm_up()
+    return backend
+
+
+needs_openmp = pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")

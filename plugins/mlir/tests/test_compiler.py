@@ -1,0 +1,234 @@
+"""Parsing, scheduling, lowering and generating code, and what is said when they fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_mlir import bindings, compiler
+from autotune_mlir.compiler import OPT_LEVEL_VARIABLE, Generated, brief, generate, lower
+from autotune_mlir.emit import payload
+from autotune_mlir.entry import entry_text
+from autotune_mlir.executable import MLIRExecutable
+
+from autotune.backends import (
+    BuildFailed,
+    InvalidSchedule,
+    NativeCall,
+    bind_copies,
+    time_native_call,
+)
+from autotune.errors import InvalidValueError
+from autotune.workloads import Workload, gemm, random_inputs, reference_outputs
+
+SMALL = gemm(m=16, n=32, k=8)
+PROGRAM = payload(SMALL)
+
+SCRIPT = """
+module attributes {{transform.with_named_sequence}} {{
+  transform.named_sequence @__transform_main(%root: !transform.any_op) {{
+    %op = transform.structured.match attributes {{autotune.stage = "C"}} in %root
+      : (!transform.any_op) -> !transform.any_op
+    {operation}
+    transform.yield
+  }}
+}}
+"""
+
+
+def tiled(rows: int) -> str:
+    return SCRIPT.format(
+        operation=f"%tile, %loop = transform.structured.tile_using_for %op tile_sizes [{rows}] "
+        ": (!transform.any_op) -> (!transform.any_op, !transform.any_op)"
+    )
+
+
+FORALL = SCRIPT.format(
+    operation="%tile, %loop = transform.structured.tile_using_forall %op tile_sizes [4] "
+    ": (!transform.any_op) -> (!transform.any_op, !transform.any_op)"
+)
+
+
+def check(generated: Generated, workload: Workload = SMALL) -> None:
+    arrays = random_inputs(workload, np.random.default_rng(0))
+    call = bind_copies(MLIRExecutable(generated, workload), workload, list(arrays.values()))
+    call.poison()
+    call.run()
+    for output, expected in zip(
+        call.outputs(), reference_outputs(workload, arrays).values(), strict=True
+    ):
+        np.testing.assert_allclose(output, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("script", [None, tiled(4), tiled(5), FORALL])
+def test_programs_are_right(script: str | None) -> None:
+    check(generate(lower(PROGRAM, script, threads=1)))
+
+
+def test_arrays_without_dimensions() -> None:
+    text = """
+        func.func @kernel(%in: memref<f32>, %out: memref<f32>) {
+          %x = memref.load %in[] : memref<f32>
+          memref.store %x, %out[] : memref<f32>
+          return
+        }
+    """
+    arrays = [np.array(3, np.float32), np.array(0, np.float32)]
+    generated = generate(lower(text, None, threads=1))
+    call = MLIRExecutable(generated, SMALL)  # keeps the code alive
+    pointers = np.array([array.ctypes.data for array in arrays], np.uint64)
+    time_native_call(NativeCall(generated.address, (pointers.ctypes.data,), (call, arrays)), 1)
+    assert arrays[1] == 3
+
+
+def test_the_entry_says_how_arrays_lie() -> None:
+    text = entry_text([(2, 3, 5), ()])
+    assert "%array0, %array0, %n0, %n2, %n3, %n5, %n15, %n5, %n1, %array1, %array1, %n0" in text
+    assert "!llvm.ptr, !llvm.ptr, i64)" in text
+
+
+def test_digests_are_of_what_is_computed() -> None:
+    plain, again = (lower(PROGRAM, None, threads=1) for _ in range(2))
+    fine, whole = (lower(PROGRAM, tiled(rows), threads=1) for rows in (4, 16))
+    assert plain.digest == again.digest != fine.digest
+    # A tile that is all there is leaves nothing behind.
+    assert whole.digest == plain.digest
+    assert generate(plain).digest == generate(again).digest != generate(fine).digest
+
+
+def test_parallel_loops_of_one_thread_are_loops() -> None:
+    assert "omp." not in str(lower(PROGRAM, FORALL, threads=1).module)
+    assert "omp.parallel num_threads" in str(lower(PROGRAM, FORALL, threads=2).module)
+
+
+def test_a_program_that_does_not_parse() -> None:
+    with pytest.raises(BuildFailed, match=r"does not parse: .*:2:12.*foo\.bar"):
+        lower("func.func @kernel() {\n      %x = foo.bar\n}", None, threads=1)
+
+
+def test_a_program_without_the_function() -> None:
+    with pytest.raises(BuildFailed, match="no function @kernel"):
+        lower("func.func @other() { return }", None, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("module { nonsense }", ":1:10: custom op 'nonsense' is unknown"),
+        ("module {}", "no sequence @__transform_main"),
+        (SCRIPT.format(operation="transform.structured.fuse %op"), "error"),
+        (
+            SCRIPT.format(
+                operation="transform.structured.vectorize %op vector_sizes [3, 2, 1] "
+                ": !transform.any_op"
+            ),
+            "[vV]ector",
+        ),
+    ],
+)
+def test_schedules_that_cannot_be_applied(script: str, why: str) -> None:
+    with pytest.raises(InvalidSchedule, match=why) as caught:
+        lower(PROGRAM, script, threads=1)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_pass_that_fails() -> None:
+    unknown = """
+        func.func @kernel(%out: memref<4xf32>) {
+          %x = bufferization.to_tensor %out restrict : memref<4xf32> to tensor<4xf32>
+          %y = "tosa.exp"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+          bufferization.materialize_in_destination %y in restrict writable %out
+            : (tensor<4xf32>, memref<4xf32>) -> ()
+          return
+        }
+    """
+    with pytest.raises(BuildFailed, match="tosa.exp|bufferiz") as caught:
+        lower(unknown, None, threads=1)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_function_that_nobody_has() -> None:
+    text = """
+        func.func private @missing()
+        func.func @kernel(%out: memref<4xf32>) {
+          call @missing() : () -> ()
+          return
+        }
+    """
+    with pytest.raises(BuildFailed, match="function"):
+        generate(lower(text, None, threads=1))
+
+
+def test_contexts_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_CONTEXT_USES", 3)
+    monkeypatch.setattr(compiler, "_contexts", compiler._Contexts())
+    modules = [compiler.parse_payload(PROGRAM) for _ in range(7)]
+    contexts = [id(module.context) for module in modules]
+    assert len(set(contexts)) == 3
+    assert contexts == sorted(contexts, key=contexts.index)
+
+
+def test_the_optimisation_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(OPT_LEVEL_VARIABLE, raising=False)
+    assert compiler.opt_level() == 3
+    version = compiler.compiler_version()
+    assert version == bindings.bindings_version()
+    lowered = lower(PROGRAM, None, threads=1)
+    fast = generate(lowered)
+    monkeypatch.setenv(OPT_LEVEL_VARIABLE, "0")
+    assert compiler.compiler_version() == f"{version} -O0"
+    screened = generate(lower(PROGRAM, None, threads=1))
+    assert screened.digest != fast.digest
+    check(screened)
+    for wrong in ("4", "-1", "fast", ""):
+        monkeypatch.setenv(OPT_LEVEL_VARIABLE, wrong)
+        with pytest.raises(InvalidValueError, match="from 0 to 3"):
+            compiler.compiler_version()
+
+
+def test_features_that_the_target_lacks_are_not_used() -> None:
+    plain = lower(PROGRAM, None, threads=1)
+    less = lower(PROGRAM, None, threads=1, disabled=("avx512f", "avx2", "fma", "avx"))
+    assert '"-avx512f"' in str(less.module)
+    assert less.digest != plain.digest
+    check(generate(less))
+
+
+def test_llvm_says_its_release() -> None:
+    assert compiler.llvm_version()[0].isdigit()
+
+
+def test_nothing_is_printed() -> None:
+    text = f"""
+        import sys
+        from autotune_mlir import compiler
+        from autotune.errors import AutotuneError
+        for program, script in {[(PROGRAM, tiled(4)), ("nonsense", None), (PROGRAM, "x")]!r}:
+            try:
+                compiler.generate(compiler.lower(program, script, threads=1))
+            except AutotuneError:
+                pass
+    """
+    paths = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_messages_are_brief() -> None:
+    error: Any = RuntimeError('Failed:\nerror: "-":1:2:  it is   wrong\n note: so\n')
+    assert brief(error) == 'Failed: error: "-":1:2: it is wrong note: so'
+    shown = 'error: wrong\n note: "-":3:4: see current operation: %0 = "a" ' + "x" * 1000
+    assert brief(RuntimeError(shown)) == "error: wrong"
+    assert len(brief(RuntimeError("word " * 500))) < 500
+    assert brief(ValueError("")) == "no message"
