@@ -1,6 +1,6 @@
-"""Builds every wheel, installs them into an empty environment, and tunes one small operator there.
+"""Builds every wheel, installs them into empty environments, and tunes one small operator there.
 
-Usage: python scripts/check_wheels.py FOLDER
+Usage: python scripts/check_wheels.py FOLDER    (empty, or none yet)
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,8 +34,6 @@ def require(condition: bool, message: str) -> None:
 
 def build(folder: Path) -> list[Path]:
     """Builds one wheel for each project."""
-    for old in folder.glob("*.whl"):
-        old.unlink()
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder)
     run(*pip, *PROJECTS, cwd=folder)
     wheels = sorted(folder.glob("*.whl"))
@@ -54,28 +53,32 @@ def check_contents(wheels: list[Path]) -> None:
                 require(found, f"{wheel.name} lacks {needed}")
 
 
-def install(folder: Path, wheels: list[Path]) -> Path:
-    """Installs the wheels into a new environment; returns its folder of programs.
+def install(environment: Path, *wheels: Path) -> Path:
+    """Installs wheels into an environment, made if there is none; returns its folder of programs.
 
     Files given by path are the only candidates for their names, so nothing on an index can take
     the place of a wheel that was just built.
     """
-    environment = folder / "environment"
-    venv.create(environment, clear=True, with_pip=True)
     python = environment / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", *wheels, cwd=folder)
-    run(python, "-m", "pip", "check", cwd=folder)
+    if not python.exists():
+        venv.create(environment, with_pip=True)
+    run(python, "-m", "pip", "install", "--quiet", *wheels, cwd=environment.parent)
+    run(python, "-m", "pip", "check", cwd=environment.parent)
     return environment / "bin"
 
 
-def tune(folder: Path, programs: Path) -> None:
-    """Tunes a small matrix product and checks what it reports."""
+def tune(folder: Path, programs: Path, backends: str) -> None:
+    """Tunes a small matrix product and checks what is reported.
+
+    Args:
+        folder: Where records and results go.
+        programs: The environment's folder of programs.
+        backends: Names with commas between; what ``--backend`` takes.
+    """
     run(programs / "autotune", "plugins", cwd=folder)
-    result, database = folder / "result.json", folder / "smoke.db"
-    for old in folder.glob("smoke.db*"):
-        old.unlink()
-    result.unlink(missing_ok=True)
-    options = ["--shape", "m=64,n=64,k=64", "--trials", str(TRIALS)]
+    name = backends.replace(",", "-")
+    result, database = folder / f"{name}.json", folder / f"{name}.db"
+    options = ["--shape", "m=64,n=64,k=64", "--trials", str(TRIALS), "--backend", backends]
     options += ["--database", str(database), "--json", str(result)]
     run(programs / "autotune", "tune", "gemm", *options, cwd=folder)
     require(database.exists(), "the database was not written")
@@ -84,7 +87,30 @@ def tune(folder: Path, programs: Path) -> None:
     require(report["outcomes"].get("ok", 0) > 0, f"nothing was right: {report['outcomes']}")
     latency = report["best"]["latency"]
     require(0 < latency < 1, f"the best latency is {latency!r} s")
-    print(f"tuned: {report['trials']} trials, best {latency:.3g} s")
+    print(f"tuned by {backends}: {report['trials']} trials, best {latency:.3g} s")
+
+
+def require_absent(programs: Path, *packages: str) -> None:
+    """Checks that an environment has none of the packages, so that nothing can import them."""
+    test = f"import importlib.util as u; print(*[n for n in {packages!r} if u.find_spec(n)])"
+    command = [str(programs / "python"), "-c", test]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    require(not found, f"{programs.parent.name} has {found}")
+
+
+def check_backends(folder: Path, wheels: Mapping[str, Path]) -> None:
+    """Tunes with each backend by itself, where the other's compiler is absent, and with both."""
+    core, mlir, tvm = (
+        wheels[name] for name in ("tensor_autotune", "autotune_mlir", "autotune_tvm")
+    )
+    only_tvm = install(folder / "only-tvm", core, tvm)
+    require_absent(only_tvm, "mlir", "torch_mlir", "autotune_mlir")
+    tune(folder, only_tvm, "tvm")
+    programs = install(folder / "only-mlir", core, mlir)
+    require_absent(programs, "tvm", "tvm_ffi", "autotune_tvm")
+    tune(folder, programs, "mlir")
+    install(folder / "only-mlir", tvm)
+    tune(folder, programs, "tvm,mlir")
 
 
 def main() -> None:
@@ -93,9 +119,10 @@ def main() -> None:
         sys.exit(__doc__)
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    require(not any(folder.iterdir()), f"{folder} is not empty")
     wheels = build(folder)
     check_contents(wheels)
-    tune(folder, install(folder, wheels))
+    check_backends(folder, {wheel.name.split("-")[0]: wheel for wheel in wheels})
     print("wheels: ok")
 
 
