@@ -192,7 +192,8 @@ class Exporting(ReferenceBackend):
         if path.exists():
             raise InvalidValueError(f"{str(path)!r} exists")
         path.write_text("\n".join(f"{record.run_id}/{record.trial}" for record in found))
-        return ExportReport(len(found) - 1, (("run-1/0", "just so"),), (str(path),))
+        refused = (("run-1/0", "just so"),)
+        return ExportReport(len(found) - 1, refused, (str(path),), f"read {path}")
 
 
 def test_a_backend_may_offer_a_format(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,12 +201,13 @@ def test_a_backend_may_offer_a_format(cli: Any, monkeypatch: pytest.MonkeyPatch)
     done = cli("records", "export", "out", "--format", "names", "--json", "-")
     assert done.status == 1
     assert "record run-1/0 is left out: just so" in done.stderr
-    assert "3 records written to out; 1 left out" in done.stderr
+    assert "3 records written to out; 1 left out\nread out" in done.stderr
     assert json.loads(done.stdout) == {
         "format": "names",
         "file": "out",
         "records": 3,
         "files": ["out"],
+        "usage": "read out",
         "refused": [{"record": "run-1/0", "reason": "just so"}],
     }
     assert (cli.folder / "out").read_text() == "run-1/0\nrun-1/1\nrun-2/0\nrun-2/1"

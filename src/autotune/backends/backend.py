@@ -66,11 +66,13 @@ class ExportReport:
         exported: How many are in the files.
         refused: Those that cannot be expressed: the record's name (``RUN/TRIAL``) and why.
         files: The files that were written.
+        usage: How they are used, in a sentence or a command; "" where the format needs no words.
     """
 
     exported: int
     refused: tuple[tuple[str, str], ...]
     files: tuple[str, ...]
+    usage: str = ""
 
 
 @frozen(eq=False)

@@ -145,6 +145,7 @@ def _export_by_backend(
     report = ExportReport(0, (), ())
     if path == "-":
         raise InvalidValueError(f"format {format_name!r} cannot be written to standard output")
+    _spare_databases(path)
     if first is not None:
         backend: Backend = create_part("backend", first.key.backend)
         formats = (JSON_LINES, *backend.export_formats())
@@ -163,6 +164,8 @@ def _export_by_backend(
         return NOTHING_FOUND
     left_out = f"; {len(report.refused)} left out" if report.refused else ""
     output.say(f"{_records(report.exported)} written to {path}{left_out}")
+    if report.usage:
+        output.say(report.usage)
     return NOTHING_FOUND if report.refused else OK
 
 
@@ -172,6 +175,7 @@ def _report_json(report: ExportReport, format_name: str, path: str) -> dict[str,
         "file": path,
         "records": report.exported,
         "files": list(report.files),
+        "usage": report.usage,
         "refused": [{"record": name, "reason": reason} for name, reason in report.refused],
     }
 
@@ -278,7 +282,7 @@ def _target(path: str) -> Iterator[BinaryIO]:
 
 
 def _spare_databases(path: str) -> None:
-    """Refuse to replace a database by a file of records: that is never meant."""
+    """Refuse to replace a database by what is exported: that is never meant."""
     from autotune.errors import InvalidValueError
 
     start = b""

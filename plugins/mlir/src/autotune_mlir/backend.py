@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
 from autotune.backends import (
     Backend,
     BuildRequest,
     Executable,
+    ExportReport,
     ImportedProgram,
     LoweredProgram,
     park_threads,
 )
+from autotune.errors import UnknownNameError
+from autotune.records import Record
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
 from autotune_mlir import compiler, host, openmp
@@ -17,6 +24,15 @@ from autotune_mlir.limits import LIMITS
 from autotune_mlir.scripted import program_of, schedule_of, scheduled_text
 
 __all__ = ["MLIRBackend"]
+
+_FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "transform-library": "a file of schedules as named sequences of the Transform dialect, "
+        "as mlir-opt takes them, with their programs beside it",
+        "object": "an object file with a C function for every record, and its header",
+        "shared-library": "a shared library with a C function for every record, and its header",
+    }
+)
 
 _WARM_UP = """
 func.func @kernel(%in: memref<4xf32>, %out: memref<4xf32>) {
@@ -137,3 +153,21 @@ class MLIRBackend(Backend):
         from autotune_mlir.doctor import findings
 
         return findings()
+
+    def export_formats(self) -> Mapping[str, str]:
+        """Formats that other tools read."""
+        return _FORMATS
+
+    def export_records(self, records: Iterable[Record], format: str, path: Path) -> ExportReport:
+        """Write records into a file, and what belongs to it beside it.
+
+        Raises:
+            UnknownNameError: there is no such format.
+            InvalidValueError: the file cannot be written.
+            CompilerMissing: functions are to be linked, and there is no C compiler.
+        """
+        if format not in _FORMATS:
+            raise UnknownNameError("export format", format, _FORMATS)
+        from autotune_mlir.export import export
+
+        return export(records, format, path, self.lower)

@@ -30,6 +30,7 @@ __all__ = [
     "generate",
     "llvm_version",
     "lower",
+    "needs_openmp",
     "new_context",
     "opt_level",
     "parse_payload",
@@ -229,7 +230,7 @@ def generate(lowered: Lowered) -> Generated:
         BuildFailed: LLVM rejected it.
     """
     loaded = bindings.load()
-    libraries = [openmp.library()] if _needs_openmp(lowered) else []
+    libraries = [openmp.library()] if needs_openmp(lowered) else []
     try:
         engine = loaded.execution_engine.ExecutionEngine(
             lowered.module, opt_level=opt_level(), shared_libs=libraries, enable_pic=True
@@ -297,7 +298,8 @@ def _disable(ir: Any, module: Any, features: Sequence[str]) -> None:
             operation.attributes["target_features"] = attribute
 
 
-def _needs_openmp(lowered: Lowered) -> bool:
+def needs_openmp(lowered: Lowered) -> bool:
+    """Whether a program has parallel loops, which call the OpenMP runtime."""
     return lowered.threads > 1 and "omp.parallel" in str(lowered.module)
 
 

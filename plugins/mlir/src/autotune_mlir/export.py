@@ -1,0 +1,198 @@
+"""Writing records for other tools: libraries of schedules, object files, shared libraries."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from attrs import define, field, frozen
+
+from autotune.backends import BuildRequest, ExportReport, LoweredProgram
+from autotune.errors import AutotuneError, InvalidValueError
+from autotune.exchange import replacing
+from autotune.records import Record
+from autotune.targets import Target
+from autotune_mlir.native_library import (
+    NativeFunction,
+    header_text,
+    link_library,
+    link_object,
+    native_function,
+)
+from autotune_mlir.scripted import program_of, schedule_of
+from autotune_mlir.transform_library import (
+    NamedSchedule,
+    apply_command,
+    check_applied,
+    library_text,
+)
+
+__all__ = ["export"]
+
+Lower = Callable[[BuildRequest], LoweredProgram]
+
+
+def export(records: Iterable[Record], format: str, path: Path, lower: Lower) -> ExportReport:
+    """Write records into one file, and what belongs to it beside it.
+
+    Files take the place of earlier ones when they are complete.
+
+    Args:
+        records: Of this backend, with an ok outcome.
+        format: One that the backend offers.
+        path: The file.
+        lower: The backend's; refuses targets that machine code cannot be made for here.
+
+    Raises:
+        InvalidValueError: the file cannot be written.
+        CompilerMissing: functions are to be linked, and there is no C compiler.
+    """
+    if not path.parent.is_dir():
+        raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
+    if format == "transform-library":
+        return _export_schedules(records, path)
+    return _export_functions(records, path, format == "shared-library", lower)
+
+
+@frozen
+class _Named:
+    """A record and the name that it gets."""
+
+    name: str
+    record: Record
+    request: BuildRequest
+    payload: str
+    schedule: str
+
+
+@define
+class _Tally:
+    """What became of records."""
+
+    exported: int = 0
+    refused: list[tuple[str, str]] = field(factory=list)
+
+    def take(self, record: Record, write: Callable[[_Named], None], threads: bool) -> None:
+        """Write a record, or note why it cannot be.
+
+        Args:
+            record: What to write.
+            write: What writes it.
+            threads: Whether a schedule for another number of threads is another one.
+        """
+        try:
+            if record.outcome.latency is None:
+                raise InvalidValueError(f"its outcome is {record.outcome.status!r}, not ok")
+            write(_named(record, threads))
+        except AutotuneError as error:
+            self.refused.append((_label(record), str(error)))
+        else:
+            self.exported += 1
+
+    def report(self, files: Iterable[Path], usage: str) -> ExportReport:
+        """The report for files that were written."""
+        return ExportReport(self.exported, tuple(self.refused), tuple(map(str, files)), usage)
+
+
+def _named(record: Record, threads: bool) -> _Named:
+    workload = record.candidate.sketch.workload
+    target = Target.from_json(record.target)
+    request = BuildRequest(workload, record.program, record.candidate, target, record.key.threads)
+    program = program_of(workload, record.program)
+    script = schedule_of(request)
+    assert script is not None  # there is a candidate
+    distinct = [program, script, str(request.threads if threads else 0)]
+    digest = hashlib.sha256("\0".join(distinct).encode()).hexdigest()[:8]
+    return _Named(f"{_identifier(workload.name)}_{digest}", record, request, program, script)
+
+
+def _identifier(name: str) -> str:
+    """A name that C and MLIR take."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return text if re.match(r"[A-Za-z]", text) else f"kernel_{text}"
+
+
+def _label(record: Record) -> str:
+    return f"{record.run_id}/{record.trial}"
+
+
+def _comment(record: Record) -> str:
+    workload = record.candidate.sketch.workload
+    shape = ", ".join(f"{name}={value}" for name, value in workload.parameters.items())
+    target = str(record.target.get("name", "a target without a name"))
+    threads = "1 thread" if record.key.threads == 1 else f"{record.key.threads} threads"
+    text = (
+        f"{workload.name}: {shape or 'an imported program'}\n"
+        f"{record.outcome.latency:.4g} s on {target}, {threads}; record {_label(record)}"
+    )
+    # Neither a line nor a comment ends early, whatever a name holds.
+    return text.replace("*/", "* /").replace("\r", " ")
+
+
+def _export_schedules(records: Iterable[Record], path: Path) -> ExportReport:
+    tally = _Tally()
+    schedules: dict[str, NamedSchedule] = {}
+    payloads: dict[Path, str] = {}
+
+    def write(named: _Named) -> None:
+        if named.name in schedules:
+            return
+        file = _payload_path(path, named)
+        command = apply_command(path.name, named.name, file.name)
+        comment = f"{_comment(named.record)}\n{command}"
+        made = NamedSchedule(named.name, named.schedule, named.payload, comment)
+        check_applied(made)
+        schedules[named.name] = made
+        payloads[file] = named.payload
+
+    for record in records:
+        tally.take(record, write, threads=False)
+    if not schedules:
+        return tally.report((), "")
+    _write(path, library_text(schedules.values()).encode())
+    for file, text in payloads.items():
+        _write(file, text.encode())
+    command = apply_command(str(path), next(iter(schedules)), str(next(iter(payloads))))
+    return tally.report((path, *payloads), f"Apply a schedule with:\n  {command}")
+
+
+def _payload_path(path: Path, named: _Named) -> Path:
+    """The file of a program, beside the library."""
+    workload = named.record.candidate.sketch.workload
+    digest = hashlib.sha256(named.payload.encode()).hexdigest()[:8]
+    return path.with_name(f"{path.stem}.{_identifier(workload.name)}_{digest}.payload.mlir")
+
+
+def _export_functions(
+    records: Iterable[Record], path: Path, shared: bool, lower: Lower
+) -> ExportReport:
+    tally = _Tally()
+    functions: dict[str, NativeFunction] = {}
+
+    def write(named: _Named) -> None:
+        if named.name not in functions:
+            functions[named.name] = _function(named, lower)
+
+    for record in records:
+        tally.take(record, write, threads=True)
+    if not functions:
+        return tally.report((), "")
+    made = list(functions.values())
+    code = link_library(made) if shared else link_object(made)
+    header = path.with_suffix(".h")
+    _write(path, code)
+    guard = f"{_identifier(path.stem).upper()}_H"
+    _write(header, header_text(made, guard).encode())
+    return tally.report((path, header), f"The functions and how they are called: {header}")
+
+
+def _function(named: _Named, lower: Lower) -> NativeFunction:
+    lowered = lower(named.request).program
+    return native_function(lowered, named.name, named.request.workload, _comment(named.record))
+
+
+def _write(path: Path, content: bytes) -> None:
+    with replacing(path) as stream:
+        stream.write(content)
