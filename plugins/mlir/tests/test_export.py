@@ -1,0 +1,361 @@
+"""Records as files for other tools: MLIR's own, C compilers, and processes without MLIR."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attrs import evolve
+from autotune_mlir import openmp
+from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.compiler import apply_schedule, generate, lower, parse_payload
+from autotune_mlir.executable import MLIRExecutable
+from autotune_mlir.transform_library import NamedSchedule, check_applied, library_text
+
+from autotune.backends import InvalidSchedule, bind_copies
+from autotune.cli.app import run
+from autotune.database import open_database
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.records import MeasureKey, Outcome, Record
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.targets import Target
+from autotune.workloads import (
+    Workload,
+    batch_matmul,
+    dense,
+    elementwise,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
+
+MLIR_OPT = shutil.which("mlir-opt-22")
+NO_MLIR_OPT = "there is no mlir-opt-22: apt install mlir-22-tools, or scripts/fetch_mlir_opt.sh"
+NAMED = re.compile(r"^  transform\.named_sequence @(\w+_[0-9a-f]{8})\(", re.MULTILINE)
+
+WORKLOADS = {
+    "gemm": gemm(m=32, n=48, k=16),
+    "batch_matmul": batch_matmul(b=2, m=16, n=16, k=16),
+    "dense": dense(m=16, n=32, k=16),
+    "softmax": softmax(m=8, n=32),
+    "elementwise": elementwise(m=8, n=32),
+}
+
+# Calls every function of a shared library on matrices of small integers, where nothing of MLIR,
+# not even numpy, can be imported; `-I -S` leaves only the standard library.
+CALLER = """
+import ctypes, mmap, sys
+path, m, n, k, *names = sys.argv[1:]
+m, n, k = int(m), int(n), int(k)
+library = ctypes.CDLL(path)
+def array(values):
+    memory = mmap.mmap(-1, 4 * len(values))  # begins at a page
+    return memory, (ctypes.c_float * len(values)).from_buffer(memory)
+a = [float(i % 7 - 3) for i in range(m * k)]
+b = [float(i % 5 - 2) for i in range(k * n)]
+for name in names:
+    (_, x), (_, y), (_, z) = held = array(a), array(b), array([0.0] * (m * n))
+    x[:], y[:] = a, b
+    pointers = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (x, y, z)))
+    assert getattr(library, name)(pointers) == 0
+    for i in range(m):
+        for j in range(n):
+            assert z[i * n + j] == sum(a[i * k + p] * b[p * n + j] for p in range(k)), (i, j)
+loaded = open("/proc/self/maps").read()
+assert not [name for name in ("_mlir_libs", "libMLIR", "libLLVM") if name in loaded]
+print("right:", len(names))
+"""
+
+C_CALLER = """
+#include <stdio.h>
+#include "made.h"
+#include "made.h" /* twice does no harm */
+_Alignas(64) static float a[{m} * {k}], b[{k} * {n}], c[{m} * {n}];
+int main(void) {{
+    for (int i = 0; i < {m} * {k}; ++i) a[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < {k} * {n}; ++i) b[i] = (float)(i % 5 - 2);
+    if ({name}_call(a, b, c) != 0) return 1;
+    for (int i = 0; i < {m}; ++i)
+        for (int j = 0; j < {n}; ++j) {{
+            float sum = 0;
+            for (int p = 0; p < {k}; ++p) sum += a[i * {k} + p] * b[p * {n} + j];
+            if (sum != c[i * {n} + j]) return 2;
+        }}
+    puts("right");
+    return 0;
+}}
+"""
+
+
+def records_of(workload: Workload, backend: MLIRBackend, count: int, threads: int) -> list[Record]:
+    """Random candidates of every sketch, as if measured: the first is the fastest."""
+    target = Target.detect()
+    space = SketchSpace(workload, target, backend.limits(target))
+    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
+    version = backend.compiler_version()
+    key = MeasureKey(target.fingerprint, "mlir", "1", version, threads, "warm-1")
+    return [
+        Record(
+            "run",
+            trial,
+            candidate,
+            key,
+            target.to_json(),
+            "sketch-1",
+            Outcome("ok", 1.25e-6 * (trial + 1), (1e-6,)),
+            1e9,
+        )
+        for trial, candidate in enumerate(drawn)
+    ]
+
+
+def numbers_are_right(payload: str, workload: Workload) -> None:
+    """Compiles a scheduled program as it is, and compares it with numpy."""
+    inputs = random_inputs(workload, np.random.default_rng(5))
+    executable = MLIRExecutable(generate(lower(payload, None, threads=1)), workload)
+    call = bind_copies(executable, workload, [inputs[tensor.name] for tensor in workload.inputs])
+    call.poison()
+    call.run()
+    expected = reference_outputs(workload, inputs)
+    for name, output in zip(workload.outputs, call.outputs(), strict=True):
+        np.testing.assert_allclose(output, expected[name], rtol=2e-5, atol=2e-5)
+
+
+def ours(backend: MLIRBackend, library: str, payload: str, name: str) -> str:
+    """What this plugin makes of a program with one schedule of a library."""
+    module = parse_payload(payload)
+    apply_schedule(module, library.replace(f"@{name}(", "@__transform_main("))
+    return str(module)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_schedule_is_applied_by_the_interpreter_pass(
+    name: str, backend: MLIRBackend, tmp_path: Path
+) -> None:
+    workload = WORKLOADS[name]
+    records = records_of(workload, backend, 2, 1)
+    path = tmp_path / "tuned.mlir"
+    # Every schedule is applied by MLIR's passes, and compared, before it is taken.
+    report = backend.export_records([*records, records[0]], "transform-library", path)
+    assert report.refused == () and report.exported == len(records) + 1
+    library = path.read_text(encoding="utf-8")
+    names = NAMED.findall(library)
+    assert len(names) == len(set(names)) == len(records)  # the one that came twice is there once
+    assert library.count("named_sequence @") > len(names)  # the parts of each go by its name
+    (_, payload) = report.files
+    assert report.files[0] == str(path) and sorted(map(str, tmp_path.iterdir())) == [
+        *sorted(report.files)
+    ]
+    assert f"{payload} " in report.usage and f"entry-point={names[0]}" in report.usage
+    for record in records:
+        assert f"record run/{record.trial}" in library
+    text = Path(payload).read_text(encoding="utf-8")
+    numbers_are_right(ours(backend, library, text, names[-1]), workload)
+
+
+@pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_stock_mlir_opt_applies_every_schedule(
+    name: str, backend: MLIRBackend, tmp_path: Path
+) -> None:
+    workload = WORKLOADS[name]
+    report = backend.export_records(
+        records_of(workload, backend, 1, 1), "transform-library", tmp_path / "tuned.mlir"
+    )
+    library = Path(report.files[0]).read_text(encoding="utf-8")
+    payload = Path(report.files[1]).read_text(encoding="utf-8")
+    first = NAMED.findall(library)[0]
+    for entry in NAMED.findall(library):
+        # The command that users are told, for each schedule.
+        command = report.usage.splitlines()[1].replace(first, entry).split()
+        assert command[0] == "mlir-opt" and MLIR_OPT is not None
+        done = subprocess.run(
+            [MLIR_OPT, *command[1:]], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        numbers_are_right(done.stdout, workload)
+        # Releases of MLIR differ in how they write small things, and not in the loops.
+        assert loops(done.stdout) == loops(ours(backend, library, payload, entry))
+        assert loops(done.stdout) != loops(payload)
+
+
+def loops(text: str) -> list[str]:
+    """The kinds of loops and of operations that compute, in order."""
+    return re.findall(r"\b(scf\.for\w*|linalg\.\w+|arith\.mulf|vector\.\w*fma)\b", text)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_shared_library_runs_where_there_is_no_mlir(
+    threads: int, backend: MLIRBackend, tmp_path: Path
+) -> None:
+    if threads > 1 and openmp.find() is None:
+        pytest.skip(f"there is no OpenMP runtime: {openmp.INSTALL}")
+    records = records_of(WORKLOADS["gemm"], backend, 1, threads)
+    path = tmp_path / "made.so"
+    report = backend.export_records(records, "shared-library", path)
+    assert report.refused == () and report.exported == len(records)
+    assert report.files == (str(path), str(tmp_path / "made.h"))
+    names = declared(tmp_path / "made.h")
+    assert len(names) == len(records)
+    assert defined(path, "-D") == set(names)  # and nothing else
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", CALLER, str(path), "32", "48", "16", *names],
+        env={},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == f"right: {len(names)}\n", done.stderr
+
+
+def declared(header: Path) -> list[str]:
+    """Functions that a header declares."""
+    return re.findall(r"^int (\w+)\(void \*\*arrays\);$", header.read_text(), re.MULTILINE)
+
+
+def defined(path: Path, *options: str) -> set[str]:
+    """Functions that a file defines for others."""
+    command = ["nm", *options, "--defined-only", "--extern-only", str(path)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {line.split()[2] for line in lines if line.split()[1] == "T"}
+
+
+def test_an_object_file_is_called_from_c(backend: MLIRBackend, tmp_path: Path) -> None:
+    records = records_of(WORKLOADS["gemm"], backend, 1, 1)[:1]
+    report = backend.export_records(records, "object", tmp_path / "made.o")
+    assert report.files == (str(tmp_path / "made.o"), str(tmp_path / "made.h"))
+    (name,) = declared(tmp_path / "made.h")
+    caller = C_CALLER.format(m=32, n=48, k=16, name=name)
+    (tmp_path / "main.c").write_text(caller, encoding="utf-8")
+    for language in ((), ("-x", "c++", "-D_Alignas=alignas")):
+        command = ["cc", "-Wall", "-Werror", *language, "-c", "main.c", "-o", "main.o"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        subprocess.run(["cc", "main.o", "made.o", "-lm", "-o", "main"], cwd=tmp_path, check=True)
+        done = subprocess.run(["./main"], cwd=tmp_path, capture_output=True, check=True)
+        assert done.stdout == b"right\n"
+
+
+def test_several_functions_share_an_object_file(backend: MLIRBackend, tmp_path: Path) -> None:
+    records = [
+        *records_of(WORKLOADS["gemm"], backend, 1, 1)[:2],
+        *records_of(WORKLOADS["dense"], backend, 1, 1)[:1],
+    ]
+    report = backend.export_records([*records, records[0]], "object", tmp_path / "made.o")
+    assert report.exported == 4 and report.refused == ()
+    names = declared(tmp_path / "made.h")
+    assert len(names) == 3 and defined(tmp_path / "made.o") >= set(names)
+    assert sorted(name.rpartition("_")[0] for name in names) == ["dense", "gemm", "gemm"]
+
+
+def test_functions_are_linked_by_a_c_compiler(
+    backend: MLIRBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = records_of(WORKLOADS["gemm"], backend, 1, 1)
+    monkeypatch.setenv("CC", "no-such-compiler -O2")
+    for format, some in (("shared-library", records[:1]), ("object", records[:2])):
+        with pytest.raises(AutotuneError, match="there is no 'no-such-compiler': install one"):
+            backend.export_records(some, format, tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []
+    backend.export_records(records[:1], "object", tmp_path / "made.o")  # nothing to link
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(AutotuneError, match="false failed"):
+        backend.export_records(records[:1], "shared-library", tmp_path / "made")
+    assert {path.name for path in tmp_path.iterdir()} == {"made.o", "made.h"}
+
+
+def test_what_cannot_be_exported_is_named(backend: MLIRBackend, tmp_path: Path) -> None:
+    good, failed, elsewhere = records_of(WORKLOADS["gemm"], backend, 1, 1)[:3]
+    failed = evolve(failed, outcome=Outcome("crash"))
+    foreign = {**elsewhere.target, "features": ["sse2", "no-such-feature"]}
+    elsewhere = evolve(elsewhere, target=foreign)
+    records = [good, failed, elsewhere]
+    report = backend.export_records(records, "object", tmp_path / "made.o")
+    assert report.exported == 1
+    assert [name for name, _ in report.refused] == [
+        f"run/{failed.trial}",
+        f"run/{elsewhere.trial}",
+    ]
+    assert report.refused[0][1] == "its outcome is 'crash', not ok"
+    assert "lacks no-such-feature" in report.refused[1][1]
+    # A schedule is text, and can be written for any machine.
+    assert backend.export_records(records, "transform-library", tmp_path / "a").exported == 2
+    none = backend.export_records([failed], "transform-library", tmp_path / "b")
+    assert none.exported == 0 and none.files == () and not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("format", ["transform-library", "object", "shared-library"])
+def test_paths_that_cannot_be_written(format: str, backend: MLIRBackend, tmp_path: Path) -> None:
+    records = records_of(WORKLOADS["gemm"], backend, 1, 1)[:1]
+    with pytest.raises(InvalidValueError, match="there is no folder"):
+        backend.export_records(records, format, tmp_path / "none" / "made")
+    with pytest.raises(InvalidValueError, match="is a folder"):
+        backend.export_records(records, format, tmp_path)
+    with pytest.raises(UnknownNameError, match="Did you mean 'object'"):
+        backend.export_records(records, "objekt", tmp_path / "made")
+
+
+def test_a_schedule_that_others_apply_differently_is_refused() -> None:
+    payload = "module { func.func @kernel() { return } }"
+    head = "module attributes {transform.with_named_sequence} {"
+    sequence = (
+        "transform.named_sequence @__transform_main(%root: !transform.any_op "
+        "{transform.readonly}) { transform.yield }"
+    )
+    check_applied(NamedSchedule("good", f"{head} {sequence} }}", payload, ""))
+    missing = sequence.replace(
+        "transform.yield",
+        "transform.include @gone failures(propagate) "
+        "(%root) : (!transform.any_op) -> () transform.yield",
+    )
+    with pytest.raises(InvalidSchedule):
+        check_applied(NamedSchedule("bad", f"{head} {missing} }}", payload, ""))
+    with pytest.raises(InvalidSchedule, match="no module of named sequences"):
+        library_text([NamedSchedule("odd", "module {}", payload, "")])
+
+
+def test_records_are_exported_from_the_command_line(
+    backend: MLIRBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    records = records_of(WORKLOADS["gemm"], backend, 1, 1)
+    with open_database("autotune.db") as database:
+        for record in records:
+            database.append_record(record)
+
+    def export(*arguments: str) -> str:
+        assert run(("records", "export", *arguments, "--best-only")) == 0
+        return capsys.readouterr().out
+
+    said = export("tuned.mlir", "--format", "transform-library")
+    assert "1 record written to tuned.mlir" in said and "mlir-opt tuned.gemm_" in said
+    assert len(NAMED.findall(Path("tuned.mlir").read_text(encoding="utf-8"))) == 1
+    assert "made.h" in export("made.so", "--format", "shared-library")
+    assert run(("records", "export", "autotune.db", "--format", "object", "--best-only")) == 2
+    assert "is a database" in capsys.readouterr().err
+
+
+def test_names_are_made_of_anything(backend: MLIRBackend, tmp_path: Path) -> None:
+    """A workload's name is a user's: it may hold what neither C nor MLIR takes."""
+    made: list[str] = []
+    for name in ("2 mm*/", "größe-1", "_x"):
+        workload = evolve(WORKLOADS["gemm"], name=name)
+        records: Sequence[Record] = records_of(workload, backend, 1, 1)[:1]
+        report = backend.export_records(records, "object", tmp_path / "made.o")
+        assert report.refused == ()
+        (found,) = declared(tmp_path / "made.h")
+        made.append(found)
+        command = ["cc", "-Werror", "-fsyntax-only", "-x", "c", str(tmp_path / "made.h")]
+        subprocess.run(command, check=True)
+        assert backend.export_records(records, "transform-library", tmp_path / "a").exported == 1
+    assert [name.rpartition("_")[0] for name in made] == ["kernel_2_mm__", "gr__e_1", "kernel__x"]
