@@ -43,7 +43,8 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Arr
         else:
             low = 0 if tensor.dtype in ("uint8", "bool") else -8
             values = rng.integers(low, 2 if tensor.dtype == "bool" else 8, tensor.shape)
-        arrays[tensor.name] = np.ascontiguousarray(values.astype(tensor.dtype))
+        # Not by `ascontiguousarray`, which makes a vector of a single number.
+        arrays[tensor.name] = np.asarray(values, dtype=tensor.dtype, order="C")
     return arrays
 
 
@@ -71,7 +72,7 @@ def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[s
 
 def _widened(array: Array) -> Array:
     """A contiguous array, of double precision where it is of floats."""
-    return np.ascontiguousarray(array, dtype=np.float64 if array.dtype.kind == "f" else None)
+    return np.asarray(array, dtype=np.float64 if array.dtype.kind == "f" else None, order="C")
 
 
 def _evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:

@@ -1,0 +1,162 @@
+"""Random workloads compute what the reference computes; bounds of indices hold everywhere."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.index_bounds import index_bounds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.backends import BuildRequest, bind_copies
+from autotune.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    const,
+    less,
+    maximum,
+    minimum,
+    select,
+    var,
+)
+from autotune.expressions.integer import evaluate
+from autotune.targets import Target
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    random_inputs,
+    reference_outputs,
+)
+
+AXES = ("i", "j", "k")
+EXAMPLES = 60
+# Functions that are defined, and not steep, for all that the expressions below can be.
+SMOOTH = ("neg", "abs", "tanh", "sigmoid", "erf")
+INTEGER = ("add", "sub", "max", "min")
+
+
+@st.composite
+def indices(draw: st.DrawFn, axes: tuple[str, ...]) -> IntExpr:
+    """An index expression, of any kind, affine in half of the cases."""
+    result = const(draw(st.integers(-3, 3)))
+    for name in axes:
+        result = result + var(name) * draw(st.sampled_from([0, 1, 1, 2, -1]))
+    kind = draw(st.sampled_from(["affine"] * 4 + ["quotient", "rest", "extremum", "choice"]))
+    number = draw(st.integers(1, 4))
+    if kind == "quotient":
+        return result // number
+    if kind == "rest":
+        return result % number
+    if kind == "extremum":
+        return maximum(minimum(result, const(number)), const(-number))
+    if kind == "choice":
+        return select(less(result, const(number)), result, const(number))
+    return result
+
+
+@st.composite
+def bodies(
+    draw: st.DrawFn, tensors: tuple[Tensor, ...], axes: tuple[str, ...], dtype: str, depth: int
+) -> ScalarExpr:
+    """A body of type ``dtype`` that is continuous in what it reads."""
+    kinds = ["load", "load", "index", "constant"]
+    kind = draw(st.sampled_from(kinds if depth == 0 else ["binary", "binary", "unary", "select"]))
+    if kind == "load":
+        tensor = draw(st.sampled_from(tensors))
+        load = Load(tensor.name, tuple(draw(indices(axes)) for _ in tensor.shape))
+        return load if tensor.dtype == dtype else Cast(dtype, load)
+    if kind == "index":
+        return Cast(dtype, IndexValue(draw(indices(axes))))
+    if kind == "constant":
+        return Constant(draw(st.integers(-3, 3)), dtype)
+    inner = bodies(tensors, axes, dtype, depth - 1)
+    if kind == "select":
+        left, right = (IndexValue(draw(indices(axes))) for _ in range(2))
+        condition = Binary(draw(st.sampled_from(["lt", "le", "eq", "ne"])), left, right)
+        return Select(condition, draw(inner), draw(inner))
+    if kind == "unary":
+        names = SMOOTH if dtype.startswith("float") else ("neg", "abs")
+        return Unary(draw(st.sampled_from(names)), draw(inner))
+    return Binary(draw(st.sampled_from(INTEGER)), draw(inner), draw(inner))
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """One or two inputs and up to three stages, each of which may read whatever is before it."""
+    extents = st.integers(1, 5)
+    dtypes = st.sampled_from(["float32", "float64", "int32", "int64"])
+    inputs = tuple(
+        Tensor(name, tuple(draw(st.lists(extents, max_size=2))), draw(dtypes))
+        for name in ("X", "Z")[: draw(st.integers(1, 2))]
+    )
+    stages: list[Stage] = []
+    for name in ("S", "T", "U")[: draw(st.integers(1, 3))]:
+        known = (*inputs, *(stage.output for stage in stages))
+        names = AXES[: draw(st.integers(0, 3))]
+        reduced = draw(st.integers(0, len(names)))
+        axes = tuple(
+            Axis(axis, draw(extents), "reduce" if position < reduced else "spatial")
+            for position, axis in enumerate(draw(st.permutations(names)))
+        )
+        shape = tuple(axis.extent for axis in axes if axis.kind == "spatial")
+        dtype = draw(dtypes)
+        body = draw(bodies(known, tuple(names), dtype, draw(st.integers(0, 2))))
+        combiner = draw(st.sampled_from(["add", "max", "min"])) if reduced else None
+        stages.append(Stage(Tensor(name, shape, dtype), axes, body, combiner))
+    outputs = draw(st.lists(st.sampled_from([s.name for s in stages]), min_size=1, unique=True))
+    return Workload("random", inputs, tuple(stages), tuple(outputs))
+
+
+BACKEND, TARGET = MLIRBackend(), Target.detect()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(workload=workloads())
+def test_random_workloads(workload: Workload) -> None:
+    arrays = random_inputs(workload, np.random.default_rng(5))
+    request = BuildRequest(
+        workload=workload, program=None, candidate=None, target=TARGET, threads=1
+    )
+    inputs = [arrays[tensor.name] for tensor in workload.inputs]
+    call = bind_copies(BACKEND.build(request), workload, inputs)
+    call.poison()
+    call.run()
+    expected: Any = reference_outputs(workload, arrays)
+    for name, output in zip(workload.outputs, call.outputs(), strict=True):
+        if output.dtype.kind == "f":
+            np.testing.assert_allclose(output, expected[name], rtol=1e-4, atol=1e-4)
+        else:
+            np.testing.assert_array_equal(output, expected[name])
+
+
+@settings(max_examples=300, deadline=None)
+@given(index=indices(AXES), extents=st.tuples(*[st.integers(1, 4)] * 3))
+def test_bounds_of_indices_hold_at_every_point(
+    index: IntExpr, extents: tuple[int, int, int]
+) -> None:
+    low, high = index_bounds(index, dict(zip(AXES, extents, strict=True)))
+    for point in itertools.product(*map(range, extents)):
+        assert low <= evaluate(index, dict(zip(AXES, point, strict=True))) <= high
+
+
+def test_bounds_are_reached_where_no_axis_occurs_twice() -> None:
+    extents = {"i": 5, "j": 7}
+    i, j = var("i"), var("j")
+    assert index_bounds(i * 3 - j * 2 + 1, extents) == (-11, 13)
+    assert index_bounds((i - 3) // 2, extents) == (-2, 0)
+    assert index_bounds((i + 8) % 16, extents) == (8, 12)
+    assert index_bounds((i + 8) % 10, extents) == (0, 9)
+    assert index_bounds(minimum(maximum(i, const(2)), j), extents) == (0, 4)
+    assert index_bounds(less(i, j) * 4, extents) == (0, 4)
