@@ -16,7 +16,12 @@ from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.compiler import apply_schedule, generate, lower, parse_payload
 from autotune_mlir.executable import MLIRExecutable
-from autotune_mlir.transform_library import NamedSchedule, check_applied, library_text
+from autotune_mlir.transform_library import (
+    NamedSchedule,
+    apply_command,
+    check_applied,
+    library_text,
+)
 
 from autotune.backends import InvalidSchedule, bind_copies
 from autotune.cli.app import run
@@ -128,11 +133,22 @@ def numbers_are_right(payload: str, workload: Workload) -> None:
         np.testing.assert_allclose(output, expected[name], rtol=2e-5, atol=2e-5)
 
 
-def ours(backend: MLIRBackend, library: str, payload: str, name: str) -> str:
+def ours(library: str, payload: str, name: str) -> str:
     """What this plugin makes of a program with one schedule of a library."""
     module = parse_payload(payload)
-    apply_schedule(module, library.replace(f"@{name}(", "@__transform_main("))
+    apply_schedule(module, re.sub(rf"@{name}(?!\w)", "@__transform_main", library))
     return str(module)
+
+
+def stock_mlir_opt(library: str, payload: str, entry: str) -> str:
+    """What MLIR's own tool makes of a program."""
+    assert MLIR_OPT is not None
+    command = apply_command(library, entry, payload).split()
+    done = subprocess.run(
+        [MLIR_OPT, *command[1:]], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -157,7 +173,7 @@ def test_every_schedule_is_applied_by_the_interpreter_pass(
     for record in records:
         assert f"record run/{record.trial}" in library
     text = Path(payload).read_text(encoding="utf-8")
-    numbers_are_right(ours(backend, library, text, names[-1]), workload)
+    numbers_are_right(ours(library, text, names[-1]), workload)
 
 
 @pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
@@ -169,21 +185,45 @@ def test_stock_mlir_opt_applies_every_schedule(
     report = backend.export_records(
         records_of(workload, backend, 1, 1), "transform-library", tmp_path / "tuned.mlir"
     )
-    library = Path(report.files[0]).read_text(encoding="utf-8")
-    payload = Path(report.files[1]).read_text(encoding="utf-8")
-    first = NAMED.findall(library)[0]
+    library, payload = (Path(file).read_text(encoding="utf-8") for file in report.files)
+    untagged = tmp_path / "untagged.mlir"
+    untagged.write_text(re.sub(r'autotune\.\w+ = "[^"]*"', "", payload), encoding="utf-8")
     for entry in NAMED.findall(library):
-        # The command that users are told, for each schedule.
-        command = report.usage.splitlines()[1].replace(first, entry).split()
-        assert command[0] == "mlir-opt" and MLIR_OPT is not None
-        done = subprocess.run(
-            [MLIR_OPT, *command[1:]], capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        numbers_are_right(done.stdout, workload)
+        found = stock_mlir_opt(*report.files, entry)
+        numbers_are_right(found, workload)
         # Releases of MLIR differ in how they write small things, and not in the loops.
-        assert loops(done.stdout) == loops(ours(backend, library, payload, entry))
-        assert loops(done.stdout) != loops(payload)
+        assert loops(found) == loops(ours(library, payload, entry)) != loops(payload)
+    assert stock_mlir_opt(report.files[0], str(untagged), f"{entry}_untagged") == found
+
+
+MATMUL = """
+func.func @mine(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<32x48xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<32x48xf32>) -> tensor<32x48xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<32x16xf32>, tensor<16x48xf32>)
+    outs(%start : tensor<32x48xf32>) -> tensor<32x48xf32>
+  return %c : tensor<32x48xf32>
+}
+"""
+
+
+@pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
+def test_a_schedule_is_applied_to_somebodys_own_program(
+    backend: MLIRBackend, tmp_path: Path
+) -> None:
+    records = records_of(WORKLOADS["gemm"], backend, 1, 1)
+    report = backend.export_records(records, "transform-library", tmp_path / "tuned.mlir")
+    library, payload = (Path(file).read_text(encoding="utf-8") for file in report.files)
+    mine = tmp_path / "mine.mlir"
+    mine.write_text(MATMUL, encoding="utf-8")
+    for entry in NAMED.findall(library):
+        found = stock_mlir_opt(report.files[0], str(mine), f"{entry}_untagged")
+        assert "@mine" in found and loops(found) == loops(ours(library, payload, entry))
+    twice = tmp_path / "twice.mlir"
+    twice.write_text(MATMUL + MATMUL.replace("@mine", "@other"), encoding="utf-8")
+    with pytest.raises(AssertionError, match="expected to contain 1 payload"):
+        stock_mlir_opt(report.files[0], str(twice), f"{entry}_untagged")
 
 
 def loops(text: str) -> list[str]:

@@ -14,10 +14,18 @@ from attrs import frozen
 from autotune.backends import InvalidSchedule
 from autotune_mlir import bindings
 from autotune_mlir.compiler import apply_schedule, brief, new_context
+from autotune_mlir.emit import INIT, STAGE
+from autotune_mlir.tagging import find_text, tagging_text
 
 __all__ = ["NamedSchedule", "apply_command", "check_applied", "library_text"]
 
 _MAIN = "__transform_main"
+_UNTAGGED = "_untagged"
+_NOTE = """\
+// Schedules that autotune found. A sequence finds operations by the attributes `autotune.stage`
+// and `autotune.init`, which the programs beside this file have; NAME_untagged is for a program
+// without them, in a module of its own, whose operations are the same and in the same order.
+"""
 _HEAD = "module attributes {transform.with_named_sequence} {"
 _DEFINED = re.compile(r"transform\.named_sequence\s+(?:private\s+)?@([\w$.]+)")
 
@@ -40,15 +48,18 @@ class NamedSchedule:
 
 
 def library_text(schedules: Iterable[NamedSchedule]) -> str:
-    """A module with one entry point for every schedule, named after it.
+    """A module with two entry points for every schedule, ``NAME`` and ``NAME_untagged``.
 
-    Further sequences of a schedule become ``NAME_SEQUENCE``.
+    The first is for programs whose operations have the attributes by which schedules find them,
+    the second gives them these attributes first. Further sequences become ``NAME_SEQUENCE``.
 
     Raises:
         InvalidSchedule: a schedule is no module of named sequences.
     """
-    parts = [part for schedule in schedules for part in (_comment(schedule), _renamed(schedule))]
-    return "\n".join([_HEAD, *parts, "}", ""])
+    lines = [*_NOTE.splitlines(), _HEAD, find_text()]
+    for schedule in schedules:
+        lines += [_comment(schedule), _renamed(schedule), _for_untagged(schedule)]
+    return "\n".join([*lines, "}", ""])
 
 
 def apply_command(library: str, name: str, payload: str) -> str:
@@ -71,22 +82,37 @@ def check_applied(schedule: NamedSchedule) -> None:
     Raises:
         InvalidSchedule: they do not, or fail.
     """
-    ours = new_context()
-    theirs = new_context()  # it keeps the library that it has read, for ever
-    expected = _parsed(ours, schedule.payload)
+    expected = _parsed(schedule.payload)
     apply_schedule(expected, schedule.schedule)
-    found = _parsed(theirs, schedule.payload)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "library.mlir"
         path.write_text(library_text([schedule]), encoding="utf-8")
-        _apply_passes(found, path, schedule.name)
-    if str(found) != str(expected):
-        raise InvalidSchedule("MLIR's interpreter pass makes another program of it")
+        for entry, tagged in ((schedule.name, True), (f"{schedule.name}{_UNTAGGED}", False)):
+            found = _parsed(schedule.payload)
+            if not tagged:
+                _drop_tags(found)
+            _apply_passes(found, path, entry)
+            if str(found) != str(expected):
+                raise InvalidSchedule("MLIR's interpreter pass makes another program of it")
 
 
-def _parsed(context: Any, text: str) -> Any:
+def _drop_tags(module: Any) -> None:
+    """Take the attributes away by which schedules find operations."""
     ir = bindings.load().ir
-    with context, ir.Location.unknown():
+
+    def drop(operation: Any) -> Any:
+        for tag in (STAGE, INIT):
+            if tag in operation.attributes:
+                del operation.attributes[tag]
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(drop)
+
+
+def _parsed(text: str) -> Any:
+    """A program in a context of its own: a context keeps the libraries that it has read."""
+    ir = bindings.load().ir
+    with new_context(), ir.Location.unknown():
         return ir.Module.parse(text)
 
 
@@ -105,6 +131,10 @@ def _apply_passes(module: Any, library: Path, entry: str) -> None:
 
 def _comment(schedule: NamedSchedule) -> str:
     return "\n".join(f"  // {line}".rstrip() for line in schedule.comment.splitlines())
+
+
+def _for_untagged(schedule: NamedSchedule) -> str:
+    return tagging_text(f"{schedule.name}{_UNTAGGED}", schedule.name, schedule.payload)
 
 
 def _renamed(schedule: NamedSchedule) -> str:
