@@ -11,6 +11,7 @@ from autotune.workloads import Stage
 from autotune_mlir.schedule.pack import copy_operand, split_copy
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
+from autotune_mlir.schedule.windows import take_apart
 
 __all__ = ["tile_stage"]
 
@@ -40,6 +41,7 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
         if own.is_reduction(loop):
             _loop_of_reduction(script, own, loop)
         _pack_at(script, plan, own, loop, operands)
+    take_apart(script, own)
     for packed in own.packed:
         split_copy(script, plan.workload, own.stage, packed)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from autotune_mlir.schedule.plan import Plan
+from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
+from autotune_mlir.schedule.windows import pieces, window_axes
 
 __all__ = ["lower_to_vectors"]
 
@@ -23,17 +24,14 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     be left to recognise. Results then move out of the loops that reduce, into registers.
     """
     function = script.match_kind("func.func")
-    for name, stage in plan.stages.items():
-        for loop in stage.unrolled:
-            if stage.is_reduction(loop) and stage.extent(loop) > 1:
-                made = script.match(f"{tag('unroll', f'{name}.{loop}')}")
-                script.add(
-                    f"transform.loop.unroll {made} {{ factor = {stage.extent(loop)} }} : "
-                    "!transform.any_op"
-                )
+    for stage in plan.stages.values():
+        _unroll(script, stage)
     script.clean(function, *_SLICES)
     for name, stage in plan.stages.items():
-        if stage.vector is not None or stage.inlined:
+        if window_axes(stage.stage):
+            _vectorize_pieces(script, name)
+    for name, stage in plan.stages.items():
+        if (stage.vector is not None or stage.inlined) and not window_axes(stage.stage):
             script.vectorize(script.match(tag("stage", name)))
         if stage.vector is not None and stage.stage.reduce_axes:
             script.vectorize(script.match(tag("init", name)))
@@ -41,7 +39,36 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
     script.patterns(function, _CONTRACTIONS)
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
-    loops = script.match_kind("scf.for")
-    script.add(f"transform.loop.hoist_loop_invariant_subsets {loops} : !transform.any_op")
+    _hoist_results(script)
     script.patterns(function, _OUTER_PRODUCTS)
     script.clean(function)
+
+
+def _unroll(script: Script, own: StagePlan) -> None:
+    """Unroll loops of a stage, the inner ones first."""
+    inner = {loop: own.extent(loop) for loop in own.unrolled if own.is_reduction(loop)}
+    for loop, extent in reversed([*inner.items(), *pieces(own).items()]):
+        if extent > 1:
+            made = script.match(tag("unroll", f"{own.stage.name}.{loop}"))
+            script.add(f"transform.loop.unroll {made} {{ factor = {extent} }} : !transform.any_op")
+
+
+def _vectorize_pieces(script: Script, name: str) -> None:
+    """Vectorise what a stage with windows was taken apart into.
+
+    Dimensions of one iteration, and windows with them, vanish from the pieces, and with them the
+    attributes by which they are found: they are what is in the loop around them.
+    """
+    text = "transform.get_parent_op {} {{deduplicate}}"
+    (around,) = script.apply(text, [script.match(tag("stage", name))])
+    script.patterns(around, ["linalg.fold_unit_extent_dims_via_slices"])
+    script.vectorize(script.match_kind("linalg.generic", around))
+    for kind in ("arith.mulf", "arith.addf"):
+        script.contract(script.match_kind(kind, around))
+    _hoist_results(script)
+
+
+def _hoist_results(script: Script) -> None:
+    """Carry what loops read and write at the same place from iteration to iteration."""
+    loops = script.match_kind("scf.for")
+    script.add(f"transform.loop.hoist_loop_invariant_subsets {loops} : !transform.any_op")

@@ -1,0 +1,55 @@
+"""Stages that read an operand at sums of axes, as convolutions do."""
+
+from __future__ import annotations
+
+from autotune.expressions import affine_form
+from autotune.workloads import Stage
+from autotune_mlir.schedule.plan import StagePlan
+from autotune_mlir.schedule.script import Script, tag
+
+__all__ = ["pieces", "take_apart", "window_axes"]
+
+
+def window_axes(stage: Stage) -> tuple[str, ...]:
+    """Spatial axes that an operand is read at together with another axis, or at a multiple of.
+
+    Vectors along such an axis are no slices of the operand: a tile is taken apart until each piece
+    is one iteration of it.
+    """
+    found = set()
+    for load in stage.loads:
+        for index in load.indices:
+            form = affine_form(index)
+            if form is None:
+                continue
+            scales = form.coefficients
+            if len(scales) > 1 or any(scale != 1 for scale in scales.values()):
+                found.update(scales)
+    return tuple(axis.name for axis in stage.spatial_axes if axis.name in found)
+
+
+def pieces(own: StagePlan) -> dict[str, int]:
+    """Loops around the pieces that the innermost tile is taken apart into, with their extents."""
+    found = {}
+    for axis in window_axes(own.stage):
+        loops = [loop for loop in own.order if own.axis_of(loop) == axis]
+        if loops[-1] in own.unrolled:
+            found[loops[-1]] = own.extent(loops[-1])
+    return found
+
+
+def take_apart(script: Script, own: StagePlan) -> None:
+    """Make the loops around the pieces of the innermost tile.
+
+    They are made all at once, so that each piece is a slice of the tile and not of another slice.
+    """
+    loops = {loop: extent for loop, extent in pieces(own).items() if extent > 1}
+    if not loops:
+        return
+    axes = [*own.stage.spatial_axes, *own.stage.reduce_axes]
+    inner = {own.axis_of(loop) for loop in loops}
+    sizes = [int(axis.name in inner) for axis in axes]
+    made = script.tile(script.match(tag("stage", own.stage.name)), sizes)
+    order = sorted(loops, key=lambda loop: [axis.name for axis in axes].index(own.axis_of(loop)))
+    for handle, loop in zip(made[1:], order, strict=True):
+        script.annotate(handle, "unroll", f"{own.stage.name}.{loop}")
