@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.windows import pieces, window_axes
@@ -25,7 +27,7 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     """
     function = script.match_kind("func.func")
     for stage in plan.stages.values():
-        _unroll(script, stage)
+        _unroll(script, stage, pieces(stage))
     script.clean(function, *_SLICES)
     for name, stage in plan.stages.items():
         if window_axes(stage.stage):
@@ -40,14 +42,16 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     script.patterns(function, _CONTRACTIONS)
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
+    for stage in plan.stages.values():
+        _unroll(script, stage, filter(stage.is_reduction, stage.unrolled))
     script.patterns(function, _OUTER_PRODUCTS)
     script.clean(function)
 
 
-def _unroll(script: Script, own: StagePlan) -> None:
-    """Unroll loops of a stage, the inner ones first."""
-    inner = {loop: own.extent(loop) for loop in own.unrolled if own.is_reduction(loop)}
-    for loop, extent in reversed([*inner.items(), *pieces(own).items()]):
+def _unroll(script: Script, own: StagePlan, loops: Iterable[str]) -> None:
+    """Unroll some of the loops of a stage, the inner ones first."""
+    for loop in reversed(list(loops)):
+        extent = own.extent(loop)
         if extent > 1:
             made = script.match(tag("unroll", f"{own.stage.name}.{loop}"))
             script.add(f"transform.loop.unroll {made} {{ factor = {extent} }} : !transform.any_op")

@@ -28,13 +28,13 @@ def window_axes(stage: Stage) -> tuple[str, ...]:
     return tuple(axis.name for axis in stage.spatial_axes if axis.name in found)
 
 
-def pieces(own: StagePlan) -> dict[str, int]:
-    """Loops around the pieces that the innermost tile is taken apart into, with their extents."""
-    found = {}
+def pieces(own: StagePlan) -> list[str]:
+    """Loops around the pieces that the innermost tile is taken apart into."""
+    found = []
     for axis in window_axes(own.stage):
         loops = [loop for loop in own.order if own.axis_of(loop) == axis]
         if loops[-1] in own.unrolled:
-            found[loops[-1]] = own.extent(loops[-1])
+            found.append(loops[-1])
     return found
 
 
@@ -43,7 +43,7 @@ def take_apart(script: Script, own: StagePlan) -> None:
 
     They are made all at once, so that each piece is a slice of the tile and not of another slice.
     """
-    loops = {loop: extent for loop, extent in pieces(own).items() if extent > 1}
+    loops = [loop for loop in pieces(own) if own.extent(loop) > 1]
     if not loops:
         return
     axes = [*own.stage.spatial_axes, *own.stage.reduce_axes]
