@@ -28,6 +28,7 @@ from autotune.backends.native_call import (
     time_native_call,
 )
 from autotune.backends.parking import park_threads
+from autotune.backends.program_file import ProgramFile
 
 __all__ = [
     "ALIGNMENT",
@@ -42,6 +43,7 @@ __all__ = [
     "LoweredProgram",
     "NativeCall",
     "NativeCallFailed",
+    "ProgramFile",
     "aligned_copy",
     "aligned_empty",
     "bind_copies",

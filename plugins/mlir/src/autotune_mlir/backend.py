@@ -13,6 +13,7 @@ from autotune.backends import (
     ExportReport,
     ImportedProgram,
     LoweredProgram,
+    ProgramFile,
     park_threads,
 )
 from autotune.errors import UnknownNameError
@@ -99,19 +100,25 @@ class MLIRBackend(Backend):
         compiler.generate(compiler.lower(_WARM_UP, None, threads=1))
 
     def imports(self, program: object) -> bool:
-        """Whether ``program`` is a module of MLIR's Python bindings, of either distribution."""
+        """Whether ``program`` is MLIR: a file, or of Python's bindings a module or a function."""
+        if isinstance(program, ProgramFile):
+            return program.format == "mlir"
         kind = type(program)
-        return kind.__module__.endswith("_mlir.ir") and kind.__name__ == "Module"
+        if kind.__name__ == "Module":
+            return kind.__module__.endswith("_mlir.ir")
+        return kind.__name__ == "FuncOp" and kind.__module__.endswith("dialects.func")
 
     def import_program(self, program: object) -> ImportedProgram:
-        """Understand a module with one function of linalg operations on tensors.
+        """Understand a function of linalg operations on tensors.
 
         Raises:
             UnsupportedWorkload: names the operation that cannot be expressed, and why.
+            InvalidValueError: the file cannot be read, or has several functions.
+            UnknownNameError: the file has no function of the name that was given.
         """
-        from autotune_mlir.importer import import_module
+        from autotune_mlir.importer import import_program
 
-        return ImportedProgram(*import_module(program))
+        return ImportedProgram(*import_program(program))
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Apply the candidate's script and run MLIR's passes.

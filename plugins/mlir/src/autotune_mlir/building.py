@@ -1,0 +1,155 @@
+"""Makes operations of linalg at the current insertion point, and tells constants from others."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotune.expressions import Constant
+from autotune.workloads import Axis, Stage, Tensor
+from autotune_mlir.bindings import Bindings
+from autotune_mlir.emit import INIT, STAGE
+from autotune_mlir.scalar_import import defining, dtype_of
+
+__all__ = ["Builder", "is_identity", "spreads_a_constant"]
+
+
+class Builder:
+    """Makes operations.
+
+    Args:
+        mlir: The bindings; their context is the current one, and so is an insertion point.
+    """
+
+    def __init__(self, mlir: Bindings) -> None:
+        self._ir = mlir.ir
+        self._linalg = importlib.import_module(f"{mlir.root}.dialects.linalg")
+
+    def scalar(self, attribute: Any, element: Any) -> Any:
+        """A constant of type ``element``."""
+        attributes = {"value": attribute}
+        create = self._ir.Operation.create
+        return create("arith.constant", results=[element], attributes=attributes).results[0]
+
+    def empty(self, kind: Any) -> Any:
+        """A tensor of type ``kind`` without values."""
+        return self._ir.Operation.create("tensor.empty", results=[kind]).results[0]
+
+    def filled(self, kind: Any, attribute: Any, stage: str) -> Any:
+        """A tensor that holds a number everywhere, to initialise ``stage``."""
+        value = self.scalar(attribute, kind.element_type)
+        result = self._linalg.fill(value, outs=[self.empty(kind)])
+        result.owner.attributes[INIT] = self._ir.StringAttr.get(stage)
+        return result
+
+    def generic(
+        self, name: str, inputs: Sequence[Any], maps: Sequence[Any], output: Any, reduced: int = 0
+    ) -> Any:
+        """A ``linalg.generic`` that lacks its body.
+
+        Args:
+            name: Of the stage.
+            inputs: Tensors.
+            maps: Of the inputs and, last, of the output.
+            output: What it writes to.
+            reduced: How many iterators reduce, the last ones.
+        """
+        ir = self._ir
+        kinds = ["parallel"] * (maps[-1].n_dims - reduced) + ["reduction"] * reduced
+        iterators = [ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds]
+        attributes = {
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(item) for item in maps]),
+            "iterator_types": ir.ArrayAttr.get(iterators),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
+            STAGE: ir.StringAttr.get(name),
+        }
+        operands = [*inputs, output]
+        create = ir.Operation.create
+        return create("linalg.generic", [output.type], operands, attributes, regions=1)
+
+    def pointwise(self, name: str, inputs: Sequence[Any], kind: Any, how: str | None) -> Any:
+        """A stage of type ``kind`` from numbers and tensors of its shape.
+
+        Args:
+            name: Of the stage.
+            inputs: One value, which is copied, or two that are combined: tensors of type
+                ``kind``, and numbers.
+            kind: Type of the result.
+            how: Name of the operation that combines two numbers.
+        """
+        ir = self._ir
+        tensors = [value for value in inputs if value.type == kind]
+        maps = [ir.AffineMap.get_identity(kind.rank)] * (len(tensors) + 1)
+        stage = self.generic(name, tensors, maps, self.empty(kind))
+        body = stage.regions[0].blocks.append(*[kind.element_type] * len(maps))
+        arguments = iter(list(body.arguments))
+        values = [next(arguments) if value.type == kind else value for value in inputs]
+        with ir.InsertionPoint(body):
+            if how is not None:
+                values = [ir.Operation.create(how, [kind.element_type], values).results[0]]
+            ir.Operation.create("linalg.yield", operands=values)
+        return stage.results[0]
+
+    def constant_of(self, value: Any) -> Any | None:
+        """The attribute of the number that ``value`` is everywhere; None where it is no constant.
+
+        Args:
+            value: A number or a tensor.
+        """
+        operation = defining(value)
+        if operation is None:
+            return None
+        if operation.name == "arith.constant":
+            attribute = operation.attributes["value"]
+            if not isinstance(value.type, self._ir.RankedTensorType):
+                return attribute
+            splat = isinstance(attribute, self._ir.DenseElementsAttr) and attribute.is_splat
+            return attribute.get_splat_value() if splat else None
+        if spreads_a_constant(operation):
+            return self.constant_of(operation.operands[0])
+        return None
+
+    def identity(self, combiner: str, element: Any) -> Any:
+        """The neutral element of a combiner, as an attribute of type ``element``."""
+        dtype = dtype_of(element)
+        value = _neutral(combiner, dtype)
+        if dtype.startswith("float"):
+            return self._ir.FloatAttr.get(element, float(value))
+        return self._ir.IntegerAttr.get(element, value)
+
+
+def spreads_a_constant(operation: Any) -> bool:
+    """Whether an operation only fills a tensor with one number that is a constant."""
+    if operation.name not in ("linalg.fill", "linalg.generic") or len(operation.operands) != 2:
+        return False
+    producer = defining(operation.operands[0])
+    if producer is None or producer.name != "arith.constant":
+        return False
+    body = operation.regions[0].blocks[0]
+    yielded = list(list(body.operations)[-1].operation.operands)
+    return yielded == [body.arguments[0]]
+
+
+def is_identity(combiner: str, attribute: Any, element: Any) -> bool:
+    """Whether a number is the neutral element of a combiner.
+
+    For max and min so are the finite limits of a type, which many programs write for it, and NaN,
+    which the operations that prefer numbers to NaN start from.
+    """
+    value = attribute.value
+    neutral = _neutral(combiner, dtype_of(element))
+    if value == neutral:
+        return True
+    if not isinstance(neutral, float) or not math.isinf(neutral):
+        return False
+    limit = float(np.finfo(dtype_of(element)).max)
+    return math.isnan(value) or bool(value == math.copysign(limit, neutral))
+
+
+def _neutral(combiner: str, dtype: str) -> float | int:
+    axes = (Axis("k", 1, "reduce"),)
+    return Stage(Tensor("result", (), dtype), axes, Constant(0, dtype), combiner).identity()

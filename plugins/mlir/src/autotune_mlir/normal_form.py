@@ -1,0 +1,412 @@
+"""Brings a function on tensors into the form that schedules are made for.
+
+In this form every operation that computes a stage is one ``linalg.generic`` or ``tensor.pad``
+with the attribute ``autotune.stage``: its iterators are in the order of the stage's axes, it
+overwrites a ``tensor.empty``, or (a reduction) a ``linalg.fill`` of its own with the attribute
+``autotune.init`` that holds the neutral element. The operations are the program's own: named ones
+are generalised by the compiler, iterators are put in order, and operands that are constants
+become constants in the body.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.errors import UnsupportedWorkload
+from autotune_mlir.bindings import Bindings
+from autotune_mlir.building import Builder, is_identity, spreads_a_constant
+from autotune_mlir.emit import INIT, STAGE
+from autotune_mlir.locations import at
+from autotune_mlir.scalar_import import Unsupported, combination, defining, producer_of_yield
+
+__all__ = ["bring_into_form", "check_operations", "simplify"]
+
+_SIMPLIFY = "builtin.module(inline,symbol-dce,convert-elementwise-to-linalg,canonicalize)"
+_GENERALIZE = "builtin.module(linalg-generalize-named-ops)"
+_DECOMPOSE = """
+module attributes {transform.with_named_sequence} {
+  transform.named_sequence @__transform_main(%root: !transform.any_op) {
+    %found = transform.structured.match ops{["linalg.softmax"]} in %root
+        : (!transform.any_op) -> !transform.any_op
+    %parts = transform.structured.decompose_interface %found
+        : (!transform.any_op) -> !transform.any_op
+    transform.yield
+  }
+}
+"""
+# What may stand in a function beside the operations of linalg.
+_ALLOWED = ("arith.constant", "tensor.empty", "tensor.extract_slice", "tensor.pad", "func.return")
+# Where the compiler remembers the maps of a named operation: it would remember those of before.
+_MEMOIZED = "linalg.memoized_indexing_maps"
+_PLURAL = {"add": "sum", "mul": "product"}
+
+
+def simplify(mlir: Bindings, module: Any) -> None:
+    """Inline calls, drop what is not used, and turn arithmetic on tensors into linalg.
+
+    Softmax becomes the operations that it consists of.
+    """
+    mlir.passmanager.PassManager.parse(_SIMPLIFY).run(module.operation)
+    schedule = mlir.ir.Module.parse(_DECOMPOSE)
+    mlir.interpreter.apply_named_sequence(module, schedule.body.operations[0], schedule)
+    mlir.passmanager.PassManager.parse("builtin.module(canonicalize)").run(module.operation)
+
+
+def check_operations(mlir: Bindings, block: Any, file: str) -> None:
+    """Check what can be checked before anything is rewritten.
+
+    Raises:
+        UnsupportedWorkload: an operation is of a kind that is not supported, or has a dynamic
+            shape; says where it stands.
+    """
+    computing = 0
+    for view in block.operations:
+        operation = view.operation
+        known = operation.name in _ALLOWED or operation.name.startswith("linalg.")
+        if not known:
+            raise UnsupportedWorkload(
+                f"operation {operation.name} is not supported{at(operation, file)}; supported are "
+                f"those of linalg on tensors, arithmetic on tensors, {', '.join(_ALLOWED)}"
+            )
+        for result in operation.results:
+            if isinstance(result.type, mlir.ir.RankedTensorType):
+                _check_static(operation, result.type, file)
+        computing += operation.name.startswith(("linalg.", "tensor.pad"))
+    if not computing:
+        raise UnsupportedWorkload(
+            "the function has no operation of linalg: there is nothing to tune"
+        )
+
+
+def _check_static(operation: Any, kind: Any, file: str) -> None:
+    if not kind.has_static_shape:
+        raise UnsupportedWorkload(
+            f"operation {operation.name}{at(operation, file)} has the dynamic shape {kind}; "
+            "shapes must be known"
+        )
+
+
+def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], file: str) -> None:
+    """Rewrite the operations of ``block``, the body of the only function of ``module``.
+
+    Args:
+        mlir: The bindings.
+        module: Its functions were simplified.
+        block: It holds operations that :func:`check_operations` allows.
+        taken: Names that stages must not have; theirs are added.
+        file: What the program was read from, for messages.
+
+    Raises:
+        UnsupportedWorkload: an operation has no form as a stage; says which one and why.
+    """
+    for operation in _computing(block):
+        if operation.name == "linalg.generic":
+            _part_multiply_add(mlir.ir, operation)
+    names = [_unique(_name_for(found), taken) for found in _computing(block)]
+    mlir.passmanager.PassManager.parse(_GENERALIZE).run(module.operation)
+    # Generalised operations stand where the named ones stood; not every release of MLIR hands
+    # attributes on.
+    for operation, stage in zip(_computing(block), names, strict=True):
+        operation.attributes[STAGE] = mlir.ir.StringAttr.get(stage)
+    rewriter = _Rewriter(mlir, block, taken)
+    for view in list(block.operations):
+        operation = view.operation
+        name, where = operation.name, at(operation, file)
+        try:
+            if name == "linalg.generic":
+                rewriter.generic(operation)
+            elif name == "tensor.pad":
+                rewriter.pad(operation)
+            elif name.startswith("linalg."):
+                raise Unsupported("it cannot be written as linalg.generic")
+        except Unsupported as reason:
+            raise UnsupportedWorkload(f"operation {name}{where}: {reason}") from None
+    try:
+        rewriter.finish()
+    except Unsupported as reason:
+        raise UnsupportedWorkload(str(reason)) from None
+
+
+def _computing(block: Any) -> list[Any]:
+    """The operations of a function that compute something, in order."""
+    operations = [view.operation for view in block.operations]
+    return [
+        found
+        for found in operations
+        if found.name == "tensor.pad" or found.name.startswith("linalg.")
+    ]
+
+
+def _name_for(operation: Any) -> str:
+    """What to call the stage of an operation, before it is made unique."""
+    if STAGE in operation.attributes:
+        return str(operation.attributes[STAGE].value)
+    if operation.name != "linalg.generic":
+        return str(operation.name.rpartition(".")[2])
+    block = operation.regions[0].blocks[0]
+    reduces = any("reduction" in str(kind) for kind in operation.attributes["iterator_types"])
+    try:
+        if reduces:
+            combiner = combination(block)[0]
+            return _PLURAL.get(combiner, combiner)
+        producer = producer_of_yield(block)
+    except Unsupported:
+        return "generic"
+    if producer is None:
+        return "copy"
+    name = str(producer.name.rpartition(".")[2])
+    return name[:-1] if name[:-1] in ("add", "sub", "mul", "div", "neg") else name
+
+
+def _unique(stem: str, taken: set[str]) -> str:
+    result, count = stem, 1
+    while result in taken:
+        result, count = f"{stem}_{count}", count + 1
+    taken.add(result)
+    return result
+
+
+class _Rewriter:
+    """Rewrites operations of one block, in order.
+
+    Args:
+        mlir: The bindings.
+        block: The body of the function.
+        taken: Names of stages and tensors.
+    """
+
+    def __init__(self, mlir: Bindings, block: Any, taken: set[str]) -> None:
+        self._ir = mlir.ir
+        self._build = Builder(mlir)
+        self._block = block
+        self._taken = taken
+
+    def pad(self, operation: Any) -> None:
+        """Check that a ``tensor.pad`` adds a known number of constants.
+
+        Raises:
+            Unsupported: it does not.
+        """
+        if len(operation.operands) != 1:
+            raise Unsupported("its padding is dynamic")
+        value = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
+        if self._build.constant_of(value) is None:
+            raise Unsupported("it pads with something else than a constant")
+        self._check_tensor(operation.operands[0])
+
+    def generic(self, operation: Any) -> None:
+        """Replace a ``linalg.generic`` by one of the form, with what initialises it.
+
+        Raises:
+            Unsupported: it has no such form.
+        """
+        inputs, outputs = list(operation.attributes["operandSegmentSizes"])
+        if outputs != 1:
+            raise Unsupported(f"it has {outputs} results, not one")
+        if spreads_a_constant(operation):
+            return  # Folded into what reads it, or made a stage when all is known.
+        _put_in_order(self._ir, operation)
+        values, maps = self._operands(operation, inputs)
+        reduced = sum("reduction" in str(kind) for kind in operation.attributes["iterator_types"])
+        with self._ir.InsertionPoint(operation), operation.location:
+            if reduced:
+                result = self._reduction(operation, values, maps, reduced)
+            else:
+                result = self._elementwise(operation, values, maps)
+        operation.results[0].replace_all_uses_with(result)
+        operation.erase()
+
+    def _operands(self, operation: Any, inputs: int) -> tuple[list[Any], list[Any]]:
+        """What is read of the operands of a generic, without constants; and the maps of all.
+
+        An operand that is not read stays where only its shape says how often an iterator runs.
+        """
+        body = operation.regions[0].blocks[0]
+        operands, maps = list(operation.operands), _maps(operation)
+        values: list[Any] = [None] * inputs
+        for position in range(inputs):
+            value, argument = operands[position], body.arguments[position]
+            if _is_used(argument) and not self._fold(operation, value, argument):
+                self._check_tensor(value)
+                values[position] = value
+        known = {str(result) for result in maps[-1].results}
+        for position, value in enumerate(values):
+            if value is not None:
+                known.update(str(result) for result in maps[position].results)
+        for position, value in enumerate(values):
+            own = {str(result) for result in maps[position].results}
+            axes = {f"d{axis}" for axis in range(maps[-1].n_dims)}
+            if value is None and own & (axes - known):
+                known |= own
+                with self._ir.InsertionPoint(operation), operation.location:
+                    values[position] = self._build.empty(operands[position].type)
+        kept = [position for position in range(inputs) if values[position] is not None]
+        for position in reversed(range(inputs)):
+            if values[position] is None:
+                body.erase_argument(position)
+        return [values[p] for p in kept], [maps[p] for p in kept] + [maps[-1]]
+
+    def finish(self) -> None:
+        """Make stages of constant tensors that are still read; drop what is not read.
+
+        Raises:
+            Unsupported: a constant tensor has many values.
+        """
+        for view in reversed(list(self._block.operations)):
+            operation = view.operation
+            for result in operation.results:
+                if isinstance(result.type, self._ir.RankedTensorType) and _is_used(result):
+                    self._keep_constant(operation, result)
+            droppable = operation.name in ("arith.constant", "tensor.empty") or (
+                spreads_a_constant(operation) and INIT not in operation.attributes
+            )
+            if droppable and not any(_is_used(result) for result in operation.results):
+                operation.erase()
+
+    def _keep_constant(self, operation: Any, result: Any) -> None:
+        if INIT in operation.attributes:
+            return
+        constant = self._build.constant_of(result)
+        if constant is not None:
+            with self._ir.InsertionPoint(operation), operation.location:
+                value = self._build.scalar(constant, result.type.element_type)
+                name = _unique("constant", self._taken)
+                stage = self._build.pointwise(name, [value], result.type, None)
+            result.replace_all_uses_with(stage)
+        elif operation.name == "arith.constant":
+            raise Unsupported(
+                f"a constant of type {result.type} has many values; "
+                "make it an argument of the function"
+            )
+
+    def _fold(self, operation: Any, value: Any, argument: Any) -> bool:
+        """Put a constant for an argument of the body, where the operand is one."""
+        constant = self._build.constant_of(value)
+        if constant is None:
+            return False
+        with self._ir.InsertionPoint(operation), operation.location:
+            argument.replace_all_uses_with(self._build.scalar(constant, argument.type))
+        return True
+
+    def _check_tensor(self, value: Any) -> None:
+        if not isinstance(value.type, self._ir.RankedTensorType):
+            raise Unsupported(f"it reads a value of type {value.type} that is no constant")
+        producer = defining(value)
+        if producer is not None and producer.name == "tensor.empty":
+            raise Unsupported("it reads a tensor that was never written (tensor.empty)")
+
+    def _elementwise(self, operation: Any, values: list[Any], maps: list[Any]) -> Any:
+        body = operation.regions[0].blocks[0]
+        before = list(body.arguments)[-1]
+        old = list(operation.operands)[-1]
+        if _is_used(before) and not self._fold(operation, old, before):
+            self._check_tensor(old)
+            values, maps = [*values, old], [*maps, maps[-1]]
+            body.add_argument(before.type, operation.location)
+        return self._moved(operation, values, maps, self._build.empty(old.type), 0)
+
+    def _reduction(self, operation: Any, values: list[Any], maps: list[Any], reduced: int) -> Any:
+        combiner, combining, _ = combination(operation.regions[0].blocks[0])
+        old = list(operation.operands)[-1]
+        given = self._build.constant_of(old)
+        if given is None:
+            self._check_tensor(old)
+        neutral = given is not None and is_identity(combiner, given, old.type.element_type)
+        name = str(operation.attributes[STAGE].value)
+        start = given if neutral else self._build.identity(combiner, old.type.element_type)
+        filled = self._build.filled(old.type, start, name)
+        result = self._moved(operation, values, maps, filled, reduced)
+        if neutral:
+            return result
+        first = old if given is None else self._build.scalar(given, old.type.element_type)
+        name = _unique(f"{name}_accumulated", self._taken)
+        return self._build.pointwise(name, [first, result], old.type, combining.name)
+
+    def _moved(
+        self, operation: Any, values: list[Any], maps: list[Any], output: Any, reduced: int
+    ) -> Any:
+        """The result of a generic with these operands and the body of ``operation``."""
+        name = str(operation.attributes[STAGE].value)
+        new = self._build.generic(name, values, maps, output, reduced)
+        operation.regions[0].blocks[0].append_to(new.regions[0])
+        for item in operation.attributes:
+            # Distributions of the bindings differ in what they iterate over.
+            key = getattr(item, "name", item)
+            if key not in new.attributes and key != _MEMOIZED:
+                new.attributes[key] = operation.attributes[key]
+        return new.results[0]
+
+
+def _part_multiply_add(ir: Any, operation: Any) -> None:
+    """Write a fused multiply-add onto what was there before as product and sum.
+
+    That is the form that the vectoriser knows as a reduction.
+    """
+    body = operation.regions[0].blocks[0]
+    yielded = list(list(body.operations)[-1].operation.operands)
+    fused = defining(yielded[0])
+    if len(yielded) != 1 or fused is None or fused.name != "math.fma":
+        return
+    left, right, before = fused.operands
+    if before != list(body.arguments)[-1]:
+        return
+    create, kinds = ir.Operation.create, [fused.results[0].type]
+    with ir.InsertionPoint(fused), fused.location:
+        product = create("arith.mulf", results=kinds, operands=[left, right]).results[0]
+        total = create("arith.addf", results=kinds, operands=[before, product])
+    fused.results[0].replace_all_uses_with(total.results[0])
+    fused.erase()
+
+
+def _is_used(value: Any) -> bool:
+    return any(True for _ in value.uses)
+
+
+def _maps(operation: Any) -> list[Any]:
+    return [item.value for item in operation.attributes["indexing_maps"]]
+
+
+def _put_in_order(ir: Any, operation: Any) -> None:
+    """Put the iterators of a generic in the order of a stage's axes: the output's, then reduced.
+
+    Raises:
+        Unsupported: it does not write each element of its output once.
+    """
+    maps = _maps(operation)
+    kinds = [str(kind) for kind in operation.attributes["iterator_types"]]
+    order = []
+    for position, expression in enumerate(maps[-1].results):
+        is_axis = isinstance(expression, ir.AffineDimExpr)
+        if (
+            not is_axis
+            or expression.position in order
+            or "parallel" not in kinds[expression.position]
+        ):
+            raise Unsupported(
+                f"index {position} of its write is {expression}, "
+                "not a parallel iterator of its own"
+            )
+        order.append(expression.position)
+    rest = [position for position in range(len(kinds)) if position not in order]
+    for position in rest:
+        if "reduction" not in kinds[position]:
+            raise Unsupported(
+                f"iterator d{position} is parallel but does not index what it writes"
+            )
+    order += rest
+    if order == list(range(len(kinds))):
+        return
+    place = ir.AffineMap.get_permutation([order.index(old) for old in range(len(kinds))])
+    moved = [
+        ir.AffineMap.get(len(kinds), 0, [item.compose(place) for item in old.results])
+        for old in maps
+    ]
+    iterators = list(operation.attributes["iterator_types"])
+    attributes = operation.attributes
+    attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(item) for item in moved])
+    attributes["iterator_types"] = ir.ArrayAttr.get([iterators[old] for old in order])
+    for view in operation.regions[0].blocks[0].operations:
+        inner = view.operation
+        if inner.name == "linalg.index":
+            dim = inner.attributes["dim"]
+            inner.attributes["dim"] = ir.IntegerAttr.get(dim.type, order.index(dim.value))

@@ -1,0 +1,230 @@
+"""Reads a program in the form that schedules are made for as a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.expressions import (
+    Binary,
+    IndexValue,
+    IntExpr,
+    Load,
+    ScalarExpr,
+    Select,
+    const,
+    var,
+)
+from autotune.workloads import Axis, Stage, Tensor, Workload
+from autotune_mlir.emit import STAGE
+from autotune_mlir.locations import at
+from autotune_mlir.scalar_import import (
+    BodyReader,
+    Unsupported,
+    combination,
+    dtype_of,
+    index_of_map,
+)
+
+__all__ = ["input_name", "read_program", "tensor_of"]
+
+_INPUT = "bufferization.to_tensor"
+_OUTPUT = "bufferization.materialize_in_destination"
+
+
+def input_name(position: int) -> str:
+    """What an input is called, by its position: MLIR forgets the names of values."""
+    return f"arg{position}"
+
+
+def read_program(function: Any, name: str, file: str) -> Workload:
+    """What a function on buffers computes, whose operations on tensors are marked as stages.
+
+    Inputs are called after their positions, stages after their marks, and axes after the
+    dimensions of the maps: ``d0`` and so on.
+
+    Args:
+        function: The operation ``func.func``.
+        name: What to call the workload.
+        file: What the program was read from, for messages.
+
+    Raises:
+        UnsupportedWorkload: an operation cannot be expressed; says where it stands and why.
+    """
+    reader = _ProgramReader()
+    for view in function.regions[0].blocks[0].operations:
+        operation = view.operation
+        try:
+            reader.read(operation)
+        except Unsupported as reason:
+            where = at(operation, file)
+            raise UnsupportedWorkload(f"operation {operation.name}{where}: {reason}") from None
+    return Workload(name, tuple(reader.inputs), tuple(reader.stages), tuple(reader.outputs))
+
+
+def tensor_of(name: str, kind: Any) -> Tensor:
+    """A tensor of an MLIR type with a shape and an element type.
+
+    Raises:
+        Unsupported: workloads have no tensors of this type.
+    """
+    shape = tuple(int(extent) for extent in kind.shape)
+    if 0 in shape:
+        raise Unsupported(f"{kind} has no elements")
+    return Tensor(name, shape, dtype_of(kind.element_type))
+
+
+@frozen
+class _View:
+    """A tensor value: a part of a tensor of the workload, or all of it.
+
+    Attributes:
+        value: The value.
+        tensor: Name of the tensor.
+        offsets: Where the part begins.
+        strides: Distances of its elements.
+    """
+
+    value: Any
+    tensor: str
+    offsets: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _ProgramReader:
+    """Reads the operations of a function in order."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Tensor] = []
+        self.stages: list[Stage] = []
+        self.outputs: list[str] = []
+        self._views: list[_View] = []
+
+    def read(self, operation: Any) -> None:
+        """Read one operation.
+
+        Raises:
+            Unsupported: it cannot be expressed.
+        """
+        if operation.name == _INPUT:
+            tensor = tensor_of(input_name(len(self.inputs)), operation.results[0].type)
+            self.inputs.append(tensor)
+            self._name(operation.results[0], tensor)
+        elif operation.name == _OUTPUT:
+            self.outputs.append(self._stage_of(operation.operands[0]))
+        elif operation.name == "tensor.extract_slice":
+            self._slice(operation)
+        elif STAGE in operation.attributes:
+            is_pad = operation.name == "tensor.pad"
+            stage = self._pad(operation) if is_pad else self._generic(operation)
+            self.stages.append(stage)
+            self._name(operation.results[0], stage.output)
+
+    def _name(self, value: Any, tensor: Tensor) -> None:
+        rank = len(tensor.shape)
+        self._views.append(_View(value, tensor.name, (0,) * rank, (1,) * rank))
+
+    def _view(self, value: Any) -> _View:
+        for view in self._views:
+            if view.value == value:
+                return view
+        raise Unsupported("it reads a tensor that no operation before it computes")
+
+    def _stage_of(self, value: Any) -> str:
+        found = [stage for stage in self.stages if stage.name == self._view(value).tensor]
+        whole = found and self._view(value).value.type.shape == list(found[0].output.shape)
+        if not whole:
+            raise Unsupported("the function returns an argument or a part of a tensor")
+        if found[0].name in self.outputs:
+            raise Unsupported(f"the function returns the result of {found[0].name!r} twice")
+        return found[0].name
+
+    def _slice(self, operation: Any) -> None:
+        sizes = list(operation.attributes["static_sizes"])
+        if len(operation.operands) != 1:
+            raise Unsupported("its offsets, sizes or strides are dynamic")
+        if sizes != list(operation.results[0].type.shape):
+            raise Unsupported("it drops dimensions")
+        source = self._view(operation.operands[0])
+        offsets = list(operation.attributes["static_offsets"])
+        steps = list(operation.attributes["static_strides"])
+        begins = tuple(
+            begin + offset * stride
+            for begin, offset, stride in zip(source.offsets, offsets, source.strides, strict=True)
+        )
+        strides = tuple(old * new for old, new in zip(source.strides, steps, strict=True))
+        self._views.append(_View(operation.results[0], source.tensor, begins, strides))
+
+    def _load(self, value: Any, indices: Sequence[IntExpr]) -> Load:
+        view = self._view(value)
+        parts = zip(view.offsets, view.strides, indices, strict=True)
+        return Load(view.tensor, tuple(index * stride + begin for begin, stride, index in parts))
+
+    def _pad(self, operation: Any) -> Stage:
+        """A select between the tensor and the constant, by the position."""
+        output = tensor_of(str(operation.attributes[STAGE].value), operation.results[0].type)
+        source = operation.operands[0]
+        low = [int(extent) for extent in operation.attributes["static_low"]]
+        axes = _axes(output.shape, ())
+        inside: ScalarExpr | None = None
+        for axis, before, extent in zip(axes, low, source.type.shape, strict=True):
+            bounds = []
+            if before > 0:
+                bounds.append(Binary("ge", IndexValue(var(axis.name)), IndexValue(const(before))))
+            if before + extent < axis.extent:
+                end = IndexValue(const(before + extent))
+                bounds.append(Binary("lt", IndexValue(var(axis.name)), end))
+            for bound in bounds:
+                inside = bound if inside is None else Binary("and", inside, bound)
+        indices = [var(axis.name) - before for axis, before in zip(axes, low, strict=True)]
+        body: ScalarExpr = self._load(source, indices)
+        if inside is not None:
+            body = Select(inside, body, self._padding(operation))
+        return Stage(output, axes, body)
+
+    def _padding(self, operation: Any) -> ScalarExpr:
+        yielded = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
+        return BodyReader((), (), self._load).scalar(yielded)
+
+    def _generic(self, operation: Any) -> Stage:
+        output = tensor_of(str(operation.attributes[STAGE].value), operation.results[0].type)
+        maps = [item.value for item in operation.attributes["indexing_maps"]]
+        operands = list(operation.operands)
+        extents = _extents(maps, operands)
+        rank = len(output.shape)
+        axes = _axes(extents[:rank], extents[rank:])
+        dimensions = [var(axis.name) for axis in axes]
+        body = operation.regions[0].blocks[0]
+        arguments = []
+        for value, item, argument in zip(operands[:-1], maps, body.arguments, strict=False):
+            if any(True for _ in argument.uses):
+                indices = [index_of_map(result, dimensions) for result in item.results]
+                arguments.append((argument, self._load(value, indices)))
+        reader = BodyReader([axis.name for axis in axes], arguments, self._load)
+        if len(extents) == rank:
+            yielded = list(body.operations)[-1].operation.operands[0]
+            return Stage(output, axes, reader.scalar(yielded))
+        combiner, _, value = combination(body)
+        return Stage(output, axes, reader.scalar(value), combiner)
+
+
+def _axes(spatial: Sequence[int], reduced: Sequence[int]) -> tuple[Axis, ...]:
+    kinds = ["spatial"] * len(spatial) + ["reduce"] * len(reduced)
+    extents = (*spatial, *reduced)
+    return tuple(
+        Axis(f"d{position}", int(extent), kind)
+        for position, (extent, kind) in enumerate(zip(extents, kinds, strict=True))
+    )
+
+
+def _extents(maps: Sequence[Any], operands: Sequence[Any]) -> list[int]:
+    """How often each iterator runs: the extent of a dimension that it alone indexes."""
+    found: dict[int, int] = {}
+    for item, value in zip(maps, operands, strict=True):
+        for result, extent in zip(item.results, value.type.shape, strict=True):
+            if type(result).__name__ == "AffineDimExpr":
+                found[result.position] = int(extent)
+    return [found[position] for position in range(maps[-1].n_dims)]

@@ -1,0 +1,419 @@
+"""Programs of linalg on tensors become workloads, and are scheduled themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_mlir import bindings
+from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.emit import payload
+from autotune_mlir.payload_import import read_program
+from mlir_programs import PROGRAMS, function
+
+from autotune.backends import BuildRequest, ImportedProgram, ProgramFile, bind_copies
+from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.expressions import Load, Select, var
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.targets import Target
+from autotune.workloads import (
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
+
+Importer = Callable[..., ImportedProgram]
+
+TOLERANCE = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-12}
+
+
+@pytest.fixture(scope="module")
+def backend() -> MLIRBackend:
+    return MLIRBackend()
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return Target.detect()
+
+
+@pytest.fixture
+def imported(backend: MLIRBackend, tmp_path: Path) -> Importer:
+    """Imports a text through a file."""
+
+    def read(text: str, function: str | None = None) -> ImportedProgram:
+        path = tmp_path / "program.mlir"
+        path.write_text(text)
+        return backend.import_program(ProgramFile(path, "mlir", function))
+
+    return read
+
+
+def run(
+    backend: MLIRBackend, target: Target, program: ImportedProgram, candidate: Any = None
+) -> tuple[dict[str, Any], list[Any]]:
+    """Inputs and outputs of a program as it came, or scheduled."""
+    request = BuildRequest(program.workload, program.program, candidate, target, 1)
+    arrays = random_inputs(program.workload, np.random.default_rng(7))
+    inputs = [arrays[tensor.name] for tensor in program.workload.inputs]
+    call = bind_copies(backend.build(request), program.workload, inputs)
+    call.poison()
+    call.run()
+    return arrays, call.outputs()
+
+
+def compare(workload: Workload, outputs: list[Any], expected: list[Any]) -> None:
+    for name, output, wanted in zip(workload.outputs, outputs, expected, strict=True):
+        dtype = workload.tensors[name].dtype
+        assert str(output.dtype) == dtype
+        if dtype in TOLERANCE:
+            limit = TOLERANCE[dtype]
+            np.testing.assert_allclose(output, wanted, rtol=limit, atol=limit)
+        else:
+            np.testing.assert_array_equal(output, wanted)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_means_what_its_workload_says(
+    name: str, backend: MLIRBackend, target: Target, imported: Importer
+) -> None:
+    known = PROGRAMS[name]
+    program = imported(known.text)
+    workload = program.workload
+    assert [stage.name for stage in workload.stages] == known.stages
+    arrays, outputs = run(backend, target, program)
+    expected = reference_outputs(workload, arrays)
+    compare(workload, outputs, [expected[name] for name in workload.outputs])
+    if known.expected is not None:
+        wanted = known.expected(*(arrays[tensor.name] for tensor in workload.inputs))
+        compare(workload, outputs, [np.asarray(wanted)])
+
+
+def read_text(text: str, name: str) -> Workload:
+    """A program that is in the form already, read as a workload."""
+    mlir = bindings.load()
+    with mlir.ir.Context(), mlir.ir.Location.unknown():
+        module = mlir.ir.Module.parse(text)
+        return read_program(module.body.operations[0].operation, name, "the program")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_was_imported_is_in_the_form(name: str, imported: Importer) -> None:
+    program = imported(PROGRAMS[name].text)
+    assert read_text(program.program, program.workload.name) == program.workload
+
+
+@pytest.mark.parametrize("name", ["matmul", "accumulate", "iterators-in-another-order", "chain"])
+def test_schedules_apply_to_the_program_itself(
+    name: str, backend: MLIRBackend, target: Target, imported: Importer
+) -> None:
+    program = imported(PROGRAMS[name].text)
+    space = SketchSpace(program.workload, target, backend.limits(target))
+    _, plain = run(backend, target, program)
+    candidates = list(space.sample(3 * len(space.sketches()), np.random.default_rng(0)))
+    assert candidates
+    for candidate in candidates:
+        compare(program.workload, run(backend, target, program, candidate)[1], plain)
+
+
+def test_what_is_scheduled_is_what_was_imported(
+    backend: MLIRBackend, target: Target, imported: Importer
+) -> None:
+    text = PROGRAMS["matmul"].text.replace("linalg.matmul", 'linalg.matmul {my.mark = "kept"}')
+    program = imported(text)
+    request = BuildRequest(program.workload, program.program, None, target, 1)
+    assert "kept" in backend.show(request)
+
+
+ROUND_TRIPS = {
+    "gemm": gemm(m=7, n=1, k=5),
+    "gemm-int8": gemm(m=13, n=31, k=37, dtype="int8"),
+    "batch-matmul": batch_matmul(b=2, m=3, n=4, k=5, dtype="float64"),
+    "dense": dense(m=2, n=3, k=4),
+    "conv2d": conv2d(h=9, w=7, ci=3, co=5, pad=1, stride=2, bias=1, relu=1),
+    "conv2d-dilated": conv2d(n=2, h=11, w=13, ci=2, co=3, dilation=2),
+    "depthwise": depthwise_conv2d(h=8, w=8, c=3, pad=2, dilation=2, stride=2),
+    "softmax": softmax(m=3, n=5),
+    "elementwise": elementwise(m=3, n=4),
+}
+
+
+@pytest.mark.parametrize("workload", ROUND_TRIPS.values(), ids=ROUND_TRIPS.keys())
+def test_what_is_emitted_is_read_back(workload: Workload) -> None:
+    read = read_text(payload(workload), workload.name)
+    assert [stage.name for stage in read.stages] == [stage.name for stage in workload.stages]
+    for before, after in zip(workload.stages, read.stages, strict=True):
+        assert [axis.extent for axis in after.axes] == [axis.extent for axis in before.axes]
+        assert [axis.kind for axis in after.axes] == [axis.kind for axis in before.axes]
+        assert after.combiner == before.combiner
+        assert after.flop == before.flop
+    arrays = random_inputs(workload, np.random.default_rng(3))
+    again = {
+        tensor.name: arrays[known.name]
+        for tensor, known in zip(read.inputs, workload.inputs, strict=True)
+    }
+    expected, found = reference_outputs(workload, arrays), reference_outputs(read, again)
+    for name in workload.outputs:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_a_module_and_a_function_are_imported_like_their_text(
+    backend: MLIRBackend, imported: Importer
+) -> None:
+    text = PROGRAMS["matmul"].text
+    mlir = bindings.load()
+    with mlir.ir.Context():
+        module = mlir.ir.Module.parse(text)
+        assert backend.imports(module)
+        assert backend.imports(module.body.operations[0])
+        assert backend.import_program(module) == imported(text)
+        assert backend.import_program(module.body.operations[0]) == imported(text)
+    for other in (None, text, np.zeros(3), gemm(m=3, n=4, k=5), ProgramFile("x.onnx", "onnx")):
+        assert not backend.imports(other)
+
+
+def test_the_other_distribution_reads_the_same(
+    imported: Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both in one process, where both are installed."""
+    found = []
+    try:
+        for root in bindings.DISTRIBUTIONS:
+            pytest.importorskip(root)
+            monkeypatch.setenv(bindings.VARIABLE, root)
+            bindings.load.cache_clear()
+            read = {name: imported(known.text).workload for name, known in PROGRAMS.items()}
+            found.append(read)
+    finally:
+        bindings.load.cache_clear()
+    assert found[0] == found[1]
+
+
+def test_padding_becomes_a_select(imported: Importer) -> None:
+    pad = imported(PROGRAMS["conv-padded"].text).workload.stage("pad")
+    assert isinstance(pad.body, Select)
+    assert pad.body.on_true == Load("arg0", (var("d0"), var("d1") - 1, var("d2") - 2, var("d3")))
+
+
+def test_marks_name_stages(imported: Importer) -> None:
+    text = PROGRAMS["matmul"].text.replace("linalg.matmul", 'linalg.matmul {autotune.stage = "Q"}')
+    assert imported(text).workload.outputs == ("Q",)
+
+
+def test_a_function_is_chosen(imported: Importer) -> None:
+    one = PROGRAMS["matmul"].text.replace("@f(", "@one(")
+    two = PROGRAMS["chain"].text.replace("@f(", "@two(")
+    hidden = PROGRAMS["chain"].text.replace("@f(", "private @three(")
+    assert imported(one + two, "two").workload.name == "two"
+    assert imported(one + two, "one").workload.name == "one"
+    assert imported(one + hidden).workload.name == "one"
+    assert imported(one + hidden, "three").workload.name == "three"
+    with pytest.raises(InvalidValueError, match=r"2 functions \(one, two\).*--function NAME"):
+        imported(one + two)
+    with pytest.raises(UnknownNameError, match="'twoo'; available: one, two. Did you mean 'two'"):
+        imported(one + two, "twoo")
+
+
+def elementwise_generic(body: str, maps: str = "", kinds: str = '"parallel", "parallel"') -> str:
+    """A function of one generic over %x from %a and %o from %b; its body yields %r."""
+    chosen = maps or "affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>"
+    return function(
+        "%0 = linalg.generic {indexing_maps = [" + chosen + "], iterator_types = [" + kinds + "]} "
+        "ins(%a : tensor<4x6xf32>) outs(%b : tensor<4x6xf32>) {\n^bb0(%x: f32, %o: f32):\n"
+        f"{body}\nlinalg.yield %r : f32\n}} -> tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>",
+        "%a: tensor<4x6xf32>, %b: tensor<4x6xf32>",
+    )
+
+
+LONG = "%v0 = arith.mulf %x, %x : f32\n" + "\n".join(
+    f"%v{n + 1} = arith.mulf %v{n}, %v{n} : f32" for n in range(20)
+)
+
+REFUSALS = {
+    "no text": ("hello world", r"not MLIR: .*program.mlir:1:1: .*'hello' is unknown"),
+    "types": (
+        function("return %a : tensor<4x6xf64>"),
+        r"not MLIR: .*program.mlir:3:8: use of value '%a' expects different type",
+    ),
+    "unknown dialect": (
+        function("%0 = foo.bar %a : tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>"),
+        r"not MLIR: .*program.mlir:3:6: Dialect `foo' not found for custom op 'foo.bar'",
+    ),
+    "no function": ("module {}", r"has no function \(func.func\)"),
+    "dynamic argument": (
+        function("return %a : tensor<?x6xf32>", "%a: tensor<?x6xf32>", "tensor<?x6xf32>"),
+        r"argument 0 of function @f has the dynamic shape tensor<\?x6xf32>",
+    ),
+    "dynamic inside": (
+        function(
+            "%0 = tensor.generate %n {\n^bb0(%i: index):\n%v = arith.constant 1.0 : f32\n"
+            "tensor.yield %v : f32\n} : tensor<?xf32>\n"
+            "%1 = tensor.cast %0 : tensor<?xf32> to tensor<4xf32>\n"
+            "return %1 : tensor<4xf32>",
+            "%a: tensor<4x6xf32>, %n: index",
+            "tensor<4xf32>",
+        ),
+        r"argument 1 of function @f is of type index, not a tensor",
+    ),
+    "dynamic padding": (
+        function(
+            "%z = arith.constant 0.0 : f32\n%n = arith.constant 1 : index\n"
+            "%0 = tensor.pad %a low[0, 0] high[%i, 0] {\n^bb0(%k: index, %l: index):\n"
+            "tensor.yield %z : f32\n} : tensor<4x6xf32> to tensor<?x6xf32>\n"
+            "%1 = tensor.cast %0 : tensor<?x6xf32> to tensor<5x6xf32>\n"
+            "return %1 : tensor<5x6xf32>",
+            "%a: tensor<4x6xf32>, %i: index",
+            "tensor<5x6xf32>",
+        ),
+        r"argument 1 of function @f is of type index, not a tensor",
+    ),
+    "buffers": (
+        function("return", "%a: memref<4x6xf32>", ""),
+        r"argument 0 of function @f is a buffer, memref<4x6xf32>: .* before bufferization",
+    ),
+    "element type": (
+        function("return %a : tensor<4xbf16>", "%a: tensor<4xbf16>", "tensor<4xbf16>"),
+        r"argument 0 of function @f: element type bf16 is not one of i8, i32, i64, f16",
+    ),
+    "truth values": (
+        function("return %a : tensor<4xi1>", "%a: tensor<4xi1>", "tensor<4xi1>"),
+        r"argument 0 of function @f: element type i1 is not one of",
+    ),
+    "nothing to do": (
+        function("return %a : tensor<4x6xf32>"),
+        r"no operation of linalg: there is nothing to tune",
+    ),
+    "nothing returned": (
+        function("%0 = arith.addf %a, %a : tensor<4x6xf32>\nreturn", result=""),
+        r"no operation of linalg: there is nothing to tune",
+    ),
+    "an argument returned": (
+        function(
+            "%0 = arith.negf %a : tensor<4x6xf32>\n"
+            "return %0, %a : tensor<4x6xf32>, tensor<4x6xf32>",
+            result="tensor<4x6xf32>, tensor<4x6xf32>",
+        ),
+        r"the function returns an argument or a part of a tensor",
+    ),
+    "a result twice": (
+        function(
+            "%0 = arith.negf %a : tensor<4x6xf32>\n"
+            "return %0, %0 : tensor<4x6xf32>, tensor<4x6xf32>",
+            result="tensor<4x6xf32>, tensor<4x6xf32>",
+        ),
+        r"the function returns the result of 'neg' twice",
+    ),
+    "unsupported operation": (
+        function(
+            "%0 = tensor.collapse_shape %a [[0, 1]] : tensor<4x6xf32> into tensor<24xf32>\n"
+            "return %0 : tensor<24xf32>",
+            result="tensor<24xf32>",
+        ),
+        r"operation tensor.collapse_shape is not supported at .*program.mlir:3:6; supported are",
+    ),
+    "branches": (
+        function(
+            "%t = arith.constant true\ncf.br ^one(%a : tensor<4x6xf32>)\n"
+            "^one(%x: tensor<4x6xf32>):\n%0 = arith.negf %x : tensor<4x6xf32>\n"
+            "cf.br ^one(%0 : tensor<4x6xf32>)"
+        ),
+        r"function @f branches: it has 2 blocks",
+    ),
+    "many values": (
+        function(
+            "%c = arith.constant dense<[1.0, 2.0]> : tensor<2xf32>\n"
+            "%0 = arith.addf %a, %c : tensor<2xf32>\nreturn %0 : tensor<2xf32>",
+            "%a: tensor<2xf32>",
+            "tensor<2xf32>",
+        ),
+        r"a constant of type tensor<2xf32> has many values; make it an argument",
+    ),
+    "nothing read": (
+        function(
+            "%e = tensor.empty() : tensor<4x6xf32>\n%0 = arith.addf %a, %e : tensor<4x6xf32>\n"
+            "return %0 : tensor<4x6xf32>"
+        ),
+        r"operation linalg.generic at .*:4:6: it reads a tensor that was never written",
+    ),
+    "operation in a body": (
+        elementwise_generic("%r = math.sin %x : f32"),
+        r"linalg.generic at .*:3:6: operation math.sin of f32 in its body is not supported",
+    ),
+    "type in a body": (
+        elementwise_generic(
+            "%n = arith.truncf %x : f32 to bf16\n%r = arith.extf %n : bf16 to f32"
+        ),
+        r"element type bf16 is not one of",
+    ),
+    "unsigned": (
+        elementwise_generic("%n = arith.fptosi %x : f32 to i8\n%r = arith.uitofp %n : i8 to f32"),
+        r"operation arith.uitofp in its body takes i8 for an unsigned number",
+    ),
+    "long": (
+        elementwise_generic(LONG + "\n%r = arith.negf %v20 : f32"),
+        r"its body has more than 2000 operations",
+    ),
+    "combination": (
+        elementwise_generic(
+            "%s = arith.subf %o, %x : f32\n%r = arith.mulf %s, %x : f32",
+            kinds='"parallel", "parallel", "reduction"',
+            maps="affine_map<(i, j, k) -> (i, k)>, affine_map<(i, j, k) -> (i, j)>",
+        ),
+        r"not a reduction of the form output = output .* it yields the result of arith.mulf",
+    ),
+    "write": (
+        elementwise_generic(
+            "%r = arith.negf %x : f32",
+            maps="affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, 5 - j)>",
+        ),
+        r"index 1 of its write is -d1 \+ 5, not a parallel iterator of its own",
+    ),
+    "read": (
+        function(
+            "%e = tensor.empty() : tensor<4x6xf32>\n%0 = linalg.generic {indexing_maps = "
+            "[affine_map<(i, j) -> (i, j)>], iterator_types = "
+            '["parallel", "parallel"]} outs(%e : tensor<4x6xf32>) {\n^bb0(%o: f32):\n'
+            "%two = arith.constant 2 : index\n%i = linalg.index 0 : index\n"
+            "%j = linalg.index 1 : index\n%k = arith.floordivsi %j, %two : index\n"
+            "%r = tensor.extract %a[%i, %k] : tensor<4x6xf32>\nlinalg.yield %r : f32\n"
+            "} -> tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>"
+        ),
+        r"index 1 of its read of 'arg0' is not affine: \(d1 // 2\)",
+    ),
+    "indirect": (
+        elementwise_generic(
+            "%k = linalg.index 0 : index\n%n = arith.fptosi %x : f32 to i64\n"
+            "%m = arith.index_cast %n : i64 to index\n"
+            "%r = tensor.extract %b[%k, %m] : tensor<4x6xf32>"
+        ),
+        r"operation arith.index_cast of index in its body is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_refusals(
+    text: str, reason: str, imported: Importer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UnsupportedWorkload, match=reason):
+        imported(text)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_file_that_cannot_be_read(backend: MLIRBackend, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"cannot read '.*none.mlir': No such file"):
+        backend.import_program(ProgramFile(tmp_path / "none.mlir", "mlir"))
+    binary = tmp_path / "binary.mlir"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidValueError, match=r"cannot read '.*binary.mlir': it is not text"):
+        backend.import_program(ProgramFile(binary, "mlir"))
