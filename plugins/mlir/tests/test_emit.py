@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.emit import iterator_axes, payload
+from autotune_mlir.emit import iterator_axes, operand_names, payload
 
 from autotune.backends import BuildRequest, bind_copies
 from autotune.errors import UnsupportedWorkload
@@ -211,9 +212,14 @@ def test_index_values(index: IntExpr, check: Check) -> None:
 
 
 @pytest.mark.parametrize("source", ["float32", "float64", "int8", "int64", "uint8", "bool"])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int32", "int64", "bool"])
-def test_casts(source: str, dtype: str, check: Check) -> None:
-    check(one_stage(Cast(dtype, load("X")), dtype, inputs=source))
+def test_casts(source: str, check: Check) -> None:
+    axes = (Axis("i", 5), Axis("j", 7))
+    stages = tuple(
+        Stage(Tensor(f"Y{dtype}", (5, 7), dtype), axes, Cast(dtype, load("X")))
+        for dtype in ("float16", "float32", "int8", "int32", "int64", "bool")
+    )
+    names = tuple(stage.name for stage in stages)
+    check(Workload("casts", (Tensor("X", (5, 7), source),), stages, names))
 
 
 def test_operands_of_several_types_meet(check: Check) -> None:
@@ -357,6 +363,33 @@ def test_several_outputs_and_an_unused_input(check: Check) -> None:
 def test_a_scalar_without_axes(check: Check) -> None:
     stage = Stage(Tensor("Y", (), "float32"), (), Unary("exp", Load("X", ())))
     check(Workload("scalar", (Tensor("X", (), "float32"),), (stage,), ("Y",)))
+
+
+def test_names_of_operands_are_those_of_the_operations() -> None:
+    axes = (Axis("i", 4), Axis("k", 3, "reduce"))
+    window = Binary("add", Load("X", (i * 2 + var("k"),)), Load("X", (i % 3,)))
+    stage = Stage(Tensor("Y", (4,), "float32"), axes, window, "max")
+    pool = Workload("pool", (Tensor("X", (9,), "float32"),), (stage,), ("Y",))
+    assert operand_names(pool) == {"Y": ("X", "")}
+    twice = Binary("mul", Load("X", (i, j)), Binary("add", Load("X", (j, i)), Load("X", (i, j))))
+    assert operand_names(one_stage(twice, shape=(5, 5)))["Y"] == ("X", "X")
+    assert operand_names(conv2d(h=9, w=7, ci=3, co=5, pad=1, bias=1)) == {
+        "P": ("X",),
+        "Y": ("P", "W"),
+        "Z": ("Y", "bias"),
+    }
+    for workload in (pool, *WORKLOADS.values()):
+        counts = [
+            len(re.search(r" ins\((.*?) :", line)[1].split(", "))  # type: ignore[index]
+            for line in payload(workload).splitlines()
+            if " = linalg.generic " in line
+        ]
+        names = [
+            operands
+            for stage, operands in operand_names(workload).items()
+            if stage != "P"  # The one that is padded.
+        ]
+        assert counts == [len(operands) for operands in names]
 
 
 def test_every_stage_and_every_initialisation_is_named() -> None:

@@ -12,7 +12,7 @@ from autotune.workloads import Axis, Stage, Tensor, Workload
 from autotune_mlir.padding import Padding, padding_of
 from autotune_mlir.scalar_emit import BodyWriter, literal, memory_type, value_type
 
-__all__ = ["ENTRY", "INIT", "STAGE", "iterator_axes", "payload"]
+__all__ = ["ENTRY", "INIT", "STAGE", "iterator_axes", "operand_names", "payload"]
 
 ENTRY = "kernel"
 """Name of the one function of every program."""
@@ -45,6 +45,32 @@ def payload(workload: Workload) -> str:
 def iterator_axes(stage: Stage) -> tuple[Axis, ...]:
     """The axes of a stage in the order of the loops of its operation: spatial, then reduce."""
     return (*stage.spatial_axes, *stage.reduce_axes)
+
+
+def operand_names(workload: Workload) -> dict[str, tuple[str, ...]]:
+    """What the operation of each stage reads, in the order of its operands.
+
+    Tensors that are read in several ways are several operands; those that are read element by
+    element are none. An empty name is of the operand that only gives a window's extents.
+
+    Args:
+        workload: Any; the answer is about the program that :func:`payload` makes of it.
+    """
+    names: dict[str, tuple[str, ...]] = {}
+    for stage in workload.stages:
+        if _padding(workload, stage) is not None:
+            names[stage.name] = stage.reads
+            continue
+        numbers = {axis.name: number for number, axis in enumerate(iterator_axes(stage))}
+        windows = {
+            load: window
+            for load in stage.loads
+            if (window := _read_window(load, _shape(workload, load), stage.extents, numbers))
+        }
+        known = [results for _, _, results in windows.values()]
+        extra = ("",) if _unseen(stage, numbers, known) else ()
+        names[stage.name] = (*(load.tensor for load in windows), *extra)
+    return names
 
 
 @frozen
@@ -126,17 +152,11 @@ class _Program:
         return name
 
     def _stage(self, stage: Stage) -> str:
-        first = stage.reads[0] if stage.reads else None
-        shape = self._workload.tensors[first].shape if first is not None else None
-        padding = padding_of(stage, shape)
-        if padding is not None and padding.value.dtype == stage.output.dtype:
-            return self._pad(stage, padding)
-        return self._generic(stage)
+        padding = _padding(self._workload, stage)
+        return self._generic(stage) if padding is None else self._pad(stage, padding)
 
     def _pad(self, stage: Stage, padding: Padding) -> str:
         tensor = self._workload.tensors[padding.tensor]
-        if tensor.dtype != stage.output.dtype:
-            return self._generic(stage)
         inner = self._slice(tensor, padding.offsets, padding.sizes)
         kind = memory_type(tensor.dtype)
         value = self._constant(padding.value.value, tensor.dtype)
@@ -228,14 +248,36 @@ class _Program:
         The extents of a structured operation are those of its operands; what is reduced over a
         window of one operand, as in pooling, appears in none of them.
         """
-        known = {result for operand in reads for result in operand.map}
-        missing = [axis for axis in stage.reduce_axes if f"d{numbers[axis.name]}" not in known]
+        missing = _unseen(stage, numbers, [operand.map for operand in reads])
         if not missing:
             return []
         kind = _tensor_type([axis.extent for axis in missing], stage.output.dtype)
         empty = self._operation(f"tensor.empty() : {kind}")
         results = tuple(f"d{numbers[axis.name]}" for axis in missing)
         return [_Operand(empty, kind, results, "%window", memory_type(stage.output.dtype))]
+
+
+def _padding(workload: Workload, stage: Stage) -> Padding | None:
+    """The padding that a stage is, where MLIR has an operation for it: of one type throughout."""
+    if not stage.reads:
+        return None
+    tensor = workload.tensors[stage.reads[0]]
+    padding = padding_of(stage, tensor.shape)
+    if padding is None or not tensor.dtype == padding.value.dtype == stage.output.dtype:
+        return None
+    return padding
+
+
+def _shape(workload: Workload, load: Load) -> tuple[int, ...]:
+    return workload.tensors[load.tensor].shape
+
+
+def _unseen(
+    stage: Stage, numbers: Mapping[str, int], maps: Iterable[tuple[str, ...]]
+) -> list[Axis]:
+    """Axes of a reduction that are no operand's dimension."""
+    known = {result for results in maps for result in results}
+    return [axis for axis in stage.reduce_axes if f"d{numbers[axis.name]}" not in known]
 
 
 def _read_window(
