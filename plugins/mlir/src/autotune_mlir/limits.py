@@ -29,6 +29,6 @@ LIMITS = ScheduleLimits(
     stack_bytes=_TILE_BYTES,
     unrolled_statements=_UNROLLED_STATEMENTS,
     source="backend mlir",
-    without=frozenset({"inline.into_copy", "inline.into_reduction", "pack.whole"}),
+    without=frozenset({"inline.into_reduction", "pack.whole"}),
 )
 """The same on every CPU."""

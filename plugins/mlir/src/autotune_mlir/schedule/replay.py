@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from autotune.sketches import Candidate
 from autotune.workloads import Workload
+from autotune_mlir.schedule.padding import is_padding, pad_stage
 from autotune_mlir.schedule.plan import Plan, plan_of
 from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
@@ -38,7 +39,10 @@ def schedule(
     order = operand_order(workload) if operands is None else operands
     structure = Script()
     for name in _roots(plan):
-        tile_stage(structure, plan, name, order[name])
+        if is_padding(plan.stages[name].stage, workload):
+            pad_stage(structure, plan.stages[name])
+        else:
+            tile_stage(structure, plan, name, order[name])
     vectors = Script()
     lower_to_vectors(vectors, plan)
     return module_of({"structure": structure, "vectors": vectors})

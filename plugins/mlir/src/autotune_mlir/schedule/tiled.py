@@ -9,6 +9,7 @@ from autotune.expressions import Load
 from autotune.expressions.scalar import walk
 from autotune.workloads import Stage
 from autotune_mlir.schedule.pack import copy_operand, split_copy
+from autotune_mlir.schedule.padding import assume_inside, buffer_of_padding, is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.windows import take_apart
@@ -33,9 +34,16 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
     axes = _axes_of(plan, own, top)
     inside = _fused(plan, name, top)
     _parallel_loops(script, own, top, axes, inside)
+    margins = any(is_padding(plan.stages[name].stage, plan.workload) for name in inside)
+    if margins:
+        assume_inside(script)
+    for loop in own.parallel[-1:]:
+        _pack_at(script, plan, own, loop, operands)
     order = [loop for loop in own.order if loop not in own.parallel]
     for loop in order[: _outer_count(own, order)]:
         _loop_of_result(script, own, top, axes, loop)
+        if margins:
+            assume_inside(script)
         _pack_at(script, plan, own, loop, operands)
     for loop in order[_outer_count(own, order) :]:
         if own.is_reduction(loop):
@@ -147,5 +155,11 @@ def _pack_at(
     script: Script, plan: Plan, own: StagePlan, loop: str, operands: Sequence[str]
 ) -> None:
     for packed in own.packed:
-        if packed.at == loop:
+        if packed.at != loop:
+            continue
+        source = plan.stages.get(packed.operand)
+        if source is not None and source.inlined:
+            script.clean(script.match_kind("func.func"))
+            buffer_of_padding(script, packed.operand, f"{own.stage.name}.{packed.operand}")
+        else:
             copy_operand(script, plan.workload, own.stage, packed, operands)

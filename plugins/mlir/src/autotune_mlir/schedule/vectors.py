@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotune_mlir.schedule.padding import is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.windows import pieces, window_axes
@@ -32,8 +33,12 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     for name, stage in plan.stages.items():
         if window_axes(stage.stage):
             _vectorize_pieces(script, name)
+    consumers = {stage.consumer for stage in plan.stages.values()}
     for name, stage in plan.stages.items():
-        if (stage.vector is not None or stage.inlined) and not window_axes(stage.stage):
+        if is_padding(stage.stage, plan.workload):
+            if stage.vector is not None:
+                script.vectorize(script.match(tag("pack", name)))
+        elif (stage.vector or stage.inlined or name in consumers) and not window_axes(stage.stage):
             script.vectorize(script.match(tag("stage", name)))
         if stage.vector is not None and stage.stage.reduce_axes:
             script.vectorize(script.match(tag("init", name)))

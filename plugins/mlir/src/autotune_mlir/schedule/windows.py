@@ -16,7 +16,7 @@ def window_axes(stage: Stage) -> tuple[str, ...]:
     Vectors along such an axis are no slices of the operand: a tile is taken apart until each piece
     is one iteration of it.
     """
-    found = set()
+    found: set[str] = set()
     for load in stage.loads:
         for index in load.indices:
             form = affine_form(index)
