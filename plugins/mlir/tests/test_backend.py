@@ -1,0 +1,226 @@
+"""Building, running and timing through MLIR."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from autotune_mlir import openmp, plugin
+from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.bindings import DISTRIBUTIONS, bindings_version
+
+import autotune
+import autotune.hooks
+from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
+from autotune.errors import UnsupportedTarget
+from autotune.expressions import const
+from autotune.sketches import Candidate, Sketch, Tile
+from autotune.sketches.steps import STEP_TYPES
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.targets import Target, preset
+from autotune.workloads import gemm
+
+SMALL = gemm(m=48, n=64, k=32)
+
+needs_openmp = pytest.mark.skipif(
+    openmp.find() is None, reason="there is no OpenMP runtime; pip install intel-openmp"
+)
+needs_two_cpus = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="one CPU has no second thread"
+)
+
+
+def request_for(
+    target: Target, candidate: Candidate | None = None, threads: int = 1
+) -> BuildRequest:
+    return BuildRequest(SMALL, None, candidate, target, threads)
+
+
+def in_fresh_process(text: str, **environment: str) -> str:
+    """What a new interpreter prints."""
+    paths = [entry for entry in sys.path if entry]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_registered_lazily() -> None:
+    (spec,) = plugin.autotune_backends()
+    assert spec.problem() is None
+    assert plugin.AUTOTUNE_API_VERSION == autotune.hooks.API_VERSION
+    assert spec.resolve() is MLIRBackend
+
+
+def test_tuning_imports_no_other_compiler() -> None:
+    """Neither in the process that tunes, nor MLIR itself there."""
+    printed = in_fresh_process(
+        f"""
+        import sys, autotune
+        from autotune.workloads import gemm
+        result = autotune.tune(gemm(m=16, n=16, k=16), backend="mlir", trials=2, threads=1)
+        heavy = {{*{sorted(DISTRIBUTIONS)!r}, "tvm", "tvm_ffi", "torch"}}
+        print(result.best is not None, sorted(heavy & set(sys.modules)))
+        """
+    )
+    assert printed == "True []"
+
+
+def test_versions(backend: MLIRBackend) -> None:
+    assert backend.compiler_version() == bindings_version()
+
+
+def test_limits(backend: MLIRBackend, target: Target) -> None:
+    limits = backend.limits(target)
+    assert limits.source == "backend mlir"
+    assert limits.steps < set(STEP_TYPES)
+    assert not limits.steps & {"bind", "fetch"}
+
+
+REFUSED = (
+    (preset("a100"), "compiles for CPUs; target 'a100' is of kind 'cuda'"),
+    (
+        Target(kind="cpu", name="arm", processor="neoverse-n1", features=("neon",)),
+        "x86-64 only.*neoverse-n1",
+    ),
+)
+
+
+@pytest.mark.parametrize(("refused", "why"), REFUSED, ids=lambda value: getattr(value, "name", ""))
+def test_other_targets_are_refused(backend: MLIRBackend, refused: Target, why: str) -> None:
+    for act in (backend.check_target, backend.check_measuring, backend.limits):
+        with pytest.raises(UnsupportedTarget, match=why):
+            act(refused)
+    with pytest.raises(UnsupportedTarget, match=why):
+        backend.build(request_for(refused))
+
+
+def test_a_lesser_target_is_compiled_for(backend: MLIRBackend, target: Target) -> None:
+    less = Target(kind="cpu", name="less", processor="x86-64", features=("sse2",))
+    lowered = backend.lower(request_for(less))
+    assert lowered.digest != backend.lower(request_for(target)).digest
+    arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
+    call = bind_copies(backend.compile(lowered), SMALL, arrays)
+    call.run()
+    assert (call.outputs()[0] == 32).all()
+
+
+def test_a_step_that_cannot_be_applied(backend: MLIRBackend, target: Target) -> None:
+    steps = (Tile("C", "i", (const(5), const(3))),)
+    request = request_for(target, Candidate(Sketch("broken", SMALL, (), (), steps), ()))
+    for act in (backend.build, backend.show):
+        with pytest.raises(InvalidSchedule) as caught:
+            act(request)
+        assert len(str(caught.value)) < 500
+
+
+def test_show(backend: MLIRBackend, target: Target) -> None:
+    untuned = backend.show(request_for(target))
+    assert 'autotune.stage = "C"' in untuned
+    assert "scf.for" not in untuned
+    space = SketchSpace(SMALL, target, backend.limits(target))
+    candidate = next(iter(space.sample(1, np.random.default_rng(0))))
+    shown = backend.show(request_for(target, candidate))
+    assert "func.func @kernel" in shown
+    assert "vector<" in shown
+    assert "transform." not in shown
+
+
+@needs_openmp
+def test_a_parallel_program_is_right(backend: MLIRBackend, target: Target) -> None:
+    space = SketchSpace(SMALL, target, backend.limits(target))
+    arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
+    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+        call = bind_copies(backend.build(request_for(target, candidate, threads=2)), SMALL, arrays)
+        call.poison()
+        call.run()
+        assert (call.outputs()[0] == 32).all()
+
+
+THREADS = """
+    import os, sys, threading, time, numpy as np
+    from autotune.backends import BuildRequest, bind_copies
+    from autotune.spaces.sketch_space import SketchSpace
+    from autotune.targets import Target
+    from autotune.workloads import gemm
+    from autotune_mlir.backend import MLIRBackend
+
+    def seconds_of_others():
+        total = 0
+        for task in os.listdir("/proc/self/task"):
+            if int(task) != threading.get_native_id():
+                with open(f"/proc/self/task/{task}/schedstat") as file:
+                    total += int(file.read().split()[0])
+        return total * 1e-9
+
+    backend, target = MLIRBackend(), Target.detect()
+    workload = gemm(m=192, n=256, k=64)
+    space = SketchSpace(workload, target, backend.limits(target))
+    candidate = next(iter(space.sample(1, np.random.default_rng(0))))
+    threads = int(os.environ["THREADS"])
+    executable = backend.build(BuildRequest(workload, None, candidate, target, threads))
+    call = bind_copies(executable, workload, [np.ones(t.shape, t.dtype) for t in workload.inputs])
+    call.run()
+"""
+
+COUNT = """
+    others, own = seconds_of_others(), time.thread_time()
+    call.time(2000)
+    others, own = seconds_of_others() - others, time.thread_time() - own
+    print("others" if others > 0.05 * own else "alone")
+"""
+
+PARK = """
+    call.time(20)
+    if os.environ["ACT"] == "park":
+        backend.park()
+    begin = seconds_of_others()
+    time.sleep(0.2)
+    print(seconds_of_others() - begin)
+"""
+
+
+@needs_openmp
+@needs_two_cpus
+def test_a_program_uses_the_threads_that_it_was_built_for() -> None:
+    """Whatever the environment says."""
+    for threads, found in (("1", "alone"), ("2", "others")):
+        other = {"1": "2", "2": "1"}[threads]
+        printed = in_fresh_process(THREADS + COUNT, THREADS=threads, OMP_NUM_THREADS=other)
+        assert printed == found
+
+
+@needs_openmp
+@needs_two_cpus
+def test_nothing_runs_after_parking() -> None:
+    def spun(act: str, block_time: str) -> float:
+        settings = {"THREADS": "2", "KMP_BLOCKTIME": block_time, "OMP_NUM_THREADS": "2"}
+        return float(in_fresh_process(THREADS + PARK, ACT=act, **settings))
+
+    assert spun("go on", "5000") > 0.001
+    assert spun("park", "20") == 0.0
+
+
+@needs_openmp
+def test_settings_of_a_worker_are_understood(backend: MLIRBackend) -> None:
+    text = f"""
+        import ctypes, os
+        os.dup2(1, 2)
+        print(ctypes.CDLL({openmp.library()!r}).omp_get_max_threads())
+    """
+    environment = backend.worker_environment(2)
+    printed = in_fresh_process(text, **environment, KMP_SETTINGS="1")
+    effective = printed.partition("Effective settings")[2]
+    assert f"KMP_BLOCKTIME={environment['KMP_BLOCKTIME']}" in effective
+    assert "OMP_NUM_THREADS='2'" in effective
+    assert "OMP_DYNAMIC=false" in effective
+    assert "KMP_WARNINGS=false" in effective
