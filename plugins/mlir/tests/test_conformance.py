@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS
 
-from autotune.backends import Backend
+from autotune.backends import Backend, ImportedProgram
 from autotune.expressions import const
 from autotune.sketches import Candidate, Sketch, Tile
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
 from autotune.testing.backend_suite import BackendSuite
 from autotune.workloads import Workload
+
+MATMUL = """
+func.func @matmul(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<32x48xf32>
+  %filled = linalg.fill ins(%zero : f32) outs(%empty : tensor<32x48xf32>) -> tensor<32x48xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<32x16xf32>, tensor<16x48xf32>)
+    outs(%filled : tensor<32x48xf32>) -> tensor<32x48xf32>
+  return %c : tensor<32x48xf32>
+}
+"""
 
 
 class TestMLIRBackend(BackendSuite):
@@ -30,5 +42,21 @@ class TestMLIRBackend(BackendSuite):
 
     @pytest.fixture
     def invalid_candidate(self, workload: Workload) -> Candidate:
-        steps = (Tile("C", "i", (const(5), const(3))),)
+        stage = workload.stages[-1]
+        steps = (Tile(stage.name, stage.axes[0].name, (const(5), const(3))),)
         return Candidate(Sketch("broken", workload, (), (), steps), ())
+
+
+class TestImportedProgram(TestMLIRBackend):
+    @pytest.fixture
+    def imported(self, backend: Backend) -> ImportedProgram:
+        with bindings.load().ir.Context():
+            return backend.import_program(bindings.load().ir.Module.parse(MATMUL))
+
+    @pytest.fixture
+    def workload(self, imported: ImportedProgram) -> Workload:
+        return imported.workload
+
+    @pytest.fixture
+    def program(self, imported: ImportedProgram) -> str:
+        return imported.program

@@ -16,7 +16,7 @@ from autotune.backends import (
     ProgramFile,
     park_threads,
 )
-from autotune.errors import UnknownNameError
+from autotune.errors import UnknownNameError, UnsupportedWorkload
 from autotune.records import Record
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
@@ -116,6 +116,9 @@ class MLIRBackend(Backend):
             InvalidValueError: the file cannot be read, or has several functions.
             UnknownNameError: the file has no function of the name that was given.
         """
+        if not self.imports(program):
+            kind = type(program).__name__
+            raise UnsupportedWorkload(f"backend 'mlir' understands MLIR only, not a {kind}")
         from autotune_mlir.importer import import_program
 
         return ImportedProgram(*import_program(program))
