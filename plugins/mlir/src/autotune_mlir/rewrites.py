@@ -8,13 +8,17 @@ from autotune_mlir.fast_math import expand_functions
 
 __all__ = ["rewrite"]
 
+_FUSABLE = frozenset({"arith.addf", "arith.subf", "arith.mulf"})
+
 
 def rewrite(ir: Any, module: Any) -> None:
-    """Write out, in a module on buffers, what would become calls.
+    """Write out, in a module on buffers, what would become calls, and let sums take products in.
 
     - Single-precision functions become polynomials (see :mod:`autotune_mlir.fast_math`).
     - ``memref.copy`` between buffers with strides becomes a structured operation, hence loops:
       the function that MLIR would call for it is not in the bindings.
+    - Sums and products of floats may be fused into one operation of the processor, which rounds
+      once, as C compilers do and as contractions of vectors are.
 
     Args:
         ir: The ``ir`` module of the bindings.
@@ -22,6 +26,7 @@ def rewrite(ir: Any, module: Any) -> None:
     """
     functions: list[Any] = []
     copies: list[Any] = []
+    fusable: list[Any] = []
 
     def visit(operation: Any) -> Any:
         name = operation.name
@@ -29,9 +34,16 @@ def rewrite(ir: Any, module: Any) -> None:
             functions.append(operation.operation)
         elif name == "memref.copy":
             copies.append(operation.operation)
+        elif name in _FUSABLE:
+            fusable.append(operation.operation)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
+    exact = ir.Attribute.parse("#arith.fastmath<none>")
+    contract = ir.Attribute.parse("#arith.fastmath<contract>")
+    for operation in fusable:
+        if operation.attributes["fastmath"] == exact:
+            operation.attributes["fastmath"] = contract
     expand_functions(ir, functions)
     for copy in copies:
         source, target = copy.operands

@@ -1,0 +1,52 @@
+"""What is rewritten between buffers and loops."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from autotune_mlir import bindings, compiler
+from autotune_mlir.rewrites import rewrite
+
+STRIDED = "memref<2x3xf32, strided<[8, 1], offset: 4>>"
+PROGRAM = f"""
+func.func @kernel(%in: memref<2x3xf32>, %out: memref<6x8xf32>, %dense: memref<2x3xf32>) {{
+  %part = memref.reinterpret_cast %out to offset: [4], sizes: [2, 3], strides: [8, 1]
+    : memref<6x8xf32> to {STRIDED}
+  memref.copy %in, %part : memref<2x3xf32> to {STRIDED}
+  memref.copy %in, %dense : memref<2x3xf32> to memref<2x3xf32>
+  %i = arith.constant 0 : index
+  %x = memref.load %in[%i, %i] : memref<2x3xf32>
+  %product = arith.mulf %x, %x : f32
+  %sum = arith.addf %product, %x fastmath<reassoc> : f32
+  %root = math.sqrt %sum : f32
+  memref.store %root, %dense[%i, %i] : memref<2x3xf32>
+  return
+}}
+"""
+
+
+@pytest.fixture
+def text() -> str:
+    """The program after rewriting."""
+    module: Any = compiler.parse_payload(PROGRAM)
+    ir = bindings.load().ir
+    with module.context, ir.Location.unknown():
+        rewrite(ir, module)
+        assert module.operation.verify()
+        return str(module)
+
+
+def test_copies_between_buffers_with_strides_are_loops(text: str) -> None:
+    assert text.count("memref.copy") == 1 and text.count("linalg.generic") == 1
+    assert re.search(r"memref.copy %arg0, %arg2", text)
+
+
+def test_sums_and_products_may_be_fused_and_what_was_allowed_stays_so(text: str) -> None:
+    assert re.search(r"arith.mulf .* fastmath<contract>", text)
+    assert re.search(r"arith.addf .* fastmath<reassoc>", text)
+
+
+def test_functions_that_processors_have_stay(text: str) -> None:
+    assert "math.sqrt" in text
