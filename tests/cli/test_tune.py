@@ -98,7 +98,9 @@ def test_strategy_options_and_round_size(cli: Any) -> None:
         ([*TUNE[1:], "--database", "nowhere/records.db"], "nowhere"),
         ([*TUNE[1:], "--trils", "3"], "No such option.*--trils"),
         ([*TUNE[1:], "more"], "unexpected extra argument"),
-        ([], "Missing argument 'WORKLOAD'"),
+        ([], "Missing argument 'WORKLOAD', or a file: --mlir FILE"),
+        (["--function", "f"], "--function needs the file that it is in: --mlir FILE"),
+        (["gemm", "--mlir", "a.mlir"], "--mlir and WORKLOAD exclude each other"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

@@ -9,6 +9,7 @@ import click
 from attrs import field, frozen
 
 from autotune.cli.options import database_option, read_shape, shape_option
+from autotune.cli.programs import asked_program, program_options, read_workload
 from autotune.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def query_options(command: Command) -> Command:
             click.argument("workload", required=False),
             shape_option,
             click.option("--dtype", help="Element type."),
+            program_options,
             click.option("--target", help="cpu for this machine, a preset, or a JSON file."),
             click.option("--backend", help="Name of the backend."),
             click.option("--threads", type=int, help="Threads the program ran on."),
@@ -42,6 +44,7 @@ class Query:
     """Which records are meant; None and missing parameters match everything."""
 
     workload: str | None = None
+    digest: str | None = None
     parameters: dict[str, Any] = field(factory=dict)
     target: str | None = None
     backend: str | None = None
@@ -55,6 +58,8 @@ class Query:
         workload: str | None,
         shape: tuple[str, ...],
         dtype: str | None,
+        mlir_path: str | None,
+        function: str | None,
         target: str | None,
         backend: str | None,
         threads: int | None,
@@ -65,9 +70,12 @@ class Query:
         """From the options' values.
 
         Raises:
-            InvalidValueError: a shape is given without a workload, or is not made of integers.
+            InvalidValueError: a shape is given without a workload, or is not made of integers; a
+                program cannot be read.
             UnknownNameError: the shape names something that the workload does not have.
+            UnsupportedWorkload: a program in a file cannot be expressed.
         """
+        program = asked_program(workload, shape, dtype, mlir_path, function)
         parameters: dict[str, Any] = dict(read_shape(shape))
         if parameters and workload is None:
             raise InvalidValueError("--shape needs a workload, such as gemm")
@@ -80,7 +88,10 @@ class Query:
             from autotune.settings import checked_target
 
             fingerprint = checked_target(target, threads).fingerprint
-        return Query(workload, parameters, fingerprint, backend, threads, status, protocol, run_id)
+        digest = None if program is None else read_workload(program).digest
+        return Query(
+            workload, digest, parameters, fingerprint, backend, threads, status, protocol, run_id
+        )
 
     def select(self, database: Database) -> Iterable[Record]:
         """The records that match, in the order in which they were measured."""
@@ -98,6 +109,7 @@ class Query:
         from autotune.database import RecordFilter
 
         return RecordFilter(
+            workload=self.digest,
             workload_name=self.workload,
             target=self.target,
             backend=self.backend,

@@ -163,6 +163,8 @@ def _space(
     workload: str | None,
     shape: tuple[str, ...],
     dtype: str | None,
+    mlir_path: str | None,
+    function: str | None,
     target: str | None,
     backend: str | None,
     threads: int | None,
@@ -170,15 +172,21 @@ def _space(
     """The space that ``autotune tune`` would search."""
     from autotune.backends import Backend
     from autotune.cli.options import read_shape
+    from autotune.cli.programs import asked_program, importing_backend, read_workload
     from autotune.errors import InvalidValueError
     from autotune.parts import create_part
     from autotune.settings import checked_target
     from autotune.spaces import SketchSpace
     from autotune.workload_spec import make_workload
 
-    if workload is None:
+    program = asked_program(workload, shape, dtype, mlir_path, function)
+    if program is not None:
+        made = read_workload(program)
+        backend = backend or importing_backend(program)
+    elif workload is not None:
+        made = make_workload(workload, read_shape(shape), dtype)
+    else:
         raise InvalidValueError("--sketch needs a workload, such as gemm")
-    made = make_workload(workload, read_shape(shape), dtype)
     machine = checked_target(target or "cpu", threads)
     replayer: Backend = create_part("backend", backend or "tvm")
     return SketchSpace(made, machine, replayer.limits(machine))

@@ -17,17 +17,22 @@ from autotune.cli.options import (
     read_shape,
     shape_option,
 )
+from autotune.cli.programs import asked_program, importing_backend, program_options
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
     from autotune.result import Result
+    from autotune.workloads import Workload
 
 __all__ = ["command"]
+
+_DEFAULT = click.core.ParameterSource.DEFAULT
 
 EPILOG = """\b
 Examples:
   autotune tune gemm --shape m=512,n=512,k=512 --trials 64 --json out.json
   autotune tune conv2d --shape h=14,w=14,ci=256,co=256,pad=1 --time 60 --database records.db
+  autotune tune --mlir network.mlir --function attention
 
 The same command resumes a run that was interrupted, and answers from the records a run that was
 finished. `autotune workloads` lists workloads and their shapes, `autotune plugins` everything
@@ -36,9 +41,10 @@ that can be named here.
 
 
 @click.command("tune", epilog=EPILOG)
-@click.argument("workload")
+@click.argument("workload", required=False)
 @shape_option
 @click.option("--dtype", help="Element type; the workload's default if it is not given.")
+@program_options
 @click.option(
     "--target",
     default="cpu",
@@ -94,9 +100,11 @@ that can be named here.
 @progress_options
 @json_option
 def command(
-    workload: str,
+    workload: str | None,
     shape: tuple[str, ...],
     dtype: str | None,
+    mlir_path: str | None,
+    function: str | None,
     strategy_options: tuple[str, ...],
     seconds: float | None,
     vendor: bool,
@@ -108,7 +116,7 @@ def command(
     cold: bool,
     **settings: Any,
 ) -> int:
-    """Find a fast schedule for WORKLOAD on this machine."""
+    """Find a fast schedule for WORKLOAD, or for the program in a file, on this machine."""
     # Imported here: the group imports this module to show its help.
     from autotune.api import tune
     from autotune.cli.app import INTERRUPTED
@@ -118,10 +126,13 @@ def command(
     from autotune.cli.progress import chosen_mode, progress
     from autotune.interrupts import TuningInterrupted
     from autotune.measure import MeasureProtocol
-    from autotune.workload_spec import make_workload
 
     options = read_options(strategy_options, "--strategy-option")
-    made = make_workload(workload, read_shape(shape), dtype)
+    program = asked_program(workload, shape, dtype, mlir_path, function)
+    made = program or _named(workload, shape, dtype)
+    given = click.get_current_context().get_parameter_source("backend")
+    if program is not None and given is _DEFAULT:
+        settings["backend"] = importing_backend(program)
     check_log_path(log_path, json_path)
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
     output = Output(json_path, log_path)
@@ -146,6 +157,16 @@ def command(
         )
         return INTERRUPTED
     return _report(result, output, vendor)
+
+
+def _named(workload: str | None, shape: tuple[str, ...], dtype: str | None) -> Workload:
+    """The workload of this name and shape."""
+    from autotune.errors import InvalidValueError
+    from autotune.workload_spec import make_workload
+
+    if workload is None:
+        raise InvalidValueError("Missing argument 'WORKLOAD', or a file: --mlir FILE")
+    return make_workload(workload, read_shape(shape), dtype)
 
 
 def _report(result: Result, output: Output, vendor: bool) -> int:

@@ -1,0 +1,170 @@
+"""``autotune tune --mlir FILE``, and looking up what it found."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+from autotune_mlir import bindings
+from mlir_programs import PROGRAMS, function
+
+import autotune
+from autotune.backends import ProgramFile
+from autotune.cli.app import run
+
+ACCUMULATE = """
+func.func @attend(%q: tensor<32x16xf32>, %k: tensor<16x32xf32>, %c: tensor<32x32xf32>)
+    -> tensor<32x32xf32> {
+  %0 = linalg.matmul ins(%q, %k : tensor<32x16xf32>, tensor<16x32xf32>)
+    outs(%c : tensor<32x32xf32>) -> tensor<32x32xf32>
+  return %0 : tensor<32x32xf32>
+}
+"""
+OTHER = ACCUMULATE.replace("@attend", "@score").replace("16", "8")
+SMALL = ("--trials", "2", "--round-size", "2", "--threads", "1", "--cost-model", "random")
+
+
+@frozen
+class Done:
+    """What a command did."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Runs the command line in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Done:
+        capfd.readouterr()
+        status = run(arguments)
+        sys.stderr.flush()
+        return Done(status, *capfd.readouterr())
+
+    return call
+
+
+def test_a_file_is_tuned_and_found_again(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.mlir").write_text(ACCUMULATE + OTHER)
+    choice = ("--mlir", "a.mlir", "--function", "attend")
+    first = command("tune", *choice, *SMALL, "--json", "1.json")
+    assert first.status == 0, first.stderr
+    report = json.loads((tmp_path / "1.json").read_text())
+    assert report["task"]["name"] == "attend"
+    assert report["best"]["latency"] > 0
+    assert "untuned (mlir)" in first.stdout
+    again = command("tune", *choice, *SMALL, "--backend", "mlir", "--json", "2.json")
+    assert "answered from records" in again.stdout
+    # The same program is found by its file, by its name, and not by another's.
+    for query in (choice, ("attend",)):
+        listed = command("best", *query, "--json", "-")
+        (record,) = json.loads(listed.stdout)
+        assert record["workload"]["name"] == "attend"
+    assert command("best", "--mlir", "a.mlir", "--function", "score").status == 1
+    shown = command("show", *choice, "--part", "script")
+    assert 'autotune.stage = "matmul_accumulated"' in shown.stdout
+
+
+def test_sketches_of_a_file_are_shown(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.mlir").write_text(ACCUMULATE)
+    done = command("show", "--mlir", "a.mlir", "--sketch", "direct")
+    assert done.status == 0, done.stderr
+    assert "matmul.d0" in done.stdout
+
+
+def test_a_file_is_tuned_from_python(tmp_path: Path) -> None:
+    path = tmp_path / "a.mlir"
+    path.write_text(ACCUMULATE)
+    result = autotune.tune(
+        ProgramFile(path, "mlir"),
+        backend="mlir",
+        trials=2,
+        threads=1,
+        cost_model="random",
+        database=tmp_path / "records.db",
+    )
+    assert result.best is not None and result.workload.name == "attend"
+
+
+ERRORS = {
+    "syntax": (
+        function("%0 = linalg.matmul\nreturn %0"),
+        (),
+        r"not MLIR: a\.mlir:\d+:\d+: ",
+    ),
+    "dynamic": (
+        PROGRAMS["matmul"].text.replace("%a: tensor<4x8xf32>", "%a: tensor<?x8xf32>"),
+        (),
+        r"not MLIR: a\.mlir:\d+:\d+: use of value '%a' expects different type",
+    ),
+    "dynamic shape": (
+        function("return %a : tensor<?x6xf32>", "%a: tensor<?x6xf32>", "tensor<?x6xf32>"),
+        (),
+        r"argument 0 of function @f has the dynamic shape tensor<\?x6xf32>; shapes must be known",
+    ),
+    "operation": (
+        function(
+            "%0 = tensor.collapse_shape %a [[0, 1]] : tensor<4x6xf32> into tensor<24xf32>\n"
+            "return %0 : tensor<24xf32>",
+            result="tensor<24xf32>",
+        ),
+        (),
+        r"operation tensor\.collapse_shape is not supported at a\.mlir:3:6",
+    ),
+    "several": (
+        ACCUMULATE + OTHER,
+        (),
+        r"a\.mlir has 2 functions \(attend, score\); .*--function",
+    ),
+    "function": (ACCUMULATE, ("--function", "atend"), r"'atend'.*Did you mean 'attend'"),
+    "twice": (ACCUMULATE, ("gemm",), r"--mlir and WORKLOAD exclude each other"),
+    "shape": (ACCUMULATE, ("--shape", "m=4"), r"--mlir and --shape exclude each other"),
+    "backend": (
+        ACCUMULATE,
+        ("--backend", "tvm"),
+        r"backend 'tvm' does not import a .*ProgramFile; pass backend='mlir'",
+    ),
+    "no file": (None, (), r"cannot read 'a\.mlir': No such file or directory"),
+}
+
+
+@pytest.mark.parametrize(("text", "more", "message"), ERRORS.values(), ids=ERRORS.keys())
+def test_bad_input_is_one_line_and_writes_nothing(
+    text: str | None, more: tuple[str, ...], message: str, command: Command, tmp_path: Path
+) -> None:
+    if "tvm" in more:
+        pytest.importorskip("tvm")
+    if text is not None:
+        (tmp_path / "a.mlir").write_text(text)
+    before = set(tmp_path.iterdir())
+    done = command("tune", "--mlir", "a.mlir", *more, *SMALL)
+    assert (done.status, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("autotune: error: ")
+    assert re.search(message, line), line
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_without_bindings_it_says_what_to_install(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.mlir").write_text(ACCUMULATE)
+    monkeypatch.setattr(bindings.util, "find_spec", lambda name: None)
+    bindings.load.cache_clear()
+    done = command("tune", "--mlir", "a.mlir", *SMALL)
+    bindings.load.cache_clear()
+    assert done.status == 2
+    assert "pip install torch-mlir==20261001" in done.stderr

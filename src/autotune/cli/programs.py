@@ -1,0 +1,98 @@
+"""Programs in files: the options that name one, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from autotune.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from autotune.backends import ProgramFile
+    from autotune.workloads import Workload
+
+__all__ = ["asked_program", "importing_backend", "program_options", "read_workload"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# What to install where no backend reads a format.
+_READERS: Mapping[str, str] = {"mlir": "autotune-mlir"}
+
+
+def program_options(command: Command) -> Command:
+    """``--mlir FILE`` and ``--function NAME``."""
+    options = (
+        click.option(
+            "--mlir",
+            "mlir_path",
+            metavar="FILE",
+            help="The program is in this file, in linalg on tensors; in place of WORKLOAD.",
+        ),
+        click.option(
+            "--function",
+            metavar="NAME",
+            help="The function of the file that is meant, where it has several.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def asked_program(
+    workload: str | None,
+    shape: Sequence[str],
+    dtype: str | None,
+    mlir_path: str | None,
+    function: str | None,
+) -> ProgramFile | None:
+    """The program in a file that the options ask for, or None where they ask for none.
+
+    Raises:
+        InvalidValueError: the options contradict each other.
+    """
+    from autotune.backends import ProgramFile
+
+    if mlir_path is None:
+        if function is not None:
+            raise InvalidValueError("--function needs the file that it is in: --mlir FILE")
+        return None
+    given = {"WORKLOAD": workload, "--shape": shape, "--dtype": dtype}
+    for name, value in given.items():
+        if value:
+            raise InvalidValueError(f"--mlir and {name} exclude each other: the file says it all")
+    return ProgramFile(mlir_path, "mlir", function)
+
+
+def importing_backend(program: ProgramFile) -> str:
+    """Name of the installed backend that imports the program.
+
+    Raises:
+        InvalidValueError: there is none.
+    """
+    from autotune.parts import create_part
+    from autotune.plugins import manager
+
+    for name in manager().names("backend"):
+        if create_part("backend", name).imports(program):
+            return name
+    raise InvalidValueError(
+        f"no installed backend imports {program.format} files; "
+        f"pip install {_READERS[program.format]}"
+    )
+
+
+def read_workload(program: ProgramFile) -> Workload:
+    """What a program computes.
+
+    Raises:
+        InvalidValueError: no backend imports it, or the file cannot be read.
+        UnsupportedWorkload: it cannot be expressed.
+    """
+    from autotune.backends import Backend
+    from autotune.parts import create_part
+
+    reader: Backend = create_part("backend", importing_backend(program))
+    return reader.import_program(program).workload
