@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., str]:
-    """Runs this Python with arguments in an empty folder; returns its output."""
+    """Runs this Python in a folder with nothing but example programs; returns its output."""
+    for program in EXAMPLES.glob("*.mlir"):
+        (tmp_path / program.name).write_text(program.read_text().replace("512", "64"))
 
     def run_python(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
         done = subprocess.run(

@@ -33,11 +33,15 @@ def pages_with(language: str) -> list[Path]:
     return [page for page in PAGES if blocks(page, language)]
 
 
-def skip_without_tvm(example: str) -> None:
-    """Skips where an example needs TVM and this environment does not have it."""
-    needed = re.search(r"\btune", example) and "reference_backend" not in example
-    if needed and importlib.util.find_spec("tvm") is None:
-        pytest.skip("TVM is not installed")
+def skip_without_compiler(example: str) -> None:
+    """Skips where an example needs a compiler that this environment does not have."""
+    if not re.search(r"\btune", example) or "reference_backend" in example:
+        return
+    mlir = re.search(r"\bmlir\b", example) is not None
+    tvm = not mlir or re.search(r"\btvm\b", example) is not None
+    for needed, packages in ((mlir, ("torch_mlir", "mlir")), (tvm, ("tvm",))):
+        if needed and not any(map(importlib.util.find_spec, packages)):
+            pytest.skip(f"{packages[0]} is not installed")
 
 
 @pytest.mark.slow
@@ -45,7 +49,7 @@ def skip_without_tvm(example: str) -> None:
 def test_python(page: Path, run: Run) -> None:
     examples = blocks(page, "python")
     for example in examples:
-        skip_without_tvm(example)
+        skip_without_compiler(example)
     if importlib.util.find_spec("torch") is None:
         # The environment with torch runs them all.
         examples = [example for example in examples if "import torch" not in example]
@@ -56,8 +60,9 @@ def test_python(page: Path, run: Run) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages_with("console"), ids=lambda page: page.name)
 def test_commands(page: Path, run: Run) -> None:
-    skip_without_tvm("tune")
-    lines = smaller("".join(blocks(page, "console"))).splitlines()
+    text = "".join(blocks(page, "console"))
+    skip_without_compiler(f"tune {text}")
+    lines = smaller(text).splitlines()
     commands = [shlex.split(line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]
     assert commands and all(command[0] == "autotune" for command in commands)
     for _, *arguments in commands:
