@@ -23,7 +23,7 @@ from autotune_mlir.transform_library import (
     library_text,
 )
 
-from autotune.backends import InvalidSchedule, bind_copies
+from autotune.backends import InvalidSchedule, ProgramFile, bind_copies
 from autotune.cli.app import run
 from autotune.database import open_database
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
@@ -33,7 +33,9 @@ from autotune.targets import Target
 from autotune.workloads import (
     Workload,
     batch_matmul,
+    conv2d,
     dense,
+    depthwise_conv2d,
     elementwise,
     gemm,
     random_inputs,
@@ -49,6 +51,8 @@ WORKLOADS = {
     "gemm": gemm(m=32, n=48, k=16),
     "batch_matmul": batch_matmul(b=2, m=16, n=16, k=16),
     "dense": dense(m=16, n=32, k=16),
+    "conv2d": conv2d(h=6, w=8, ci=4, co=16, pad=1, bias=1, relu=1),
+    "depthwise_conv2d": depthwise_conv2d(h=6, w=6, c=16, pad=1),
     "softmax": softmax(m=8, n=32),
     "elementwise": elementwise(m=8, n=32),
 }
@@ -99,7 +103,13 @@ int main(void) {{
 """
 
 
-def records_of(workload: Workload, backend: MLIRBackend, count: int, threads: int) -> list[Record]:
+def records_of(
+    workload: Workload,
+    backend: MLIRBackend,
+    count: int,
+    threads: int,
+    program: str | None = None,
+) -> list[Record]:
     """Random candidates of every sketch, as if measured: the first is the fastest."""
     target = Target.detect()
     space = SketchSpace(workload, target, backend.limits(target))
@@ -116,6 +126,7 @@ def records_of(workload: Workload, backend: MLIRBackend, count: int, threads: in
             "sketch-1",
             Outcome("ok", 1.25e-6 * (trial + 1), (1e-6,)),
             1e9,
+            program=program,
         )
         for trial, candidate in enumerate(drawn)
     ]
@@ -156,7 +167,7 @@ def test_every_schedule_is_applied_by_the_interpreter_pass(
     name: str, backend: MLIRBackend, tmp_path: Path
 ) -> None:
     workload = WORKLOADS[name]
-    records = records_of(workload, backend, 2, 1)
+    records = records_of(workload, backend, 1, 1)
     path = tmp_path / "tuned.mlir"
     # Every schedule is applied by MLIR's passes, and compared, before it is taken.
     report = backend.export_records([*records, records[0]], "transform-library", path)
@@ -209,17 +220,22 @@ func.func @mine(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf3
 
 
 @pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
-def test_a_schedule_is_applied_to_somebodys_own_program(
+def test_a_schedule_is_applied_to_the_program_that_was_tuned(
     backend: MLIRBackend, tmp_path: Path
 ) -> None:
-    records = records_of(WORKLOADS["gemm"], backend, 1, 1)
-    report = backend.export_records(records, "transform-library", tmp_path / "tuned.mlir")
-    library, payload = (Path(file).read_text(encoding="utf-8") for file in report.files)
     mine = tmp_path / "mine.mlir"
     mine.write_text(MATMUL, encoding="utf-8")
+    imported = backend.import_program(ProgramFile(mine, "mlir"))
+    records = records_of(imported.workload, backend, 1, 1, imported.program)
+    report = backend.export_records(records, "transform-library", tmp_path / "tuned.mlir")
+    assert report.refused == () and report.exported == len(records)
+    library, payload = (Path(file).read_text(encoding="utf-8") for file in report.files)
+    assert payload == imported.program
     for entry in NAMED.findall(library):
         found = stock_mlir_opt(report.files[0], str(mine), f"{entry}_untagged")
         assert "@mine" in found and loops(found) == loops(ours(library, payload, entry))
+    functions = backend.export_records(records, "object", tmp_path / "made.o")
+    assert functions.refused == () and functions.exported == len(records)
     twice = tmp_path / "twice.mlir"
     twice.write_text(MATMUL + MATMUL.replace("@mine", "@other"), encoding="utf-8")
     with pytest.raises(AssertionError, match="expected to contain 1 payload"):
