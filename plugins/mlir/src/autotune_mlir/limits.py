@@ -17,10 +17,12 @@ LIMITS = ScheduleLimits(
         {
             "accumulate",
             "fuse_consumer",
+            "fuse_producer",
             "inline",
             "order",
             "pack",
             "parallel",
+            "split_reduction",
             "tile",
             "unroll",
             "vectorize",
@@ -29,6 +31,6 @@ LIMITS = ScheduleLimits(
     stack_bytes=_TILE_BYTES,
     unrolled_statements=_UNROLLED_STATEMENTS,
     source="backend mlir",
-    without=frozenset({"inline.into_reduction", "pack.whole"}),
+    without=frozenset({"pack.whole"}),
 )
 """The same on every CPU."""

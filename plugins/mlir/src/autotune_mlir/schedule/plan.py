@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 
 from autotune.backends import InvalidSchedule
 from autotune.expressions.integer import evaluate
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
     Cover,
@@ -105,7 +105,7 @@ class StagePlan:
 
 @frozen
 class Plan:
-    """Plans of all stages, by name, in the workload's order."""
+    """Plans of all stages, by name, in the workload's order, then of partial results."""
 
     workload: Workload
     stages: Mapping[str, StagePlan]
@@ -120,11 +120,13 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     config = candidate.config
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
     for step in candidate.sketch.steps:
-        _note(step, plans, config)
+        _note(step, workload, plans, config)
     return Plan(workload, plans)
 
 
-def _note(step: Step, plans: dict[str, StagePlan], config: Mapping[str, int]) -> None:
+def _note(
+    step: Step, workload: Workload, plans: dict[str, StagePlan], config: Mapping[str, int]
+) -> None:
     plan = plans.get(step.stage)
     if plan is None:
         raise InvalidSchedule(f"{step}: there is no stage {step.stage!r}")
@@ -159,6 +161,8 @@ def _note(step: Step, plans: dict[str, StagePlan], config: Mapping[str, int]) ->
         plan.lanes = step.lanes
     elif isinstance(step, SplitReduction):
         plan.partial_lanes = (step.axis, step.lanes)
+        partial = partial_name(step.stage)
+        plans[partial] = StagePlan(split_reduction(workload, step).stage(partial))
     else:
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from autotune.sketches import Candidate
 from autotune.workloads import Workload
+from autotune_mlir.schedule.elementwise import tile_pointwise
 from autotune_mlir.schedule.padding import is_padding, pad_stage
 from autotune_mlir.schedule.plan import Plan, plan_of
+from autotune_mlir.schedule.rows import is_row_fusion, tile_rows
 from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
 from autotune_mlir.schedule.vectors import lower_to_vectors
@@ -38,14 +40,31 @@ def schedule(
     plan = plan_of(candidate, workload)
     order = operand_order(workload) if operands is None else operands
     structure = Script()
-    for name in _roots(plan):
-        if is_padding(plan.stages[name].stage, workload):
-            pad_stage(structure, plan.stages[name])
-        else:
-            tile_stage(structure, plan, name, order[name])
+    _make_loops(structure, plan, order)
     vectors = Script()
     lower_to_vectors(vectors, plan)
     return module_of({"structure": structure, "vectors": vectors})
+
+
+def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]]) -> None:
+    """The loops of all stages, those first that must not be drawn into the loops of others."""
+    roots = _roots(plan)
+    padding = [name for name in roots if is_padding(plan.stages[name].stage, plan.workload)]
+    pointwise = [
+        name for name in roots if plan.stages[name].stage.combiner is None and name not in padding
+    ]
+    for name in padding:
+        pad_stage(script, plan.stages[name])
+    # The last one first: a parallel loop hands out what is computed inside it to later stages, and
+    # these would have no operation left to compute for themselves.
+    for name in reversed(pointwise):
+        if is_row_fusion(plan, name):
+            tile_rows(script, plan, name)
+        else:
+            tile_pointwise(script, plan, name)
+    for name in roots:
+        if name not in (*padding, *pointwise):
+            tile_stage(script, plan, name, operands[name])
 
 
 def operand_order(workload: Workload) -> dict[str, tuple[str, ...]]:

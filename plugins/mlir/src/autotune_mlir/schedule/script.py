@@ -92,6 +92,25 @@ class Script:
         text = "transform.structured.fuse_into_containing_op {} into {}"
         return self.apply(text, [producer, loop], 2)[1]
 
+    def fuse_apart(self, producer: str, loop: str) -> str:
+        """As :meth:`fuse_into`; returns the producer in the loop."""
+        text = "transform.structured.fuse_into_containing_op {} into {}"
+        return self.apply(text, [producer, loop], 2)[0]
+
+    def split_reduction(self, target: str, sizes: Sequence[int]) -> list[str]:
+        """Reduce into partial results, as many as the size of the one reduced dimension with one.
+
+        Returns:
+            What initialises the partial results, what computes them, what reduces them, the loop.
+        """
+        text = f"transform.structured.tile_reduction_using_for {{}} by tile_sizes = {list(sizes)}"
+        return self.apply(text, [target], 4)
+
+    def merge(self) -> None:
+        """Merge equal operations."""
+        function = self.match_kind("func.func")
+        self.add(f"transform.apply_cse to {function} : {_ANY}")
+
     def vectorize(self, target: str, options: str = "") -> None:
         """Turn an operation into operations on vectors of its whole size."""
         self.apply(f"transform.structured.vectorize {{}}{options}", [target], 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padding import is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
@@ -30,18 +31,20 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     for stage in plan.stages.values():
         _unroll(script, stage, pieces(stage))
     script.clean(function, *_SLICES)
-    for name, stage in plan.stages.items():
-        if window_axes(stage.stage):
-            _vectorize_pieces(script, name)
+    # Partial results are of a program without windows, whatever their stage looks like.
+    windows = [stage.name for stage in plan.workload.stages if window_axes(stage)]
+    for name in windows:
+        _vectorize_pieces(script, name)
     consumers = {stage.consumer for stage in plan.stages.values()}
     for name, stage in plan.stages.items():
         if is_padding(stage.stage, plan.workload):
             if stage.vector is not None:
                 script.vectorize(script.match(tag("pack", name)))
-        elif (stage.vector or stage.inlined or name in consumers) and not window_axes(stage.stage):
+        elif (stage.vector or stage.inlined or name in consumers) and name not in windows:
             script.vectorize(script.match(tag("stage", name)))
         if stage.vector is not None and stage.stage.reduce_axes:
             script.vectorize(script.match(tag("init", name)))
+        _vectorize_rows(script, plan, stage)
         for packed in stage.packed:
             script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
     script.patterns(function, _CONTRACTIONS)
@@ -81,3 +84,14 @@ def _hoist_results(script: Script) -> None:
     """Carry what loops read and write at the same place from iteration to iteration."""
     loops = script.match_kind("scf.for")
     script.add(f"transform.loop.hoist_loop_invariant_subsets {loops} : !transform.any_op")
+
+
+def _vectorize_rows(script: Script, plan: Plan, stage: StagePlan) -> None:
+    """What belongs to a stage inside a loop over rows, or to one with stages inlined into it."""
+    name = stage.stage.name
+    if stage.partial_lanes is not None:
+        script.vectorize(script.match(tag("stage", name)))
+        script.vectorize(script.match(tag("init", name)))
+    if stage.partial_lanes is not None or stage.vector is not None:
+        for inlined in inlined_behind(plan, name):
+            script.vectorize(script.match(tag("stage", copy_name(inlined, name))))

@@ -1,0 +1,142 @@
+"""Several stages inside the loops over rows of the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.backends import InvalidSchedule
+from autotune.sketches import partial_name
+from autotune_mlir.schedule.levels import (
+    Loops,
+    inlined_behind,
+    parallel_sizes,
+    sizes_of,
+    tiled_loops,
+)
+from autotune_mlir.schedule.plan import Plan, StagePlan
+from autotune_mlir.schedule.script import Script, tag
+
+__all__ = ["is_row_fusion", "tile_rows"]
+
+
+def is_row_fusion(plan: Plan, name: str) -> bool:
+    """Whether other stages are computed inside the loops of this one."""
+    return bool(_inside(plan, name))
+
+
+def tile_rows(script: Script, plan: Plan, name: str) -> None:
+    """Make the loops of a pointwise stage, and those of what is computed inside them.
+
+    Loops over rows carry all stages along; what a stage does inside them is up to its own steps.
+
+    Args:
+        script: Where to write.
+        plan: The schedule.
+        name: The last stage.
+
+    Raises:
+        InvalidSchedule: stages are inside of different loops.
+    """
+    own = plan.stages[name]
+    inside = _inside(plan, name)
+    at = own.order.index(_common_loop(inside)) + 1
+    followers = _followers(plan, name, inside)
+    loops = Loops(script, plan, name)
+    if sizes := parallel_sizes(own):
+        loops.carry(sizes, own.parallel[-1], followers, parallel=True)
+    for loop in tiled_loops(own):
+        if loop in own.order[:at]:
+            loops.carry(sizes_of(own, loop), loop, followers)
+        else:
+            loops.add(sizes_of(own, loop), loop)
+    for other in inside:
+        _tile_inside(script, plan, other, _extents(own, other, own.order[:at]))
+
+
+def _inside(plan: Plan, name: str) -> list[StagePlan]:
+    """Stages of the workload that are computed inside the loops of one."""
+    found = (plan.stages[stage.name] for stage in plan.workload.stages)
+    return [stage for stage in found if stage.inside is not None and stage.inside[0] == name]
+
+
+def _common_loop(inside: list[StagePlan]) -> str:
+    loops = {stage.inside[1] for stage in inside if stage.inside is not None}
+    if len(loops) > 1:
+        raise InvalidSchedule(
+            f"backend 'mlir' computes stages inside of one loop, not of {', '.join(sorted(loops))}"
+        )
+    return loops.pop()
+
+
+def _followers(plan: Plan, name: str, inside: list[StagePlan]) -> list[str]:
+    """Attributes of all that moves into the loops over rows, each after what reads it."""
+    names = {stage.stage.name for stage in inside}
+    for reader in (name, *names):
+        names.update(inlined_behind(plan, reader))
+    found = []
+    for stage in reversed(plan.workload.stages):
+        if stage.name in names:
+            found.append(tag("stage", stage.name))
+            if stage.combiner is not None:
+                found.append(tag("init", stage.name))
+    return found
+
+
+def _extents(own: StagePlan, other: StagePlan, shared: tuple[str, ...]) -> dict[str, int]:
+    """Extents of the spatial axes of a stage inside the loops over rows.
+
+    Args:
+        own: The stage with the loops over rows; both have the same axes in front.
+        other: The stage inside.
+        shared: The loops around both.
+    """
+    innermost = {own.axis_of(loop): loop for loop in shared}
+    rows = [axis.name for axis in own.stage.spatial_axes if axis.name in innermost]
+    extents = {axis.name: axis.extent for axis in other.stage.spatial_axes}
+    for axis, row in zip(other.stage.spatial_axes, rows, strict=False):
+        extents[axis.name] = own.tile_inside(innermost[row])
+    return extents
+
+
+def _tile_inside(script: Script, plan: Plan, other: StagePlan, extents: Mapping[str, int]) -> None:
+    """The loops of a stage over the rows that there are at this place."""
+    loops = Loops(script, plan, other.stage.name)
+    if other.partial_lanes is not None:
+        _partial_results(script, plan, loops, extents)
+    elif other.stage.combiner is None:
+        for loop in tiled_loops(other):
+            if extents[other.axis_of(loop)] > other.tile_inside(loop):
+                loops.add(sizes_of(other, loop), loop)
+    elif inlined_behind(plan, other.stage.name):
+        # Element by element: what is inlined needs loops to be computed in.
+        loops.add([1] * len(other.stage.axes), "elements")
+
+
+def _partial_results(script: Script, plan: Plan, loops: Loops, extents: Mapping[str, int]) -> None:
+    """A reduction in partial results, a row at a time.
+
+    The loop over the vectors of a row is one, which is unrolled by as much as its inner part has
+    iterations.
+    """
+    own = plan.stages[loops.name]
+    stage = own.stage
+    assert own.partial_lanes is not None
+    axis, lanes = own.partial_lanes
+    rows = [int(extents[item.name] > 1) for item in stage.spatial_axes]
+    others = [int(item.name != axis) for item in stage.reduce_axes]
+    if any(rows):
+        loops.add([*rows, *(0 for _ in others)], "rows")
+    if any(others):
+        loops.add([*(0 for _ in rows), *others], "others")
+    sizes = [*(0 for _ in rows), *(0 if other else lanes for other in others)]
+    init, update, final, loop = script.split_reduction(
+        script.match(tag("stage", stage.name)), sizes
+    )
+    partial = partial_name(stage.name)
+    script.annotate(init, "init", partial)
+    script.annotate(update, "stage", partial)
+    script.annotate(final, "stage", stage.name)
+    script.annotate(loop, "loop", f"{stage.name}.{axis}")
+    for unrolled in plan.stages[partial].unrolled:
+        script.annotate(loop, "unroll", f"{partial}.{unrolled}")
+    loops.enter(axis)

@@ -1,0 +1,257 @@
+"""Pointwise stages, and stages that share rows, as MLIR runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from autotune_mlir.backend import MLIRBackend
+
+from autotune.backends import BuildRequest, bind_copies
+from autotune.expressions import Binary, Cast, Constant, Load, ScalarExpr, Select, Unary, var
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import Target
+from autotune.workloads import Axis, Stage, Tensor, Workload, elementwise, reference, softmax
+
+ROWS, COLUMNS = 12, 64
+ATTEMPTS = 400
+
+
+def load(tensor: str, *axes: str) -> Load:
+    return Load(tensor, tuple(var(axis) for axis in axes))
+
+
+def matrix(name: str, dtype: str = "float32", columns: int = COLUMNS) -> Tensor:
+    return Tensor(name, (ROWS, columns), dtype)
+
+
+def pointwise(
+    name: str, body: ScalarExpr, dtype: str = "float32", columns: int = COLUMNS
+) -> Stage:
+    axes = (Axis("i", ROWS), Axis("j", columns))
+    return Stage(matrix(name, dtype, columns), axes, body)
+
+
+def per_row(name: str, body: ScalarExpr, dtype: str = "float32") -> Stage:
+    return Stage(Tensor(name, (ROWS,), dtype), (Axis("i", ROWS),), body)
+
+
+def row_reduction(
+    name: str,
+    body: ScalarExpr,
+    combiner: str = "add",
+    dtype: str = "float32",
+    columns: int = COLUMNS,
+) -> Stage:
+    axes = (Axis("i", ROWS), Axis("k", columns, "reduce"))
+    return Stage(Tensor(name, (ROWS,), dtype), axes, body, combiner)
+
+
+def made(name: str, inputs: Sequence[Tensor], *stages: Stage, outputs: str = "") -> Workload:
+    return Workload(name, tuple(inputs), stages, tuple(outputs.split()) or (stages[-1].name,))
+
+
+def binary(op: str, left: ScalarExpr, right: ScalarExpr) -> Binary:
+    return Binary(op, left, right)
+
+
+def number(value: float, dtype: str = "float32") -> Constant:
+    return Constant(value, dtype)
+
+
+X, XJ, XK = matrix("X"), load("X", "i", "j"), load("X", "i", "k")
+
+
+def layer_norm() -> Workload:
+    """Mean and deviation of each row, both through stages of one number per row."""
+    centred = binary("sub", XK, load("Mean", "i"))
+    return made(
+        "layer_norm",
+        [X, Tensor("Scale", (COLUMNS,), "float32")],
+        row_reduction("Sum", XK),
+        per_row("Mean", binary("mul", load("Sum", "i"), number(1 / COLUMNS))),
+        row_reduction("Square", binary("mul", centred, centred)),
+        per_row(
+            "Deviation",
+            Unary(
+                "sqrt",
+                binary(
+                    "add", binary("mul", load("Square", "i"), number(1 / COLUMNS)), number(1e-5)
+                ),
+            ),
+        ),
+        pointwise(
+            "Y",
+            binary(
+                "mul",
+                binary("div", binary("sub", XJ, load("Mean", "i")), load("Deviation", "i")),
+                load("Scale", "j"),
+            ),
+        ),
+    )
+
+
+def normalised(combiner: str, dtype: str) -> Workload:
+    """Every element beside what a row is reduced to."""
+    return made(
+        f"normalised_{combiner}_{dtype}",
+        [matrix("X", dtype)],
+        row_reduction("R", XK, combiner, dtype),
+        pointwise("Y", binary("sub", XJ, load("R", "i")), dtype),
+    )
+
+
+def two_reduced() -> Workload:
+    """A row that is a matrix: reduced over both of its axes."""
+    shape = (ROWS, 4, COLUMNS)
+    cube = Tensor("X", shape, "float32")
+    inner = load("X", "i", "c", "k")
+    return made(
+        "two_reduced",
+        [cube],
+        Stage(
+            Tensor("S", (ROWS,), "float32"),
+            (Axis("i", ROWS), Axis("c", 4, "reduce"), Axis("k", COLUMNS, "reduce")),
+            binary("mul", inner, inner),
+            "add",
+        ),
+        Stage(
+            Tensor("Y", shape, "float32"),
+            (Axis("i", ROWS), Axis("c", 4), Axis("j", COLUMNS)),
+            binary("div", load("X", "i", "c", "j"), load("S", "i")),
+        ),
+    )
+
+
+def rows_of_two_axes() -> Workload:
+    """Softmax of the last axis of three."""
+    shape = (3, 4, COLUMNS)
+    cube = Tensor("X", shape, "float32")
+    outer, columns = (Axis("a", 3), Axis("b", 4)), Axis("j", COLUMNS)
+    reduced = (*outer, Axis("k", COLUMNS, "reduce"))
+    rows = Tensor("M", (3, 4), "float32")
+    shifted = binary("sub", load("X", "a", "b", "j"), load("M", "a", "b"))
+    quotient = binary("div", load("E", "a", "b", "j"), load("S", "a", "b"))
+    return made(
+        "rows_of_two_axes",
+        [cube],
+        Stage(rows, reduced, load("X", "a", "b", "k"), "max"),
+        Stage(Tensor("E", shape, "float32"), (*outer, columns), Unary("exp", shifted)),
+        Stage(Tensor("S", (3, 4), "float32"), reduced, load("E", "a", "b", "k"), "add"),
+        Stage(Tensor("Y", shape, "float32"), (*outer, columns), quotient),
+    )
+
+
+def branches() -> Workload:
+    """Two outputs over a stage that is too dear to be computed twice, and one that is not."""
+    return made(
+        "branches",
+        [X, matrix("Z")],
+        pointwise("T", binary("add", binary("mul", XJ, load("Z", "i", "j")), XJ)),
+        pointwise("E", Unary("exp", load("T", "i", "j"))),
+        pointwise("P", binary("add", load("E", "i", "j"), load("T", "i", "j"))),
+        pointwise("Q", binary("mul", load("E", "i", "j"), number(0.5))),
+        outputs="P Q",
+    )
+
+
+def shifted_reads() -> Workload:
+    """A stage that is read at two places by the one that it is inlined into."""
+    here, there = Load("T", (var("i"), var("j"))), Load("T", (var("i"), var("j") + 2))
+    return made(
+        "shifted_reads",
+        [X],
+        pointwise("T", binary("mul", XJ, XJ)),
+        pointwise("Y", binary("sub", here, there), columns=COLUMNS - 2),
+    )
+
+
+def mixed_types() -> Workload:
+    """Integers, comparisons and floating-point numbers in one chain."""
+    whole = load("N", "i", "j")
+    return made(
+        "mixed_types",
+        [matrix("N", "int32"), X],
+        pointwise("T", binary("mul", whole, whole), "int32"),
+        pointwise(
+            "Y",
+            Select(
+                binary("gt", load("T", "i", "j"), Constant(5, "int32")),
+                binary("mul", Cast("float32", load("T", "i", "j")), XJ),
+                XJ,
+            ),
+        ),
+    )
+
+
+def turned() -> Workload:
+    """A transposition: vectors of the result are columns of what is read."""
+    return made(
+        "turned",
+        [Tensor("X", (COLUMNS, ROWS), "float32")],
+        pointwise("Y", Unary("neg", load("X", "j", "i"))),
+    )
+
+
+WORKLOADS = [
+    elementwise(m=12, n=96),
+    elementwise(m=7, n=31),
+    elementwise(m=5, n=64, dtype="float64"),
+    softmax(m=8, n=64),
+    softmax(m=5, n=7),
+    softmax(m=4, n=12),
+    softmax(m=1, n=1),
+    softmax(m=2, n=16, dtype="float64"),
+    layer_norm(),
+    normalised("min", "float32"),
+    normalised("max", "int32"),
+    normalised("add", "int8"),
+    normalised("mul", "float64"),
+    two_reduced(),
+    rows_of_two_axes(),
+    branches(),
+    shifted_reads(),
+    mixed_types(),
+    turned(),
+]
+
+
+def candidates(workload: Workload, target: Target, each: int, seed: int = 0) -> list[Candidate]:
+    """Up to ``each`` candidates of every sketch."""
+    space = SketchSpace(workload, target, MLIRBackend().limits(target))
+    found: dict[str, list[Candidate]] = {}
+    for candidate in space.sample(ATTEMPTS, np.random.default_rng(seed)):
+        chosen = found.setdefault(candidate.sketch.name, [])
+        if len(chosen) < each and candidate not in chosen:
+            chosen.append(candidate)
+    assert set(found) == {sketch.name for sketch in space.sketches()}
+    return [candidate for chosen in found.values() for candidate in chosen]
+
+
+def request(workload: Workload, candidate: Candidate, target: Target) -> BuildRequest:
+    return BuildRequest(workload, None, candidate, target, threads=1)
+
+
+def check(backend: MLIRBackend, workload: Workload, candidate: Candidate, target: Target) -> None:
+    """A candidate computes what the workload says."""
+    inputs = reference.random_inputs(workload, np.random.default_rng(1))
+    expected = reference.reference_outputs(workload, inputs)
+    lowered = backend.lower(request(workload, candidate, target))
+    call = bind_copies(
+        backend.compile(lowered), workload, [inputs[tensor.name] for tensor in workload.inputs]
+    )
+    call.run()
+    for output, name in zip(call.outputs(), workload.outputs, strict=True):
+        np.testing.assert_allclose(
+            output, expected[name], rtol=1e-4, atol=1e-5, err_msg=str(candidate.config)
+        )
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+def test_every_sketch_computes_what_the_workload_says(
+    workload: Workload, backend: MLIRBackend, target: Target
+) -> None:
+    for candidate in candidates(workload, target, each=1):
+        check(backend, workload, candidate, target)
