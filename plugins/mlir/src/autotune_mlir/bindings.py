@@ -16,7 +16,16 @@ from attrs import frozen
 
 from autotune.errors import AutotuneError, UnknownNameError
 
-__all__ = ["VARIABLE", "Bindings", "BindingsMissing", "Distribution", "bindings_version", "load"]
+__all__ = [
+    "DISTRIBUTIONS",
+    "VARIABLE",
+    "Bindings",
+    "BindingsMissing",
+    "Distribution",
+    "bindings_version",
+    "chosen",
+    "load",
+]
 
 VARIABLE = "AUTOTUNE_MLIR_BINDINGS"
 """Environment variable that names the root package to use."""
