@@ -7,7 +7,7 @@ from autotune_mlir.padding import padding_of
 from autotune_mlir.schedule.plan import StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["assume_inside", "buffer_of_padding", "is_padding", "pad_stage", "split_padding"]
+__all__ = ["assume_inside", "is_padding", "pad_stage", "split_padding", "vectorize_padding"]
 
 
 def is_padding(stage: Stage, workload: Workload) -> bool:
@@ -20,50 +20,38 @@ def is_padding(stage: Stage, workload: Workload) -> bool:
 
 
 def pad_stage(script: Script, own: StagePlan) -> None:
-    """Make a stage that pads a buffer of its own, and the loops that fill it.
+    """Make the loops of a stage that pads, in parallel where the stage is.
 
-    The whole buffer is filled with the constant, then the tensor is copied into it: both with the
-    stage's order of loops, and in parallel where the stage is.
+    Args:
+        script: Where to write.
+        own: The stage. Its loops are in the order of its axes.
     """
-    name = own.stage.name
-    buffer_of_padding(script, name, name)
     axes = [axis.name for axis in own.stage.spatial_axes]
-    target = script.match(tag("pack", name))
     parallel = [0] * len(axes)
     for loop in own.parallel:
         parallel[axes.index(own.axis_of(loop))] = own.tile_inside(loop)
     if any(parallel):
-        script.tile_parallel(target, parallel)
-    for loop in own.order:
-        if loop in own.parallel or loop == own.vector:
-            continue
-        sizes = [0] * len(axes)
-        sizes[axes.index(own.axis_of(loop))] = own.tile_inside(loop)
-        script.tile(script.match(tag("pack", name)), sizes)
+        script.tile_parallel(script.match(tag("stage", own.stage.name)), parallel)
+        assume_inside(script)
+    split_padding(script, own.stage, 1 if own.vector is None else own.extent(own.vector))
 
 
-def buffer_of_padding(script: Script, name: str, label: str) -> None:
-    """Let a ``tensor.pad`` become a buffer, and operations that fill it.
-
-    Args:
-        script: Where to write.
-        name: The stage that pads.
-        label: What the operations are found by, with the attribute ``autotune.pack``.
-    """
-    buffer, made = script.handle(), script.handle()
-    script.add(
-        f"{buffer}, {made} = transform.structured.bufferize_to_allocation "
-        f"{script.match(tag('stage', name))} "
-        '{memory_space = 0 : i64, memcpy_op = "linalg.copy"} : !transform.any_op'
-    )
-    for kind in ("linalg.fill", "linalg.copy"):
-        (filling,) = script.apply(f'transform.select "{kind}" in {{}}', [made])
-        script.annotate(filling, "pack", label)
+def split_padding(script: Script, stage: Stage, lanes: int) -> None:
+    """Make the loops of a tile that is padded, around vectors of its innermost dimension."""
+    script.clean(script.match_kind("func.func"))
+    script.tile(script.match(tag("stage", stage.name)), padded_vector(stage, lanes))
+    assume_inside(script)
 
 
-def split_padding(script: Script, label: str, rank: int, lanes: int) -> None:
-    """Make the loops of what fills a buffer, around vectors of its innermost dimension."""
-    script.tile(script.match(tag("pack", label)), [*[1] * (rank - 1), lanes])
+def padded_vector(stage: Stage, lanes: int) -> list[int]:
+    """Extents of what is one vector of a stage that pads."""
+    return [*[1] * (len(stage.spatial_axes) - 1), lanes]
+
+
+def vectorize_padding(script: Script, stage: Stage, lanes: int) -> None:
+    """Turn what is padded into a load of which the lanes in the margins are masked."""
+    sizes = padded_vector(stage, lanes)
+    script.vectorize(script.match(tag("stage", stage.name)), f" vector_sizes {sizes}")
 
 
 def assume_inside(script: Script) -> None:

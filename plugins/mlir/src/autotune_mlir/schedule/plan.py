@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from attrs import define, field, frozen
+import numpy as np
+from attrs import define, evolve, field, frozen
 
 from autotune.backends import InvalidSchedule
 from autotune.expressions.integer import evaluate
@@ -29,6 +30,8 @@ from autotune.sketches.steps import (
 from autotune.workloads import Stage, Workload
 
 __all__ = ["PackedOperand", "Plan", "StagePlan", "plan_of"]
+
+_VECTOR_BYTES = 64
 
 
 @frozen
@@ -93,6 +96,11 @@ class StagePlan:
         factors = self.factors.get(axis, (self.stage.axis(axis).extent,))
         return math.prod(factors[int(level) + 1 :])
 
+    def extent_inside(self, loop: str, axis: str) -> int:
+        """Iterations of an axis inside one iteration of a loop."""
+        inner = self.order[self.order.index(loop) + 1 :]
+        return math.prod(self.extent(other) for other in inner if self.axis_of(other) == axis)
+
     def extent(self, loop: str) -> int:
         """Iterations of a loop."""
         axis, _, level = loop.rpartition(".")
@@ -121,7 +129,24 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
     for step in candidate.sketch.steps:
         _note(step, workload, plans, config)
+    for plan in plans.values():
+        plan.packed = [
+            evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
+        ]
     return Plan(workload, plans)
+
+
+def _copy_lanes(workload: Workload, plan: StagePlan, packed: PackedOperand) -> int:
+    """Lanes that a copy is made with: those of the step, or what is read in one piece."""
+    if packed.lanes > 1:
+        return packed.lanes
+    tensor = workload.tensors[packed.operand]
+    load = next(load for load in plan.stage.loads if load.tensor == packed.operand)
+    last = load.indices[-1] if load.indices else None
+    if last is None or last.op != "var":
+        return 1
+    extent = plan.extent_inside(packed.at, str(last.args[0]))
+    return math.gcd(extent, _VECTOR_BYTES // np.dtype(tensor.dtype).itemsize)
 
 
 def _note(

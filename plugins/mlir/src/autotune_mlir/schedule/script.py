@@ -124,15 +124,6 @@ class Script:
             f"{_ANY}, !transform.any_param"
         )
 
-    def contract(self, target: str) -> None:
-        """Let a product and the sum that it goes into be rounded once."""
-        value = self.handle()
-        flag = "#arith.fastmath<contract>"
-        self.add(f"{value} = transform.param.constant {flag} -> !transform.any_param")
-        self.add(
-            f'transform.annotate {target} "fastmath" = {value} : {_ANY}, !transform.any_param'
-        )
-
     def patterns(self, function: str, names: Sequence[str]) -> None:
         """Apply rewriting patterns until nothing changes."""
         inner = " ".join(f"transform.apply_patterns.{name}" for name in names)

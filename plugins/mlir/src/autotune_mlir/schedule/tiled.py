@@ -9,7 +9,7 @@ from autotune.expressions import Load
 from autotune.expressions.scalar import walk
 from autotune.workloads import Stage
 from autotune_mlir.schedule.pack import copy_operand, split_copy
-from autotune_mlir.schedule.padding import assume_inside, buffer_of_padding, is_padding
+from autotune_mlir.schedule.padding import assume_inside, is_padding, split_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.windows import take_apart
@@ -51,7 +51,8 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
         _pack_at(script, plan, own, loop, operands)
     take_apart(script, own)
     for packed in own.packed:
-        split_copy(script, plan.workload, own.stage, packed)
+        if packed.operand not in inside:
+            split_copy(script, plan.workload, own.stage, packed)
 
 
 def _outer_count(own: StagePlan, order: list[str]) -> int:
@@ -159,7 +160,6 @@ def _pack_at(
             continue
         source = plan.stages.get(packed.operand)
         if source is not None and source.inlined:
-            script.clean(script.match_kind("func.func"))
-            buffer_of_padding(script, packed.operand, f"{own.stage.name}.{packed.operand}")
+            split_padding(script, source.stage, packed.lanes)
         else:
             copy_operand(script, plan.workload, own.stage, packed, operands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune_mlir.schedule.levels import copy_name, inlined_behind
-from autotune_mlir.schedule.padding import is_padding
+from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.windows import pieces, window_axes
@@ -13,7 +13,11 @@ from autotune_mlir.schedule.windows import pieces, window_axes
 __all__ = ["lower_to_vectors"]
 
 _SLICES = ("tensor.merge_consecutive_insert_extract_slice", "linalg.tiling_canonicalization")
-_CONTRACTIONS = ("vector.reduction_to_contract", "vector.transfer_permutation_patterns")
+_CONTRACTIONS = (
+    "vector.lower_masked_transfers",
+    "vector.reduction_to_contract",
+    "vector.transfer_permutation_patterns",
+)
 _OUTER_PRODUCTS = (
     'vector.lower_contraction lowering_strategy = "outerproduct"',
     "vector.lower_outerproduct",
@@ -38,15 +42,16 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     consumers = {stage.consumer for stage in plan.stages.values()}
     for name, stage in plan.stages.items():
         if is_padding(stage.stage, plan.workload):
-            if stage.vector is not None:
-                script.vectorize(script.match(tag("pack", name)))
+            vectorize_padding(script, stage.stage, _lanes_of_padding(plan, stage))
         elif (stage.vector or stage.inlined or name in consumers) and name not in windows:
             script.vectorize(script.match(tag("stage", name)))
         if stage.vector is not None and stage.stage.reduce_axes:
             script.vectorize(script.match(tag("init", name)))
         _vectorize_rows(script, plan, stage)
         for packed in stage.packed:
-            script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
+            source = plan.stages.get(packed.operand)
+            if source is None or not source.inlined:
+                script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
     script.patterns(function, _CONTRACTIONS)
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
@@ -54,6 +59,17 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
         _unroll(script, stage, filter(stage.is_reduction, stage.unrolled))
     script.patterns(function, _OUTER_PRODUCTS)
     script.clean(function)
+
+
+def _lanes_of_padding(plan: Plan, own: StagePlan) -> int:
+    """Lanes of a stage that pads: its own, or those of the copy that it is computed in."""
+    if own.vector is not None:
+        return own.extent(own.vector)
+    for stage in plan.stages.values():
+        for packed in stage.packed:
+            if own.inlined and packed.operand == own.stage.name:
+                return packed.lanes
+    return 1
 
 
 def _unroll(script: Script, own: StagePlan, loops: Iterable[str]) -> None:
@@ -75,8 +91,6 @@ def _vectorize_pieces(script: Script, name: str) -> None:
     (around,) = script.apply(text, [script.match(tag("stage", name))])
     script.patterns(around, ["linalg.fold_unit_extent_dims_via_slices"])
     script.vectorize(script.match_kind("linalg.generic", around))
-    for kind in ("arith.mulf", "arith.addf"):
-        script.contract(script.match_kind(kind, around))
     _hoist_results(script)
 
 
