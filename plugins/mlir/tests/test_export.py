@@ -354,6 +354,9 @@ def test_paths_that_cannot_be_written(format: str, backend: MLIRBackend, tmp_pat
         backend.export_records(records, format, tmp_path / "none" / "made")
     with pytest.raises(InvalidValueError, match="is a folder"):
         backend.export_records(records, format, tmp_path)
+    if format != "transform-library":
+        with pytest.raises(InvalidValueError, match="is the name of a header"):
+            backend.export_records(records, format, tmp_path / "made.h")
     with pytest.raises(UnknownNameError, match="Did you mean 'object'"):
         backend.export_records(records, "objekt", tmp_path / "made")
 

@@ -31,6 +31,8 @@ from autotune_mlir.transform_library import (
 
 __all__ = ["export"]
 
+_HEADER = ".h"
+
 Lower = Callable[[BuildRequest], LoweredProgram]
 
 
@@ -53,6 +55,8 @@ def export(records: Iterable[Record], format: str, path: Path, lower: Lower) -> 
         raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
     if format == "transform-library":
         return _export_schedules(records, path)
+    if path.suffix == _HEADER:
+        raise InvalidValueError(f"{str(path)!r} is the name of a header; name the file beside it")
     return _export_functions(records, path, format == "shared-library", lower)
 
 
@@ -181,7 +185,7 @@ def _export_functions(
         return tally.report((), "")
     made = list(functions.values())
     code = link_library(made) if shared else link_object(made)
-    header = path.with_suffix(".h")
+    header = path.with_suffix(_HEADER)
     _write(path, code)
     guard = f"{_identifier(path.stem).upper()}_H"
     _write(header, header_text(made, guard).encode())

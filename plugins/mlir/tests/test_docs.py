@@ -1,0 +1,54 @@
+"""What docs/mlir.md says, compared with the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from autotune_mlir import bindings, compiler, openmp
+from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.fast_math import MAX_ERRORS
+from autotune_mlir.limits import LIMITS
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (DOCS / "mlir.md").read_text(encoding="utf-8")
+
+
+def test_bindings(page: str) -> None:
+    rows = re.findall(r"^\| (`.*) \| `(\w+)` \| (\d+)", page, re.MULTILINE)
+    assert [package for _, package, _ in rows] == list(bindings.DISTRIBUTIONS)
+    for cell, package, release in rows:
+        known = bindings.DISTRIBUTIONS[package]
+        assert re.findall(r"`([^`]+)`", cell) == known.install.split()
+        if known is bindings.chosen():
+            assert compiler.llvm_version().startswith(f"{release}.")
+    assert "(default)" in rows[0][0]
+
+
+def test_settings(page: str) -> None:
+    for name in (bindings.VARIABLE, openmp.VARIABLE, compiler.OPT_LEVEL_VARIABLE):
+        assert f"`{name}" in page
+    for command in re.findall(r"`(\w+ install [\w-]+)`", openmp.INSTALL):
+        assert f"`{command}`" in page
+
+
+def test_export_formats(page: str) -> None:
+    used = re.findall(r"--format ([\w-]+)", page)
+    assert sorted(used) == sorted(MLIRBackend().export_formats())
+
+
+def test_functions(page: str) -> None:
+    (sentence,) = re.findall(r"\*\*Functions\.\*\* (.*?) of single precision", page)
+    assert set(re.findall(r"`(\w+)`", sentence)) == set(MAX_ERRORS)
+    assert max(MAX_ERRORS.values()) < 10  # "a few units in the last place"
+
+
+def test_limits() -> None:
+    text = (DOCS / "search-space.md").read_text(encoding="utf-8")
+    assert f"MLIR: at most {LIMITS.unrolled_statements};" in text
+    assert f"MLIR: at most {LIMITS.stack_bytes // 1024} KiB;" in text
