@@ -2,12 +2,201 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
+from attrs import evolve
+from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
-from autotune_mlir.lowered import COMPUTED, LoweredStatement, lowered_nest
+from autotune_mlir.lowered import COMPUTED, LoweredNest, LoweredStatement, lowered_nest
+from autotune_mlir.schedule import schedule
+from autotune_mlir.schedule.padding import is_padding
+from autotune_mlir.schedule.script import MAIN
 
 from autotune.backends import InvalidSchedule
-from autotune.workloads import gemm, softmax
+from autotune.expressions import IntExpr
+from autotune.expressions.integer import evaluate
+from autotune.nest import derive_nest
+from autotune.nest.loop_nest import LoopNest, Statement
+from autotune.sketches import Candidate, Inline, Sketch, SplitReduction, partial_name
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
+from autotune.workloads import Workload, batch_matmul, elementwise, gemm, softmax
+
+Buffers = Counter[tuple[tuple[int, ...], str]]
+MLIR_TYPES = {"float32": "f32", "float64": "f64", "int8": "i8", "int32": "i32"}
+
+WORKLOADS = (
+    gemm(m=16, n=16, k=16),
+    gemm(m=96, n=128, k=64),
+    gemm(m=30, n=17, k=29),
+    gemm(m=32, n=32, k=32, dtype="int8"),
+    gemm(m=13, n=24, k=20, dtype="float64"),
+    batch_matmul(b=3, m=32, n=32, k=16),
+    elementwise(m=8, n=48),
+)
+
+
+def without_ones(extents: Sequence[int]) -> tuple[int, ...]:
+    return tuple(extent for extent in extents if extent != 1)
+
+
+class Tape:
+    """A candidate's nest with its numbers."""
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.nest: LoopNest = derive_nest(candidate.sketch)
+        self._config = candidate.config
+
+    def number(self, extent: IntExpr) -> int:
+        return int(evaluate(extent, self._config))
+
+    def extents(self, statement: Statement) -> list[int]:
+        return [self.number(loop.extent) for loop in statement.loops]
+
+    def iterations(self, statement: Statement, outer: int) -> tuple[int, ...]:
+        """How far each axis of the stage moves inside the first ``outer`` loops."""
+        stage = next(it for it in self.nest.workload.stages if it.name == statement.stage)
+        axes = stage.spatial_axes
+        axes = axes if statement.role == "init" else (*axes, *stage.reduce_axes)
+        return tuple(self.number(statement.reach(axis.name, outer)) for axis in axes)
+
+    def statements(self) -> dict[tuple[str, str], Statement]:
+        """What has a counterpart in MLIR, by its role and name there.
+
+        A result is written where it belongs by the operation that computes it.
+        """
+        found = {}
+        for statement in self.nest.statements:
+            name = statement.stage
+            if statement.role == "pack":
+                name = f"{name}.{statement.name.removesuffix('.pack')}"
+            if statement.role != "write":
+                found[statement.role, name] = statement
+        return found
+
+    def buffers(self, ending: str = "") -> Buffers:
+        """Shapes and types of the buffers whose names end so."""
+        return Counter(
+            (without_ones(tuple(map(self.number, buffer.shape))), MLIR_TYPES[buffer.dtype])
+            for buffer in self.nest.buffers
+            if buffer.name.endswith(ending)
+        )
+
+
+def compare_statements(candidate: Candidate, lowered: LoweredNest) -> None:
+    """Hold what a schedule makes of a program against the nest."""
+    tape = Tape(candidate)
+    split = {
+        name
+        for step in candidate.sketch.steps
+        if isinstance(step, SplitReduction)
+        for name in (step.stage, partial_name(step.stage))
+    }
+    statements = without_insides(
+        candidate.sketch.workload, without_inlined(candidate.sketch, lowered.statements)
+    )
+    where = f"{candidate.sketch.name} {candidate.config}"
+    expected = tape.statements()
+    assert Counter((it.role, it.name) for it in statements) == Counter(list(expected)), where
+    for found in statements:
+        statement = expected[found.role, found.name]
+        at = f"{statement.name} of {where}"
+        if found.name in split:
+            compare_partial(tape, statement, found, at)
+        elif found.role == "pack":
+            extents = without_ones(tape.extents(statement))
+            assert extents == (*found.loops, *without_ones(found.iterations)), at
+        else:
+            compare_in_order(tape, statement, found, at)
+
+
+def compare_in_order(tape: Tape, statement: Statement, found: LoweredStatement, at: str) -> None:
+    """The loops in their order; what is inside them, by axis."""
+    extents = tape.extents(statement)
+    outer = 0
+    while len(without_ones(extents[:outer])) < len(found.loops):
+        outer += 1
+    assert without_ones(extents[:outer]) == found.loops, at
+    assert tape.iterations(statement, outer) == found.iterations, at
+
+
+def compare_partial(tape: Tape, statement: Statement, found: LoweredStatement, at: str) -> None:
+    """The loops in any order: MLIR reduces one row's partial results after the other.
+
+    The levels of the reduced axis are one loop, which is unrolled in part.
+    """
+    extents: list[int] = []
+    before = ""
+    for loop in statement.loops:
+        axis, extent = loop.parts[0][0], tape.number(loop.extent)
+        extents = [*extents[:-1], extents[-1] * extent] if axis == before else [*extents, extent]
+        before = axis
+    assert sorted(without_ones(extents)) == sorted(
+        (*found.loops, *without_ones(found.iterations))
+    ), at
+
+
+def without_inlined(
+    sketch: Sketch, statements: Sequence[LoweredStatement]
+) -> list[LoweredStatement]:
+    """Statements without those of inlined stages, which are operations beside their readers."""
+    inlined = {step.stage for step in sketch.steps if isinstance(step, Inline)}
+    return [it for it in statements if it.name.partition(">")[0] not in inlined]
+
+
+def without_insides(
+    workload: Workload, statements: Sequence[LoweredStatement]
+) -> list[LoweredStatement]:
+    """Statements without the second half of each that pads.
+
+    All of the buffer is filled with the constant first, as far as the tape says; then what lies
+    inside the tensor is copied into it, which is less.
+    """
+    paddings = {stage.name for stage in workload.stages if is_padding(stage, workload)}
+    kept: list[LoweredStatement] = []
+    filled = set()
+    for statement in statements:
+        pads = statement.role == "pack" and statement.name.rpartition(".")[2] in paddings
+        if pads and statement.name in filled:
+            filled.remove(statement.name)
+            continue
+        if pads:
+            filled.add(statement.name)
+        kept.append(evolve(statement, role="compute") if statement.name in paddings else statement)
+    assert not filled
+    return kept
+
+
+def compare_buffers(candidate: Candidate, lowered: LoweredNest) -> None:
+    """Hold the buffers of a whole program against the nest: all copies, and nothing else.
+
+    What is small enough is in registers. Nothing is copied that the schedule does not say.
+    """
+    tape = Tape(candidate)
+    where = f"{candidate.sketch.name} {candidate.config}"
+    buffers = Counter((buffer.shape, buffer.element) for buffer in lowered.buffers)
+    assert tape.buffers(".pack") <= buffers <= tape.buffers(), where
+    assert [it for it in lowered.statements if it.role == ""] == [], where
+
+
+@pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
+@pytest.mark.parametrize(
+    "workload",
+    WORKLOADS,
+    ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
+)
+def test_loops_and_allocations_are_those_of_the_lowered_program(
+    workload: Workload, target: str
+) -> None:
+    space = SketchSpace(workload, preset(target), MLIRBackend().limits(preset(target)))
+    program = payload(workload)
+    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+        script = schedule(candidate, workload)
+        compare_statements(candidate, lowered_nest(program, script))
+        compare_buffers(candidate, lowered_nest(program, script, MAIN))
 
 
 def test_a_program_without_a_schedule() -> None:
@@ -66,8 +255,8 @@ def test_loops_of_a_script_by_hand() -> None:
 def test_a_tile_that_does_not_divide() -> None:
     lowered = lowered_nest(PROGRAM, script([0, 0, 4]))
     assert lowered.statements[-1] == LoweredStatement("compute", "C", (6, 2), (4, 8, COMPUTED))
-    with pytest.raises(ValueError, match="computed"):
-        lowered_nest(PROGRAM, script([0, 0, 4], [0, 0, 2]))
+    lowered = lowered_nest(PROGRAM, script([0, 0, 4], [0, 0, 2]))
+    assert lowered.statements[-1].loops == (6, 2, COMPUTED)
 
 
 def test_a_script_without_the_sequence() -> None:

@@ -49,14 +49,14 @@ _ALLOCATIONS = ("memref.alloc", "memref.alloca")
 class LoweredStatement:
     """A structured operation or a copy, with the loops around it.
 
-    Loops of extent 1 are left out; the dimensions of a loop on several threads are one.
+    Loops of extent 1 are left out; the dimensions of a loop on several threads are one. An extent
+    that differs from one iteration of the loops around it to another is ``COMPUTED``.
 
     Attributes:
         role: compute, init, pack or write; ``""`` for a copy that no schedule asked for.
         name: The stage, or ``STAGE.OPERAND`` for a copied operand.
         loops: Extents of the loops around it, outermost first.
-        iterations: Extents of its own iterators, those of 1 included; ``COMPUTED`` for those that
-            differ from one iteration of the loops to another.
+        iterations: Extents of its own iterators, those of 1 included.
     """
 
     role: str
@@ -88,21 +88,21 @@ class LoweredNest:
     buffers: tuple[LoweredBuffer, ...]
 
 
-def lowered_nest(payload: str, schedule: str | None) -> LoweredNest:
+def lowered_nest(payload: str, schedule: str | None, sequence: str = "structure") -> LoweredNest:
     """Statements and allocations of a scheduled program, before anything becomes a vector.
 
     Args:
         payload: Text of a module with the function ``@kernel``.
-        schedule: Text of a module with the sequence ``@structure``; None leaves the program as it
-            is.
+        schedule: Text of a module with the sequence; None leaves the program as it is.
+        sequence: Its name. With all of a schedule what has become vectors is no statement any
+            more, and what is left are the buffers that the program really has.
 
     Raises:
         InvalidSchedule: the schedule cannot be applied.
-        ValueError: the number of iterations of a loop depends on another loop.
     """
     module = parse_payload(payload)
     if schedule is not None:
-        apply_schedule(module, schedule, "structure")
+        apply_schedule(module, schedule, sequence)
     loaded = bindings.load()
     with module.context, loaded.ir.Location.unknown():
         passes = f"builtin.module({','.join(_PASSES)})"
@@ -149,13 +149,13 @@ class _Reader:
         """Iterations of a loop; nothing for any other operation."""
         if operation.name == "scf.for":
             low, high, step = (_constant(self.ir, value) for value in list(operation.operands)[:3])
+            if low is None or high is None or step is None:
+                return (COMPUTED,)
             return (_trips(low, high, step),)
         if operation.name == "scf.forall":
-            bounds = [
-                list(operation.attributes[name])
-                for name in ("staticLowerBound", "staticUpperBound", "staticStep")
-            ]
-            return (math.prod(map(_trips, *bounds)),)
+            names = ("staticLowerBound", "staticUpperBound", "staticStep")
+            extents = map(_trips, *(list(operation.attributes[name]) for name in names))
+            return (math.prod(extents),)
         return ()
 
 
@@ -169,6 +169,10 @@ def _iterations(operation: Any) -> tuple[int, ...]:
         for kind in (operand.type for operand in operation.operands)
         if hasattr(kind, "shape")
     ]
+    if operation.name == "linalg.reduce":
+        reduced = list(operation.attributes["dimensions"])
+        kept = [axis for axis in range(len(shapes[0])) if axis not in reduced]
+        return tuple(shapes[0][axis] for axis in (*kept, *reduced))
     if operation.name != "linalg.generic":
         return tuple(shapes[-1])
     maps = [attribute.value for attribute in operation.attributes["indexing_maps"]]
@@ -190,15 +194,11 @@ def _operations(operation: Any) -> Iterator[Any]:
                 yield inner.operation
 
 
-def _constant(ir: Any, value: Any) -> int:
-    """The number that a value is.
-
-    Raises:
-        ValueError: it is computed.
-    """
+def _constant(ir: Any, value: Any) -> int | None:
+    """The number that a value is; None if it is computed."""
     owner = value.owner
     if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        raise ValueError(f"a loop's bound is computed: {value}")
+        return None
     return int(owner.attributes["value"].value)
 
 

@@ -158,6 +158,8 @@ def _pack_at(
     for packed in own.packed:
         if packed.at != loop:
             continue
+        # What has been computed inside a loop instead is still there, and would be given a copy.
+        script.add(f"transform.apply_dce to {script.match_kind('func.func')} : !transform.any_op")
         source = plan.stages.get(packed.operand)
         if source is not None and source.inlined:
             split_padding(script, source.stage, packed.lanes)
