@@ -23,6 +23,7 @@ from autotune.event_json import (
 )
 from autotune.events import (
     AnsweredFromRecords,
+    BackendsCompared,
     BaselineMeasured,
     CheckpointSaved,
     Event,
@@ -37,7 +38,7 @@ from autotune.events import (
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.records import Comparison, Confirmation, MeasureKey, Outcome, Record
+from autotune.records import Comparison, Confirmation, Contest, MeasureKey, Outcome, Record
 from autotune.stopwatch import ACTIVITIES
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
@@ -95,6 +96,9 @@ def events() -> list[Event]:
         RunInterrupted("0123456789ab", 4),
         RunFailed("0123456789ab", 4, "DatabaseError: the disk is full"),
         RunFinished("0123456789ab", TASK, 4, "the trial budget is used up", record()),
+        BackendsCompared(
+            "gemm", Contest("a", {"a": "aa", "b": "bb"}, {"b": Comparison(2.0, 1.5, math.inf, 2)})
+        ),
     ]
 
 

@@ -15,13 +15,13 @@ COMMAND = (*TUNE, "--quiet", "--trials", str(TRIALS))
 
 TWO_TASKS = """
 import functools, sys
-from autotune import api
+from autotune import api, run_parts
 from autotune.workloads.builders import gemm
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 
 if __name__ == "__main__":
     lookahead, trials = map(int, sys.argv[1:])
-    api.RunSpec = functools.partial(api.RunSpec, lookahead=lookahead)
+    run_parts.RunSpec = functools.partial(run_parts.RunSpec, lookahead=lookahead)
     tasks = [api.Task(gemm(m=16, n=16, k=16), weight=3.0), api.Task(gemm(m=8, n=32, k=8))]
     api.tune_tasks(
         tasks, backend=REFERENCE_BACKEND, threads=1, trials=trials, round_size=6,

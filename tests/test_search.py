@@ -54,7 +54,9 @@ class Bench:
         strategies = [self.strategy(context) for context in contexts]  # type: ignore[call-arg]
         self.watch = Stopwatch(self._tick)
         scheduler = RoundRobin([TaskInfo(1.0, 1e6)] * len(self.sizes), 1, {})
-        self.search = Search(self.spaces, strategies, model, scheduler, ROUND, self.watch)
+        self.search = Search(
+            self.spaces, strategies, [model] * len(self.spaces), scheduler, ROUND, self.watch
+        )
 
     def _tick(self) -> float:
         self.now += 1

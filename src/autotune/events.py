@@ -10,12 +10,13 @@ from typing import TypeAlias
 
 from attrs import field, frozen
 
-from autotune.records import Comparison, Confirmation, Outcome, Record
+from autotune.records import Comparison, Confirmation, Contest, Outcome, Record
 from autotune.rejections import reject_reason
 from autotune.sketches import Candidate
 
 __all__ = [
     "AnsweredFromRecords",
+    "BackendsCompared",
     "BaselineMeasured",
     "CheckpointSaved",
     "Event",
@@ -153,6 +154,19 @@ class WinnerConfirmed:
 
 
 @frozen
+class BackendsCompared:
+    """The best candidates of several backends for one program were timed in turns.
+
+    Attributes:
+        program: What a person calls the program; the tasks are called ``PROGRAM on BACKEND``.
+        contest: What came of it.
+    """
+
+    program: str
+    contest: Contest
+
+
+@frozen
 class WarningRaised:
     """Something that a person should know; the run goes on."""
 
@@ -229,6 +243,7 @@ Event: TypeAlias = (
     | TrialFinished
     | LeadersCompared
     | WinnerConfirmed
+    | BackendsCompared
     | WarningRaised
     | CheckpointSaved
     | AnsweredFromRecords

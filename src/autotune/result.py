@@ -8,7 +8,8 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.errors import NoValidCandidate
-from autotune.records import Confirmation, MeasureKey, Outcome, Record
+from autotune.records import Comparison, Confirmation, MeasureKey, Outcome, Record
+from autotune.records.confirmation import comparison_to_json
 from autotune.rejections import Rejection
 from autotune.stopwatch import ACTIVITIES
 from autotune.targets import Target
@@ -16,7 +17,7 @@ from autotune.trial_log import describe_counts
 from autotune.tuned_function import TunedFunction, compile_record
 from autotune.workloads import Workload
 
-__all__ = ["RESULT_SCHEMA", "RESULT_VERSION", "HistoryPoint", "Result"]
+__all__ = ["RESULT_SCHEMA", "RESULT_VERSION", "HistoryPoint", "Result", "Rival"]
 
 RESULT_SCHEMA = "autotune.result"
 RESULT_VERSION = 1
@@ -63,6 +64,8 @@ class Result:
         reason: Why the run ended.
         confirmation: What became of the best candidate when it was timed again at the end; None
             when nothing was measured.
+        rivals: Where several backends competed and this is the winner's result: those of the
+            others, the fastest first.
     """
 
     run_id: str
@@ -88,6 +91,7 @@ class Result:
     reason: str = ""
     rejections: Mapping[str, Rejection] = field(factory=dict)
     confirmation: Confirmation | None = None
+    rivals: tuple[Rival, ...] = ()
 
     @property
     def backend(self) -> str:
@@ -176,6 +180,7 @@ class Result:
             "baseline": self._baseline_json(),
             "best": self._best_json(),
             "confirmation": self.confirmation and self.confirmation.to_json(),
+            "rivals": [rival.to_json() for rival in self.rivals],
             "history": [[point.trial, point.elapsed, point.best] for point in self.history],
             "run": {
                 "id": self.run_id,
@@ -217,6 +222,28 @@ class Result:
 
     def _rate(self, latency: float | None) -> float | None:
         return self.workload.flop / latency if latency else None
+
+
+@frozen(eq=False)
+class Rival:
+    """What a backend found that competed and did not win.
+
+    Attributes:
+        result: Its own result.
+        comparison: The winner's best candidate against its own, timed in turns at the end; None
+            where one of them could not be timed.
+    """
+
+    result: Result
+    comparison: Comparison | None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with both."""
+        found = self.comparison
+        return {
+            "comparison": None if found is None else comparison_to_json(found),
+            "result": self.result.to_json(),
+        }
 
 
 def _describe_rejection(reason: str, found: Rejection) -> str:

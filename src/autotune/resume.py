@@ -13,7 +13,7 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.errors import DatabaseError, InvalidValueError
-from autotune.records import Confirmation, MeasureKey, Outcome, Run, run_identity
+from autotune.records import Confirmation, Contest, MeasureKey, Outcome, Run, run_identity
 from autotune.trial_log import TrialLog
 
 __all__ = [
@@ -36,7 +36,7 @@ class RunSpec:
     Attributes:
         workloads: Digest of each task's workload, in order.
         weights: Weight of each task.
-        key: What measurements depend on.
+        key: What measurements depend on; of several backends that compete, those of the first.
         space: Name and version of the search space.
         strategy: Name of the strategy.
         strategy_options: Its options.
@@ -49,6 +49,7 @@ class RunSpec:
         lookahead: Rounds that are proposed before the outcomes of the one before are known, so
             that they are built meanwhile: 0 or 1.
         programs: Digest of each task's imported program, "" where there is none.
+        keys: What the measurements of each task depend on, where several backends compete.
     """
 
     workloads: tuple[str, ...]
@@ -65,11 +66,12 @@ class RunSpec:
     scheduler_options: Mapping[str, Any] = field(factory=dict, hash=False)
     programs: tuple[str, ...] = ()
     lookahead: int = 1
+    keys: tuple[MeasureKey, ...] = ()
 
     @property
     def workload(self) -> str:
         """The workload's digest, or one over those of several tasks."""
-        if len(self.workloads) == 1:
+        if len(self.workloads) == 1 or self.keys and len(set(self.workloads)) == 1:
             return self.workloads[0]
         return hashlib.sha256(",".join(self.workloads).encode()).hexdigest()[:16]
 
@@ -90,6 +92,8 @@ class RunSpec:
             options["scheduler_options"] = dict(self.scheduler_options)
         if any(self.programs):
             options["programs"] = list(self.programs)
+        if self.keys:
+            options["keys"] = [key.to_json() for key in self.keys]
         return options
 
     @property
@@ -124,13 +128,17 @@ class RunSpec:
 
 @frozen(eq=False)
 class Progress:
-    """What a run has done so far, whether or not the search state includes it."""
+    """What a run has done so far, whether or not the search state includes it.
+
+    ``contests`` are those of the programs that several backends compete for, by name.
+    """
 
     logs: tuple[TrialLog, ...]
     baselines: tuple[Outcome | None, ...]
     confirmations: tuple[Confirmation | None, ...]
     seconds: Mapping[str, float] = field(factory=dict)
     reason: str = ""
+    contests: Mapping[str, Contest] = field(factory=dict)
 
     @property
     def trials(self) -> int:
@@ -168,6 +176,7 @@ class Checkpoint:
                 "confirmations": [c and c.to_json() for c in progress.confirmations],
                 "seconds": dict(progress.seconds),
                 "reason": progress.reason,
+                "contests": {name: item.to_json() for name, item in progress.contests.items()},
             },
         }
 
@@ -192,6 +201,7 @@ class Checkpoint:
                 tuple(c and Confirmation.from_json(c) for c in found["confirmations"]),
                 dict(found["seconds"]),
                 found["reason"],
+                {name: Contest.from_json(it) for name, it in found.get("contests", {}).items()},
             )
             if len(progress.logs) != tasks or len(progress.baselines) != tasks:
                 raise InvalidValueError(f"it has {len(progress.logs)} tasks and not {tasks}")

@@ -36,7 +36,7 @@ class Search:
     Args:
         spaces: The search space of each task.
         strategies: The strategy of each task.
-        cost_model: Shared by the tasks.
+        cost_models: The cost model of each task, which tasks may share.
         scheduler: Chooses the task of each round.
         round_size: Candidates that are asked for at once.
         watch: Time of the run.
@@ -46,14 +46,15 @@ class Search:
         self,
         spaces: Sequence[SearchSpace],
         strategies: Sequence[Strategy],
-        cost_model: CostModel,
+        cost_models: Sequence[CostModel],
         scheduler: TaskScheduler,
         round_size: int,
         watch: Stopwatch,
     ) -> None:
         self._spaces = spaces
         self._strategies = strategies
-        self._cost_model = cost_model
+        self._cost_models = cost_models
+        self._models = list({id(model): model for model in cost_models}.values())
         self._scheduler = scheduler
         self._round_size = round_size
         self._watch = watch
@@ -99,7 +100,7 @@ class Search:
         with self._watch.timing("search"):
             self._strategies[done.task].tell(pairs)
         with self._watch.timing("model"):
-            self._cost_model.update(pairs)
+            self._cost_models[done.task].update(pairs)
         with self._watch.timing("search"):
             self._scheduler.tell(done.task, best_latency, 0 if gone else len(outcomes))
         self.rounds += 1
@@ -115,7 +116,8 @@ class Search:
             "rounds": self.rounds,
             "trials": list(trials),
             "scheduler": self._scheduler.state(),
-            "cost_model": self._cost_model.state(),
+            "cost_model": self._models[0].state(),
+            "other_cost_models": [model.state() for model in self._models[1:]],
             "strategies": [strategy.state() for strategy in self._strategies],
             "outstanding": outstanding and self._round_to_json(outstanding),
         }
@@ -128,7 +130,10 @@ class Search:
         """
         self.rounds = int(state["rounds"])
         self._scheduler.load_state(dict(state["scheduler"]))
-        self._cost_model.load_state(dict(state["cost_model"]))
+        # A state of an earlier version has one model only.
+        saved_models = [state["cost_model"], *state.get("other_cost_models", [])]
+        for model, saved in zip(self._models, saved_models, strict=True):
+            model.load_state(dict(saved))
         for strategy, saved in zip(self._strategies, state["strategies"], strict=True):
             strategy.load_state(dict(saved))
         outstanding = state["outstanding"]

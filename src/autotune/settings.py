@@ -11,10 +11,18 @@ from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.parts import check_part
+from autotune.plugins import manager
 from autotune.targets import Target, resolve
 
-__all__ = ["Settings", "checked_target", "usable_cpus"]
+__all__ = ["Settings", "checked_backends", "checked_target", "default_backend", "usable_cpus"]
 
+# The default where several are installed: the first of these.
+_USUAL_BACKENDS = ("tvm", "mlir")
+NO_BACKEND = (
+    "no backend is installed, so that nothing can be built; install one: "
+    "pip install autotune-tvm or pip install autotune-mlir (autotune plugins shows what is "
+    "installed and failed to load)"
+)
 DEFAULT_TRIALS = 64
 DEFAULT_ROUND_SIZE = 16
 
@@ -26,7 +34,8 @@ class Settings:
     Attributes:
         target: What to tune for, with ``cores`` equal to ``threads``.
         threads: Threads that the program runs on.
-        backend, space, strategy, cost_model, pruning_model, scheduler: Names of parts.
+        backends: Names of the backends; several compete.
+        space, strategy, cost_model, pruning_model, scheduler: Names of parts.
         trials: Budget in trials.
         seconds: Budget in wall seconds, or None.
         seed: Seed of all randomness.
@@ -41,7 +50,7 @@ class Settings:
 
     target: Target
     threads: int
-    backend: str
+    backends: tuple[str, ...]
     space: str
     strategy: str
     cost_model: str
@@ -63,7 +72,7 @@ class Settings:
         *,
         target: Target | str | os.PathLike[str] = "cpu",
         threads: int | None = None,
-        backend: str = "tvm",
+        backend: str | Sequence[str] | None = None,
         space: str = "sketch",
         strategy: str = "evolutionary",
         cost_model: str = "gbdt",
@@ -98,7 +107,7 @@ class Settings:
         return Settings(
             target=described,
             threads=described.cores,
-            backend=check_part("backend", backend),
+            backends=checked_backends(backend),
             space=check_part("search_space", space),
             strategy=check_part("strategy", strategy),
             cost_model=check_part("cost_model", cost_model),
@@ -115,6 +124,48 @@ class Settings:
             database=os.fspath(database),
             observers=_observers(observers),
         )
+
+
+def default_backend() -> str:
+    """The backend that is used where none is named.
+
+    The only one that is installed; of several, the first of ``tvm``, ``mlir`` and the others by
+    name.
+
+    Raises:
+        InvalidValueError: none is installed.
+    """
+    installed = sorted(manager().names("backend"))
+    usual = [name for name in _USUAL_BACKENDS if name in installed]
+    if not installed:
+        raise InvalidValueError(NO_BACKEND)
+    return (*usual, *installed)[0]
+
+
+def checked_backends(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Names of backends, each of which exists.
+
+    Args:
+        given: A name, several separated by commas or in a list, or None for the default.
+
+    Raises:
+        UnknownNameError: there is no such backend.
+        InvalidValueError: no name is given, one twice, or something that is no name.
+    """
+    if given is None:
+        return (default_backend(),)
+    names: list[object] = [given]
+    if isinstance(given, str):
+        names = [name.strip() for name in given.split(",")]
+    elif isinstance(given, (list, tuple)):
+        names = list(given)
+    checked = [check_part("backend", name) for name in names]
+    if not checked:
+        raise InvalidValueError("there is no backend to tune with")
+    for name in checked:
+        if checked.count(name) > 1:
+            raise InvalidValueError(f"backend {name!r} is named twice")
+    return tuple(checked)
 
 
 def _optional_part(kind: str, name: str | None) -> str | None:

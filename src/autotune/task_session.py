@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from attrs import define, evolve, field, frozen
 
 from autotune.best_record import find_record
+from autotune.cost_models import CostModel
 from autotune.database import Database
 from autotune.errors import DatabaseError
 from autotune.events import (
@@ -21,7 +22,7 @@ from autotune.events import (
     WorkersReady,
 )
 from autotune.interrupts import InterruptGuard
-from autotune.measure import Collecting, Leader, Measurer
+from autotune.measure import Collecting, Held, Leader, Measurer
 from autotune.records import Comparison, Confirmation, MeasureKey, Outcome, Record
 from autotune.rematch import judge
 from autotune.sketches import Candidate
@@ -50,9 +51,12 @@ class TaskSpec:
         target: What to tune for.
         space: Its candidates.
         strategy: Proposes them.
+        cost_model: What the strategy may consult; tasks may share it.
+        key: What measurements depend on.
         make_measurer: Makes the measurer, not started.
         program: The imported program's text, when one was imported.
-        weight: How often the task occurs in the network.
+        contest: What a person calls the program that tasks of several backends compete for, the
+            same for all of them; "" where nothing competes.
     """
 
     name: str
@@ -60,9 +64,11 @@ class TaskSpec:
     target: Target
     space: SearchSpace
     strategy: Strategy
+    cost_model: CostModel
+    key: MeasureKey
     make_measurer: MakeMeasurer
     program: str | None = None
-    weight: float = 1.0
+    contest: str = ""
 
 
 @frozen(eq=False)
@@ -72,26 +78,24 @@ class RunContext:
     Attributes:
         run_id: The run.
         database: Where outcomes are recorded.
-        key: What measurements depend on.
         space: Name and version of the search space.
         fresh: Whether records of other runs are ignored.
         watch: Time of the run.
         guard: Delays interrupts while something is written.
         emit: Receives every event.
         now: Unix time in seconds.
-        own: Records of this run by candidate that the search state does not include yet.
+        own: Records of this run.
     """
 
     run_id: str
     database: Database
-    key: MeasureKey
     space: str
     fresh: bool
     watch: Stopwatch
     guard: InterruptGuard
     emit: EventListener
     now: Clock
-    own: dict[str, Record] = field(factory=dict)
+    own: dict[tuple[MeasureKey, str], Record] = field(factory=dict)
 
 
 @define(eq=False)
@@ -188,13 +192,13 @@ class TaskSession:
             return
         context, workload = self._context, self.spec.workload.digest
         if self.baseline is None and not context.fresh:
-            self.baseline = context.database.baseline(workload, context.key)
+            self.baseline = context.database.baseline(workload, self.spec.key)
         if self.baseline is None:
             with self._accounting(self._prepared()) as measurer:
                 outcome = measurer.measure_baseline()
             with context.guard.shield():
                 context.database.append_baseline(
-                    context.run_id, workload, context.key, outcome, context.now()
+                    context.run_id, workload, self.spec.key, outcome, context.now()
                 )
                 self.baseline = outcome
         self._has_baseline = True
@@ -235,6 +239,14 @@ class TaskSession:
             self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
             return
         self.confirmation = None
+
+    def hold_winner(self) -> Held:
+        """Build the best candidate again, to be timed in turns with those of other backends."""
+        entry = self.log.best
+        if entry is None:
+            raise RuntimeError(f"{self.spec.name} has no valid candidate to hold")
+        with self._accounting(self._prepared()) as measurer:
+            return measurer.hold(self._candidate_of(entry))
 
     def _leaders(self, rejected: list[str]) -> list[LogEntry]:
         """The fastest valid trial, and the fastest of another program.
@@ -282,12 +294,12 @@ class TaskSession:
 
     def _known(self, candidate: Candidate) -> tuple[Outcome, str] | None:
         """The recorded outcome of a candidate, and the run that recorded it."""
-        own = self._context.own.get(candidate.digest)
+        own = self._context.own.get((self.spec.key, candidate.digest))
         if own is not None:
             return own.outcome, own.run_id
         if self._context.fresh:
             return None
-        record = self._context.database.lookup(candidate.digest, self._context.key)
+        record = self._context.database.lookup(candidate.digest, self.spec.key)
         return None if record is None else (record.outcome.as_cached(), record.run_id)
 
     def _recall(self, program: str) -> Outcome | None:
@@ -295,7 +307,8 @@ class TaskSession:
         context = self._context
         if context.fresh:
             return None
-        record = context.database.lookup_program(program, self.spec.workload.digest, context.key)
+        workload = self.spec.workload.digest
+        record = context.database.lookup_program(program, workload, self.spec.key)
         if record is None:
             return None
         return evolve(record.outcome, duplicate_of=record.candidate.digest)
@@ -312,23 +325,23 @@ class TaskSession:
         return self._record_of(entry).candidate
 
     def _record_of(self, entry: LogEntry) -> Record:
-        record = find_record(self._context.database, entry, self._context.own)
+        context = self._context
+        record = find_record(context.database, entry, self.spec.key, context.own)
         if record is None:
             raise DatabaseError(
-                f"database {self._context.database.location!r}: the record of candidate "
+                f"database {context.database.location!r}: the record of candidate "
                 f"{entry.digest} of run {entry.source} is gone"
             )
         return record
 
     def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
         """Record what was found out later about a candidate."""
-        context = self._context
+        context, own = self._context, (self.spec.key, entry.digest)
         with context.guard.shield():
-            context.database.amend(entry.source, entry.digest, outcome)
+            context.database.amend(entry.source, entry.digest, outcome, self.spec.key)
             self.log.amend(entry.digest, outcome)
-            own = context.own.get(entry.digest)
-            if own is not None:
-                context.own[entry.digest] = evolve(own, outcome=outcome)
+            if own in context.own:
+                context.own[own] = evolve(context.own[own], outcome=outcome)
 
     def _on_comparison(
         self, leader: str, challenger: str, comparison: Comparison, replaced: bool
@@ -342,7 +355,7 @@ class TaskSession:
             run_id=context.run_id,
             trial=trial,
             candidate=candidate,
-            key=context.key,
+            key=self.spec.key,
             target=self.spec.target.to_json(),
             space=context.space,
             outcome=outcome,
@@ -351,7 +364,7 @@ class TaskSession:
             program=self.spec.program,
         )
         context.database.append_record(record)
-        context.own[candidate.digest] = record
+        context.own[self.spec.key, candidate.digest] = record
 
     def _log_known(self, current: _Submitted) -> None:
         """Log the outcomes that are known and next in order."""

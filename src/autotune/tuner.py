@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+import numpy as np
 from attrs import evolve, field, frozen
 
 from autotune.best_record import find_best
-from autotune.cost_models import CostModel
+from autotune.contest import hold_contest, is_to_be_held, joined_results, rivals
 from autotune.database import Database, RecordFilter
 from autotune.errors import DatabaseError
 from autotune.events import (
     AnsweredFromRecords,
+    BackendsCompared,
     CheckpointSaved,
     Event,
     EventListener,
@@ -30,7 +32,8 @@ from autotune.events import (
     WarningRaised,
 )
 from autotune.interrupts import InterruptGuard, TuningInterrupted
-from autotune.records import Outcome, Record, Run
+from autotune.measure import MeasureProtocol
+from autotune.records import MeasureKey, Outcome, Record, Run
 from autotune.result import HistoryPoint, Result
 from autotune.resume import Checkpoint, Progress, RunSpec, is_being_worked_on, this_process
 from autotune.search import Round, Search
@@ -70,15 +73,15 @@ class Tuner:
     """Tunes one or several tasks on one machine.
 
     Attributes:
-        tasks: What to tune; strategies and the cost model are new ones.
+        tasks: What to tune; strategies and cost models are new ones.
         spec: What decides the proposals of the run.
-        cost_model: Shared by the tasks.
         scheduler: Chooses the task of each round.
         database: Where everything is recorded.
         budget: When to stop.
         fresh: Ignore records and earlier runs.
         listeners: Receive every event.
         guard: Turns signals into interrupts at safe moments; entered by the caller.
+        protocol: How the winners of several backends are timed.
         prepared: Called once workers have been started and before the run is written: waits for
             what else gets ready in the background. What it raises ends the run.
         clock: Monotonic seconds.
@@ -88,20 +91,20 @@ class Tuner:
 
     tasks: Sequence[TaskSpec]
     spec: RunSpec
-    cost_model: CostModel
     scheduler: TaskScheduler
     database: Database
     budget: Budget
     fresh: bool = False
     listeners: Sequence[EventListener] = ()
     guard: InterruptGuard = field(factory=InterruptGuard)
+    protocol: MeasureProtocol = field(factory=MeasureProtocol)
     prepared: Callable[[], None] = lambda: None
     clock: Clock = time.monotonic
     now: Clock = time.time
     began: float | None = None
 
     def run(self) -> list[Result]:
-        """Tune until the budget is used up; returns one result per task.
+        """Tune until the budget is used up; returns one result per program.
 
         A run of the same kind that did as much before is answered from its records; one that did
         less is continued.
@@ -142,7 +145,7 @@ class Tuner:
             self.tasks, progress.logs, progress.baselines, progress.confirmations, strict=True
         )
         for spec, log, baseline, confirmation in found:
-            best = find_best(self.database, log)
+            best = find_best(self.database, log, spec.key)
             self.emit(AnsweredFromRecords(run.run_id, spec.name, len(log), best))
             result = self.result(spec, run, log, baseline, best)
             results.append(
@@ -154,7 +157,7 @@ class Tuner:
                     confirmation=confirmation,
                 )
             )
-        return results
+        return joined_results(self.tasks, results, progress.contests)
 
     def result(
         self,
@@ -170,7 +173,7 @@ class Tuner:
             task=spec.name,
             workload=spec.workload,
             target=spec.target,
-            key=self.spec.key,
+            key=spec.key,
             space=self.spec.space,
             strategy=self.spec.strategy,
             cost_model=self.spec.cost_model,
@@ -204,7 +207,6 @@ class _Session:
         self._context = RunContext(
             run_id=run.run_id,
             database=tuner.database,
-            key=tuner.spec.key,
             space=tuner.spec.space,
             # A run that began without other runs' records goes on without them.
             fresh=bool(run.options.get("fresh", tuner.fresh)),
@@ -231,11 +233,12 @@ class _Session:
         self._search = Search(
             [spec.space for spec in tuner.tasks],
             [spec.strategy for spec in tuner.tasks],
-            tuner.cost_model,
+            [spec.cost_model for spec in tuner.tasks],
             tuner.scheduler,
             tuner.spec.round_size,
             self._watch,
         )
+        self._contests = dict(state.progress.contests)
         self._outstanding: Round | None = None
         self._pools: list[TaskSession] = []
 
@@ -252,6 +255,7 @@ class _Session:
                 if task.is_to_be_confirmed:
                     self._use(task)
                     task.confirm()
+            self._compare_backends()
             with self._tuner.guard.shield():
                 self._close()
                 return self._finish(reason)
@@ -418,14 +422,27 @@ class _Session:
             )
         task.given_up = is_hopeless(log)
 
-    def _use(self, task: TaskSession) -> None:
+    def _use(self, task: TaskSession, most: int = MOST_POOLS) -> None:
         """Have the task's workers at hand, and those of not too many others."""
         if task in self._pools:
             self._pools.remove(task)
         self._pools.append(task)
-        while len(self._pools) > MOST_POOLS:
+        while len(self._pools) > most:
             self._pools.pop(0).close()
         task.start()
+
+    def _compare_backends(self) -> None:
+        """Time the winners of the backends that compete for a program, beside each other."""
+        tuner = self._tuner
+        for name, positions in rivals(tuner.tasks).items():
+            competing = [self._tasks[position] for position in positions]
+            if not is_to_be_held(competing, self._contests.get(name)):
+                continue
+            for task in competing:
+                self._use(task, most=len(competing))
+            rng = np.random.default_rng(tuner.spec.seed)
+            self._contests[name] = hold_contest(competing, tuner.protocol, rng, self._watch)
+            tuner.emit(BackendsCompared(name, self._contests[name]))
 
     def _close(self) -> None:
         for task in self._tasks:
@@ -439,6 +456,7 @@ class _Session:
             tuple(task.confirmation for task in self._tasks),
             self._watch.seconds,
             reason,
+            self._contests,
         )
         return Checkpoint(self._saved, progress, this_process())
 
@@ -458,14 +476,15 @@ class _Session:
         seconds = self._save("failed" if reason == ALL_FAILED else "finished", reason)
         results = []
         for task in self._tasks:
-            best = find_best(tuner.database, task.log, self._context.own)
+            own = self._context.own
+            best = find_best(tuner.database, task.log, task.spec.key, own)
             tuner.emit(RunFinished(self._run.run_id, task.spec.name, len(task.log), reason, best))
             result = tuner.result(task.spec, self._run, task.log, task.baseline, best)
             confirmation = task.confirmation
             results.append(
                 evolve(result, seconds=seconds, reason=reason, confirmation=confirmation)
             )
-        return results
+        return joined_results(tuner.tasks, results, self._contests)
 
 
 def is_hopeless(log: TrialLog) -> bool:
@@ -473,6 +492,6 @@ def is_hopeless(log: TrialLog) -> bool:
     return log.best is None and len(log) >= GIVE_UP_AFTER
 
 
-def _records_of(database: Database, run_id: str) -> dict[str, Record]:
+def _records_of(database: Database, run_id: str) -> dict[tuple[MeasureKey, str], Record]:
     records = database.records(RecordFilter(run_id=run_id))
-    return {record.candidate.digest: record for record in records}
+    return {(record.key, record.candidate.digest): record for record in records}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from autotune.errors import UnsupportedTarget
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.reference_backend import ReferenceBackend
@@ -16,3 +17,17 @@ class BackendWithGaps(ReferenceBackend):
         every = super().limits(target)
         steps = every.steps - {"pad_extent"}
         return evolve(every, steps=steps, without=frozenset({"pack.whole"}))
+
+
+class BackendWithoutImports(ReferenceBackend):
+    """The reference backend, which cannot import programs."""
+
+    def imports(self, program: object) -> bool:
+        return False
+
+
+class NoBackend(ReferenceBackend):
+    """Measures on no target."""
+
+    def check_measuring(self, target: Target, threads: int = 1) -> None:
+        raise UnsupportedTarget(f"no program runs on {target.name}")

@@ -118,8 +118,8 @@ class Bench:
         made = toy_trees if self.trees else RandomCostModel
         model = SteppingModel(made(target=TARGET, seed=self.seed, threads=1), self.step)
         spaces = [self.space, ToySpace(4), ToySpace(16)][: self.tasks]
-        specs = [self._task(space, model, index) for index, space in enumerate(spaces)]
         key = MeasureKey(TARGET.fingerprint, "toy", "1", "none", 1, self.protocol)
+        specs = [self._task(space, model, key, index) for index, space in enumerate(spaces)]
         spec = RunSpec(
             workloads=tuple(task.workload.digest for task in specs),
             weights=(1.0,) * self.tasks,
@@ -148,7 +148,6 @@ class Bench:
         return Tuner(
             tasks=specs,
             spec=spec,
-            cost_model=model,
             scheduler=RoundRobin(infos, self.seed, {}),
             database=self.database,
             budget=Budget(trials, seconds),
@@ -158,12 +157,13 @@ class Bench:
             now=lambda: 1e9,
         )
 
-    def _task(self, space: ToySpace, model: CostModel, index: int) -> TaskSpec:
+    def _task(self, space: ToySpace, model: CostModel, key: MeasureKey, index: int) -> TaskSpec:
         rng = np.random.default_rng([self.seed, index])
         context = StrategyContext(space=space, rng=rng, cost_model=model)
         make = functools.partial(self._make_measurer, space)
         strategy = self.strategy(context)  # type: ignore[call-arg]
-        return TaskSpec(f"toy {index}", space.workload, TARGET, space, strategy, make)
+        name, workload = f"toy {index}", space.workload
+        return TaskSpec(name, workload, TARGET, space, strategy, model, key, make)
 
     def _make_measurer(self, space: ToySpace) -> InProcessMeasurer:
         def outcome(candidate: Candidate) -> Outcome:

@@ -157,3 +157,31 @@ def test_latencies_of_zero_gain_nothing() -> None:
     tasks = [TaskInfo(1.0, 1e9, "g"), TaskInfo(1.0, 1e9, "g")]
     found = task_gradients(tasks, [[0.0], [1.0]])
     assert found[0] == 0 and math.isfinite(found[1])
+
+
+def test_a_backend_that_is_behind_has_to_close_the_gap_first() -> None:
+    tasks = [TaskInfo(2.0, 1e6, "a", "gemm"), TaskInfo(2.0, 1e6, "b", "gemm")]
+    leading, behind = task_gradients(tasks, [[0.02, 0.01], [0.02, 0.013]])
+    # forward: half the latency in each of two more rounds, less what closes the gap of 0.003.
+    assert leading == pytest.approx(2.0 * 0.8 * -0.01 / 2)
+    assert behind == pytest.approx(2.0 * (0.8 * -0.013 / 2 + 0.003 / 2))
+
+
+@given(_networks, st.sampled_from(["", "x", "y"]))
+def test_only_the_fastest_of_a_contest_keeps_its_gradient(
+    network: list[tuple[TaskInfo, list[float]]], contest: str
+) -> None:
+    plain = _gradients(network)
+    competing = [(evolve(task, contest=contest), history) for task, history in network]
+    found = _gradients(competing)
+    fastest = min(history[-1] for _, history in network)
+    for (_, history), alone, gradient in zip(network, plain, found, strict=True):
+        if not contest or history[-1] == fastest:
+            assert gradient == alone
+        else:
+            assert alone <= gradient <= 0
+
+
+def test_a_backend_that_is_far_behind_gets_no_rounds() -> None:
+    tasks = [TaskInfo(1.0, 1e6, "a", "gemm"), TaskInfo(1.0, 1e6, "b", "gemm")]
+    assert task_gradients(tasks, [[0.01] * 4, [0.06] * 4])[1] == 0.0

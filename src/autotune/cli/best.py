@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.cli.options import json_option
 from autotune.cli.query import Query, query_options
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from autotune.records import Record
+
+__all__ = ["command", "fastest_of_backends"]
 
 EPILOG = """\b
 Examples:
   autotune best
   autotune best gemm --shape m=512 --database records.db --json -
 """
+
+
+def fastest_of_backends(records: Sequence[Record]) -> list[Record]:
+    """Of records that differ in backend and its versions only, the fastest; order is kept."""
+    best: dict[tuple[str, str, int, str], Record] = {}
+    for record in records:
+        key = record.key
+        alike = (
+            record.candidate.sketch.workload.digest,
+            key.target,
+            key.threads,
+            key.protocol,
+        )
+        found = best.setdefault(alike, record)
+        if (record.latency or 0.0) < (found.latency or 0.0):
+            best[alike] = record
+    kept = {id(record) for record in best.values()}
+    return [record for record in records if id(record) in kept]
 
 
 @click.command("best", epilog=EPILOG)
@@ -25,8 +47,9 @@ Examples:
 def command(database: str, limit: int | None, json_path: str | None, **options: Any) -> int:
     """Show the fastest record of each workload, of WORKLOAD only if it is given.
 
-    Records of different targets, backends, thread counts and measuring protocols are not
-    comparable and are listed separately.
+    Records of different targets, thread counts and measuring protocols are not comparable and are
+    listed separately. Those of different backends are: the fastest is shown, or, with --backend,
+    the fastest of that backend for each of its versions.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
@@ -35,7 +58,10 @@ def command(database: str, limit: int | None, json_path: str | None, **options: 
 
     query = Query.read(**options)
     with open_database(database, read_only=True) as opened:
-        records = query.best(opened)[:limit]
+        records = query.best(opened)
+    if query.backend is None:
+        records = fastest_of_backends(records)
+    records = records[:limit]
     output = Output(json_path)
     output.json([record.to_json() for record in records])
     if not records:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from autotune.cli.options import (
+    backend_option,
     check_log_path,
     database_option,
     json_option,
@@ -31,7 +32,7 @@ OPERATORS: tuple[tuple[str, dict[str, int]], ...] = (
 
 @click.command("demo", epilog=EPILOG)
 @click.option("--trials", type=int, default=64, show_default=True, help="Budget per operator.")
-@click.option("--backend", default="tvm", show_default=True, help="What compiles and runs.")
+@backend_option
 @click.option("--threads", type=int, help="Threads to run on; one per core if not given.")
 @click.option("--fresh", is_flag=True, help="Ignore the records and earlier runs.")
 @database_option

@@ -21,7 +21,7 @@ from autotune.observers import find_observer
 from autotune.parts import create_part
 from autotune.plugins import manager
 from autotune.report import Finding, formats
-from autotune.settings import usable_cpus
+from autotune.settings import NO_BACKEND, usable_cpus
 from autotune.targets import Target, repeat_times
 
 __all__ = ["Diagnosis", "diagnose"]
@@ -120,7 +120,7 @@ def _plugins() -> Iterator[Finding]:
 def _backends() -> Iterator[Finding]:
     names = manager().names("backend")
     if not names:
-        yield Finding("backends", "error", "none is installed; pip install autotune-tvm")
+        yield Finding("backends", "error", NO_BACKEND)
     for name in names:
         try:
             backend = create_part("backend", name)

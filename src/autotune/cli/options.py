@@ -13,6 +13,7 @@ import click
 from autotune.errors import InvalidValueError
 
 __all__ = [
+    "backend_option",
     "check_json_path",
     "check_log_path",
     "database_option",
@@ -37,6 +38,16 @@ def json_option(command: Command) -> Command:
         metavar="FILE",
         callback=lambda _context, _option, path: check_json_path(path),
         help="Also write the result as JSON; - for standard output.",
+    )(command)
+
+
+def backend_option(command: Command) -> Command:
+    """``--backend NAME,...``."""
+    return click.option(
+        "--backend",
+        metavar="NAME,...",
+        help="What compiles and runs: by default the one that is installed, or tvm; several, such "
+        "as tvm,mlir, compete.",
     )(command)
 
 

@@ -13,6 +13,7 @@ from autotune.cli.run_state import RunState, TaskState, compared_text, joined
 from autotune.errors import InvalidValueError
 from autotune.events import (
     AnsweredFromRecords,
+    BackendsCompared,
     BaselineMeasured,
     CheckpointSaved,
     Event,
@@ -26,7 +27,7 @@ from autotune.events import (
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.report import confirmation_lines, formats
+from autotune.report import confirmation_lines, contest_text, formats
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -195,6 +196,8 @@ def remark(event: Event) -> tuple[str, str] | None:
         return (event.task, compared_text(event)) if event.replaced else None
     if isinstance(event, WinnerConfirmed):
         return event.task, "; ".join(confirmation_lines(event.confirmation))
+    if isinstance(event, BackendsCompared):
+        return event.program, contest_text(event.contest)
     if isinstance(event, WarningRaised):
         return event.task, f"warning: {formats.one_line(event.message, 400)}"
     if isinstance(event, AnsweredFromRecords):

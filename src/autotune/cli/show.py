@@ -175,7 +175,7 @@ def _space(
     from autotune.cli.programs import asked_program, importing_backend, read_workload
     from autotune.errors import InvalidValueError
     from autotune.parts import create_part
-    from autotune.settings import checked_target
+    from autotune.settings import checked_target, default_backend
     from autotune.spaces import SketchSpace
     from autotune.workload_spec import make_workload
 
@@ -188,7 +188,7 @@ def _space(
     else:
         raise InvalidValueError("--sketch needs a workload, such as gemm")
     machine = checked_target(target or "cpu", threads)
-    replayer: Backend = create_part("backend", backend or "tvm")
+    replayer: Backend = create_part("backend", backend or default_backend())
     return SketchSpace(made, machine, replayer.limits(machine))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import (
+    backend_option,
     check_log_path,
     database_option,
     json_option,
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_DEFAULT = click.core.ParameterSource.DEFAULT
-
 EPILOG = """\b
 Examples:
   autotune tune gemm --shape m=512,n=512,k=512 --trials 64 --json out.json
   autotune tune conv2d --shape h=14,w=14,ci=256,co=256,pad=1 --time 60 --database records.db
   autotune tune --mlir network.mlir --function attention
+  autotune tune gemm --shape m=512,n=512,k=512 --backend tvm,mlir
 
 The same command resumes a run that was interrupted, and answers from the records a run that was
 finished. `autotune workloads` lists workloads and their shapes, `autotune plugins` everything
@@ -51,7 +51,7 @@ that can be named here.
     show_default=True,
     help="cpu for this machine, the name of a preset, or a JSON file.",
 )
-@click.option("--backend", default="tvm", show_default=True, help="What compiles and runs.")
+@backend_option
 @click.option("--space", default="sketch", show_default=True, help="Search space.")
 @click.option("--strategy", default="evolutionary", show_default=True, help="Search strategy.")
 @click.option(
@@ -130,8 +130,7 @@ def command(
     options = read_options(strategy_options, "--strategy-option")
     program = asked_program(workload, shape, dtype, mlir_path, function)
     made = program or _named(workload, shape, dtype)
-    given = click.get_current_context().get_parameter_source("backend")
-    if program is not None and given is _DEFAULT:
+    if program is not None and settings["backend"] is None:
         settings["backend"] = importing_backend(program)
     check_log_path(log_path, json_path)
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)

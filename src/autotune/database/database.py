@@ -67,7 +67,9 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def amend(self, run_id: str, candidate: str, outcome: Outcome) -> None:
+    def amend(
+        self, run_id: str, candidate: str, outcome: Outcome, key: MeasureKey | None = None
+    ) -> None:
         """Replace the outcome of a candidate in a run, and of the candidates that equal it.
 
         Those are the candidates with the same program (``duplicate_of``) under the same measure
@@ -77,6 +79,7 @@ class Database(ABC):
             run_id: The run that measured the candidate.
             candidate: Digest of the candidate.
             outcome: What its outcome is from now on.
+            key: The measure key under which this is so; None where the run has one only.
 
         Raises:
             DatabaseError: the run has no record of this candidate.

@@ -107,9 +107,14 @@ class SQLiteDatabase(Database):
         insert(self._connection, "records", row)
         return True
 
-    def amend(self, run_id: str, candidate: str, outcome: Outcome) -> None:
+    def amend(
+        self, run_id: str, candidate: str, outcome: Outcome, key: MeasureKey | None = None
+    ) -> None:
         with self._transaction():
             own = self._select("records", "run_id = ? AND +candidate = ?", (run_id, candidate))
+            if key is not None:
+                key_id = self._interned.find_key(key)
+                own = [row for row in own if row["key_id"] == key_id]
             if not own:
                 raise DatabaseError(
                     f"database {self._location!r}: run {run_id!r} has no record of candidate "

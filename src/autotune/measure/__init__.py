@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from autotune.isolation.errors import WorkerStartFailed
 from autotune.measure.local_measurer import LocalMeasurer
-from autotune.measure.measurer import Collecting, Measurer, OnOutcome
+from autotune.measure.measurer import Collecting, Held, Measurer, OnOutcome
 from autotune.measure.protocol import PROTOCOL_VERSION, MeasureProtocol
 from autotune.measure.trial import Leader
 
 __all__ = [
     "PROTOCOL_VERSION",
     "Collecting",
+    "Held",
     "Leader",
     "LocalMeasurer",
     "MeasureProtocol",

@@ -21,7 +21,8 @@ from autotune.measure.backend_lookup import find_backend
 from autotune.measure.batch import Batch
 from autotune.measure.building import Building, Span
 from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.measurer import Collecting, Measurer
+from autotune.measure.held import HeldTrial
+from autotune.measure.measurer import Collecting, Held, Measurer
 from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
@@ -205,21 +206,37 @@ class LocalMeasurer(Measurer):
 
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
         """See :meth:`Measurer.rematch`."""
-        self._batches.clear()
-        self.wait_ready()
-        crew = self._started()
         trials = [self._trial(candidate, always=True) for candidate in candidates]
-        timing = TimingSession(crew.dispatcher, self._protocol, crew.rng)
         with self._cancelling():
-            crew.dispatcher.drain()
-            # Workers forget what they hold when they are given other inputs.
-            crew.timing.lead(None)
-            self._give_inputs("rematch", self._seed + 1)
+            timing = self._begin_rematch()
             while waiting := [trial for trial in trials if trial.outcome is None]:
                 self._await_built(waiting)
                 with self._undisturbed(waiting):
                     timing.rematch([trial for trial in waiting if trial.outcome is None])
         return [trial.outcome for trial in trials if trial.outcome is not None]
+
+    def hold(self, candidate: Candidate) -> Held:
+        """See :meth:`Measurer.hold`."""
+        trial = self._trial(candidate, always=True)
+        with self._cancelling():
+            timing = self._begin_rematch()
+            while trial.outcome is None and not trial.samples:
+                self._await_built([trial])
+                if trial.outcome is None:
+                    with self._undisturbed([trial]):
+                        timing.check(trial)
+        return HeldTrial(trial, timing, self._undisturbed)
+
+    def _begin_rematch(self) -> TimingSession:
+        """End all that goes on, and give the workers other inputs than before."""
+        self._batches.clear()
+        self.wait_ready()
+        crew = self._started()
+        crew.dispatcher.drain()
+        # Workers forget what they hold when they are given other inputs.
+        crew.timing.lead(None)
+        self._give_inputs("rematch", self._seed + 1)
+        return TimingSession(crew.dispatcher, self._protocol, crew.rng)
 
     def take_build_spans(self) -> list[Span]:
         """See :meth:`Measurer.take_build_spans`."""

@@ -28,6 +28,23 @@ def _nothing(_digest: str) -> None:
     return None
 
 
+class Held(ABC):
+    """A program that is built and checked, ready to be timed in turns with those of others."""
+
+    @property
+    @abstractmethod
+    def failure(self) -> Outcome | None:
+        """What became of it, once it cannot be timed any more."""
+
+    @abstractmethod
+    def turn(self, placement: int) -> float | None:
+        """Seconds per call in one turn; None when it cannot be timed.
+
+        Args:
+            placement: Number of the turn: memory changes from turn to turn, alike for all.
+        """
+
+
 @frozen(eq=False)
 class Collecting:
     """What :meth:`Measurer.collect` needs to know, and whom it tells.
@@ -91,6 +108,14 @@ class Measurer(ABC):
 
         Samples at the same position were taken in the same turn. None stands for the untuned
         program; it comes last and has only as many samples as tell that it is slower.
+        """
+
+    @abstractmethod
+    def hold(self, candidate: Candidate) -> Held:
+        """Build a program again and check it on other inputs, to be timed beside those of others.
+
+        Whoever has several measurers times what they hold in turns. It is held until the measurer
+        is asked for anything else, or closed.
         """
 
     def take_warnings(self) -> list[str]:

@@ -203,6 +203,14 @@ class TimingSession:
                 trial.samples = race.times[number] or trial.samples
                 trial.finish()
 
+    def check(self, trial: Trial) -> bool:
+        """Check a held program and take its first samples; returns whether there are any."""
+        return self._check(trial, 0.0, None)
+
+    def turn(self, trial: Trial, placement: int) -> list[float] | None:
+        """Samples of one turn of a held program; None when it is gone or has failed."""
+        return self._sample(trial, self._protocol.samples_per_turn, placement)
+
     def _race(
         self, leader: Trial, challengers: Sequence[Trial], on_comparison: OnComparison | None
     ) -> bool:

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 
-__all__ = ["Comparison", "Confirmation"]
+__all__ = ["Comparison", "Confirmation", "comparison_from_json", "comparison_to_json"]
 
 
 @frozen
@@ -85,8 +85,8 @@ class Confirmation:
         return {
             **attrs.asdict(self),
             "samples": list(self.samples),
-            "over_runner_up": _write(self.over_runner_up),
-            "over_baseline": _write(self.over_baseline),
+            "over_runner_up": self.over_runner_up and comparison_to_json(self.over_runner_up),
+            "over_baseline": self.over_baseline and comparison_to_json(self.over_baseline),
             "rejected": list(self.rejected),
         }
 
@@ -100,7 +100,7 @@ class Confirmation:
         try:
             given = dict(data)
             for name in ("over_runner_up", "over_baseline"):
-                given[name] = _read(given[name])
+                given[name] = given[name] and comparison_from_json(given[name])
             for name in ("samples", "rejected"):
                 given[name] = tuple(given[name])
             return Confirmation(**given)
@@ -108,15 +108,12 @@ class Confirmation:
             raise InvalidValueError(f"not a confirmation: {error!r}") from error
 
 
-def _write(comparison: Comparison | None) -> dict[str, Any] | None:
+def comparison_to_json(comparison: Comparison) -> dict[str, Any]:
     """A JSON object; a few rounds bound nothing, and JSON has no infinity: null stands for it."""
-    if comparison is None:
-        return None
     high = comparison.high if math.isfinite(comparison.high) else None
     return {**attrs.asdict(comparison), "high": high}
 
 
-def _read(data: Mapping[str, Any] | None) -> Comparison | None:
-    if data is None:
-        return None
+def comparison_from_json(data: Mapping[str, Any]) -> Comparison:
+    """Read what :func:`comparison_to_json` wrote."""
     return Comparison(**{**data, "high": math.inf if data["high"] is None else data["high"]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.report.confirmation import confirmation_lines
+from autotune.report.confirmation import confirmation_lines, contest_text
 from autotune.report.holdings import Holding, holdings_table, summarize
 from autotune.report.readings import reading_lines
 from autotune.report.steps import step_lines
@@ -25,6 +25,7 @@ __all__ = [
     "builders_table",
     "comparison_table",
     "confirmation_lines",
+    "contest_text",
     "findings_table",
     "holdings_table",
     "plugins_table",

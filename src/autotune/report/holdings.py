@@ -10,8 +10,8 @@ from attrs import define, field
 
 from autotune.records import OUTCOME_STATUSES, MeasureKey, Record
 from autotune.report import formats
+from autotune.report.confirmation import short_name
 from autotune.report.table import Table
-from autotune.report.tables import short_name
 from autotune.workload_spec import task_name
 from autotune.workloads import Workload
 

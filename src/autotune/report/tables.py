@@ -10,9 +10,9 @@ from autotune.plugins import PluginStatus
 from autotune.records import Outcome, Record
 from autotune.rejections import describe_rejections
 from autotune.report import formats
-from autotune.report.confirmation import confirmation_lines
+from autotune.report.confirmation import comparison_text, confirmation_lines, short_name
 from autotune.report.table import Table
-from autotune.result import Result
+from autotune.result import Result, Rival
 from autotune.stopwatch import ACTIVITIES
 from autotune.trial_log import describe_counts
 from autotune.workload_spec import BuilderInfo, task_name
@@ -60,7 +60,12 @@ def comparison_table(
     """
     tuned = None if result.best is None else result.best.outcome.latency
     untuned = None if result.baseline is None else result.baseline.latency
-    lines = [(f"untuned ({short_name(result.backend)})", untuned), ("tuned", tuned)]
+    backend = short_name(result.backend)
+    lines = [(f"untuned ({backend})", untuned)]
+    if result.rivals:
+        lines += [(f"tuned ({backend})", tuned), *map(_rival_line, result.rivals)]
+    else:
+        lines.append(("tuned", tuned))
     if vendor is not None:
         lines.append((vendor_name or "vendor", vendor.latency))
     flop = result.workload.flop
@@ -81,9 +86,23 @@ def comparison_table(
     return Table(result.task, columns, rows, notes)
 
 
-def short_name(part: str) -> str:
-    """A part's name without the module, where it was given by import string."""
-    return part.rpartition(":")[2]
+def _rival_line(rival: Rival) -> tuple[str, float | None]:
+    best = rival.result.best
+    latency = None if best is None else best.outcome.latency
+    return f"tuned ({short_name(rival.result.backend)})", latency
+
+
+def _rival_notes(result: Result) -> list[str]:
+    """What became of the other backends that competed."""
+    notes = []
+    for rival in result.rivals:
+        other, name = rival.result, short_name(rival.result.backend)
+        if rival.comparison is not None:
+            notes.append(comparison_text(rival.comparison, other.backend))
+        notes.append(f"{name}: {other.trials} trials ({describe_counts(other.outcomes)})")
+        if other.best is None:
+            notes.append(other.failure_text())
+    return notes
 
 
 def _notes(result: Result) -> tuple[str, ...]:
@@ -104,6 +123,7 @@ def _notes(result: Result) -> tuple[str, ...]:
             counts = {reason: found.count for reason, found in result.rejections.items()}
             notes.append(f"turned down: {describe_rejections(counts)}")
         best = result.best
+        notes += _rival_notes(result)
         notes.append(
             f"record: {result.database}, run {best.run_id}, trial {best.trial}, "
             f"candidate {best.candidate.digest}"

@@ -14,6 +14,15 @@ and the objective f = sum over tasks of w_i * g_i, the weighted latency of the n
 task might come within a factor beta of the flop/s V_k of the tasks N(i) that resemble it (C_i:
 its flop). The gradient is never positive; the most negative one deserves the next round.
 
+Where several backends compete for one program, only the fastest of them counts: the objective
+has the minimum over their tasks. A task that is behind closes the gap before it gains anything.
+With the same optimism as above, it may go on at its slope for as many rounds again as it has had::
+
+    df/dt_i  ~  w_i * min(0, slope_i + (g_i - min over its contest of g_k) / t_i)
+
+so that backends which are near each other get about as many rounds, and one that is slower by more
+than 1 / alpha gets none.
+
 Three cases that the formula leaves open:
 
 - ``backward`` is 0 until there are ``window`` earlier rounds with a latency, as in the authors'
@@ -28,6 +37,7 @@ Three cases that the formula leaves open:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -67,8 +77,20 @@ def task_gradients(
         similar = similar_latency(index, tasks, histories, beta)
         forward = min(-now / len(history), now if similar is None else beta * similar - now)
         past = backward_gradient(history, window)
-        result.append(task.weight * (alpha * past + (1 - alpha) * forward))
+        slope = alpha * past + (1 - alpha) * forward
+        behind = now - _fastest_rival(task, tasks, latencies)
+        # What is not behind keeps its slope, also when that is not a number that is below zero.
+        gained = slope if behind <= 0 else min(0.0, slope + behind / len(history))
+        result.append(task.weight * gained)
     return result
+
+
+def _fastest_rival(task: TaskInfo, tasks: Sequence[TaskInfo], latencies: Sequence[float]) -> float:
+    """Latency of the fastest task in a task's contest, its own included; infinite without one."""
+    if not task.contest:
+        return math.inf
+    rivals = zip(tasks, latencies, strict=True)
+    return min(latency for other, latency in rivals if other.contest == task.contest)
 
 
 def backward_gradient(history: History, window: int) -> float:

@@ -17,11 +17,14 @@ class TaskInfo:
         weight: How often the task occurs in the network.
         flop: Arithmetic operations of one execution.
         group: Tasks with equal groups are expected to reach similar flop/s.
+        contest: Tasks with equal contests are one program on several backends, of which only the
+            fastest counts; "" for a task that competes with none.
     """
 
     weight: float
     flop: float
     group: str = ""
+    contest: str = ""
 
 
 class TaskScheduler(ABC):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from attrs import frozen
+
 from autotune.cost_models import GradientBoostedTrees
-from autotune.measure import Collecting, Measurer
+from autotune.measure import Collecting, Held, Measurer
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.spaces import ScheduleLimits
@@ -46,6 +48,20 @@ def valid_outcome(candidate: Candidate) -> Outcome:
     """The reference backend's latency of ``candidate``, without running anything."""
     latency = virtual_latency(candidate.sketch.workload, candidate)
     return Outcome("ok", latency, (latency,) * 3, {"run": 0.0})
+
+
+@frozen(eq=False)
+class _HeldOutcome(Held):
+    """What always takes the same."""
+
+    outcome: Outcome
+
+    @property
+    def failure(self) -> Outcome | None:
+        return None if self.outcome.ok else self.outcome
+
+    def turn(self, placement: int) -> float | None:
+        return self.outcome.latency
 
 
 class InProcessMeasurer(Measurer):
@@ -102,6 +118,10 @@ class InProcessMeasurer(Measurer):
             self._baseline_outcome() if candidate is None else self._again(candidate)
             for candidate in candidates
         ]
+
+    def hold(self, candidate: Candidate) -> Held:
+        """What takes as long as it does in a rematch."""
+        return _HeldOutcome(self._again(candidate))
 
     def measure_baseline(self) -> Outcome:
         """The reference backend's latency of the untuned program."""
