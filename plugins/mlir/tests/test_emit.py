@@ -399,6 +399,12 @@ def test_every_stage_and_every_initialisation_is_named() -> None:
     assert text.count("autotune.init") == 1 and 'autotune.init = "Y"' in text
 
 
+def test_any_name_will_do(check: Check) -> None:
+    name = 'a "stage" \\ of é'
+    stage = Stage(Tensor(name, (5,), "float32"), (Axis("%0", 5),), Load("%x: f32", (var("%0"),)))
+    check(Workload("names", (Tensor("%x: f32", (5,), "float32"),), (stage,), (name,)))
+
+
 @pytest.mark.parametrize("op", ["sub", "div"])
 def test_what_bools_have_no_operation_for_is_refused(op: str) -> None:
     workload = one_stage(Binary(op, load("X"), load("Z")), "bool", inputs="bool")

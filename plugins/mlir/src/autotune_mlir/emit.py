@@ -92,6 +92,11 @@ class _Operand:
     element: str
 
 
+def _quoted(name: str) -> str:
+    """A name as a string of MLIR, which knows no other escapes than these."""
+    return json.dumps(name, ensure_ascii=False)
+
+
 def _tensor_type(shape: Sequence[int], dtype: str) -> str:
     return f"tensor<{'x'.join([*map(str, shape), memory_type(dtype)])}>"
 
@@ -165,7 +170,7 @@ class _Program:
             f"tensor.pad {inner} low{list(padding.low)} high{list(padding.high)} {{\n"
             f"    ^bb0({indices}):\n"
             f"      tensor.yield {value} : {kind}\n"
-            f"    }} {{{STAGE} = {json.dumps(stage.name)}}} : "
+            f"    }} {{{STAGE} = {_quoted(stage.name)}}} : "
             f"{_tensor_type(padding.sizes, tensor.dtype)} to "
             f"{_tensor_type(stage.output.shape, tensor.dtype)}"
         )
@@ -216,7 +221,7 @@ class _Program:
             return empty
         value = self._constant(_identity(stage), output.dtype)
         return self._operation(
-            f"linalg.fill {{{INIT} = {json.dumps(stage.name)}}} "
+            f"linalg.fill {{{INIT} = {_quoted(stage.name)}}} "
             f"ins({value} : {memory_type(output.dtype)}) outs({empty} : {kind}) -> {kind}"
         )
 
@@ -356,7 +361,7 @@ def _generic_text(
     reads = f"ins({values} : {types}) " if operands else ""
     arguments = ", ".join(f"{item.argument}: {item.element}" for item in (*operands, result))
     lines = "\n".join(f"      {line}" for line in body)
-    name = json.dumps(stage)
+    name = _quoted(stage)
     return (
         f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}} "
         f"{reads}outs({result.value} : {result.type}) attrs = {{{STAGE} = {name}}} {{\n"
