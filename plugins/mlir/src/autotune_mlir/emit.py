@@ -32,9 +32,9 @@ def payload(workload: Workload) -> str:
 
     - a tensor surrounded by a constant (see :func:`~autotune_mlir.padding.padding_of`) is a
       ``tensor.pad``;
-    - everything else is a ``linalg.generic`` over :func:`iterator_axes`. Loads at affine indices
-      inside their tensors are its operands; others are ``tensor.extract`` in its body, at indices
-      that are clamped to the tensor.
+    - everything else is a ``linalg.generic`` over :func:`iterator_axes`. Its operands are loads
+      inside their tensors at axes, shifted axes and constants, and those of reductions at any
+      affine index; others are ``tensor.extract`` in its body, at indices clamped to the tensor.
 
     Raises:
         UnsupportedWorkload: MLIR has no form for a part of it.
@@ -65,7 +65,7 @@ def operand_names(workload: Workload) -> dict[str, tuple[str, ...]]:
         windows = {
             load: window
             for load in stage.loads
-            if (window := _read_window(load, _shape(workload, load), stage.extents, numbers))
+            if (window := _read_window(stage, load, _shape(workload, load), numbers))
         }
         known = [results for _, _, results in windows.values()]
         extra = ("",) if _unseen(stage, numbers, known) else ()
@@ -226,13 +226,13 @@ class _Program:
         )
 
     def _reads(self, stage: Stage, numbers: Mapping[str, int]) -> dict[Load, _Operand]:
-        """The loads that operands deliver: those at affine indices inside their tensors."""
+        """The loads that operands deliver."""
         reads: dict[Load, _Operand] = {}
         for load in stage.loads:
             if load in reads:
                 continue
             tensor = self._workload.tensors[load.tensor]
-            window = _read_window(load, tensor.shape, stage.extents, numbers)
+            window = _read_window(stage, load, tensor.shape, numbers)
             if window is None:
                 continue
             offsets, sizes, results = window
@@ -286,35 +286,39 @@ def _unseen(
 
 
 def _read_window(
-    load: Load, shape: Sequence[int], extents: Mapping[str, int], numbers: Mapping[str, int]
+    stage: Stage, load: Load, shape: Sequence[int], numbers: Mapping[str, int]
 ) -> tuple[list[int], list[int], tuple[str, ...]] | None:
     """The box of a tensor that a load reads, and the map of an operand that is this box.
 
     A dimension that is read at a single axis, or at a constant, is cut to what is read of it: the
-    extents of a structured operation follow from such dimensions.
+    extents of a structured operation follow from such dimensions. Sums of axes, strides and
+    reversals are operands of reductions, as in convolutions; elsewhere an operation that has them
+    would not become vectors, and one that extracts does.
 
     Returns:
-        Offsets, sizes and results of the map; None when an index is not affine or leaves the
-        tensor.
+        Offsets, sizes and results of the map; None when the element is to be extracted.
     """
     offsets, sizes, results = [], [], []
     for index, extent in zip(load.indices, shape, strict=True):
         form = affine_form(index)
         if form is None:
             return None
-        low, high = form.bounds(dict(extents))
+        low, high = form.bounds(stage.extents)
         if low < 0 or high >= extent:
             return None
-        if all(coefficient == 1 for coefficient in form.coefficients.values()) and (
-            len(form.coefficients) <= 1
-        ):
+        if list(form.coefficients.values()) in ([], [1]):
             offsets.append(form.constant)
             sizes.append(high - low + 1)
             results.append(next((f"d{numbers[name]}" for name in form.coefficients), "0"))
             continue
+        if stage.combiner is None:
+            return None
         offsets.append(0)
         sizes.append(extent)
         results.append(_sum(form, numbers))
+    axes = [result for result in results if result != "0"]
+    if stage.combiner is None and len(set(axes)) < len(axes):
+        return None
     return offsets, sizes, tuple(results)
 
 

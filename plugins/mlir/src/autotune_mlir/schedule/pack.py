@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.backends import InvalidSchedule
 from autotune.workloads import Stage, Workload
 from autotune_mlir.scalar_emit import memory_type
 from autotune_mlir.schedule.plan import PackedOperand
@@ -29,9 +30,19 @@ def copy_operand(
         workload: Says what the elements are.
         stage: The stage that reads.
         packed: What to copy.
-        operands: Tensors that the stage's operation reads, in the order of its operands.
+        operands: Tensors that the stage's operation reads, in the order of its operands; an empty
+            name is of an operand that is no tensor of the workload.
+
+    Raises:
+        InvalidSchedule: the stage reads the operand element by element.
     """
-    dtypes = [*(workload.tensors[name].dtype for name in operands), stage.output.dtype]
+    if packed.operand not in operands:
+        raise InvalidSchedule(
+            f"stage {stage.name!r} reads {packed.operand!r} beyond its bounds, element by "
+            "element: there is no part of it that could be packed"
+        )
+    output = stage.output.dtype
+    dtypes = [workload.tensors[name].dtype if name else output for name in (*operands, "")]
     values = ", ".join(_zero(dtype) for dtype in dtypes)
     flags = [int(name == packed.operand) for name in (*operands, "")]
     dimensions = list(range(len(stage.axes)))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from autotune.sketches import Candidate
 from autotune.workloads import Workload
+from autotune_mlir.emit import operand_names
 from autotune_mlir.schedule.elementwise import tile_pointwise
 from autotune_mlir.schedule.padding import is_padding, pad_stage
 from autotune_mlir.schedule.plan import Plan, plan_of
@@ -38,7 +39,7 @@ def schedule(
         InvalidSchedule: a step cannot be replayed.
     """
     plan = plan_of(candidate, workload)
-    order = operand_order(workload) if operands is None else operands
+    order = operand_names(workload) if operands is None else operands
     structure = Script()
     _make_loops(structure, plan, order)
     vectors = Script()
@@ -65,14 +66,6 @@ def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]
     for name in roots:
         if name not in (*padding, *pointwise):
             tile_stage(script, plan, name, operands[name])
-
-
-def operand_order(workload: Workload) -> dict[str, tuple[str, ...]]:
-    """What the operation of each stage reads in a program made from a workload."""
-    return {
-        stage.name: tuple(load.tensor for load in dict.fromkeys(stage.loads))
-        for stage in workload.stages
-    }
 
 
 def _roots(plan: Plan) -> list[str]:

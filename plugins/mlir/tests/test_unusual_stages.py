@@ -1,0 +1,99 @@
+"""Candidates of stages that no builder makes: windows, parts, conditions, extracted elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from autotune_mlir.backend import MLIRBackend
+
+from autotune.backends import BuildRequest, bind_copies
+from autotune.expressions import (
+    Binary,
+    Constant,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    const,
+    var,
+)
+from autotune.spaces import SketchSpace
+from autotune.targets import Target
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    random_inputs,
+    reference_outputs,
+)
+
+CANDIDATES = 5
+
+i, j, k, a = var("i"), var("j"), var("k"), var("a")
+ZERO = Constant(0.0, "float32")
+A, B = Load("A", (i, k)), Load("B", (k, j))
+X = Load("X", (i, j))
+COLUMN_AT_MOST_ROW = Binary("le", IndexValue(j), IndexValue(i))
+NOT_FIRST = Binary("ge", IndexValue(j), IndexValue(const(1)))
+
+
+def product(left: ScalarExpr, right: ScalarExpr, *reduced: Axis) -> Workload:
+    """A sum of products of ``A`` [40, 64] and ``B`` [64, 48], into ``C`` [32, 48]."""
+    inputs = (Tensor("A", (40, 64), "float32"), Tensor("B", (64, 48), "float32"))
+    axes = (Axis("i", 32), Axis("j", 48), *reduced, Axis("k", 64, "reduce"))
+    stage = Stage(Tensor("C", (32, 48), "float32"), axes, Binary("mul", left, right), "add")
+    return Workload("product", inputs, (stage,), ("C",))
+
+
+def pointwise(body: ScalarExpr) -> Workload:
+    """``Y[i, j]`` of shape [48, 64] from ``X`` of shape [64, 64]."""
+    axes = (Axis("i", 48), Axis("j", 64))
+    stage = Stage(Tensor("Y", (48, 64), "float32"), axes, body)
+    return Workload("pointwise", (Tensor("X", (64, 64), "float32"),), (stage,), ("Y",))
+
+
+def pooling(combiner: str) -> Workload:
+    """Over windows of 3 by 3 with stride 2, per channel."""
+    axes = tuple(map(Axis, ("n", "h", "w", "c"), (1, 8, 8, 32)))
+    windows = (Axis("a", 3, "reduce"), Axis("b", 3, "reduce"))
+    read = Load("X", (var("n"), var("h") * 2 + a, var("w") * 2 + var("b"), var("c")))
+    stage = Stage(Tensor("Y", (1, 8, 8, 32), "float32"), (*axes, *windows), read, combiner)
+    return Workload("pooling", (Tensor("X", (1, 18, 17, 32), "float32"),), (stage,), ("Y",))
+
+
+WORKLOADS = {
+    "part-of-an-operand": product(Load("A", (i + 3, k)), B),
+    "window-of-one-operand": product(Load("A", (i + a, k)), B, Axis("a", 3, "reduce")),
+    "conditional-operand": product(A, Select(COLUMN_AT_MOST_ROW, B, ZERO)),
+    "pooling": pooling("max"),
+    "average": pooling("add"),
+    "causal-mask": pointwise(Select(COLUMN_AT_MOST_ROW, X, Constant(-1e9, "float32"))),
+    "neighbours": pointwise(Binary("add", X, Select(NOT_FIRST, Load("X", (i, j - 1)), ZERO))),
+    "transposed": pointwise(Load("X", (j, i))),
+    "reversed": pointwise(Load("X", (i, const(63) - j))),
+    "diagonal": pointwise(Load("X", (i, i))),
+    "gathered": pointwise(Load("X", ((i * 5 + j) % 64, j))),
+    "gelu": pointwise(Binary("mul", X, Unary("erf", X))),
+}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS.keys())
+def test_candidates_compute_what_the_reference_computes(workload: Workload) -> None:
+    backend, target = MLIRBackend(), Target.detect()
+    space = SketchSpace(workload, target, backend.limits(target))
+    arrays = random_inputs(workload, np.random.default_rng(7))
+    inputs = [arrays[tensor.name] for tensor in workload.inputs]
+    expected = reference_outputs(workload, arrays)
+    sampled = list(space.sample(CANDIDATES, np.random.default_rng(0)))
+    assert sampled
+    for candidate in sampled:
+        request = BuildRequest(
+            workload=workload, program=None, candidate=candidate, target=target, threads=1
+        )
+        call = bind_copies(backend.build(request), workload, inputs)
+        call.poison()
+        call.run()
+        (output,) = call.outputs()
+        np.testing.assert_allclose(output, expected[workload.outputs[0]], rtol=1e-4, atol=1e-4)
