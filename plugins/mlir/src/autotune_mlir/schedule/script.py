@@ -111,12 +111,12 @@ class Script:
         function = self.match_kind("func.func")
         self.add(f"transform.apply_cse to {function} : {_ANY}")
 
-    def vectorize(self, target: str) -> None:
+    def vectorize(self, target: str, options: str = "") -> None:
         """Turn an operation into operations on vectors of its whole size.
 
         Elements that its body extracts, at indices of its own, become vectors as well.
         """
-        text = "transform.structured.vectorize {} {{vectorize_nd_extract}}"
+        text = f"transform.structured.vectorize {{}}{options} {{{{vectorize_nd_extract}}}}"
         self.apply(text, [target], 0)
 
     def annotate(self, target: str, kind: str, name: str) -> None:
