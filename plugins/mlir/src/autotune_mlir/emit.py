@@ -12,7 +12,7 @@ from autotune.workloads import Axis, Stage, Tensor, Workload
 from autotune_mlir.padding import Padding, padding_of
 from autotune_mlir.scalar_emit import BodyWriter, literal, memory_type, value_type
 
-__all__ = ["ENTRY", "INIT", "STAGE", "iterator_axes", "operand_names", "payload"]
+__all__ = ["ENTRY", "INIT", "STAGE", "iterator_axes", "operand_names", "payload", "quoted"]
 
 ENTRY = "kernel"
 """Name of the one function of every program."""
@@ -92,7 +92,7 @@ class _Operand:
     element: str
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     """A name as a string of MLIR, which knows no other escapes than these."""
     return json.dumps(name, ensure_ascii=False)
 
@@ -170,7 +170,7 @@ class _Program:
             f"tensor.pad {inner} low{list(padding.low)} high{list(padding.high)} {{\n"
             f"    ^bb0({indices}):\n"
             f"      tensor.yield {value} : {kind}\n"
-            f"    }} {{{STAGE} = {_quoted(stage.name)}}} : "
+            f"    }} {{{STAGE} = {quoted(stage.name)}}} : "
             f"{_tensor_type(padding.sizes, tensor.dtype)} to "
             f"{_tensor_type(stage.output.shape, tensor.dtype)}"
         )
@@ -221,7 +221,7 @@ class _Program:
             return empty
         value = self._constant(_identity(stage), output.dtype)
         return self._operation(
-            f"linalg.fill {{{INIT} = {_quoted(stage.name)}}} "
+            f"linalg.fill {{{INIT} = {quoted(stage.name)}}} "
             f"ins({value} : {memory_type(output.dtype)}) outs({empty} : {kind}) -> {kind}"
         )
 
@@ -365,7 +365,7 @@ def _generic_text(
     reads = f"ins({values} : {types}) " if operands else ""
     arguments = ", ".join(f"{item.argument}: {item.element}" for item in (*operands, result))
     lines = "\n".join(f"      {line}" for line in body)
-    name = _quoted(stage)
+    name = quoted(stage)
     return (
         f"linalg.generic {{indexing_maps = [{maps}], iterator_types = [{iterators}]}} "
         f"{reads}outs({result.value} : {result.type}) attrs = {{{STAGE} = {name}}} {{\n"

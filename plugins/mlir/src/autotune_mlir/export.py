@@ -127,12 +127,10 @@ def _comment(record: Record) -> str:
     shape = ", ".join(f"{name}={value}" for name, value in workload.parameters.items())
     target = str(record.target.get("name", "a target without a name"))
     threads = "1 thread" if record.key.threads == 1 else f"{record.key.threads} threads"
-    text = (
+    return (
         f"{workload.name}: {shape or 'an imported program'}\n"
         f"{record.outcome.latency:.4g} s on {target}, {threads}; record {_label(record)}"
     )
-    # Neither a line nor a comment ends early, whatever a name holds.
-    return text.replace("*/", "* /").replace("\r", " ")
 
 
 def _export_schedules(records: Iterable[Record], path: Path) -> ExportReport:

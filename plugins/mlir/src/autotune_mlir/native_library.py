@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -233,11 +234,11 @@ def _declaration(function: NativeFunction) -> str:
         tensor = tensors[name]
         role = "input" if position < len(inputs) else "output"
         shape = "".join(f"[{extent}]" for extent in tensor.shape)
-        rows.append(f"   {role} {position}: {name}, {tensor.dtype}{shape}")
+        rows.append(f"   {role} {position}: {_harmless(name)}, {tensor.dtype}{shape}")
         constant = "const " if role == "input" else ""
         parameters.append(f"{constant}{_C_TYPES[tensor.dtype]} *array{position}")
     values = ", ".join(f"(void *)array{position}" for position in range(len(rows)))
-    about = "\n".join(f"   {line}" for line in function.comment.splitlines())
+    about = "\n".join(f"   {_harmless(line)}" for line in function.comment.splitlines())
     threads = "\n   It calls LLVM's OpenMP runtime." if function.parallel else ""
     return "\n".join(
         [
@@ -252,3 +253,8 @@ def _declaration(function: NativeFunction) -> str:
             "",
         ]
     )
+
+
+def _harmless(text: str) -> str:
+    """Text that ends no comment, whatever users call things."""
+    return re.sub(r"\s", " ", text).replace("*/", "* /").replace("/*", "/ *")

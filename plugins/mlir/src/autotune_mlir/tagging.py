@@ -14,7 +14,7 @@ from attrs import frozen
 
 from autotune_mlir import bindings
 from autotune_mlir.compiler import new_context
-from autotune_mlir.emit import ENTRY, INIT, STAGE
+from autotune_mlir.emit import ENTRY, INIT, STAGE, quoted
 
 __all__ = ["FIND", "find_text", "tagging_text"]
 
@@ -113,7 +113,7 @@ def _split(handle: str, stem: str, count: int) -> list[str]:
 def _annotate(handle: str, attribute: str, value: str) -> list[str]:
     name = f"{handle}_{attribute.rpartition('.')[2]}"
     return [
-        f'{name} = transform.param.constant "{value}" -> !transform.any_param',
+        f"{name} = transform.param.constant {quoted(value)} -> !transform.any_param",
         f'transform.annotate {handle} "{attribute}" = {name} : {_ANY}, !transform.any_param',
     ]
 
