@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,15 @@ def test_vectors_compute_what_scalars_compute(function: str, lanes: int) -> None
     values = np.resize(np.concatenate([SPECIAL, ARGUMENTS[::997]]), 64 * 16)
     expected = applied(function, values)
     np.testing.assert_allclose(applied(function, values, lanes), expected, rtol=1e-6)
+
+
+def test_the_documentation_says_the_errors() -> None:
+    page = Path(__file__).parents[3] / "docs" / "mlir.md"
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    names = ", ".join(f"`{name}`" for name in MAX_ERRORS)
+    errors = ", ".join(f"{error:g}" for error in MAX_ERRORS.values())
+    said = (" and ".join(listed.rsplit(", ", 1)) for listed in (names, errors))
+    assert all(listed in text for listed in said)
 
 
 def test_double_precision_stays_a_call() -> None:
