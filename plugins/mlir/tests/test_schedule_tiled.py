@@ -6,8 +6,9 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 from mlir_schedules import candidates, check, scheduled
 
+from autotune.expressions import Binary, Constant, Load, var
 from autotune.targets import Target
-from autotune.workloads import Workload, batch_matmul, dense, gemm
+from autotune.workloads import Axis, Stage, Tensor, Workload, batch_matmul, dense, gemm
 
 PRODUCTS = {
     "gemm": gemm(m=24, n=64, k=12),
@@ -15,8 +16,32 @@ PRODUCTS = {
     "double": gemm(m=8, n=32, k=6, dtype="float64"),
     "batch": batch_matmul(b=3, m=8, n=32, k=6),
     "dense": dense(m=12, n=32, k=16),
-    "epilogue": dense(m=12, n=32, k=16, bias=1, relu=1),
+    "no epilogue": dense(m=12, n=32, k=16, bias=0, relu=0),
+    "integers": gemm(m=16, n=32, k=8, dtype="int8"),
 }
+
+
+def behind_relu() -> Workload:
+    """A product of what is computed from one of its operands, at once in the copy of it."""
+    zero = Constant(0.0, "float32")
+    axes = (Axis("a", 16), Axis("b", 12))
+    relu = Stage(
+        Tensor("R", (16, 12), "float32"),
+        axes,
+        Binary("max", Load("A", (var("a"), var("b"))), zero),
+    )
+    body = Binary("mul", Load("R", (var("i"), var("k"))), Load("B", (var("k"), var("j"))))
+    product = Stage(
+        Tensor("C", (16, 32), "float32"),
+        (Axis("i", 16), Axis("j", 32), Axis("k", 12, "reduce")),
+        body,
+        "add",
+    )
+    inputs = (Tensor("A", (16, 12), "float32"), Tensor("B", (12, 32), "float32"))
+    return Workload("behind_relu", inputs, (relu, product), ("C",), {})
+
+
+PRODUCTS["behind relu"] = behind_relu()
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

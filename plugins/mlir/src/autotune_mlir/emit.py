@@ -9,7 +9,7 @@ from attrs import frozen
 
 from autotune.expressions import AffineForm, Load, affine_form
 from autotune.workloads import Axis, Stage, Tensor, Workload
-from autotune_mlir.padding import Padding, padding_of
+from autotune_mlir.padding import Padding, padding_of_stage
 from autotune_mlir.scalar_emit import BodyWriter, literal, memory_type, value_type
 
 __all__ = ["ENTRY", "INIT", "STAGE", "iterator_axes", "operand_names", "payload", "quoted"]
@@ -58,7 +58,7 @@ def operand_names(workload: Workload) -> dict[str, tuple[str, ...]]:
     """
     names: dict[str, tuple[str, ...]] = {}
     for stage in workload.stages:
-        if _padding(workload, stage) is not None:
+        if padding_of_stage(stage, workload) is not None:
             names[stage.name] = stage.reads
             continue
         numbers = {axis.name: number for number, axis in enumerate(iterator_axes(stage))}
@@ -157,7 +157,7 @@ class _Program:
         return name
 
     def _stage(self, stage: Stage) -> str:
-        padding = _padding(self._workload, stage)
+        padding = padding_of_stage(stage, self._workload)
         return self._generic(stage) if padding is None else self._pad(stage, padding)
 
     def _pad(self, stage: Stage, padding: Padding) -> str:
@@ -262,17 +262,6 @@ class _Program:
         return [_Operand(empty, kind, results, "%window", memory_type(stage.output.dtype))]
 
 
-def _padding(workload: Workload, stage: Stage) -> Padding | None:
-    """The padding that a stage is, where MLIR has an operation for it: of one type throughout."""
-    if not stage.reads:
-        return None
-    tensor = workload.tensors[stage.reads[0]]
-    padding = padding_of(stage, tensor.shape)
-    if padding is None or not tensor.dtype == padding.value.dtype == stage.output.dtype:
-        return None
-    return padding
-
-
 def _shape(workload: Workload, load: Load) -> tuple[int, ...]:
     return workload.tensors[load.tensor].shape
 
@@ -291,8 +280,8 @@ def _read_window(
     """The box of a tensor that a load reads, and the map of an operand that is this box.
 
     A dimension that is read at a single axis, or at a constant, is cut to what is read of it: the
-    extents of a structured operation follow from such dimensions. Sums of axes, strides and
-    reversals are operands of reductions, as in convolutions; elsewhere an operation that has them
+    extents of a structured operation follow from such dimensions. Sums of axes and
+    strides are operands of reductions, as in convolutions; elsewhere an operation that has them
     would not become vectors, and one that extracts does.
 
     Returns:
@@ -305,6 +294,9 @@ def _read_window(
             return None
         low, high = form.bounds(stage.extents)
         if low < 0 or high >= extent:
+            return None
+        if any(coefficient < 0 for coefficient in form.coefficients.values()):
+            # Tiles of operands that are read backwards are beyond MLIR.
             return None
         if list(form.coefficients.values()) in ([], [1]):
             offsets.append(form.constant)

@@ -16,9 +16,9 @@ from autotune.expressions import (
     Select,
     affine_form,
 )
-from autotune.workloads import Stage
+from autotune.workloads import Stage, Workload
 
-__all__ = ["Padding", "padding_of"]
+__all__ = ["Padding", "padding_of", "padding_of_stage"]
 
 
 @frozen
@@ -147,3 +147,14 @@ def _half_line(op: str, scale: int, constant: int) -> tuple[int | None, int | No
     if op in ("ge", "gt"):
         return -constant + (op == "gt"), None
     return None, -constant + (op == "le")
+
+
+def padding_of_stage(stage: Stage, workload: Workload) -> Padding | None:
+    """The padding that a stage is, where MLIR has an operation for it: of one type throughout."""
+    if not stage.reads or stage.reads[0] not in workload.tensors:
+        return None
+    tensor = workload.tensors[stage.reads[0]]
+    padding = padding_of(stage, tensor.shape)
+    if padding is None or not tensor.dtype == padding.value.dtype == stage.output.dtype:
+        return None
+    return padding

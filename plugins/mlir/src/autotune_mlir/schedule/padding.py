@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autotune.workloads import Stage, Workload
-from autotune_mlir.padding import padding_of
-from autotune_mlir.schedule.plan import StagePlan
+from autotune_mlir.padding import padding_of_stage
+from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
 __all__ = ["assume_inside", "is_padding", "pad_stage", "split_padding", "vectorize_padding"]
@@ -12,18 +12,15 @@ __all__ = ["assume_inside", "is_padding", "pad_stage", "split_padding", "vectori
 
 def is_padding(stage: Stage, workload: Workload) -> bool:
     """Whether a stage is a ``tensor.pad`` in the program."""
-    if len(stage.reads) != 1:
-        return False
-    tensor = workload.tensors[stage.reads[0]]
-    padding = padding_of(stage, tensor.shape)
-    return padding is not None and stage.output.dtype == padding.value.dtype == tensor.dtype
+    return padding_of_stage(stage, workload) is not None
 
 
-def pad_stage(script: Script, own: StagePlan) -> None:
+def pad_stage(script: Script, plan: Plan, own: StagePlan) -> None:
     """Make the loops of a stage that pads, in parallel where the stage is.
 
     Args:
         script: Where to write.
+        plan: The schedule.
         own: The stage. Its loops are in the order of its axes.
     """
     axes = [axis.name for axis in own.stage.spatial_axes]
@@ -33,25 +30,42 @@ def pad_stage(script: Script, own: StagePlan) -> None:
     if any(parallel):
         script.tile_parallel(script.match(tag("stage", own.stage.name)), parallel)
         assume_inside(script)
-    split_padding(script, own.stage, 1 if own.vector is None else own.extent(own.vector))
+    split_padding(script, plan, own)
 
 
-def split_padding(script: Script, stage: Stage, lanes: int) -> None:
+def split_padding(script: Script, plan: Plan, own: StagePlan) -> None:
     """Make the loops of a tile that is padded, around vectors of its innermost dimension."""
     script.clean(script.match_kind("func.func"))
-    script.tile(script.match(tag("stage", stage.name)), padded_vector(stage, lanes))
+    script.tile(script.match(tag("stage", own.stage.name)), _vector_sizes(plan, own))
     assume_inside(script)
 
 
-def padded_vector(stage: Stage, lanes: int) -> list[int]:
-    """Extents of what is one vector of a stage that pads."""
-    return [*[1] * (len(stage.spatial_axes) - 1), lanes]
-
-
-def vectorize_padding(script: Script, stage: Stage, lanes: int) -> None:
+def vectorize_padding(script: Script, plan: Plan, own: StagePlan) -> None:
     """Turn what is padded into a load of which the lanes in the margins are masked."""
-    sizes = padded_vector(stage, lanes)
-    script.vectorize(script.match(tag("stage", stage.name)), f" vector_sizes {sizes}")
+    sizes = _vector_sizes(plan, own)
+    script.vectorize(script.match(tag("stage", own.stage.name)), f" vector_sizes {sizes}")
+
+
+def _vector_sizes(plan: Plan, own: StagePlan) -> list[int]:
+    """Extents of what is one vector: a part of the innermost dimension.
+
+    With a margin at its front, it is a single element: what a vector loads is not shifted.
+    """
+    padding = padding_of_stage(own.stage, plan.workload)
+    shifted = padding is not None and padding.low[-1] > 0
+    lanes = 1 if shifted else _lanes(plan, own)
+    return [*[1] * (len(own.stage.spatial_axes) - 1), lanes]
+
+
+def _lanes(plan: Plan, own: StagePlan) -> int:
+    """Lanes of a stage that pads: its own, or those of the copy that it is computed in."""
+    if own.vector is not None:
+        return own.extent(own.vector)
+    for stage in plan.stages.values():
+        for packed in stage.packed:
+            if own.inlined and packed.operand == own.stage.name:
+                return packed.lanes
+    return 1
 
 
 def assume_inside(script: Script) -> None:

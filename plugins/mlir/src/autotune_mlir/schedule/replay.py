@@ -55,7 +55,7 @@ def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]
         name for name in roots if plan.stages[name].stage.combiner is None and name not in padding
     ]
     for name in padding:
-        pad_stage(script, plan.stages[name])
+        pad_stage(script, plan, plan.stages[name])
     # The last one first: a parallel loop hands out what is computed inside it to later stages, and
     # these would have no operation left to compute for themselves.
     for name in reversed(pointwise):

@@ -162,6 +162,6 @@ def _pack_at(
         script.add(f"transform.apply_dce to {script.match_kind('func.func')} : !transform.any_op")
         source = plan.stages.get(packed.operand)
         if source is not None and source.inlined:
-            split_padding(script, source.stage, packed.lanes)
+            split_padding(script, plan, source)
         else:
             copy_operand(script, plan.workload, own.stage, packed, operands)

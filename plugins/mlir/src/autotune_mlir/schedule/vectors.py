@@ -8,7 +8,7 @@ from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
-from autotune_mlir.schedule.windows import pieces, window_axes
+from autotune_mlir.schedule.windows import has_vectors, pieces, window_axes
 
 __all__ = ["lower_to_vectors"]
 
@@ -38,11 +38,12 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     # Partial results are of a program without windows, whatever their stage looks like.
     windows = [stage.name for stage in plan.workload.stages if window_axes(stage)]
     for name in windows:
-        _vectorize_pieces(script, name)
+        if has_vectors(plan.stages[name]):
+            _vectorize_pieces(script, name)
     consumers = {stage.consumer for stage in plan.stages.values()}
     for name, stage in plan.stages.items():
         if is_padding(stage.stage, plan.workload):
-            vectorize_padding(script, stage.stage, _lanes_of_padding(plan, stage))
+            vectorize_padding(script, plan, stage)
         elif (stage.vector or stage.inlined or name in consumers) and name not in windows:
             script.vectorize(script.match(tag("stage", name)))
         if stage.vector is not None and stage.stage.reduce_axes:
@@ -59,17 +60,6 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
         _unroll(script, stage, filter(stage.is_reduction, stage.unrolled))
     script.patterns(function, _OUTER_PRODUCTS)
     script.clean(function)
-
-
-def _lanes_of_padding(plan: Plan, own: StagePlan) -> int:
-    """Lanes of a stage that pads: its own, or those of the copy that it is computed in."""
-    if own.vector is not None:
-        return own.extent(own.vector)
-    for stage in plan.stages.values():
-        for packed in stage.packed:
-            if own.inlined and packed.operand == own.stage.name:
-                return packed.lanes
-    return 1
 
 
 def _unroll(script: Script, own: StagePlan, loops: Iterable[str]) -> None:

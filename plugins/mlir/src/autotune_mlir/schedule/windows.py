@@ -7,16 +7,18 @@ from autotune.workloads import Stage
 from autotune_mlir.schedule.plan import StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["pieces", "take_apart", "window_axes"]
+__all__ = ["has_vectors", "pieces", "take_apart", "window_axes"]
 
 
 def window_axes(stage: Stage) -> tuple[str, ...]:
     """Spatial axes that an operand is read at together with another axis, or at a multiple of.
 
     Vectors along such an axis are no slices of the operand: a tile is taken apart until each piece
-    is one iteration of it.
+    is one iteration of it. Stages that reduce nothing read such operands element by element.
     """
     found: set[str] = set()
+    if stage.combiner is None:
+        return ()
     for load in stage.loads:
         for index in load.indices:
             form = affine_form(index)
@@ -36,6 +38,18 @@ def pieces(own: StagePlan) -> list[str]:
         if loops[-1] in own.unrolled:
             found.append(loops[-1])
     return found
+
+
+def has_vectors(own: StagePlan) -> bool:
+    """Whether the lanes of a stage with windows are next to each other in all that it reads.
+
+    Where they are not, as at every second element, what is innermost stays as it is.
+    """
+    if own.vector is None:
+        return False
+    lanes = own.axis_of(own.vector)
+    forms = [affine_form(index) for load in own.stage.loads for index in load.indices]
+    return all(form is None or form.coefficients.get(lanes, 1) <= 1 for form in forms)
 
 
 def take_apart(script: Script, own: StagePlan) -> None:
