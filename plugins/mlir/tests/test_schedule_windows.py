@@ -76,7 +76,7 @@ CONVOLUTIONS |= {
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_every_sketch_computes_it(name: str, backend: MLIRBackend, target: Target) -> None:
     workload = CONVOLUTIONS[name]
-    for candidate in candidates(workload, target, 2):
+    for candidate in candidates(workload, target, 1):
         check(backend, workload, candidate, target)
 
 
