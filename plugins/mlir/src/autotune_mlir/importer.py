@@ -1,4 +1,7 @@
-"""From linalg on tensors to a workload, and to the program that its schedules are applied to."""
+"""From linalg on tensors to a workload, and to the program that its schedules are applied to.
+
+MLIR reads it in a process of its own: there are texts that its parser does not survive.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from autotune.backends import ProgramFile
-from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.guarded_models.refusals import error_from_json
+from autotune.isolation import WorkerDied, ask_once
 from autotune.workloads import Workload
 from autotune_mlir import bindings
-from autotune_mlir.compiler import new_context
-from autotune_mlir.emit import ENTRY
-from autotune_mlir.locations import diagnostic_text
-from autotune_mlir.normal_form import bring_into_form, check_operations, simplify
-from autotune_mlir.payload_import import input_name, read_program, tensor_of
-from autotune_mlir.scalar_import import Unsupported
 
 __all__ = ["import_program"]
+
+WORKER = "autotune_mlir.import_worker"
+
+# Reading takes milliseconds; starting the process may take a while on a loaded machine.
+_SECONDS = 120.0
 
 
 def import_program(program: object) -> tuple[Workload, str]:
     """What ``program`` computes, and the program itself in the form that schedules are made for.
 
-    That form is described in :func:`autotune_mlir.emit.payload`; what becomes of the program's
-    operations on the way in :mod:`autotune_mlir.normal_form`.
+    See :func:`autotune_mlir.reading.read_text`.
 
     Args:
         program: A file; or of either distribution of MLIR's bindings a module, or the function
@@ -36,18 +39,27 @@ def import_program(program: object) -> tuple[Workload, str]:
         InvalidValueError: the file cannot be read, or it is not clear which function is meant.
         BindingsMissing: MLIR is not installed.
     """
-    mlir = bindings.load()
+    bindings.chosen()
     if isinstance(program, ProgramFile):
         text, file, function = _read(program.path), str(program.path), program.function
     else:
-        # Debug information keeps the places of a parsed file, for messages.
         text, file, function = _text_of(program), "the module", None
-    with new_context(), mlir.ir.Location.unknown():
-        try:
-            module = mlir.ir.Module.parse(text)
-        except mlir.ir.MLIRError as error:
-            raise UnsupportedWorkload(f"not MLIR: {diagnostic_text(error, file)}") from None
-        return _import(mlir, module, function, file)
+    question = {"op": "read", "text": text, "file": file, "function": function}
+    try:
+        answer = ask_once(WORKER, question, 1, _SECONDS)
+    except TimeoutError:
+        raise UnsupportedWorkload(f"MLIR read {file} for {_SECONDS:g} s without an end") from None
+    except WorkerDied as error:
+        how = str(error).splitlines()[0]
+        raise UnsupportedWorkload(
+            f"not MLIR: it did not survive reading {file} ({how}), and said nothing of where"
+        ) from None
+    if "failed" in answer:
+        raise UnsupportedWorkload(f"{file} cannot be read: {answer['failed']}")
+    done = answer["done"]
+    if "refused" in done:
+        raise error_from_json(done["refused"])
+    return Workload.from_json(done["workload"]), str(done["program"])
 
 
 def _read(path: Path) -> str:
@@ -61,145 +73,3 @@ def _read(path: Path) -> str:
 def _text_of(program: Any) -> str:
     # With the places of the text that it was made from, for messages.
     return str(program.operation.get_asm(enable_debug_info=True))
-
-
-def _import(
-    mlir: bindings.Bindings, module: Any, wanted: str | None, file: str
-) -> tuple[Workload, str]:
-    function = _choose(mlir, module, wanted, file)
-    name, kind = _name_of(function), function.attributes["function_type"].value
-    for noun, types in (("argument", kind.inputs), ("result", kind.results)):
-        for position, item in enumerate(types):
-            _check_argument(mlir, item, f"{noun} {position} of function @{name}")
-    try:
-        simplify(mlir, module)
-        function, block = _only_block(module, name)
-        check_operations(mlir, block, file)
-        taken = {input_name(position) for position in range(len(block.arguments))}
-        bring_into_form(mlir, module, block, taken, file)
-        wrapped = _wrap(mlir, block)
-        workload = read_program(wrapped.body.operations[0].operation, name, file)
-        wrapped.operation.verify()
-        return workload, str(wrapped)
-    except mlir.ir.MLIRError as error:
-        raise UnsupportedWorkload(
-            f"function @{name} cannot be brought into form: {diagnostic_text(error, file)}"
-        ) from None
-
-
-def _name_of(function: Any) -> str:
-    return str(function.attributes["sym_name"].value)
-
-
-def _check_argument(mlir: bindings.Bindings, kind: Any, what: str) -> None:
-    """Check that an argument or a result is a tensor that a workload can have.
-
-    Raises:
-        UnsupportedWorkload: it is not.
-    """
-    if isinstance(kind, mlir.ir.MemRefType):
-        raise UnsupportedWorkload(
-            f"{what} is a buffer, {kind}: give the program as it is before bufferization, "
-            "on tensors"
-        )
-    if not isinstance(kind, mlir.ir.RankedTensorType):
-        raise UnsupportedWorkload(f"{what} is of type {kind}, not a tensor")
-    if not kind.has_static_shape:
-        raise UnsupportedWorkload(f"{what} has the dynamic shape {kind}; shapes must be known")
-    try:
-        tensor_of("argument", kind)
-    except Unsupported as reason:
-        raise UnsupportedWorkload(f"{what}: {reason}") from None
-
-
-def _choose(mlir: bindings.Bindings, module: Any, wanted: str | None, file: str) -> Any:
-    """The function that is meant; others become private, so that they are inlined or dropped.
-
-    Raises:
-        UnknownNameError: the file has no such function.
-        InvalidValueError: it is not clear which function is meant.
-        UnsupportedWorkload: there is no function.
-    """
-    functions = {
-        _name_of(view.operation): view.operation
-        for view in module.body.operations
-        if view.operation.name == "func.func" and len(view.operation.regions[0].blocks) > 0
-    }
-    if not functions:
-        raise UnsupportedWorkload(f"{file} has no function (func.func)")
-    if wanted is not None and wanted not in functions:
-        raise UnknownNameError(f"function of {file}", wanted, functions)
-    public = [name for name, found in functions.items() if not _is_private(found)]
-    candidates = [wanted] if wanted is not None else public if len(functions) > 1 else [*functions]
-    if len(candidates) != 1:
-        listed = ", ".join(candidates or functions)
-        raise InvalidValueError(
-            f"{file} has {len(functions)} functions ({listed}); say which one is meant: "
-            "--function NAME, or in Python ProgramFile(..., function=NAME) or the FuncOp itself"
-        )
-    for name, found in functions.items():
-        visibility = "public" if name == candidates[0] else "private"
-        found.attributes["sym_visibility"] = mlir.ir.StringAttr.get(visibility)
-    return functions[candidates[0]]
-
-
-def _is_private(function: Any) -> bool:
-    attributes = function.attributes
-    return "sym_visibility" in attributes and attributes["sym_visibility"].value == "private"
-
-
-def _only_block(module: Any, name: str) -> tuple[Any, Any]:
-    """The function called ``name`` and its body.
-
-    Raises:
-        UnsupportedWorkload: it branches.
-    """
-    for view in module.body.operations:
-        operation = view.operation
-        if operation.name == "func.func" and _name_of(operation) == name:
-            blocks = list(operation.regions[0].blocks)
-            if len(blocks) != 1:
-                raise UnsupportedWorkload(
-                    f"function @{name} branches: it has {len(blocks)} blocks"
-                )
-            return operation, blocks[0]
-    raise UnsupportedWorkload(f"function @{name} is gone after inlining")
-
-
-def _wrap(mlir: bindings.Bindings, block: Any) -> Any:
-    """A module whose one function, on buffers, holds the operations of ``block``."""
-    ir = mlir.ir
-    *computing, last = [view.operation for view in block.operations]
-    inputs = [value.type for value in block.arguments]
-    outputs = [value.type for value in last.operands]
-    parameters = ", ".join(
-        f"%p{position}: {_buffer(kind)}" for position, kind in enumerate([*inputs, *outputs])
-    )
-    reads = "\n".join(
-        f"%t{position} = bufferization.to_tensor %p{position} restrict : {_buffer(kind)} to {kind}"
-        for position, kind in enumerate(inputs)
-    )
-    module = ir.Module.parse(
-        f"func.func @{ENTRY}({parameters}) attributes {{llvm.emit_c_interface}} "
-        f"{{\n{reads}\nreturn\n}}"
-    )
-    body = module.body.operations[0].operation.regions[0].blocks[0]
-    *tensors, end = [view.operation for view in body.operations]
-    for value, tensor in zip(list(block.arguments), tensors, strict=True):
-        value.replace_all_uses_with(tensor.results[0])
-    for operation in computing:
-        operation.move_before(end)
-    marks = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
-    with ir.InsertionPoint(end), last.location:
-        for position, value in enumerate(last.operands, len(inputs)):
-            ir.Operation.create(
-                "bufferization.materialize_in_destination",
-                operands=[value, body.arguments[position]],
-                attributes=marks,
-            )
-    last.erase()
-    return module
-
-
-def _buffer(kind: Any) -> str:
-    return f"memref<{'x'.join([*map(str, kind.shape), str(kind.element_type)])}>"
