@@ -303,7 +303,7 @@ REFUSALS = {
             "return %0, %a : tensor<4x6xf32>, tensor<4x6xf32>",
             result="tensor<4x6xf32>, tensor<4x6xf32>",
         ),
-        r"the function returns an argument or a part of a tensor",
+        r"func.return at program.mlir:4:1: the function returns an argument or a part of a tensor",
     ),
     "a result twice": (
         function(

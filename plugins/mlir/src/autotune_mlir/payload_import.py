@@ -60,8 +60,9 @@ def read_program(function: Any, name: str, file: str) -> Workload:
         try:
             reader.read(operation)
         except Unsupported as reason:
+            name = "func.return" if operation.name == _OUTPUT else operation.name
             where = at(operation, file)
-            raise UnsupportedWorkload(f"operation {operation.name}{where}: {reason}") from None
+            raise UnsupportedWorkload(f"operation {name}{where}: {reason}") from None
     return Workload(name, tuple(reader.inputs), tuple(reader.stages), tuple(reader.outputs))
 
 
