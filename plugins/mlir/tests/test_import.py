@@ -112,7 +112,9 @@ def test_a_program_that_was_imported_is_in_the_form(name: str, imported: Importe
     assert read_form(program.program, program.workload.name) == program.workload
 
 
-@pytest.mark.parametrize("name", ["matmul", "accumulate", "iterators-in-another-order", "chain"])
+@pytest.mark.parametrize(
+    "name", ["matmul", "accumulate", "iterators-in-another-order", "conv-padded", "softmax"]
+)
 def test_schedules_apply_to_the_program_itself(
     name: str, backend: MLIRBackend, target: Target, imported: Importer
 ) -> None:
@@ -232,6 +234,19 @@ def elementwise_generic(body: str, maps: str = "", kinds: str = '"parallel", "pa
         "ins(%a : tensor<4x6xf32>) outs(%b : tensor<4x6xf32>) {\n^bb0(%x: f32, %o: f32):\n"
         f"{body}\nlinalg.yield %r : f32\n}} -> tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>",
         "%a: tensor<4x6xf32>, %b: tensor<4x6xf32>",
+    )
+
+
+def position_read(index: str) -> str:
+    """A function that reads %a at row %i and column %k, which is made of %j and %two."""
+    return function(
+        "%e = tensor.empty() : tensor<4x6xf32>\n%0 = linalg.generic {indexing_maps = "
+        "[affine_map<(i, j) -> (i, j)>], iterator_types = "
+        '["parallel", "parallel"]} outs(%e : tensor<4x6xf32>) {\n^bb0(%o: f32):\n'
+        "%two = arith.constant 2 : index\n%i = linalg.index 0 : index\n"
+        f"%j = linalg.index 1 : index\n{index}\n"
+        "%r = tensor.extract %a[%i, %k] : tensor<4x6xf32>\nlinalg.yield %r : f32\n"
+        "} -> tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>"
     )
 
 
@@ -379,16 +394,16 @@ REFUSALS = {
         r"index 1 of its write is -d1 \+ 5, not a parallel iterator of its own",
     ),
     "read": (
-        function(
-            "%e = tensor.empty() : tensor<4x6xf32>\n%0 = linalg.generic {indexing_maps = "
-            "[affine_map<(i, j) -> (i, j)>], iterator_types = "
-            '["parallel", "parallel"]} outs(%e : tensor<4x6xf32>) {\n^bb0(%o: f32):\n'
-            "%two = arith.constant 2 : index\n%i = linalg.index 0 : index\n"
-            "%j = linalg.index 1 : index\n%k = arith.floordivsi %j, %two : index\n"
-            "%r = tensor.extract %a[%i, %k] : tensor<4x6xf32>\nlinalg.yield %r : f32\n"
-            "} -> tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>"
-        ),
+        position_read("%k = arith.floordivsi %j, %two : index"),
         r"index 1 of its read of 'arg0' is not affine: \(d1 // 2\)",
+    ),
+    "read outside": (
+        position_read("%k = arith.addi %j, %two : index"),
+        r"index 1 of its read of 'arg0' runs from 2 to 7, of 6 elements",
+    ),
+    "part outside": (
+        PROGRAMS["part"].text.replace("[1, 2]", "[1, -1]"),
+        r"tensor.extract_slice at program.mlir:3:6: it reads from 0 to -2, of 6 elements",
     ),
     "indirect": (
         elementwise_generic(

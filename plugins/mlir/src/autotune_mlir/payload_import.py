@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from attrs import frozen
@@ -15,6 +16,7 @@ from autotune.expressions import (
     Load,
     ScalarExpr,
     Select,
+    affine_form,
     const,
     var,
 )
@@ -152,12 +154,31 @@ class _ProgramReader:
         source = self._view(operation.operands[0])
         offsets = list(operation.attributes["static_offsets"])
         steps = list(operation.attributes["static_strides"])
+        shape = operation.operands[0].type.shape
+        for first, size, step, extent in zip(offsets, sizes, steps, shape, strict=True):
+            last = first + (size - 1) * step
+            if min(first, last) < 0 or max(first, last) >= extent:
+                raise Unsupported(f"it reads from {first} to {last}, of {extent} elements")
         begins = tuple(
             begin + offset * stride
             for begin, offset, stride in zip(source.offsets, offsets, source.strides, strict=True)
         )
         strides = tuple(old * new for old, new in zip(source.strides, steps, strict=True))
         self._views.append(_View(operation.results[0], source.tensor, begins, strides))
+
+    def _extracted(self, axes: Sequence[Axis], value: Any, indices: Sequence[IntExpr]) -> Load:
+        """What the body of an operation over ``axes`` reads of a tensor at indices of its own."""
+        extents = {axis.name: axis.extent for axis in axes}
+        name = self._view(value).tensor
+        for position, (index, extent) in enumerate(zip(indices, value.type.shape, strict=True)):
+            what = f"index {position} of its read of {name!r}"
+            form = affine_form(index)
+            if form is None:
+                raise Unsupported(f"{what} is not affine: {index!r}")
+            low, high = form.bounds(extents)
+            if low < 0 or high >= extent:
+                raise Unsupported(f"{what} runs from {low} to {high}, of {extent} elements")
+        return self._load(value, indices)
 
     def _load(self, value: Any, indices: Sequence[IntExpr]) -> Load:
         view = self._view(value)
@@ -188,7 +209,7 @@ class _ProgramReader:
 
     def _padding(self, operation: Any) -> ScalarExpr:
         yielded = list(operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
-        return BodyReader((), (), self._load).scalar(yielded)
+        return BodyReader((), (), partial(self._extracted, ())).scalar(yielded)
 
     def _generic(self, operation: Any) -> Stage:
         output = tensor_of(str(operation.attributes[STAGE].value), operation.results[0].type)
@@ -204,7 +225,8 @@ class _ProgramReader:
             if any(True for _ in argument.uses):
                 indices = [index_of_map(result, dimensions) for result in item.results]
                 arguments.append((argument, self._load(value, indices)))
-        reader = BodyReader([axis.name for axis in axes], arguments, self._load)
+        names = [axis.name for axis in axes]
+        reader = BodyReader(names, arguments, partial(self._extracted, axes))
         if len(extents) == rank:
             yielded = list(body.operations)[-1].operation.operands[0]
             return Stage(output, axes, reader.scalar(yielded))

@@ -16,7 +16,6 @@ from autotune.expressions import (
     ScalarExpr,
     Select,
     Unary,
-    affine_form,
     const,
     maximum,
     minimum,
@@ -211,18 +210,18 @@ class BodyReader:
     Args:
         axes: Name of the axis that each iterator is, in order.
         arguments: What the arguments of the body hold that are read from tensors.
-        read: Says what an element of a tensor value is, at indices that are expressions.
+        extract: What an element of a tensor value is, at indices that are expressions.
     """
 
     def __init__(
         self,
         axes: Sequence[str],
         arguments: Sequence[tuple[Any, Load]],
-        read: Callable[[Any, Sequence[IntExpr]], Load],
+        extract: Callable[[Any, Sequence[IntExpr]], Load],
     ) -> None:
         self._axes = tuple(axes)
         self._arguments = tuple(arguments)
-        self._read = read
+        self._extracted = extract
         self._nodes = 0
 
     def scalar(self, value: Any) -> ScalarExpr:
@@ -284,14 +283,7 @@ class BodyReader:
 
     def _extract(self, operation: Any) -> Load:
         tensor, *indices = operation.operands
-        load = self._read(tensor, [self.index(index) for index in indices])
-        for position, expression in enumerate(load.indices):
-            if affine_form(expression) is None:
-                raise Unsupported(
-                    f"index {position} of its read of {load.tensor!r} is not affine: "
-                    f"{expression!r}"
-                )
-        return load
+        return self._extracted(tensor, [self.index(index) for index in indices])
 
     def index(self, value: Any) -> IntExpr:
         """The index expression that ``value``, of type index, is.
