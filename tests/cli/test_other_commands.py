@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from autotune.cli.app import SUMMARIES
+from autotune.hooks import PluginSpec, hookimpl
+from autotune.plugins import manager
 from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
@@ -191,3 +193,26 @@ def test_doctor_reports_everything_it_looks_at(cli: Any) -> None:
     assert expected <= labels
     assert {finding["status"] for finding in report["findings"]} <= {"ok", "warning", "error"}
     assert report["target"]["kind"] == "cpu"
+
+
+def test_doctor_looks_at_the_thread_variables_of_every_installed_backend(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "97")
+    monkeypatch.setenv("AUTOTUNE_REFERENCE_THREADS", "98")
+    manager().register(_ReferencePlugin(), "reference")
+    try:
+        report = json.loads(cli("doctor", "--json", "-").stdout)
+    finally:
+        manager.cache_clear()
+    found = {finding["label"]: finding["message"] for finding in report["findings"]}
+    assert "set to 97" in found["OMP_NUM_THREADS"]
+    assert "set to 98" in found["AUTOTUNE_REFERENCE_THREADS"]
+
+
+class _ReferencePlugin:
+    AUTOTUNE_API_VERSION = 1
+
+    @hookimpl
+    def autotune_backends(self) -> list[PluginSpec]:
+        return [PluginSpec("reference", REFERENCE_BACKEND, "for this test")]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
@@ -17,6 +18,7 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import AutotuneError
+from autotune.isolation import THREAD_VARIABLES
 from autotune.observers import find_observer
 from autotune.parts import create_part
 from autotune.plugins import manager
@@ -34,12 +36,6 @@ DISTRIBUTIONS = (
     "click",
     "rich",
     "lightgbm",
-)
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "TVM_NUM_THREADS",
 )
 LOW_DISK = 1 << 30
 STABLE_SPREAD = 0.05
@@ -161,12 +157,24 @@ def _target() -> tuple[Target | None, list[Finding]]:
     return target, [Finding("target", "ok", text)]
 
 
+def _thread_variables() -> list[str]:
+    """Environment variables that numeric libraries and the backends take thread counts from."""
+    found = dict.fromkeys(THREAD_VARIABLES)
+    for name in manager().names("backend"):
+        # A backend that does not work is a finding already.
+        with suppress(AutotuneError):
+            backend = create_part("backend", name)
+            one, two = backend.worker_environment(1), backend.worker_environment(2)
+            found |= dict.fromkeys(key for key in two if one.get(key) != two[key])
+    return list(found)
+
+
 def _threads(target: Target | None) -> Iterator[Finding]:
     cores = target.cores if target else usable_cpus()
     yield Finding(
         "threads", "ok", f"{usable_cpus()} logical CPUs usable; {cores} threads by default"
     )
-    for name in THREAD_VARIABLES:
+    for name in _thread_variables():
         value = os.environ.get(name)
         if value is not None:
             yield Finding(

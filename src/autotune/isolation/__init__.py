@@ -17,7 +17,12 @@ from autotune.isolation.private_folder import (
     writing_temporary_files,
 )
 from autotune.isolation.question import ask_once
-from autotune.isolation.worker_process import WorkerDied, WorkerProcess, worker_environment
+from autotune.isolation.worker_process import (
+    THREAD_VARIABLES,
+    WorkerDied,
+    WorkerProcess,
+    worker_environment,
+)
 
 __all__ = [
     "ATTACHMENTS",
@@ -25,6 +30,7 @@ __all__ = [
     "Message",
     "NotAMessage",
     "PrivateFolder",
+    "THREAD_VARIABLES",
     "WorkerDied",
     "WorkerProcess",
     "WorkerStartFailed",
