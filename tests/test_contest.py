@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backend_with_gaps import BackendWithoutImports
 from rival_backends import BREAKING, QUICK, SLOW, UNABLE
 
 import autotune
-from autotune import plugins
+from autotune import entrants, plugins
 from autotune.database import RecordFilter, open_database
+from autotune.entrants import backend_for
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.events import BackendsCompared, Event, RoundStarted, TrialFinished, WarningRaised
 from autotune.interrupts import TuningInterrupted
 from autotune.records import Comparison, Contest, Outcome
 from autotune.settings import checked_backends, default_backend
-from autotune.testing.reference_backend import ReferenceProgram
+from autotune.testing.reference_backend import ReferenceBackend, ReferenceProgram
 from autotune.workloads import gemm
 
 SQUARE = gemm(m=8, n=8, k=8)
@@ -228,6 +230,16 @@ def test_the_default_backend(
 ) -> None:
     monkeypatch.setattr(plugins.manager(), "names", lambda kind: tuple(installed))
     assert default_backend() == default
+
+
+def test_a_program_is_for_the_backend_that_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {"tvm": BackendWithoutImports(), "other": ReferenceBackend()}
+    monkeypatch.setattr(plugins.manager(), "names", lambda kind: tuple(made))
+    monkeypatch.setattr(entrants, "create_part", lambda kind, name: made[name])
+    program = ReferenceProgram(SQUARE)
+    assert backend_for([autotune.Task(SQUARE)]) == "tvm"
+    assert backend_for([autotune.Task(SQUARE), autotune.Task(program)]) == "other"
+    assert backend_for([autotune.Task("nobody's")]) == "tvm"
 
 
 def test_no_backend_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ from os import PathLike
 from typing import Any
 
 from autotune.database import open_database
+from autotune.entrants import Task, backend_for
 from autotune.errors import InvalidValueError
 from autotune.events import EventListener, WarningRaised
 from autotune.guarded_models import Guard
 from autotune.interrupts import InterruptGuard
 from autotune.measure import MeasureProtocol
 from autotune.result import Result
-from autotune.run_parts import RunParts, Task, model_guard
+from autotune.run_parts import RunParts, model_guard
 from autotune.settings import DEFAULT_ROUND_SIZE, DEFAULT_TRIALS, Settings, checked_backends
 from autotune.targets import Target
 from autotune.tuner import Budget, Tuner
@@ -54,11 +55,12 @@ def tune(
         program: A workload, such as ``autotune.workloads.gemm(m=512, n=512, k=512)``, or a
             program that the backend imports, such as a TVM ``PrimFunc``.
         target: ``"cpu"`` for this machine, the name of a preset, a JSON file, or a target.
-        backend: What builds and runs candidates; by default the one that is installed, or TVM of
-            several. Of several, such as ``"tvm,mlir"`` or a list, each gets its share of the one
-            budget: equal at first, then where more is to be gained. The result is the winner's,
-            and has the others' beside it (``Result.rivals``). This and the other parts are given
-            by name, or by import string ``"module:Class"`` where no plugin registers them.
+        backend: What builds and runs candidates; by default the one that is installed, and of
+            several the one that imports the program, or TVM. Where several are named, such as
+            ``"tvm,mlir"`` or a list, each gets its share of the one budget: equal at first, then
+            where more is to be gained. The result is the winner's, and has the others' beside it
+            (``Result.rivals``). This and the other parts are given by name, or by import string
+            ``"module:Class"`` where no plugin registers them.
         space: The search space.
         strategy: The search strategy.
         cost_model: The learned model that the strategy may consult.
@@ -84,7 +86,7 @@ def tune(
         TuningInterrupted: the run was stopped by Ctrl-C or SIGTERM; the same call continues it.
     """
     settings = {name: value for name, value in locals().items() if name != "program"}
-    several = len(checked_backends(backend)) > 1
+    several = backend is not None and len(checked_backends(backend)) > 1
     scheduler = "gradient" if several else "round-robin"
     (result,) = tune_tasks([Task(program)], scheduler=scheduler, **settings)
     return result
@@ -124,6 +126,8 @@ def tune_tasks(
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
     if not given:
         raise InvalidValueError("there is no task to tune")
+    if settings.get("backend") is None:
+        settings["backend"] = backend_for(given)
     checked = Settings.checked(
         scheduler=scheduler,
         scheduler_options=scheduler_options,

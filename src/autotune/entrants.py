@@ -10,12 +10,12 @@ from autotune.backends import Backend
 from autotune.errors import AutotuneError, InvalidValueError, PluginError, UnsupportedWorkload
 from autotune.parts import create_part
 from autotune.plugins import manager
-from autotune.settings import Settings
+from autotune.settings import Settings, default_backend
 from autotune.spaces import SearchSpace
 from autotune.workload_spec import task_name
 from autotune.workloads import Workload
 
-__all__ = ["Entrant", "Task", "all_entrants", "check_instance"]
+__all__ = ["Entrant", "Task", "all_entrants", "backend_for", "check_instance"]
 
 
 @frozen(eq=False)
@@ -121,6 +121,22 @@ def all_entrants(given: Sequence[Task], settings: Settings) -> tuple[list[Entran
         warnings += [_left_out(name, error, title) for name, error in failures.items()]
         entrants += [evolve(entrant, competes=len(found) > 1) for entrant in found]
     return entrants, warnings
+
+
+def backend_for(given: Sequence[Task]) -> str:
+    """The backend where none is named: the default one, or the first that imports the programs.
+
+    Raises:
+        InvalidValueError: none is installed.
+    """
+    default = default_backend()
+    programs = [task.program for task in given if not isinstance(task.program, Workload)]
+    if programs:
+        for name in (default, *manager().names("backend")):
+            backend: Backend = create_part("backend", name)
+            if all(backend.imports(program) for program in programs):
+                return name
+    return default
 
 
 def check_instance(kind: str, name: str, made: object, expected: type[object]) -> None:

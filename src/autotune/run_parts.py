@@ -21,7 +21,7 @@ from autotune.strategies import Strategy, StrategyContext
 from autotune.task_schedulers import TaskInfo, TaskScheduler
 from autotune.task_session import TaskSpec
 
-__all__ = ["RunParts", "Task", "model_guard"]
+__all__ = ["RunParts", "model_guard"]
 
 
 @frozen(eq=False)
