@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 from autotune_mlir import bindings, importer
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
+from autotune_mlir.normal_form import BESIDE_LINALG
 from autotune_mlir.payload_import import read_program
 from autotune_mlir.reading import read_text
+from autotune_mlir.scalar_import import BODY_OPERATIONS, DTYPES
 from mlir_programs import PROGRAMS, function
 
 from autotune.backends import BuildRequest, ImportedProgram, ProgramFile, bind_copies
@@ -459,3 +462,12 @@ def test_a_parser_that_does_not_end(
     monkeypatch.setattr(importer, "_SECONDS", 0.0)
     with pytest.raises(UnsupportedWorkload, match=r"MLIR read .*program.mlir .* without an end"):
         backend.import_program(ProgramFile(path, "mlir"))
+
+
+def test_the_documentation_lists_what_is_understood() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "mlir.md"
+    cells = [line.strip("| ").split(" | ") for line in page.read_text().splitlines()]
+    listed = {row[0]: re.findall(r"`([^`]+)`", row[1]) for row in cells if len(row) == 2}
+    assert listed["element types"] == list(DTYPES)
+    assert listed["functions"] == ["linalg", *BESIDE_LINALG]
+    assert listed["bodies"] == sorted(BODY_OPERATIONS)

@@ -19,7 +19,7 @@ from autotune_mlir.emit import INIT, STAGE
 from autotune_mlir.locations import at
 from autotune_mlir.scalar_import import Unsupported, combination, defining, producer_of_yield
 
-__all__ = ["bring_into_form", "check_operations", "simplify"]
+__all__ = ["BESIDE_LINALG", "bring_into_form", "check_operations", "simplify"]
 
 _SIMPLIFY = "builtin.module(inline,symbol-dce,convert-elementwise-to-linalg,canonicalize)"
 _GENERALIZE = "builtin.module(linalg-generalize-named-ops)"
@@ -34,8 +34,15 @@ module attributes {transform.with_named_sequence} {
   }
 }
 """
-# What may stand in a function beside the operations of linalg.
-_ALLOWED = ("arith.constant", "tensor.empty", "tensor.extract_slice", "tensor.pad", "func.return")
+BESIDE_LINALG = (
+    "arith.constant",
+    "tensor.empty",
+    "tensor.extract_slice",
+    "tensor.pad",
+    "func.return",
+)
+"""Operations that may stand in a function beside those of linalg."""
+
 # Where the compiler remembers the maps of a named operation: it would remember those of before.
 _MEMOIZED = "linalg.memoized_indexing_maps"
 _PLURAL = {"add": "sum", "mul": "product"}
@@ -62,11 +69,11 @@ def check_operations(mlir: Bindings, block: Any, file: str) -> None:
     computing = 0
     for view in block.operations:
         operation = view.operation
-        known = operation.name in _ALLOWED or operation.name.startswith("linalg.")
+        known = operation.name in BESIDE_LINALG or operation.name.startswith("linalg.")
         if not known:
             raise UnsupportedWorkload(
                 f"operation {operation.name} is not supported{at(operation, file)}; supported are "
-                f"those of linalg on tensors, arithmetic on tensors, {', '.join(_ALLOWED)}"
+                f"those of linalg on tensors, arithmetic on tensors, {', '.join(BESIDE_LINALG)}"
             )
         for result in operation.results:
             if isinstance(result.type, mlir.ir.RankedTensorType):

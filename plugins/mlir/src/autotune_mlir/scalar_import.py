@@ -23,6 +23,7 @@ from autotune.expressions import (
 )
 
 __all__ = [
+    "BODY_OPERATIONS",
     "DTYPES",
     "BodyReader",
     "Unsupported",
@@ -99,6 +100,20 @@ _INDEX: Mapping[str, Callable[[IntExpr, IntExpr], IntExpr]] = {
     "arith.minsi": minimum,
     "arith.maxsi": maximum,
 }
+BODY_OPERATIONS = frozenset(
+    {
+        *_BINARY,
+        *_UNARY,
+        *_CASTS,
+        *_UNSIGNED_CASTS,
+        *_LOGIC,
+        *_INDEX,
+        *("arith.cmpf", "arith.cmpi", "arith.constant", "arith.select", "math.fma"),
+        *("affine.apply", "linalg.index", "tensor.extract"),
+    }
+)
+"""Operations that may stand in the body of an operation of linalg."""
+
 _COMBINERS = ("add", "mul", "max", "min")
 # Predicates by their numbers, as the attribute of the operations holds them. Ordered and unordered
 # comparisons of floats differ for NaN only.
