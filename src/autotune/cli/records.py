@@ -40,7 +40,9 @@ EXPORT_EPILOG = """\b
 Examples:
   autotune records export records.jsonl
   autotune records export - gemm --shape m=512 --best-only | gzip > gemm.gz
-  autotune records export tuned --format metaschedule --best-only
+  autotune records export tuned --format metaschedule --best-only --backend tvm
+  autotune records export tuned.mlir --format transform-library --best-only --backend mlir
+  autotune records export gemm.so gemm --format shared-library --best-only --backend mlir
 """
 IMPORT_EPILOG = """\b
 Examples:
@@ -93,8 +95,8 @@ def export(
 ) -> int:
     """Write records into FILE, one JSON object a line; - for standard output.
 
-    The file appears when it is complete. With --format, a compiler's own tools can read what is
-    written, such as a folder for TVM's MetaSchedule.
+    The file appears when it is complete. With --format, other tools can use what is written: a
+    folder for TVM's MetaSchedule, schedules for mlir-opt, a shared library.
     """
     from autotune.cli.output import Output
     from autotune.database import open_database
