@@ -324,6 +324,21 @@ class DatabaseSuite:
             assert found is not None
             assert found.outcome == wrong
 
+    def test_amends_an_outcome_under_one_measure_key(self, open_database: OpenDatabase) -> None:
+        """Backends that compete in one run may be given equal candidates."""
+        first = sample_record(0, 1e-6, tile=4)
+        second = evolve(first, trial=1, key=evolve(KEY, backend="another"))
+        wrong = Outcome("wrong_result", message="differs")
+        with open_database() as database:
+            for record in (first, second):
+                database.append_record(record)
+            database.amend("run-1", first.candidate.digest, wrong, second.key)
+            with pytest.raises(DatabaseError, match=first.candidate.digest):
+                unknown = evolve(KEY, backend="a third")
+                database.amend("run-1", first.candidate.digest, wrong, unknown)
+        with open_database() as database:
+            assert list(database.records()) == [first, evolve(second, outcome=wrong)]
+
     def test_mistakes_with_outcomes(self, open_database: OpenDatabase) -> None:
         with open_database() as database:
             database.append_record(sample_record())
