@@ -151,7 +151,8 @@ def main() -> int:
         rows = [row for row in ROWS if row.name in options.only]
     described = machine()
     print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
-    print(f"{options.trials} trials, seeds 0 to {options.seeds - 1}", flush=True)
+    seeds = "1 seed" if options.seeds == 1 else f"{options.seeds} seeds"
+    print(f"{options.trials} trials, {seeds}", flush=True)
     trials = []
     for threads in options.threads:
         for row in rows:
@@ -295,7 +296,7 @@ def print_table(trials: Sequence[Trial]) -> None:
         for backend in BACKENDS:
             tunings = [t.tunings[backend] for t in group if backend in t.tunings]
             cells.append(str(sum(sum(tuning.failures.values()) for tuning in tunings)))
-        print(f"{label:<46}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
+        print(f"{label:<46}" + "".join(f"{cell:>11}" for cell in cells), flush=True)
 
 
 def groups(trials: Sequence[Trial]) -> dict[str, list[Trial]]:

@@ -22,11 +22,12 @@ __all__ = ["COMPUTED", "LoweredBuffer", "LoweredNest", "LoweredStatement", "lowe
 COMPUTED = -1
 """An extent that is computed when the program runs."""
 
+# Drops what has been computed elsewhere, and makes numbers of what loops begin and end at.
+_CLEANUP = ("canonicalize",)
 # From tensors to buffers. Empty tensors become allocations before equal ones are merged, or stages
 # whose results are never needed at the same time would share one. What is only copied to where it
 # is already is found after equal addresses have been merged.
-_PASSES = (
-    "canonicalize",
+_TO_BUFFERS = (
     "eliminate-empty-tensors",
     "empty-tensor-to-alloc-tensor",
     "cse",
@@ -40,20 +41,22 @@ _ROLES = {
     "autotune.stage": "compute",
     "autotune.init": "init",
     "autotune.pack": "pack",
-    "autotune.write": "write",
 }
 _ALLOCATIONS = ("memref.alloc", "memref.alloca")
+# Found by attributes like structured operations.
+_PADDING = "tensor.pad"
+_COPY = "memref.copy"
 
 
 @frozen
 class LoweredStatement:
-    """A structured operation or a copy, with the loops around it.
+    """A structured operation, with the loops around it.
 
     Loops of extent 1 are left out; the dimensions of a loop on several threads are one. An extent
     that differs from one iteration of the loops around it to another is ``COMPUTED``.
 
     Attributes:
-        role: compute, init, pack or write; ``""`` for a copy that no schedule asked for.
+        role: compute, init, or pack; ``""`` for an operation that no schedule asked for.
         name: The stage, or ``STAGE.OPERAND`` for a copied operand.
         loops: Extents of the loops around it, outermost first.
         iterations: Extents of its own iterators, those of 1 included.
@@ -82,20 +85,27 @@ class LoweredBuffer:
 
 @frozen
 class LoweredNest:
-    """Statements and allocations, in program order."""
+    """What a program consists of, in program order.
+
+    Attributes:
+        statements: Structured operations on tensors; what has become vectors is none any more.
+        buffers: What is allocated where tensors become buffers.
+        copies: Copies between buffers that this takes, which no schedule asked for.
+    """
 
     statements: tuple[LoweredStatement, ...]
     buffers: tuple[LoweredBuffer, ...]
+    copies: tuple[LoweredStatement, ...]
 
 
 def lowered_nest(payload: str, schedule: str | None, sequence: str = "structure") -> LoweredNest:
-    """Statements and allocations of a scheduled program, before anything becomes a vector.
+    """Statements, allocations and copies of a scheduled program.
 
     Args:
         payload: Text of a module with the function ``@kernel``.
         schedule: Text of a module with the sequence; None leaves the program as it is.
-        sequence: Its name. With all of a schedule what has become vectors is no statement any
-            more, and what is left are the buffers that the program really has.
+        sequence: Its name. That of the whole schedule shows the buffers that the program really
+            has: what has become vectors needs none.
 
     Raises:
         InvalidSchedule: the schedule cannot be applied.
@@ -105,20 +115,24 @@ def lowered_nest(payload: str, schedule: str | None, sequence: str = "structure"
         apply_schedule(module, schedule, sequence)
     loaded = bindings.load()
     with module.context, loaded.ir.Location.unknown():
-        passes = f"builtin.module({','.join(_PASSES)})"
-        loaded.passmanager.PassManager.parse(passes).run(module.operation)
-        reader = _Reader(loaded.ir)
-        reader.visit(module.operation, ())
-    return LoweredNest(tuple(reader.statements), tuple(reader.buffers))
+        readers = []
+        for passes in (_CLEANUP, _TO_BUFFERS):
+            manager = loaded.passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
+            manager.run(module.operation)
+            readers.append(_Reader(loaded.ir))
+            readers[-1].visit(module.operation, ())
+    before, after = readers
+    return LoweredNest(tuple(before.statements), tuple(after.buffers), tuple(after.copies))
 
 
 @define(eq=False)
 class _Reader:
-    """Walks a program on buffers."""
+    """Walks a program."""
 
     ir: Any
     statements: list[LoweredStatement] = field(factory=list)
     buffers: list[LoweredBuffer] = field(factory=list)
+    copies: list[LoweredStatement] = field(factory=list)
 
     def visit(self, operation: Any, loops: tuple[int, ...]) -> None:
         """Note an operation and what is inside it.
@@ -132,18 +146,20 @@ class _Reader:
             kind = operation.results[0].type
             shape = _without_ones(kind.shape)
             self.buffers.append(LoweredBuffer(shape, str(kind.element_type), loops))
-        elif name.startswith("linalg.") or name == "memref.copy":
-            self._note(operation, loops)
+        elif name == _COPY:
+            self.copies.append(self._statement(operation, loops))
+        elif name.startswith("linalg.") or name == _PADDING:
+            self.statements.append(self._statement(operation, loops))
         else:
             for inner in _operations(operation):
                 self.visit(inner, (*loops, *_without_ones(self._extents(operation))))
 
-    def _note(self, operation: Any, loops: tuple[int, ...]) -> None:
+    def _statement(self, operation: Any, loops: tuple[int, ...]) -> LoweredStatement:
         role = name = ""
         for attribute, meaning in _ROLES.items():
             if attribute in operation.attributes:
                 role, name = meaning, self.ir.StringAttr(operation.attributes[attribute]).value
-        self.statements.append(LoweredStatement(role, name, loops, _iterations(operation)))
+        return LoweredStatement(role, name, loops, _iterations(operation))
 
     def _extents(self, operation: Any) -> tuple[int, ...]:
         """Iterations of a loop; nothing for any other operation."""
@@ -160,13 +176,14 @@ class _Reader:
 
 
 def _iterations(operation: Any) -> tuple[int, ...]:
-    """Extents of the iterators of a structured operation on buffers."""
+    """Extents of the iterators of a structured operation."""
+    values = operation.results if operation.name == _PADDING else operation.operands
     shapes = [
         [
             COMPUTED if kind.is_dynamic_dim(axis) else extent
             for axis, extent in enumerate(kind.shape)
         ]
-        for kind in (operand.type for operand in operation.operands)
+        for kind in (value.type for value in values)
         if hasattr(kind, "shape")
     ]
     if operation.name == "linalg.reduce":

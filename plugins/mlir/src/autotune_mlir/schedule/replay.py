@@ -41,10 +41,21 @@ def schedule(
     plan = plan_of(candidate, workload)
     order = operand_names(workload) if operands is None else operands
     structure = Script()
+    _write_to_outputs(structure)
     _make_loops(structure, plan, order)
     vectors = Script()
     lower_to_vectors(vectors, plan)
     return module_of({"structure": structure, "vectors": vectors})
+
+
+def _write_to_outputs(script: Script) -> None:
+    """Let what becomes an output be written there from the start.
+
+    Otherwise the empty tensor that it begins as is taken for that of a result in between, and rows
+    of what is in one are copied out of the way of the other.
+    """
+    function = script.match_kind("func.func")
+    script.add(f"transform.bufferization.eliminate_empty_tensors {function} : !transform.any_op")
 
 
 def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]]) -> None:

@@ -13,6 +13,10 @@ from autotune_mlir.schedule.windows import has_vectors, pieces, window_axes
 __all__ = ["lower_to_vectors"]
 
 _SLICES = ("tensor.merge_consecutive_insert_extract_slice", "linalg.tiling_canonicalization")
+_SUBSETS = (
+    "tensor.merge_consecutive_insert_extract_slice",
+    "tensor.fold_tensor_subset_ops_into_vector_transfers",
+)
 _CONTRACTIONS = (
     "vector.lower_masked_transfers",
     "vector.reduction_to_contract",
@@ -59,7 +63,8 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     for stage in plan.stages.values():
         _unroll(script, stage, filter(stage.is_reduction, stage.unrolled))
     script.patterns(function, _OUTER_PRODUCTS)
-    script.clean(function)
+    # What was hoisted is a slice of a slice, which would become a buffer of its own.
+    script.clean(function, *_SUBSETS)
 
 
 def _unroll(script: Script, own: StagePlan, loops: Iterable[str]) -> None:
