@@ -9,7 +9,17 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 
 from autotune.backends import BuildRequest, bind_copies
-from autotune.expressions import Binary, Cast, Constant, Load, ScalarExpr, Select, Unary, var
+from autotune.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    var,
+)
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import Target
@@ -195,6 +205,75 @@ def turned() -> Workload:
     )
 
 
+def chain_in_rows() -> Workload:
+    """Pointwise stages before and behind a reduction, read by several of the others."""
+    return made(
+        "chain_in_rows",
+        [X],
+        pointwise("T", binary("mul", XJ, XJ)),
+        pointwise("U", binary("add", load("T", "i", "j"), XJ)),
+        row_reduction("S", load("U", "i", "k")),
+        pointwise("V", binary("sub", load("U", "i", "j"), load("S", "i"))),
+        pointwise("Y", binary("mul", load("V", "i", "j"), load("T", "i", "j"))),
+    )
+
+
+def two_reductions_of_one() -> Workload:
+    """A dear stage that two reductions and the output read."""
+    return made(
+        "two_reductions_of_one",
+        [X],
+        pointwise("T", Unary("exp", XJ)),
+        row_reduction("M", load("T", "i", "k"), "max"),
+        row_reduction("S", binary("sub", load("T", "i", "k"), load("M", "i"))),
+        pointwise("Y", binary("div", load("T", "i", "j"), load("S", "i"))),
+    )
+
+
+def masked_rows() -> Workload:
+    """What is kept depends on the place."""
+    kept = binary("le", IndexValue(var("j")), IndexValue(var("i") * 4))
+    return made(
+        "masked_rows",
+        [X],
+        pointwise("T", Select(kept, XJ, number(-1e9))),
+        row_reduction("M", load("T", "i", "k"), "max"),
+        pointwise("Y", binary("sub", load("T", "i", "j"), load("M", "i"))),
+    )
+
+
+def read_apart() -> Workload:
+    """A stage of which a consumer reads every other column: it is computed as a whole."""
+    i, j = var("i"), var("j")
+    pairs = binary("add", Load("T", (i, j * 2)), Load("T", (i, j * 2 + 1)))
+    return made(
+        "read_apart",
+        [X],
+        pointwise("T", binary("mul", XJ, XJ)),
+        pointwise("Y", pairs, columns=COLUMNS // 2),
+    )
+
+
+def stencil() -> Workload:
+    """A stage that pads, inlined into one that reads it at two places."""
+    i, j = var("i"), var("j")
+    inside = [
+        binary(op, IndexValue(axis), Constant(bound, "int64"))
+        for axis, extent in ((i, ROWS), (j, COLUMNS))
+        for op, bound in (("ge", 1), ("lt", extent + 1))
+    ]
+    condition: ScalarExpr = inside[0]
+    for part in inside[1:]:
+        condition = binary("and", condition, part)
+    padded = Stage(
+        Tensor("P", (ROWS + 2, COLUMNS + 2), "float32"),
+        (Axis("i", ROWS + 2), Axis("j", COLUMNS + 2)),
+        Select(condition, Load("X", (i - 1, j - 1)), number(0.0)),
+    )
+    both = binary("add", Load("P", (i, j)), Load("P", (i + 2, j + 2)))
+    return made("stencil", [X], padded, pointwise("Y", both))
+
+
 WORKLOADS = [
     elementwise(m=12, n=96),
     elementwise(m=7, n=31),
@@ -215,6 +294,11 @@ WORKLOADS = [
     shifted_reads(),
     mixed_types(),
     turned(),
+    chain_in_rows(),
+    two_reductions_of_one(),
+    masked_rows(),
+    read_apart(),
+    stencil(),
 ]
 
 

@@ -23,3 +23,4 @@ def tile_pointwise(script: Script, plan: Plan, name: str) -> None:
         loops.add(sizes, own.parallel[-1], parallel=True)
     for loop in tiled_loops(own):
         loops.add(sizes_of(own, loop), loop)
+    loops.finish()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from autotune.backends import InvalidSchedule
-from autotune.expressions import affine_form
+from autotune_mlir.schedule.lanes import extracts
+from autotune_mlir.schedule.padding import assume_inside, is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
@@ -19,7 +19,8 @@ class Loops:
     """The loops of one stage, made from the outermost to the innermost.
 
     Stages that are inlined into it get copies of their own in its outermost loop, which follow it
-    into the others: in vectors they are computed in registers.
+    into the others: in vectors they are computed in registers. Loops that several stages share
+    are made before.
 
     Attributes:
         script: Where to write.
@@ -31,15 +32,20 @@ class Loops:
     plan: Plan
     name: str
     _inlined: list[str] = field(init=False)
+    _paddings: list[str] = field(init=False)
     _has_copies: bool = field(init=False, default=False)
+    _innermost: str | None = field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        self._inlined = inlined_behind(self.plan, self.name)
+        stages, workload = self.plan.stages, self.plan.workload
+        inlined = inlined_behind(self.plan, self.name)
+        self._paddings = [name for name in inlined if is_padding(stages[name].stage, workload)]
+        self._inlined = [name for name in inlined if name not in self._paddings]
 
-    def carry(
+    def share(
         self, sizes: Sequence[int], loop: str, followers: Sequence[str], *, parallel: bool = False
     ) -> None:
-        """Make loops that several stages share.
+        """Make loops around several stages.
 
         Args:
             sizes: A tile size for each dimension of the stage's operation; 0 leaves it whole.
@@ -47,40 +53,74 @@ class Loops:
             followers: Attributes of what moves into the loops, each after what reads it.
             parallel: Whether it is one loop for all cores, over all dimensions.
         """
+        self._make(sizes, loop, parallel=parallel)
+        self._read_directly()
+        for follower in followers:
+            self._fuse(follower)
+
+    def add(self, sizes: Sequence[int], loop: str, *, parallel: bool = False) -> None:
+        """Make loops around the stage alone; see :meth:`share`."""
+        self._make(sizes, loop, parallel=parallel)
+        self._follow()
+
+    def enter(self, made: str, loop: str) -> None:
+        """Go on inside of a loop around the stage alone that is there already.
+
+        Args:
+            made: Its handle.
+            loop: Its name.
+        """
+        self._name(made, loop)
+        self._follow()
+
+    def finish(self) -> None:
+        """Pad what is padded in the innermost loop: tiles of padding cannot be tiled again."""
+        if self._innermost is None or not self._paddings:
+            return
+        self._read_directly()
+        self._copy(self._paddings, has_copies=False)
+        assume_inside(self.script)
+
+    def _make(self, sizes: Sequence[int], loop: str, *, parallel: bool) -> None:
         target = self.script.match(tag("stage", self.name))
         if parallel:
             made = self.script.tile_parallel(target, sizes)
         else:
             made = self.script.tile(target, sizes)[-1]
-        self.script.annotate(made, "loop", f"{self.name}.{loop}")
-        if followers or (self._inlined and not self._has_copies):
-            # A part of a stage that is read is a slice, of which the loop reads a slice.
-            self.script.patterns(
-                self.script.match_kind("func.func"),
-                ["tensor.merge_consecutive_insert_extract_slice"],
-            )
-        for follower in followers:
-            self._fuse(follower, loop)
+        self._name(made, loop)
 
-    def add(self, sizes: Sequence[int], loop: str, *, parallel: bool = False) -> None:
-        """Make loops of the stage alone, as :meth:`carry` does, and have its copies follow."""
-        self.carry(sizes, loop, (), parallel=parallel)
-        self.enter(loop)
+    def _name(self, made: str, loop: str) -> None:
+        self._innermost = f"{self.name}.{loop}"
+        self.script.annotate(made, "loop", self._innermost)
 
-    def enter(self, loop: str) -> None:
-        """Have the copies of what is inlined follow into a loop that is there."""
-        for name in self._inlined:
-            copy = copy_name(name, self.name)
-            fused = self._fuse(tag("stage", copy if self._has_copies else name), loop)
-            self.script.annotate(fused, "stage", copy)
-            self.script.merge()
+    def _follow(self) -> None:
+        if not self._inlined:
+            return
+        if not self._has_copies:
+            self._read_directly()
+        self._copy(self._inlined, has_copies=self._has_copies)
         self._has_copies = True
 
-    def _fuse(self, follower: str, loop: str) -> str:
-        around = self.script.match(tag("loop", f"{self.name}.{loop}"))
-        fused = self.script.fuse_apart(self.script.match(follower), around)
+    def _copy(self, names: Sequence[str], *, has_copies: bool) -> None:
+        for name in names:
+            copy = copy_name(name, self.name)
+            fused = self._fuse(tag("stage", copy if has_copies else name))
+            self.script.annotate(fused, "stage", copy)
+        # What was inlined must not be read by what it was inlined for.
+        self.script.drop_unused()
+
+    def _read_directly(self) -> None:
+        """Have the loop read slices of stages, and not slices of slices."""
+        self.script.patterns(
+            self.script.match_kind("func.func"), ["tensor.merge_consecutive_insert_extract_slice"]
+        )
+
+    def _fuse(self, follower: str) -> str:
+        assert self._innermost is not None
+        around = tag("loop", self._innermost)
+        fused = self.script.fuse_apart(self.script.match(follower), self.script.match(around))
         # What is read twice is there twice.
-        self.script.merge()
+        self.script.merge(self.script.match(around))
         return fused
 
 
@@ -90,30 +130,21 @@ def copy_name(inlined: str, consumer: str) -> str:
 
 
 def inlined_behind(plan: Plan, name: str) -> list[str]:
-    """Inlined stages that a stage reads, directly or through others, each after its readers.
+    """Inlined stages that are computed inside a stage that reads them, each after its readers.
 
-    Raises:
-        InvalidSchedule: one is read at indices that are not affine.
+    They are read directly or through each other. A stage of which single elements are read, at
+    indices that are computed or may be outside, is not among them: it is computed before.
     """
     found: list[str] = []
     for stage in reversed(plan.workload.stages):
-        readers = {user.name for user in plan.workload.consumers(stage.name)}
-        readers &= {name, *found}
-        if not plan.stages[stage.name].inlined or not readers:
+        users = plan.workload.consumers(stage.name)
+        if not plan.stages[stage.name].inlined:
             continue
-        for reader in readers:
-            _check_reads(plan.stages[reader], stage.name)
-        found.append(stage.name)
+        if any(extracts(user, stage.name, plan.workload) for user in users):
+            continue
+        if any(user.name in (name, *found) for user in users):
+            found.append(stage.name)
     return found
-
-
-def _check_reads(reader: StagePlan, read: str) -> None:
-    for load in reader.stage.loads:
-        if load.tensor == read and None in [affine_form(index) for index in load.indices]:
-            raise InvalidSchedule(
-                f"stage {read!r} cannot be computed inside {reader.stage.name!r}, "
-                "which reads it at indices that are not affine"
-            )
 
 
 def sizes_of(own: StagePlan, *loops: str) -> list[int]:

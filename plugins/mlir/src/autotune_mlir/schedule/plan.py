@@ -65,8 +65,8 @@ class StagePlan:
         consumer: The stage that is computed inside ``accumulated_at``, if any.
         inlined: Whether it is computed inside its consumers.
         inside: Consumer and its loop that the stage is computed in.
-        lanes: Lanes that a stage computed in a consumer's loop is split by.
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
+        partial_of: The stage whose partial results it computes.
     """
 
     stage: Stage
@@ -80,8 +80,8 @@ class StagePlan:
     consumer: str | None = None
     inlined: bool = False
     inside: tuple[str, str] | None = None
-    lanes: int = 1
     partial_lanes: tuple[str, int] | None = None
+    partial_of: str | None = None
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
@@ -183,13 +183,27 @@ def _note(
         plans[step.producer].consumer = step.stage
     elif isinstance(step, FuseProducer):
         plan.inside = (step.consumer, step.at)
-        plan.lanes = step.lanes
+        _split_lanes(plan, step)
     elif isinstance(step, SplitReduction):
         plan.partial_lanes = (step.axis, step.lanes)
         partial = partial_name(step.stage)
-        plans[partial] = StagePlan(split_reduction(workload, step).stage(partial))
+        plans[partial] = StagePlan(
+            split_reduction(workload, step).stage(partial), partial_of=step.stage
+        )
     else:
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
+
+
+def _split_lanes(plan: StagePlan, step: FuseProducer) -> None:
+    """Split the innermost axis of a stage that moves into another's loop by its lanes."""
+    if step.lanes == 1:
+        return
+    axis = plan.stage.spatial_axes[-1]
+    if axis.extent % step.lanes:
+        raise InvalidSchedule(f"{step}: {step.lanes} lanes do not divide {axis.extent}")
+    plan.factors[axis.name] = (axis.extent // step.lanes, step.lanes)
+    plan.order = _split(plan.order, axis.name, 2)
+    plan.vector = f"{axis.name}.1"
 
 
 def _split(order: tuple[str, ...], axis: str, levels: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from autotune.backends import InvalidSchedule
 from autotune.sketches import Candidate
 from autotune.workloads import Workload
 from autotune_mlir.emit import operand_names
@@ -61,6 +62,11 @@ def _write_to_outputs(script: Script) -> None:
 def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]]) -> None:
     """The loops of all stages, those first that must not be drawn into the loops of others."""
     roots = _roots(plan)
+    for name in roots:
+        if plan.stages[name].partial_lanes is not None:
+            raise InvalidSchedule(
+                f"partial results of {name!r} need the loop of a stage around them"
+            )
     padding = [name for name in roots if is_padding(plan.stages[name].stage, plan.workload)]
     pointwise = [
         name for name in roots if plan.stages[name].stage.combiner is None and name not in padding

@@ -13,6 +13,7 @@ from autotune_mlir.schedule.levels import (
     sizes_of,
     tiled_loops,
 )
+from autotune_mlir.schedule.padding import is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
@@ -35,21 +36,24 @@ def tile_rows(script: Script, plan: Plan, name: str) -> None:
         name: The last stage.
 
     Raises:
-        InvalidSchedule: stages are inside of different loops.
+        InvalidSchedule: stages are inside of different loops, needed outside of them, or pad.
     """
     own = plan.stages[name]
     inside = _inside(plan, name)
+    _check_inside(plan, inside)
     at = own.order.index(_common_loop(inside)) + 1
     followers = _followers(plan, name, inside)
     loops = Loops(script, plan, name)
     if sizes := parallel_sizes(own):
-        loops.carry(sizes, own.parallel[-1], followers, parallel=True)
+        loops.share(sizes, own.parallel[-1], followers, parallel=True)
     for loop in tiled_loops(own):
         if loop in own.order[:at]:
-            loops.carry(sizes_of(own, loop), loop, followers)
+            loops.share(sizes_of(own, loop), loop, followers)
         else:
             loops.add(sizes_of(own, loop), loop)
-    for other in inside:
+    loops.finish()
+    # The last one first: a loop cannot take in what is still read behind it.
+    for other in reversed(inside):
         _tile_inside(script, plan, other, _extents(own, other, own.order[:at]))
 
 
@@ -57,6 +61,16 @@ def _inside(plan: Plan, name: str) -> list[StagePlan]:
     """Stages of the workload that are computed inside the loops of one."""
     found = (plan.stages[stage.name] for stage in plan.workload.stages)
     return [stage for stage in found if stage.inside is not None and stage.inside[0] == name]
+
+
+def _check_inside(plan: Plan, inside: list[StagePlan]) -> None:
+    """Refuse what cannot be kept inside of loops over rows."""
+    for other in inside:
+        if is_padding(other.stage, plan.workload):
+            raise InvalidSchedule(
+                f"backend 'mlir' cannot keep stage {other.stage.name!r}, which pads, in a loop "
+                "over rows: it can be inlined, or a stage of its own"
+            )
 
 
 def _common_loop(inside: list[StagePlan]) -> str:
@@ -69,17 +83,33 @@ def _common_loop(inside: list[StagePlan]) -> str:
 
 
 def _followers(plan: Plan, name: str, inside: list[StagePlan]) -> list[str]:
-    """Attributes of all that moves into the loops over rows, each after what reads it."""
+    """Attributes of all that moves into the loops over rows, each after what reads it.
+
+    What pads waits for the loops in which it is computed.
+    """
     names = {stage.stage.name for stage in inside}
     for reader in (name, *names):
         names.update(inlined_behind(plan, reader))
     found = []
     for stage in reversed(plan.workload.stages):
-        if stage.name in names:
+        if stage.name in names and not (
+            plan.stages[stage.name].inlined and is_padding(stage, plan.workload)
+        ):
+            _check_readers(plan, stage.name, {name, *names})
             found.append(tag("stage", stage.name))
             if stage.combiner is not None:
                 found.append(tag("init", stage.name))
     return found
+
+
+def _check_readers(plan: Plan, name: str, around: set[str]) -> None:
+    """Refuse to move a stage into loops that is needed outside of them."""
+    outside = [user.name for user in plan.workload.consumers(name) if user.name not in around]
+    if outside or name in plan.workload.outputs:
+        raise InvalidSchedule(
+            f"stage {name!r} cannot be computed inside loops: it is "
+            + (f"read by {', '.join(outside)}" if outside else "an output")
+        )
 
 
 def _extents(own: StagePlan, other: StagePlan, shared: tuple[str, ...]) -> dict[str, int]:
@@ -110,6 +140,7 @@ def _tile_inside(script: Script, plan: Plan, other: StagePlan, extents: Mapping[
     elif inlined_behind(plan, other.stage.name):
         # Element by element: what is inlined needs loops to be computed in.
         loops.add([1] * len(other.stage.axes), "elements")
+    loops.finish()
 
 
 def _partial_results(script: Script, plan: Plan, loops: Loops, extents: Mapping[str, int]) -> None:
@@ -136,7 +167,6 @@ def _partial_results(script: Script, plan: Plan, loops: Loops, extents: Mapping[
     script.annotate(init, "init", partial)
     script.annotate(update, "stage", partial)
     script.annotate(final, "stage", stage.name)
-    script.annotate(loop, "loop", f"{stage.name}.{axis}")
+    loops.enter(loop, axis)
     for unrolled in plan.stages[partial].unrolled:
         script.annotate(loop, "unroll", f"{partial}.{unrolled}")
-    loops.enter(axis)

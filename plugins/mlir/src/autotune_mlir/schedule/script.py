@@ -106,10 +106,13 @@ class Script:
         text = f"transform.structured.tile_reduction_using_for {{}} by tile_sizes = {list(sizes)}"
         return self.apply(text, [target], 4)
 
-    def merge(self) -> None:
-        """Merge equal operations."""
-        function = self.match_kind("func.func")
-        self.add(f"transform.apply_cse to {function} : {_ANY}")
+    def merge(self, around: str) -> None:
+        """Merge equal operations inside of an operation."""
+        self.add(f"transform.apply_cse to {around} : {_ANY}")
+
+    def drop_unused(self) -> None:
+        """Drop operations whose results nobody reads."""
+        self.add(f"transform.apply_dce to {self.match_kind('func.func')} : {_ANY}")
 
     def vectorize(self, target: str, options: str = "") -> None:
         """Turn an operation into operations on vectors of its whole size.
@@ -136,7 +139,7 @@ class Script:
     def clean(self, function: str, *more: str) -> None:
         """Canonicalise and drop what is computed twice."""
         self.patterns(function, ["canonicalization", *more])
-        self.add(f"transform.apply_cse to {function} : {_ANY}")
+        self.merge(function)
 
 
 def module_of(sequences: Mapping[str, Script]) -> str:

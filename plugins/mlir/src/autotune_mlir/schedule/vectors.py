@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotune_mlir.schedule.lanes import reads_boxes
 from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
@@ -39,20 +40,21 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     for stage in plan.stages.values():
         _unroll(script, stage, pieces(stage))
     script.clean(function, *_SLICES)
-    # Partial results are of a program without windows, whatever their stage looks like.
-    windows = [stage.name for stage in plan.workload.stages if window_axes(stage)]
-    for name in windows:
-        if has_vectors(plan.stages[name]):
-            _vectorize_pieces(script, name)
+    for reduction in plan.workload.stages:
+        if window_axes(reduction) and has_vectors(plan.stages[reduction.name]):
+            _vectorize_pieces(script, reduction.name)
     consumers = {stage.consumer for stage in plan.stages.values()}
     for name, stage in plan.stages.items():
         if is_padding(stage.stage, plan.workload):
             vectorize_padding(script, plan, stage)
-        elif (stage.vector or stage.inlined or name in consumers) and name not in windows:
+        elif stage.partial_of is not None or stage.partial_lanes is not None:
+            _vectorize_partial_results(script, plan, stage)
+        elif stage.stage.combiner is None and name not in consumers:
+            _vectorize_pointwise(script, plan, stage)
+        elif (stage.vector or name in consumers) and not window_axes(stage.stage):
             script.vectorize(script.match(tag("stage", name)))
         if stage.vector is not None and stage.stage.reduce_axes:
             script.vectorize(script.match(tag("init", name)))
-        _vectorize_rows(script, plan, stage)
         for packed in stage.packed:
             source = plan.stages.get(packed.operand)
             if source is None or not source.inlined:
@@ -95,12 +97,41 @@ def _hoist_results(script: Script) -> None:
     script.add(f"transform.loop.hoist_loop_invariant_subsets {loops} : !transform.any_op")
 
 
-def _vectorize_rows(script: Script, plan: Plan, stage: StagePlan) -> None:
-    """What belongs to a stage inside a loop over rows, or to one with stages inlined into it."""
-    name = stage.stage.name
-    if stage.partial_lanes is not None:
+def _vectorize_pointwise(script: Script, plan: Plan, own: StagePlan) -> None:
+    """A pointwise stage with the copies of what is inlined into it, or one that is inlined."""
+    name = own.stage.name
+    if own.vector is not None:
         script.vectorize(script.match(tag("stage", name)))
-        script.vectorize(script.match(tag("init", name)))
-    if stage.partial_lanes is not None or stage.vector is not None:
-        for inlined in inlined_behind(plan, name):
+        _vectorize_copies(script, plan, name)
+    elif own.inlined and _is_in_tile(plan, name):
+        script.vectorize(script.match(tag("stage", name)))
+
+
+def _is_in_tile(plan: Plan, name: str) -> bool:
+    """Whether an inlined stage is computed inside a tile of a reduction, and not as a copy."""
+    consumers = {stage.consumer for stage in plan.stages.values()}
+    return any(
+        user.name in consumers
+        or (user.combiner is not None and plan.stages[user.name].partial_lanes is None)
+        or (plan.stages[user.name].inlined and _is_in_tile(plan, user.name))
+        for user in plan.workload.consumers(name)
+    )
+
+
+def _vectorize_partial_results(script: Script, plan: Plan, own: StagePlan) -> None:
+    """What computes partial results, or what reduces them.
+
+    The stage with the partial results reads as the stage does that was split.
+    """
+    if own.partial_of is None:
+        script.vectorize(script.match(tag("stage", own.stage.name)))
+        script.vectorize(script.match(tag("init", own.stage.name)))
+    elif reads_boxes(plan.workload.stage(own.partial_of), plan.workload):
+        script.vectorize(script.match(tag("stage", own.stage.name)))
+        _vectorize_copies(script, plan, own.partial_of)
+
+
+def _vectorize_copies(script: Script, plan: Plan, name: str) -> None:
+    for inlined in inlined_behind(plan, name):
+        if not is_padding(plan.stages[inlined].stage, plan.workload):
             script.vectorize(script.match(tag("stage", copy_name(inlined, name))))

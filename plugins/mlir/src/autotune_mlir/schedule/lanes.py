@@ -1,0 +1,52 @@
+"""How stages read their operands, which decides on what can move into loops and become vectors."""
+
+from __future__ import annotations
+
+from autotune.expressions import AffineForm, Load, affine_form
+from autotune.workloads import Stage, Workload
+
+__all__ = ["extracts", "reads_boxes"]
+
+
+def extracts(stage: Stage, tensor: str, workload: Workload) -> bool:
+    """Whether a stage reads a tensor element by element: there is no part of it that it needs."""
+    return any(
+        _is_extracted(stage, load, workload) for load in stage.loads if load.tensor == tensor
+    )
+
+
+def reads_boxes(stage: Stage, workload: Workload) -> bool:
+    """Whether the operands of a stage can be read by vectors.
+
+    The part that a tile reads of each of them is then a box; other reads are element by element.
+    """
+    return all(
+        _is_extracted(stage, load, workload) or _is_box(stage, forms)
+        for load, forms in ((load, _forms(load)) for load in stage.loads)
+        if forms is not None
+    )
+
+
+def _is_extracted(stage: Stage, load: Load, workload: Workload) -> bool:
+    forms = _forms(load)
+    if forms is None:
+        return True
+    for form, extent in zip(forms, workload.tensors[load.tensor].shape, strict=True):
+        low, high = form.bounds(stage.extents)
+        if low < 0 or high >= extent or min(form.coefficients.values(), default=1) < 0:
+            return True
+    return stage.combiner is None and not _is_box(stage, forms)
+
+
+def _is_box(stage: Stage, forms: list[AffineForm]) -> bool:
+    """Whether every index is one axis or none, and no axis is the index twice."""
+    return all(list(form.coefficients.values()) in ([], [1]) for form in forms) and all(
+        sum(axis.name in form.coefficients for form in forms) <= 1 for axis in stage.axes
+    )
+
+
+def _forms(load: Load) -> list[AffineForm] | None:
+    """The indices of a load; None where one is not affine."""
+    forms = [affine_form(index) for index in load.indices]
+    known = [form for form in forms if form is not None]
+    return known if len(known) == len(forms) else None
