@@ -60,6 +60,23 @@ def test_the_faster_backend_wins_and_the_other_is_told_of(tmp_path: Path) -> Non
     assert compared.contest.over == {SLOW: rival.comparison}
 
 
+@pytest.mark.parametrize(("trials", "warned"), [(7, True), (8, False)])
+def test_a_budget_that_leaves_a_backend_without_a_round(
+    tmp_path: Path, trials: int, warned: bool
+) -> None:
+    events: list[Event] = []
+    tune(tmp_path, trials=trials, listeners=[events.append])
+    messages = [event.message for event in events if isinstance(event, WarningRaised)]
+    assert (
+        messages
+        == [
+            "7 trials are less than a round of 4 for every program and backend: "
+            "ask for 8 trials at least, or for smaller rounds"
+        ]
+        * warned
+    )
+
+
 def test_both_begin_alike_and_are_recorded_apart(tmp_path: Path) -> None:
     events: list[Event] = []
     tune(tmp_path, trials=8, listeners=[events.append])

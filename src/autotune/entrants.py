@@ -120,7 +120,20 @@ def all_entrants(given: Sequence[Task], settings: Settings) -> tuple[list[Entran
         titles.append(title)
         warnings += [_left_out(name, error, title) for name, error in failures.items()]
         entrants += [evolve(entrant, competes=len(found) > 1) for entrant in found]
+    if any(entrant.competes for entrant in entrants):
+        warnings += _too_small(len(entrants), settings)
     return entrants, warnings
+
+
+def _too_small(entrants: int, settings: Settings) -> list[str]:
+    """Backends get a round at a time, so that the last of them may get none."""
+    needed = entrants * settings.round_size
+    if settings.trials >= needed:
+        return []
+    return [
+        f"{settings.trials} trials are less than a round of {settings.round_size} for every "
+        f"program and backend: ask for {needed} trials at least, or for smaller rounds"
+    ]
 
 
 def backend_for(given: Sequence[Task]) -> str:
