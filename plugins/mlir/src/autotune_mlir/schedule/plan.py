@@ -42,11 +42,14 @@ class PackedOperand:
         operand: Its name.
         at: The loop.
         lanes: Elements of a vector of the copy.
+        innermost: The operand's dimension that is the innermost one of the copy, where it is
+            another than the last.
     """
 
     operand: str
     at: str
     lanes: int
+    innermost: int | None = None
 
 
 @define
@@ -175,7 +178,9 @@ def _note(
     elif isinstance(step, Vectorize):
         plan.vector = step.loop
     elif isinstance(step, Pack) and step.at is not None:
-        plan.packed.append(PackedOperand(step.operand, step.at, step.lanes))
+        last = len(workload.tensors[step.operand].shape) - 1
+        innermost = None if step.block_dim == last else step.block_dim
+        plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
     elif isinstance(step, Accumulate):
         plan.accumulated_at = step.at
     elif isinstance(step, FuseConsumer):

@@ -12,6 +12,13 @@ from autotune_mlir.schedule.pack import copy_operand, split_copy
 from autotune_mlir.schedule.padding import assume_inside, is_padding, split_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
+from autotune_mlir.schedule.transposed import (
+    drop_block,
+    is_transposed,
+    place_to_drop_block,
+    split_transposed,
+    transpose_operand,
+)
 from autotune_mlir.schedule.windows import take_apart
 
 __all__ = ["tile_stage"]
@@ -45,13 +52,15 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
         if margins:
             assume_inside(script)
         _pack_at(script, plan, own, loop, operands)
+        if loop == place_to_drop_block(own):
+            drop_block(script, own)
     for loop in order[_outer_count(own, order) :]:
         if own.is_reduction(loop):
             _loop_of_reduction(script, own, loop)
         _pack_at(script, plan, own, loop, operands)
     take_apart(script, own)
     for packed in own.packed:
-        if packed.operand not in inside:
+        if packed.operand not in inside and not is_transposed(own.stage, packed):
             split_copy(script, plan.workload, own.stage, packed)
 
 
@@ -163,5 +172,8 @@ def _pack_at(
         source = plan.stages.get(packed.operand)
         if source is not None and source.inlined:
             split_padding(script, plan, source)
+        elif is_transposed(own.stage, packed):
+            transpose_operand(script, own.stage, packed, operands)
+            split_transposed(script, own.stage, packed)
         else:
             copy_operand(script, plan.workload, own.stage, packed, operands)

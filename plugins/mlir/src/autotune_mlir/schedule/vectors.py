@@ -9,6 +9,7 @@ from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
+from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
 from autotune_mlir.schedule.windows import has_vectors, pieces, window_axes
 
 __all__ = ["lower_to_vectors"]
@@ -41,7 +42,8 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
         _unroll(script, stage, pieces(stage))
     script.clean(function, *_SLICES)
     for reduction in plan.workload.stages:
-        if window_axes(reduction) and has_vectors(plan.stages[reduction.name]):
+        own = plan.stages[reduction.name]
+        if _is_in_pieces(own) and has_vectors(own):
             _vectorize_pieces(script, reduction.name)
     consumers = {stage.consumer for stage in plan.stages.values()}
     for name, stage in plan.stages.items():
@@ -51,13 +53,13 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             _vectorize_partial_results(script, plan, stage)
         elif stage.stage.combiner is None and name not in consumers:
             _vectorize_pointwise(script, plan, stage)
-        elif (stage.vector or name in consumers) and not window_axes(stage.stage):
+        elif (stage.vector or name in consumers) and not _is_in_pieces(stage):
             script.vectorize(script.match(tag("stage", name)))
         if stage.vector is not None and stage.stage.reduce_axes:
             script.vectorize(script.match(tag("init", name)))
         for packed in stage.packed:
             source = plan.stages.get(packed.operand)
-            if source is None or not source.inlined:
+            if (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
                 script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
     script.patterns(function, _CONTRACTIONS)
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
@@ -67,6 +69,12 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     script.patterns(function, _OUTER_PRODUCTS)
     # What was hoisted is a slice of a slice, which would become a buffer of its own.
     script.clean(function, *_SUBSETS)
+
+
+def _is_in_pieces(own: StagePlan) -> bool:
+    """Whether dimensions of one iteration have to vanish before there are vectors."""
+    blocked = transposes(own) and place_to_drop_block(own) is None
+    return blocked or bool(window_axes(own.stage))
 
 
 def _unroll(script: Script, own: StagePlan, loops: Iterable[str]) -> None:
