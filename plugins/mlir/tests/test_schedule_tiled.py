@@ -71,3 +71,12 @@ def test_every_packed_operand_has_a_buffer(target: Target) -> None:
         text = str(scheduled(workload, candidate))
         packed = [step for step in candidate.sketch.steps if type(step).__name__ == "Pack"]
         assert text.count("memref.alloc()") == len(packed), candidate.sketch.name
+
+
+def test_lanes_are_next_to_each_other_in_a_copy(target: Target) -> None:
+    """Where they are not in the operand: rows of weights are copied as columns."""
+    workload = PRODUCTS["no epilogue"]
+    for candidate in candidates(workload, target, 2):
+        if any(type(step).__name__ == "Pack" for step in candidate.sketch.steps):
+            text = str(scheduled(workload, candidate))
+            assert text.count("linalg.transpose") == 1

@@ -65,7 +65,22 @@ def pooling(combiner: str) -> Workload:
     return Workload("pooling", (Tensor("X", (9, 9, 32), "float32"),), (stage,), ("Y",), {})
 
 
+def outputs_first() -> Workload:
+    """A convolution whose weights have the axis of the lanes first."""
+    axes = [Axis("ho", 6), Axis("wo", 6), Axis("co", 32)]
+    axes += [Axis("kh", 3, "reduce"), Axis("kw", 3, "reduce"), Axis("ci", 8, "reduce")]
+    product = Binary(
+        "mul",
+        Load("X", (var("ho") + var("kh"), var("wo") + var("kw"), var("ci"))),
+        Load("W", (var("co"), var("kh"), var("kw"), var("ci"))),
+    )
+    inputs = (Tensor("X", (8, 8, 8), "float32"), Tensor("W", (32, 3, 3, 8), "float32"))
+    stage = Stage(Tensor("Y", (6, 6, 32), "float32"), tuple(axes), product, "add")
+    return Workload("outputs_first", inputs, (stage,), ("Y",), {})
+
+
 CONVOLUTIONS |= {
+    "outputs first": outputs_first(),
     "rows first": rows_first(1),
     "rows first stride": rows_first(2),
     "largest": pooling("max"),

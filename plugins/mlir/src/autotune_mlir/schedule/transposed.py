@@ -153,6 +153,6 @@ def _axis(stage: Stage, operand: str) -> str | None:
         return None
     plain = {str(index.args[0]) for index in _load(stage, operand).indices if index.op == "var"}
     indices = [index for load in loads for index in load.indices if index.op != "var"]
-    summed = {name for index in indices for name in index.variables()}
+    summed = {name for index in indices for name in index.variables}
     reduced = [axis.name for axis in stage.reduce_axes]
     return next((name for name in reduced if name in plain - summed), None)
