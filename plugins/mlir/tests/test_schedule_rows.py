@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from attrs import evolve
+from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.emit import payload
+from autotune_mlir.lowered import lowered_nest
+from autotune_mlir.schedule import schedule
 
-from autotune.backends import BuildRequest, bind_copies
+from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
 from autotune.expressions import (
     Binary,
     Cast,
@@ -20,7 +27,7 @@ from autotune.expressions import (
     Unary,
     var,
 )
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, FuseProducer, SplitReduction, Step, Tile, Vectorize
 from autotune.spaces import SketchSpace
 from autotune.targets import Target
 from autotune.workloads import Axis, Stage, Tensor, Workload, elementwise, reference, softmax
@@ -314,15 +321,23 @@ def candidates(workload: Workload, target: Target, each: int, seed: int = 0) -> 
     return [candidate for chosen in found.values() for candidate in chosen]
 
 
-def request(workload: Workload, candidate: Candidate, target: Target) -> BuildRequest:
-    return BuildRequest(workload, None, candidate, target, threads=1)
+def request(
+    workload: Workload, candidate: Candidate, target: Target, threads: int = 1
+) -> BuildRequest:
+    return BuildRequest(workload, None, candidate, target, threads)
 
 
-def check(backend: MLIRBackend, workload: Workload, candidate: Candidate, target: Target) -> None:
+def check(
+    backend: MLIRBackend,
+    workload: Workload,
+    candidate: Candidate,
+    target: Target,
+    threads: int = 1,
+) -> None:
     """A candidate computes what the workload says."""
     inputs = reference.random_inputs(workload, np.random.default_rng(1))
     expected = reference.reference_outputs(workload, inputs)
-    lowered = backend.lower(request(workload, candidate, target))
+    lowered = backend.lower(request(workload, candidate, target, threads))
     call = bind_copies(
         backend.compile(lowered), workload, [inputs[tensor.name] for tensor in workload.inputs]
     )
@@ -339,3 +354,91 @@ def test_every_sketch_computes_what_the_workload_says(
 ) -> None:
     for candidate in candidates(workload, target, each=1):
         check(backend, workload, candidate, target)
+
+
+def scheduled(backend: MLIRBackend, workload: Workload, target: Target, name: str) -> str:
+    """The program of a candidate of this sketch, after its schedule."""
+    chosen = next(
+        candidate
+        for candidate in candidates(workload, target, each=1)
+        if candidate.sketch.name == name
+    )
+    return backend.show(request(workload, chosen, target))
+
+
+def test_partial_results_are_in_registers(backend: MLIRBackend, target: Target) -> None:
+    program = scheduled(backend, softmax(m=8, n=512), target, "row-fusion")
+    carried = re.findall(r"scf\.for .* iter_args\(.*\) -> \((.*)\) \{", program)
+    assert carried.count("vector<1x16xf32>") == 2  # maxima and sums
+    assert "linalg.generic" not in program
+
+
+@pytest.mark.parametrize(("name", "times"), [("row-fusion", 1), ("row-fusion-recompute", 2)])
+def test_what_is_inlined_is_computed_for_every_use(
+    name: str, times: int, backend: MLIRBackend, target: Target
+) -> None:
+    workload = softmax(m=8, n=512)
+    chosen = next(c for c in candidates(workload, target, each=1) if c.sketch.name == name)
+    nest = lowered_nest(payload(workload), schedule(chosen, workload))
+    exponentials = [it for it in nest.statements if it.name.partition(">")[0] == "E"]
+    assert len(exponentials) == times
+    # In vectors, and not for a row.
+    assert all(math.prod(it.iterations) <= 64 for it in exponentials)
+
+
+def test_a_parallel_loop_over_rows(backend: MLIRBackend, target: Target) -> None:
+    program = scheduled(backend, softmax(m=8, n=64), target, "row-fusion")
+    (loop,) = re.findall(r"scf\.forall .*", program)
+    assert "8xi" not in loop
+
+
+def changed(workload: Workload, target: Target, name: str, steps: Sequence[Step]) -> Candidate:
+    """A candidate of a sketch with further steps."""
+    chosen = next(c for c in candidates(workload, target, each=1) if c.sketch.name == name)
+    sketch = evolve(chosen.sketch, steps=(*chosen.sketch.steps, *steps))
+    return Candidate(sketch, chosen.values)
+
+
+def test_stages_are_inside_of_one_loop(target: Target) -> None:
+    workload = softmax(m=8, n=64)
+    candidate = changed(workload, target, "row-fusion", [FuseProducer("E", "Y", "i.0", 1)])
+    with pytest.raises(InvalidSchedule, match=r"not of i\.0, i\.1"):
+        schedule(candidate, workload)
+
+
+def test_what_is_needed_elsewhere_stays_outside(target: Target) -> None:
+    workload = branches()
+    candidate = changed(workload, target, "plain", [FuseProducer("E", "P", "i.0", 1)])
+    with pytest.raises(InvalidSchedule, match=r"'E' cannot be computed inside loops: .* by Q"):
+        schedule(candidate, workload)
+
+
+def test_partial_results_need_a_loop_around_them(target: Target) -> None:
+    workload = made("row_sum", [X], row_reduction("S", XK))
+    candidate = changed(workload, target, "direct", [SplitReduction("S", "k", 16)])
+    with pytest.raises(InvalidSchedule, match="need the loop of a stage"):
+        schedule(candidate, workload)
+
+
+def test_lanes_of_what_moves_into_a_loop(backend: MLIRBackend, target: Target) -> None:
+    workload = chain_in_rows()
+    chosen = next(c for c in candidates(workload, target, each=1) if c.sketch.name == "row-fusion")
+    steps = tuple(
+        FuseProducer("U", step.consumer, step.at, 16)
+        if isinstance(step, FuseProducer) and step.stage == "U"
+        else step
+        for step in chosen.sketch.steps
+        if not (isinstance(step, (Tile, Vectorize)) and step.stage == "U")
+    )
+    candidate = Candidate(evolve(chosen.sketch, steps=steps), chosen.values)
+    check(backend, workload, candidate, target)
+    nest = lowered_nest(payload(workload), schedule(candidate, workload))
+    (statement,) = [it for it in nest.statements if it.name == "U"]
+    assert statement.iterations == (1, 16)
+
+
+@pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")
+def test_on_two_threads(backend: MLIRBackend, target: Target) -> None:
+    for workload in (softmax(m=8, n=64), elementwise(m=8, n=64), chain_in_rows()):
+        for candidate in candidates(workload, target, each=1)[:3]:
+            check(backend, workload, candidate, target, threads=2)
