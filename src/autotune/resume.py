@@ -50,6 +50,8 @@ class RunSpec:
             that they are built meanwhile: 0 or 1.
         programs: Digest of each task's imported program, "" where there is none.
         keys: What the measurements of each task depend on, where several backends compete.
+        cost_model_file: Digest of the file that the cost model begins with, "" where it begins
+            with nothing.
     """
 
     workloads: tuple[str, ...]
@@ -67,6 +69,7 @@ class RunSpec:
     programs: tuple[str, ...] = ()
     lookahead: int = 1
     keys: tuple[MeasureKey, ...] = ()
+    cost_model_file: str = ""
 
     @property
     def workload(self) -> str:
@@ -92,6 +95,8 @@ class RunSpec:
             options["scheduler_options"] = dict(self.scheduler_options)
         if any(self.programs):
             options["programs"] = list(self.programs)
+        if self.cost_model_file:
+            options["cost_model_file"] = self.cost_model_file
         if self.keys:
             options["keys"] = [key.to_json() for key in self.keys]
         return options

@@ -88,7 +88,8 @@ def model_guard(settings: Settings) -> Guard:
     """What holds the models of one backend, in their own process."""
     seed, *_ = _seeds(settings, 0)
     arguments = {"seed": _integer(seed), "threads": settings.threads}
-    specs = [ModelSpec("cost_model", settings.cost_model, arguments)]
+    file = settings.cost_model_file
+    specs = [ModelSpec("cost_model", settings.cost_model, arguments, file)]
     if settings.pruning_model:
         specs.append(ModelSpec("pruning_model", settings.pruning_model))
     return Guard(settings.target, specs)
@@ -185,6 +186,9 @@ def _run_spec(
         lookahead=settings.lookahead,
         scheduler_options=settings.scheduler_options,
         programs=tuple(_digest(entrant.program) for entrant in entrants),
+        cost_model_file=""
+        if settings.cost_model_file is None
+        else settings.cost_model_file.digest,
         keys=tuple(keys) if any(key != keys[0] for key in keys) else (),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from autotune.cost_models import ModelFile
 from autotune.errors import InvalidValueError
 from autotune.parts import check_part
 from autotune.plugins import manager
@@ -46,6 +47,7 @@ class Settings:
         fresh: Whether to ignore records and earlier runs.
         database: Path of the database.
         observers: Names of observers; they change nothing that is measured.
+        cost_model_file: What the cost model has learned before, or None.
     """
 
     target: Target
@@ -66,6 +68,7 @@ class Settings:
     fresh: bool
     database: str
     observers: tuple[str, ...] = ()
+    cost_model_file: ModelFile | None = None
 
     @staticmethod
     def checked(
@@ -88,12 +91,13 @@ class Settings:
         fresh: bool = False,
         database: str | os.PathLike[str] = "autotune.db",
         observers: Sequence[str] = (),
+        load_cost_model: str | os.PathLike[str] | None = None,
     ) -> Settings:
         """Check every value.
 
         Raises:
             UnknownNameError: a part or target does not exist.
-            InvalidValueError: a number is out of range.
+            InvalidValueError: a number is out of range, or a file cannot be read.
             UnsupportedTarget: the target cannot be detected.
         """
         _check_whole("trials", trials, 1)
@@ -123,6 +127,7 @@ class Settings:
             fresh=bool(fresh),
             database=os.fspath(database),
             observers=_observers(observers),
+            cost_model_file=None if load_cost_model is None else ModelFile.at(load_cost_model),
         )
 
 

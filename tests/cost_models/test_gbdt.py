@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.cost_models import GradientBoostedTrees
+from autotune.cost_models import GradientBoostedTrees, TrainingGroup, write_model
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.records import Outcome
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.targets import preset
-from autotune.testing.cost_model_suite import CostModelFactory, CostModelSuite
+from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
 
 SPACE = ToySpace(extent=64)
@@ -34,13 +35,13 @@ def _rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> f
     return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
 
 
-class TestGradientBoostedTrees(CostModelSuite):
+class TestGradientBoostedTrees(TrainableCostModelSuite):
     @pytest.fixture(params=[1, 2], ids="{} threads".format)
     def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
         return lambda: _model(seed=3, threads=request.param)
 
 
-class TestWithLoopNestFeatures(CostModelSuite):
+class TestWithLoopNestFeatures(TrainableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
         return lambda: GradientBoostedTrees(preset("skylake-avx512"))
@@ -171,3 +172,64 @@ def test_lightgbm_is_imported_when_needed() -> None:
     assert (
         subprocess.run([sys.executable, "-c", script], env=environment, timeout=60).returncode == 0
     )
+
+
+def _fitted(**arguments: Any) -> GradientBoostedTrees:
+    told = tuple(_told(200, 3))
+    model = _model(**arguments)
+    model.fit([TrainingGroup("toy", told[0][0].sketch.workload.digest, told)])
+    return model
+
+
+def _loaded(model: GradientBoostedTrees, **arguments: Any) -> GradientBoostedTrees:
+    stream = io.BytesIO()
+    model.save(stream)
+    stream.seek(0)
+    other = _model(**arguments)
+    other.load(stream)
+    return other
+
+
+def test_what_was_learned_before_helps_from_the_first_outcome() -> None:
+    batch = SPACE.sample(500, np.random.default_rng(9))
+    truth = 1 / toy_latencies(batch)
+    pretrained, fresh = _loaded(_fitted()), _model()
+    assert _rank_correlation(pretrained.predict(batch), truth) > 0.85
+    for model in (pretrained, fresh):
+        model.update(_told(8, 5))
+    gain = _rank_correlation(pretrained.predict(batch), truth)
+    assert gain > _rank_correlation(fresh.predict(batch), truth)
+
+
+def test_fitting_says_what_it_saw() -> None:
+    told = tuple(_told(50))
+    group = TrainingGroup("toy", told[0][0].sketch.workload.digest, told)
+    seen = _model().fit([group])
+    assert (seen["tasks"], seen["rows"]) == (1, 50)
+    assert 0 < seen["training_error"] < 0.3
+
+
+def test_files_of_other_features_are_refused_naming_both() -> None:
+    with pytest.raises(InvalidValueError, match="version 'a'.*version 'b'.*train a new one"):
+        _loaded(_fitted(feature_version="a"), feature_version="b")
+
+
+def test_states_on_other_trees_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match=r"builds on trees '\w+', this one on no trees"):
+        _model().load_state(_fitted().state())
+    _model().load_state({**_model().state(), "base": ""})
+
+
+@pytest.mark.parametrize("text", ["tree", "tree\nversion=v4\nnum_class=1\n"])
+def test_damaged_trees_are_refused(text: str) -> None:
+    stream = io.BytesIO()
+    trees = np.frombuffer(text.encode(), dtype=np.uint8)
+    write_model(stream, "gbdt", "custom", {"trees": trees})
+    stream.seek(0)
+    with pytest.raises(InvalidValueError, match="trees of the cost model are damaged"):
+        _model().load(stream)
+    stream = io.BytesIO()
+    write_model(stream, "gbdt", "custom", {})
+    stream.seek(0)
+    with pytest.raises(InvalidValueError, match="has no trees"):
+        _model().load(stream)

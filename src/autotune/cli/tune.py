@@ -63,6 +63,11 @@ that can be named here.
 )
 @click.option("--cost-model", default="gbdt", show_default=True, help="Learned model.")
 @click.option(
+    "--load-cost-model",
+    metavar="FILE",
+    help="What the learned model knows at the beginning, from autotune train.",
+)
+@click.option(
     "--pruning-model",
     default="psa",
     show_default=True,

@@ -1,9 +1,21 @@
-"""Cost (verify) models: the interface and the built-ins."""
+"""Cost (verify) models: the interfaces and the built-ins."""
 
 from __future__ import annotations
 
 from autotune.cost_models.cost_model import CostModel
 from autotune.cost_models.gbdt import GradientBoostedTrees
+from autotune.cost_models.model_file import ModelFile, SavedModel, read_model, write_model
 from autotune.cost_models.random import RandomCostModel
+from autotune.cost_models.trainable import TrainableCostModel, TrainingGroup
 
-__all__ = ["CostModel", "GradientBoostedTrees", "RandomCostModel"]
+__all__ = [
+    "CostModel",
+    "GradientBoostedTrees",
+    "ModelFile",
+    "RandomCostModel",
+    "SavedModel",
+    "TrainableCostModel",
+    "TrainingGroup",
+    "read_model",
+    "write_model",
+]

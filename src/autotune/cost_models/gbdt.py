@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_models.cost_model import CostModel
+from autotune.cost_models.model_file import read_model, write_model
 from autotune.cost_models.model_state import check_model
+from autotune.cost_models.trainable import TrainableCostModel, TrainingGroup
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.records import Outcome
 from autotune.sketches import Candidate, CandidateBatch
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 Features: TypeAlias = "Callable[[CandidateBatch, Target], NDArray[np.float64]]"
 
 ROUNDS = 60
+FIT_ROUNDS = 300
 
 # Small trees on little data: a leaf may hold two rows, and every distinct value is a bin.
 PARAMETERS: dict[str, Any] = {
@@ -38,6 +41,14 @@ PARAMETERS: dict[str, Any] = {
     "verbosity": -1,
 }
 
+# What differs where a model is trained on the records of many tasks.
+FIT_PARAMETERS: dict[str, Any] = {
+    "learning_rate": 0.06,
+    "num_leaves": 63,
+    "min_data_in_leaf": 10,
+    "min_data_in_bin": 3,
+}
+
 # Below this many rows one thread is as fast as several on an idle machine, and far faster on a
 # busy one: lightgbm's threads spin at a barrier for every leaf.
 _PARALLEL_ROWS = 20_000
@@ -46,12 +57,15 @@ _PARALLEL_ROWS = 20_000
 _HUGE = 1e30
 
 
-class GradientBoostedTrees(CostModel):
+class GradientBoostedTrees(TrainableCostModel):
     """Predicts how close a candidate comes to its task's best, from loop-nest features.
 
     The label of a row is the best latency of its workload divided by its own, in (0, 1], and 0
     for a failure, so that tasks of any size share one model. It is trained from scratch at
     each update. Until it has seen an outcome it predicts zeros.
+
+    One that was fitted to recorded data, or loaded, keeps those trees: at each update new trees
+    are grown on top of them, from its own outcomes.
 
     Args:
         target: What the candidates are for; given to ``features``.
@@ -88,6 +102,8 @@ class GradientBoostedTrees(CostModel):
         self._latencies: list[float | None] = []
         self._workloads: list[str] = []
         self._booster: Any = None
+        self._base: Any = None
+        self._base_digest = ""
 
     def warm_up(self) -> None:
         """Import lightgbm.
@@ -103,12 +119,11 @@ class GradientBoostedTrees(CostModel):
         Raises:
             AutotuneError: lightgbm is needed and not installed.
         """
-        if not self._rows or not len(batch):
+        booster = self._grown()
+        if booster is None or not len(batch):
             return np.zeros(len(batch))
-        if self._booster is None:
-            self._train()
         threads = self._threads_for(len(batch))
-        predicted = self._booster.predict(self._featurised(batch), num_threads=threads)
+        predicted = booster.predict(self._featurised(batch), num_threads=threads)
         return np.asarray(predicted, dtype=np.float64)
 
     def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
@@ -119,16 +134,86 @@ class GradientBoostedTrees(CostModel):
         """
         if not outcomes:
             return
-        candidates = [candidate for candidate, _ in outcomes]
-        rows = self._featurised(CandidateBatch.of(candidates))[order_of(candidates)]
-        self._rows += list(rows)
+        self._rows += list(self._featurised_told(outcomes))
         self._latencies += [outcome.latency for _, outcome in outcomes]
-        self._workloads += [candidate.sketch.workload.digest for candidate in candidates]
-        self._train()
+        self._workloads += [candidate.sketch.workload.digest for candidate, _ in outcomes]
+        self._booster = None
+        self._grown()
+
+    def fit(self, groups: Sequence[TrainingGroup]) -> Mapping[str, float]:
+        """Grow trees from recorded data; each group is a task.
+
+        Raises:
+            AutotuneError: lightgbm is not installed.
+        """
+        groups = [group for group in groups if group.is_informative]
+        if not groups:
+            return {}
+        self._forget()
+        table = np.concatenate([self._featurised_told(group.outcomes) for group in groups])
+        labels = np.concatenate(
+            [_closeness([outcome.latency for _, outcome in group.outcomes]) for group in groups]
+        )
+        booster = self._boosted(table, labels, FIT_ROUNDS, FIT_PARAMETERS)
+        self._build_on(booster.model_to_string())
+        error = self._base.predict(table, num_threads=self._threads) - labels
+        return {
+            "tasks": float(len(groups)),
+            "rows": float(len(labels)),
+            "training_error": float(np.sqrt(np.mean(error**2))),
+        }
+
+    def save(self, stream: BinaryIO) -> None:
+        """Write the trees as text in an npz file."""
+        booster = self._grown()
+        text = "" if booster is None else booster.model_to_string()
+        arrays = {"trees": np.frombuffer(text.encode(), dtype=np.uint8)}
+        write_model(stream, self.name, self._feature_version, arrays)
+
+    def load(self, stream: BinaryIO) -> None:
+        """Take the trees of a file, and forget all else.
+
+        Raises:
+            InvalidValueError: the file is damaged, of another model or of other features.
+            AutotuneError: lightgbm is needed and not installed.
+        """
+        saved = read_model(stream, self.name, self._feature_version)
+        try:
+            text = saved.arrays["trees"].tobytes().decode()
+        except (KeyError, UnicodeDecodeError) as error:
+            raise InvalidValueError(f"the file of the cost model has no trees: {error}") from error
+        self._forget()
+        if text:
+            self._build_on(text)
+
+    def _forget(self) -> None:
+        self._rows, self._latencies, self._workloads = [], [], []
+        self._booster = self._base = None
+        self._base_digest = ""
+
+    def _build_on(self, text: str) -> None:
+        """Let trees, in lightgbm's own text form, be those that others are grown on top of."""
+        lightgbm = _lightgbm()
+        try:
+            self._base = lightgbm.Booster(model_str=text)
+        except lightgbm.basic.LightGBMError as error:
+            raise InvalidValueError(f"the trees of the cost model are damaged: {error}") from error
+        self._base_digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _featurised_told(
+        self, outcomes: Sequence[tuple[Candidate, Outcome]]
+    ) -> NDArray[np.float64]:
+        """One row for each outcome, in order."""
+        candidates = [candidate for candidate, _ in outcomes]
+        return self._featurised(CandidateBatch.of(candidates))[order_of(candidates)]
 
     def _featurised(self, batch: CandidateBatch) -> NDArray[np.float64]:
         features = np.asarray(self._features(batch, self._target), dtype=np.float64)
-        width = len(self._rows[0]) if self._rows else features.shape[-1]
+        width = features.shape[-1]
+        if self._rows:
+            width = len(self._rows[0])
+        elif self._base is not None:
+            width = self._base.num_feature()
         if features.shape != (len(batch), width):
             raise InvalidValueError(
                 f"features of {len(batch)} candidates must have shape {(len(batch), width)}, "
@@ -137,34 +222,48 @@ class GradientBoostedTrees(CostModel):
         return np.nan_to_num(features, nan=0.0, posinf=_HUGE, neginf=-_HUGE)
 
     def _labels(self) -> NDArray[np.float64]:
-        best: dict[str, float] = {}
-        for workload, latency in zip(self._workloads, self._latencies, strict=True):
-            if latency is not None:
-                best[workload] = min(latency, best.get(workload, latency))
-        return np.array(
-            [
-                # A latency of zero can only be its workload's best.
-                0.0 if latency is None else best[workload] / latency if latency > 0 else 1.0
-                for workload, latency in zip(self._workloads, self._latencies, strict=True)
-            ]
-        )
+        labels = np.zeros(len(self._rows))
+        for workload in dict.fromkeys(self._workloads):
+            own = [number for number, it in enumerate(self._workloads) if it == workload]
+            labels[own] = _closeness([self._latencies[number] for number in own])
+        return labels
 
     def _threads_for(self, rows: int) -> int:
         return self._threads if rows >= _PARALLEL_ROWS else 1
 
-    def _train(self) -> None:
+    def _grown(self) -> Any:
+        """The trees that predict; None before there are any."""
+        if not self._rows:
+            return self._base
+        if self._booster is None:
+            self._booster = self._boosted(np.stack(self._rows), self._labels(), ROUNDS, {})
+        return self._booster
+
+    def _boosted(
+        self,
+        table: NDArray[np.float64],
+        labels: NDArray[np.float64],
+        rounds: int,
+        settings: Mapping[str, Any],
+    ) -> Any:
+        """New trees, on top of those that the model was fitted with."""
         lightgbm = _lightgbm()
-        threads = self._threads_for(len(self._rows))
-        parameters = {**PARAMETERS, "num_threads": threads, "seed": self._seed % 2**31}
-        dataset = lightgbm.Dataset(np.stack(self._rows), label=self._labels(), params=parameters)
-        self._booster = lightgbm.train(parameters, dataset, num_boost_round=ROUNDS)
+        threads = self._threads_for(len(table))
+        seed = self._seed % 2**31
+        parameters = {**PARAMETERS, **settings, "num_threads": threads, "seed": seed}
+        dataset = lightgbm.Dataset(table, label=labels, params=parameters)
+        return lightgbm.train(parameters, dataset, num_boost_round=rounds, init_model=self._base)
 
     def state(self) -> dict[str, Any]:
-        """A JSON object with the training rows, from which the same trees grow again."""
+        """A JSON object with the training rows, from which the same trees grow again.
+
+        Trees of a file, or of recorded data, are not in it, only their digest.
+        """
         return {
             "model": self.name,
             "feature_version": self._feature_version,
             "seed": self._seed,
+            "base": self._base_digest,
             "features": [row.tolist() for row in self._rows],
             "latencies": list(self._latencies),
             "workloads": list(self._workloads),
@@ -174,8 +273,8 @@ class GradientBoostedTrees(CostModel):
         """Restore what :meth:`state` returned; trains when first asked to predict.
 
         Raises:
-            InvalidValueError: the state is of another model, or its features have another
-                version.
+            InvalidValueError: the state is of another model, its features have another version,
+                or it builds on other trees than this model.
         """
         check_model(self.name, state)
         if state["feature_version"] != self._feature_version:
@@ -183,11 +282,34 @@ class GradientBoostedTrees(CostModel):
                 f"the saved cost model has features of version {state['feature_version']!r}, "
                 f"this autotune computes version {self._feature_version!r}: train a new one"
             )
+        # A state of an earlier version builds on nothing.
+        base = state.get("base", "")
+        if base != self._base_digest:
+            raise InvalidValueError(
+                f"the saved cost model builds on {_trees(base)}, this one on "
+                f"{_trees(self._base_digest)}: load the file that it was begun with"
+            )
         self._seed = int(state["seed"])
         self._rows = [np.array(row, dtype=np.float64) for row in state["features"]]
         self._latencies = list(state["latencies"])
         self._workloads = list(state["workloads"])
         self._booster = None
+
+
+def _closeness(latencies: Sequence[float | None]) -> NDArray[np.float64]:
+    """The best latency of one workload over each, in (0, 1], and 0 for failures."""
+    best = min((latency for latency in latencies if latency is not None), default=0.0)
+    return np.array(
+        [
+            # A latency of zero can only be its workload's best.
+            0.0 if latency is None else best / latency if latency > 0 else 1.0
+            for latency in latencies
+        ]
+    )
+
+
+def _trees(digest: str) -> str:
+    return f"trees {digest!r}" if digest else "no trees of a file"
 
 
 def _lightgbm() -> Any:

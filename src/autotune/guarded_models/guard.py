@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from attrs import define, field, frozen
+from attrs import asdict, define, field, frozen
 
+from autotune.cost_models import ModelFile
 from autotune.errors import AutotuneError, PluginError
 from autotune.guarded_models.model_process import Clock, ModelFailed, ModelProcess
 from autotune.guarded_models.refusals import error_from_json
@@ -52,11 +53,13 @@ class ModelSpec:
         kind: ``"cost_model"`` or ``"pruning_model"``.
         name: A registered name, or an import string ``module:attribute``.
         arguments: What it is made with besides the target; JSON values.
+        file: What a cost model loads once it is made; None for nothing.
     """
 
     kind: str
     name: str
     arguments: Mapping[str, Any] = field(factory=dict)
+    file: ModelFile | None = None
 
     def __str__(self) -> str:
         return f"{self.kind.replace('_', ' ')} {self.name!r}"
@@ -70,6 +73,7 @@ class ModelSpec:
             "factory": _factory_text(self.kind, self.name),
             "target": target.to_json(),
             "arguments": dict(self.arguments),
+            "file": None if self.file is None else asdict(self.file),
         }
 
 

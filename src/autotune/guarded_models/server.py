@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.cost_models import CostModel
-from autotune.errors import AutotuneError, PluginError
+from autotune.cost_models import CostModel, ModelFile, TrainableCostModel
+from autotune.errors import AutotuneError, InvalidValueError, PluginError
 from autotune.guarded_models.refusals import error_to_json
 from autotune.guarded_models.transport import SketchReader, pack_state, unpack_state
 from autotune.hooks import HOOK_OF_KIND, PluginSpec, hookimpl
@@ -61,6 +61,8 @@ class ModelServer:
             )
         if isinstance(model, CostModel):
             model.warm_up()
+        if message["file"] is not None:
+            _load(name, model, ModelFile(**message["file"]))
         self._models[kind] = model
         return {"name": str(getattr(model, "name", name))}
 
@@ -81,6 +83,18 @@ class ModelServer:
     def _load_state(self, message: Message) -> Message:
         self._models["cost_model"].load_state(unpack_state(message))
         return {}
+
+
+def _load(name: str, model: object, file: ModelFile) -> None:
+    """Let a model begin with what a file holds."""
+    if not isinstance(model, TrainableCostModel):
+        raise InvalidValueError(
+            f"cost model {name!r} cannot be loaded from a file: it is not a TrainableCostModel"
+        )
+    try:
+        model.load(file.open())
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{file.path}: {error}") from error
 
 
 def _refusing(handler: Handler) -> Handler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.cost_models import CostModel
+from autotune.cost_models import CostModel, TrainableCostModel, TrainingGroup
 from autotune.errors import InvalidValueError
 from autotune.records import Outcome
 from autotune.sketches import Candidate, CandidateBatch
@@ -123,6 +124,126 @@ class CostModelSuite:
         model = cost_model_factory()
         with pytest.raises(InvalidValueError):
             model.load_state({**model.state(), "model": "no such model"})
+
+
+class TrainableCostModelSuite(CostModelSuite):
+    """What every cost model promises that can be trained on recorded data and kept in a file.
+
+    The fixture ``cost_model_factory`` makes trainable models.
+    """
+
+    @pytest.fixture
+    def groups(self, outcomes: Told) -> list[TrainingGroup]:
+        """Something to train on: two tasks, failures included."""
+        candidates = list(ToySpace(16).sample(40, np.random.default_rng(4)))
+        other = tuple((candidate, toy_outcome(candidate)) for candidate in candidates)
+        found = (("one", tuple(outcomes)), ("other", other))
+        return [
+            TrainingGroup(name, told[0][0].sketch.workload.digest, told) for name, told in found
+        ]
+
+    def test_what_is_saved_is_loaded(
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        groups: list[TrainingGroup],
+        outcomes: Told,
+    ) -> None:
+        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
+        assert model.fit(groups)
+        other.update(outcomes[:3])
+        other.load(_saved(model))
+        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+        for each in (model, other):
+            each.update(outcomes)
+        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+
+    def test_an_untrained_model_is_saved_and_loaded(
+        self, cost_model_factory: CostModelFactory, batch: CandidateBatch, outcomes: Told
+    ) -> None:
+        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
+        other.update(outcomes)
+        other.load(_saved(model))
+        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+
+    def test_a_state_is_restored_on_top_of_the_same_file(
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        groups: list[TrainingGroup],
+        outcomes: Told,
+    ) -> None:
+        fitted = _trainable(cost_model_factory)
+        fitted.fit(groups)
+        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
+        model.load(_saved(fitted))
+        other.load(_saved(fitted))
+        model.update(outcomes[:20])
+        other.load_state(_through_json(model.state()))
+        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+        for each in (model, other):
+            each.update(outcomes[20:])
+        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+
+    def test_fitting_forgets_what_was_learned_before(
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        groups: list[TrainingGroup],
+        outcomes: Told,
+    ) -> None:
+        model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
+        model.update(outcomes[:10])
+        for each in (model, other):
+            each.fit(groups)
+        np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+
+    def test_fitting_to_failures_changes_nothing(
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        groups: list[TrainingGroup],
+    ) -> None:
+        model = _trainable(cost_model_factory)
+        model.fit(groups)
+        before = model.predict(batch)
+        failed = tuple((candidate, Outcome("crash")) for candidate, _ in groups[0].outcomes)
+        for nothing in ([], [TrainingGroup("failed", groups[0].workload, failed)]):
+            assert not model.fit(nothing)
+            np.testing.assert_array_equal(model.predict(batch), before)
+
+    def test_equal_models_are_saved_as_equal_files(
+        self, cost_model_factory: CostModelFactory, groups: list[TrainingGroup]
+    ) -> None:
+        files = []
+        for _ in range(2):
+            model = _trainable(cost_model_factory)
+            model.fit(groups)
+            files.append(_saved(model).getvalue())
+        assert files[0] == files[1]
+
+    def test_damaged_files_are_refused(
+        self, cost_model_factory: CostModelFactory, groups: list[TrainingGroup]
+    ) -> None:
+        model = _trainable(cost_model_factory)
+        model.fit(groups)
+        content = _saved(model).getvalue()
+        for damaged in (b"", b"no such file", content[: len(content) // 2]):
+            with pytest.raises(InvalidValueError):
+                model.load(io.BytesIO(damaged))
+
+
+def _trainable(factory: CostModelFactory) -> TrainableCostModel:
+    model = factory()
+    assert isinstance(model, TrainableCostModel)
+    return model
+
+
+def _saved(model: TrainableCostModel) -> io.BytesIO:
+    stream = io.BytesIO()
+    model.save(stream)
+    stream.seek(0)
+    return stream
 
 
 def _through_json(state: dict[str, Any]) -> dict[str, Any]:
