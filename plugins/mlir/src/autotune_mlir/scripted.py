@@ -29,9 +29,12 @@ def schedule_of(request: BuildRequest) -> str | None:
     """
     if request.candidate is None:
         return None
+    from autotune_mlir.operands import operands_of
     from autotune_mlir.schedule import schedule
 
-    return schedule(request.candidate, request.workload)
+    workload, program = request.workload, request.program
+    operands = None if program is None else operands_of(workload, program)
+    return schedule(request.candidate, workload, operands)
 
 
 def scheduled_text(request: BuildRequest) -> str:

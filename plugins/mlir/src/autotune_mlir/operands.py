@@ -1,0 +1,67 @@
+"""What the operations of an imported program read."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from autotune.workloads import Workload
+from autotune_mlir import bindings
+from autotune_mlir.compiler import parse_payload
+from autotune_mlir.emit import STAGE
+
+__all__ = ["operands_of"]
+
+_KEPT = 32
+
+
+def operands_of(workload: Workload, program: str) -> dict[str, tuple[str, ...]]:
+    """What the operation of each stage reads, in the order of its operands.
+
+    Args:
+        workload: What the program computes; its inputs are the program's first arguments.
+        program: The text of a program with attributes for stages.
+
+    Returns:
+        As :func:`autotune_mlir.emit.operand_names`: by stage the names of tensors; an empty name
+        is of what is no tensor of the workload.
+    """
+    return dict(_operands(tuple(tensor.name for tensor in workload.inputs), program))
+
+
+@lru_cache(maxsize=_KEPT)
+def _operands(inputs: tuple[str, ...], program: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    module = parse_payload(program)
+    found: dict[str, tuple[str, ...]] = {}
+
+    def visit(operation: Any) -> Any:
+        if STAGE in operation.attributes:
+            stage = _stage(operation)
+            reads = list(operation.operands)
+            if operation.name == "linalg.generic":
+                reads = reads[: len(reads) - len(operation.results)]
+            else:
+                reads = reads[:1]
+            found[stage] = tuple(_tensor(value, inputs) for value in reads)
+        return bindings.load().ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return tuple(found.items())
+
+
+def _stage(operation: Any) -> str:
+    return str(operation.attributes[STAGE].value)
+
+
+def _tensor(value: Any, inputs: tuple[str, ...]) -> str:
+    """The tensor of the workload that a value is, or is a part of."""
+    ir = bindings.load().ir
+    while not isinstance(value, ir.BlockArgument):
+        producer = value.owner
+        if STAGE in producer.attributes:
+            return _stage(producer)
+        if not len(producer.operands):
+            return ""
+        value = producer.operands[0]
+    number = value.arg_number
+    return inputs[number] if number < len(inputs) else ""
