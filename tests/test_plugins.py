@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import autotune.builtin_plugins
-from autotune import plugins
+from autotune import plugins, settings
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.hooks import API_VERSION, HOOK_OF_KIND, HookSpecs, PluginSpec, hookimpl
 from autotune.observers import Observer
@@ -271,6 +271,22 @@ def test_wrong_options_are_named(site: Site) -> None:
         manager.create("strategy", "good", dept=3)
     with pytest.raises(InvalidValueError, match="missing a required argument: 'depth'"):
         manager.create("strategy", "good")
+
+
+def test_a_strategy_may_choose_the_cost_model_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine:
+        @hookimpl
+        def autotune_strategies(self) -> list[PluginSpec]:
+            return [PluginSpec("choosy", dict, "A dict", default_cost_model="random")]
+
+    manager = PluginManager(entry_points=[])
+    manager.register(Mine(), "mine")
+    monkeypatch.setattr(settings, "manager", lambda: manager)
+    assert settings.default_cost_model("choosy") == "random"
+    assert settings.default_cost_model("evolutionary") == "gbdt"
+    assert settings.default_cost_model("module:Strategy") == "gbdt"
+    spec = PluginSpec("wrong", dict, "A dict", default_cost_model=3)  # type: ignore[arg-type]
+    assert spec.problem() == "the default cost model of 'wrong' is not a name"
 
 
 def test_unknown_kinds_and_names() -> None:

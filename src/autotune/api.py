@@ -31,7 +31,7 @@ def tune(
     backend: str | Sequence[str] | None = None,
     space: str = "sketch",
     strategy: str = "evolutionary",
-    cost_model: str = "gbdt",
+    cost_model: str | None = None,
     pruning_model: str | None = "psa",
     trials: int = DEFAULT_TRIALS,
     time: float | None = None,
@@ -64,7 +64,8 @@ def tune(
             ``"module:Class"`` where no plugin registers them.
         space: The search space.
         strategy: The search strategy.
-        cost_model: The learned model that the strategy may consult.
+        cost_model: The learned model that the strategy may consult; None for the strategy's own
+            choice, which is ``gbdt`` for the built-in ones.
         pruning_model: A model that needs no measurements; None or ``"none"`` for none.
         trials: Candidates to measure, including those that records answer.
         time: Wall seconds after which to stop, if that comes first.

@@ -85,12 +85,15 @@ class PluginSpec:
             resolved when the part is first asked for.
         description: One line for `autotune plugins`.
         options: Name and one-line description of each keyword argument that a user may set.
+        default_cost_model: Of a strategy: the cost model of its runs where a user names none;
+            empty for the default of all strategies.
     """
 
     name: str
     factory: Callable[..., Any] | str
     description: str
     options: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
+    default_cost_model: str = ""
 
     def problem(self) -> str | None:
         """Returns what is wrong with this specification, or None."""
@@ -108,6 +111,8 @@ class PluginSpec:
             isinstance(key, str) and isinstance(text, str) for key, text in self.options.items()
         ):
             return f"options of {self.name!r} do not map names to descriptions"
+        if not isinstance(self.default_cost_model, str):
+            return f"the default cost model of {self.name!r} is not a name"
         return None
 
     def resolve(self) -> Callable[..., Any]:

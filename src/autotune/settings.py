@@ -15,10 +15,18 @@ from autotune.parts import check_part
 from autotune.plugins import manager
 from autotune.targets import Target, resolve
 
-__all__ = ["Settings", "checked_backends", "checked_target", "default_backend", "usable_cpus"]
+__all__ = [
+    "Settings",
+    "checked_backends",
+    "checked_target",
+    "default_backend",
+    "default_cost_model",
+    "usable_cpus",
+]
 
 # The default where several are installed: the first of these.
 _USUAL_BACKENDS = ("tvm", "mlir")
+_USUAL_COST_MODEL = "gbdt"
 NO_BACKEND = (
     "no backend is installed, so that nothing can be built; install one: "
     "pip install autotune-tvm or pip install autotune-mlir (autotune plugins shows what is "
@@ -78,7 +86,7 @@ class Settings:
         backend: str | Sequence[str] | None = None,
         space: str = "sketch",
         strategy: str = "evolutionary",
-        cost_model: str = "gbdt",
+        cost_model: str | None = None,
         pruning_model: str | None = "psa",
         scheduler: str = "gradient",
         trials: int = DEFAULT_TRIALS,
@@ -114,7 +122,7 @@ class Settings:
             backends=checked_backends(backend),
             space=check_part("search_space", space),
             strategy=check_part("strategy", strategy),
-            cost_model=check_part("cost_model", cost_model),
+            cost_model=check_part("cost_model", cost_model or default_cost_model(strategy)),
             pruning_model=_optional_part("pruning_model", pruning_model),
             scheduler=check_part("task_scheduler", scheduler),
             trials=trials,
@@ -129,6 +137,13 @@ class Settings:
             observers=_observers(observers),
             cost_model_file=None if load_cost_model is None else ModelFile.at(load_cost_model),
         )
+
+
+def default_cost_model(strategy: str) -> str:
+    """The cost model of a run with this strategy where none is named: its own, or ``gbdt``."""
+    if ":" in strategy:
+        return _USUAL_COST_MODEL
+    return manager().get("strategy", strategy).default_cost_model or _USUAL_COST_MODEL
 
 
 def default_backend() -> str:

@@ -61,7 +61,9 @@ that can be named here.
     multiple=True,
     help="Option of the strategy; may be repeated.",
 )
-@click.option("--cost-model", default="gbdt", show_default=True, help="Learned model.")
+@click.option(
+    "--cost-model", show_default="gbdt, or the strategy's own choice", help="Learned model."
+)
 @click.option(
     "--load-cost-model",
     metavar="FILE",
