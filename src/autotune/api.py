@@ -103,6 +103,7 @@ def tune_tasks(
     scheduler_options: Mapping[str, Any] | None = None,
     trials: int | None = None,
     time: float | None = None,
+    session_time: float | None = None,
     protocol: MeasureProtocol | None = None,
     listeners: Sequence[EventListener] = (),
     **settings: Any,
@@ -116,6 +117,8 @@ def tune_tasks(
         trials: Candidates to measure over all programs; by default as many for each as
             :func:`tune` measures.
         time: Wall seconds after which to stop, if that comes first.
+        session_time: Wall seconds after which this call stops, whatever earlier calls took of the
+            run that it continues.
         protocol: How candidates are checked and timed.
         listeners: Functions that are told what happens.
         settings: The other arguments of :func:`tune`.
@@ -137,6 +140,7 @@ def tune_tasks(
         scheduler_options=scheduler_options,
         trials=DEFAULT_TRIALS * len(given) if trials is None else trials,
         seconds=time,
+        session_time=session_time,
         **settings,
     )
     # Entered first: a signal that comes while the database is opened must not be lost. Models get
@@ -157,7 +161,7 @@ def tune_tasks(
             spec=parts.spec,
             scheduler=parts.scheduler,
             database=database,
-            budget=Budget(checked.trials, checked.seconds),
+            budget=Budget(checked.trials, checked.seconds, checked.session_seconds),
             fresh=checked.fresh,
             listeners=tuple(listeners),
             guard=guard,

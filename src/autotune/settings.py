@@ -47,6 +47,7 @@ class Settings:
         space, strategy, cost_model, pruning_model, scheduler: Names of parts.
         trials: Budget in trials.
         seconds: Budget in wall seconds, or None.
+        session_seconds: Wall seconds for this call, or None.
         seed: Seed of all randomness.
         round_size: Candidates that are asked for at once.
         lookahead: Rounds that are proposed before the outcomes of the one before are known.
@@ -68,6 +69,7 @@ class Settings:
     scheduler: str
     trials: int
     seconds: float | None
+    session_seconds: float | None
     seed: int
     round_size: int
     lookahead: int
@@ -91,6 +93,7 @@ class Settings:
         scheduler: str = "gradient",
         trials: int = DEFAULT_TRIALS,
         seconds: float | None = None,
+        session_time: float | None = None,
         seed: int = 0,
         round_size: int = DEFAULT_ROUND_SIZE,
         lookahead: int = 1,
@@ -113,8 +116,6 @@ class Settings:
         _check_whole("seed", seed, 0)
         if lookahead not in (0, 1):
             raise InvalidValueError(f"lookahead must be 0 or 1 rounds, not {lookahead!r}")
-        if seconds is not None and not (_is_number(seconds) and 0 < seconds < math.inf):
-            raise InvalidValueError(f"time must be a positive number of seconds, not {seconds!r}")
         described = checked_target(target, threads)
         return Settings(
             target=described,
@@ -126,7 +127,8 @@ class Settings:
             pruning_model=_optional_part("pruning_model", pruning_model),
             scheduler=check_part("task_scheduler", scheduler),
             trials=trials,
-            seconds=None if seconds is None else float(seconds),
+            seconds=_seconds("time", seconds),
+            session_seconds=_seconds("session_time", session_time),
             seed=seed,
             round_size=round_size,
             lookahead=lookahead,
@@ -226,8 +228,12 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _seconds(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise InvalidValueError(f"{name} must be a positive number of seconds, not {value!r}")
+    return float(value)
 
 
 def _check_whole(name: str, value: object, low: int) -> None:

@@ -62,10 +62,12 @@ class Budget:
     Attributes:
         trials: Candidates, those answered from records included.
         seconds: Wall seconds, or None.
+        session_seconds: Wall seconds of one session, whatever came before it; or None.
     """
 
     trials: int
     seconds: float | None = None
+    session_seconds: float | None = None
 
 
 @frozen(eq=False)
@@ -369,8 +371,10 @@ class _Session:
         return TIME_OVER if self._time_is_over() else None
 
     def _time_is_over(self) -> bool:
-        seconds = self._tuner.budget.seconds
-        return seconds is not None and self._watch.elapsed >= seconds
+        budget, watch = self._tuner.budget, self._watch
+        if budget.session_seconds is not None and watch.session >= budget.session_seconds:
+            return True
+        return budget.seconds is not None and watch.elapsed >= budget.seconds
 
     def _submit(self, proposed: Round) -> None:
         """Begin to build as much of a round as the budget allows."""

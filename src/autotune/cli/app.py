@@ -28,6 +28,8 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "best": "Query the records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",
         "records": "Export, import and list records.",
+        "dataset": "Record schedules of many tasks, and show what there is.",
+        "train": "Train a cost model on records.",
         "workloads": "List workload builders and their parameters.",
         "plugins": "List what is installed, and what failed to load.",
         "doctor": "Check this machine and installation.",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from autotune.isolation.errors import WorkerStartFailed
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Collecting, Held, Measurer, OnOutcome
-from autotune.measure.protocol import PROTOCOL_VERSION, MeasureProtocol
+from autotune.measure.protocol import PROTOCOL_VERSION, PROTOCOLS, MeasureProtocol
 from autotune.measure.trial import Leader
 
 __all__ = [
+    "PROTOCOLS",
     "PROTOCOL_VERSION",
     "Collecting",
     "Held",

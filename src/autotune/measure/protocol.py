@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 from attrs import evolve, field, frozen
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnknownNameError
 
 PROTOCOL_VERSION = "2"
 
@@ -163,6 +164,17 @@ class MeasureProtocol:
             },
         )
 
+    @staticmethod
+    def named(name: str) -> MeasureProtocol:
+        """One of :data:`PROTOCOLS`.
+
+        Raises:
+            UnknownNameError: there is no such protocol.
+        """
+        if name not in PROTOCOLS:
+            raise UnknownNameError("measuring protocol", name, PROTOCOLS)
+        return PROTOCOLS[name]
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
         data = attrs.asdict(self)
@@ -180,3 +192,25 @@ class MeasureProtocol:
             return MeasureProtocol(**data)
         except TypeError as error:
             raise InvalidValueError(f"not a measuring protocol: {error}") from error
+
+
+PROTOCOLS: Mapping[str, MeasureProtocol] = MappingProxyType(
+    {
+        "standard": MeasureProtocol(),
+        "quick": MeasureProtocol(
+            min_samples=2,
+            max_samples=8,
+            target_half_width=0.05,
+            budget_seconds=0.03,
+            limit_seconds=0.3,
+            most_contenders=2,
+            samples_per_turn=1,
+            # Fewer turns would not tell by how much a new best one is faster.
+            min_rounds=6,
+            max_rounds=6,
+            resolution=0.03,
+        ),
+    }
+)
+"""Protocols by name. ``quick`` is for training data, of which there has to be much: it times less
+often, so that latencies are known to several percent instead of one."""

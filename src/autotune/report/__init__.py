@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.report.confirmation import confirmation_lines, contest_text
 from autotune.report.holdings import Holding, holdings_table, summarize
 from autotune.report.readings import reading_lines
+from autotune.report.spread import Spread, spread_table, spreads
 from autotune.report.steps import step_lines
 from autotune.report.table import Table
 from autotune.report.tables import (
@@ -21,6 +22,7 @@ from autotune.report.tables import (
 __all__ = [
     "Finding",
     "Holding",
+    "Spread",
     "Table",
     "builders_table",
     "comparison_table",
@@ -32,6 +34,8 @@ __all__ = [
     "reading_lines",
     "records_table",
     "share_text",
+    "spread_table",
+    "spreads",
     "step_lines",
     "summarize",
     "time_line",

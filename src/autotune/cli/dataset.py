@@ -1,0 +1,187 @@
+"""``autotune dataset``: recording schedules of many tasks, and what has been recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotune.cli.options import (
+    backend_option,
+    check_log_path,
+    json_option,
+    progress_options,
+    read_progress_mode,
+)
+
+if TYPE_CHECKING:
+    from autotune.dataset import ListedTask, RecordedTask, TaskList
+    from autotune.events import EventListener
+    from autotune.report import Table
+
+__all__ = ["command"]
+
+GROUP_EPILOG = """\b
+Examples:
+  autotune dataset record cpu.db --tasks cpu-60 --time 3600
+  autotune dataset info cpu.db --json -
+"""
+RECORD_EPILOG = """\b
+Examples:
+  autotune dataset record cpu.db --tasks cpu-60
+  autotune dataset record cpu.db --tasks cpu-60 --only tvm-gmm-128 --programs 50
+  autotune dataset record cpu.db --tasks mine.json --time 600
+
+A list of your own is a JSON file: {"schema": "autotune.tasks", "version": 1, "tasks":
+[{"name": "small", "workload": "gemm", "shape": {"m": 64, "n": 64, "k": 64}}]}.
+"""
+INFO_EPILOG = """\b
+Example:
+  autotune dataset info cpu.db
+"""
+
+
+@click.group("dataset", epilog=GROUP_EPILOG)
+def command() -> None:
+    """Record schedules of many tasks, to train cost models on.
+
+    Every one of the commands takes --json.
+    """
+
+
+@command.command("record", epilog=RECORD_EPILOG)
+@click.argument("database", metavar="FILE")
+@click.option(
+    "--tasks", "task_list", metavar="LIST", required=True, help="A list by name, or a JSON file."
+)
+@click.option("--only", metavar="TASK", multiple=True, help="This task only; may be repeated.")
+@click.option(
+    "--programs", type=int, default=300, show_default=True, help="Candidates of each task."
+)
+@click.option("--time", type=float, metavar="SECONDS", help="When to stop; go on another time.")
+@click.option(
+    "--random-share",
+    type=float,
+    default=0.5,
+    show_default=True,
+    help="Share of the candidates that is random; the others are evolved.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all randomness.")
+@click.option(
+    "--protocol",
+    default="quick",
+    show_default=True,
+    help="How to measure: quick, or standard as tune does.",
+)
+@click.option("--target", default="cpu", show_default=True, help="cpu, a preset, or a JSON file.")
+@backend_option
+@click.option("--space", default="sketch", show_default=True, help="Search space.")
+@click.option("--cost-model", default="gbdt", show_default=True, help="What evolution follows.")
+@click.option("--threads", type=int, help="Threads to run on; one per core if not given.")
+@progress_options
+@json_option
+def record(
+    database: str,
+    task_list: str,
+    only: tuple[str, ...],
+    protocol: str,
+    progress_mode: str | None,
+    quiet: bool,
+    log_path: str | None,
+    json_path: str | None,
+    **settings: Any,
+) -> int:
+    """Measure random and evolved schedules of every task of a list into the database FILE.
+
+    Each task is an ordinary run. The same command goes on where it was interrupted, at any point.
+    """
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.cli.progress import chosen_mode
+    from autotune.dataset import TaskList, record_tasks
+    from autotune.measure import MeasureProtocol
+
+    check_log_path(log_path, json_path)
+    listed = TaskList.read(task_list).only(only)
+    mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
+    output = Output(json_path, log_path)
+    done = record_tasks(
+        listed.tasks,
+        database=database,
+        protocol=MeasureProtocol.named(protocol),
+        watching=_watching(listed, mode, log_path),
+        **settings,
+    )
+    complete = sum(task.is_complete for task in done)
+    output.json(
+        {
+            "database": database,
+            "tasks": [task.to_json() for task in done],
+            "complete": complete,
+            "listed": len(listed.tasks),
+        }
+    )
+    output.table(_recorded_table(done))
+    left = len(listed.tasks) - complete
+    output.say(
+        f"{complete} of {len(listed.tasks)} tasks are complete"
+        + ("; the same command goes on" if left else "")
+    )
+    return OK if any(task.trials for task in done) else NOTHING_FOUND
+
+
+def _watching(
+    listed: TaskList, mode: str, log_path: str | None
+) -> Callable[[ListedTask], AbstractContextManager[Sequence[EventListener]]]:
+    """Says which task it is, and shows its progress as ``autotune tune`` does."""
+    from autotune.cli.event_log import event_log
+    from autotune.cli.output import notify
+    from autotune.cli.progress import progress
+
+    places = {task.name: place for place, task in enumerate(listed.tasks, 1)}
+
+    @contextmanager
+    def watching(task: ListedTask) -> Iterator[Sequence[EventListener]]:
+        if mode != "quiet":
+            notify(f"task {places[task.name]} of {len(places)}: {task.name}")
+        with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
+            yield [*logs, *listeners]
+
+    return watching
+
+
+def _recorded_table(done: Sequence[RecordedTask]) -> Table:
+    from autotune.report import Table, formats
+
+    rows = []
+    for item in done:
+        best = None if item.result is None else item.result.best
+        valid = 0 if item.result is None else item.result.outcomes["ok"]
+        state = item.failure or ("complete" if item.is_complete else "to be continued")
+        latency = formats.seconds(None if best is None else best.latency)
+        rows.append((item.task.name, str(item.trials), str(valid), latency, state))
+    return Table("", ("task", "programs>", "ok>", "best>", "state"), tuple(rows))
+
+
+@command.command("info", epilog=INFO_EPILOG)
+@click.argument("database", metavar="FILE")
+@json_option
+def info(database: str, json_path: str | None) -> int:
+    """Show what the database FILE holds: tasks, programs, how latencies are spread."""
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.database import open_database
+    from autotune.report import spread_table, spreads
+
+    with open_database(database, read_only=True) as opened:
+        found = spreads(opened.records())
+    output = Output(json_path)
+    output.json([spread.to_json() for spread in found])
+    if not found:
+        click.echo(f"autotune: {database} has no records", err=True)
+        return NOTHING_FOUND
+    output.table(spread_table(found))
+    return OK

@@ -1,0 +1,154 @@
+"""``autotune train``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotune.cli.options import database_option, json_option
+
+if TYPE_CHECKING:
+    from autotune.dataset import FoldScore, Trained
+    from autotune.records import Record
+    from autotune.report import Table
+    from autotune.targets import Target
+
+__all__ = ["command"]
+
+EPILOG = """\b
+Examples:
+  autotune train --cost-model gbdt --database cpu.db --output gbdt.npz
+  autotune train --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out 5
+  autotune train --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out softmax,dense
+
+Then: autotune tune gemm --shape m=512,n=512,k=512 --cost-model gbdt --load-cost-model gbdt.npz
+"""
+
+
+@click.command("train", epilog=EPILOG)
+@click.option("--cost-model", default="gbdt", show_default=True, help="Which learned model.")
+@database_option
+@click.option("--target", help="cpu, a preset, or a JSON file; not needed where there is one.")
+@click.option("--threads", type=int, help="Threads that the target runs programs on.")
+@click.option(
+    "--hold-out",
+    metavar="FOLDS|TASK,...",
+    help="Also judge it by tasks that it has not seen: that many folds, or these tasks, which are "
+    "left out of the file.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training.")
+@click.option(
+    "--training-threads", type=int, default=1, show_default=True, help="Threads to train with."
+)
+@click.option("--output", required=True, metavar="FILE", help="Where the model goes, as npz.")
+@json_option
+def command(
+    cost_model: str,
+    database: str,
+    target: str | None,
+    threads: int | None,
+    hold_out: str | None,
+    seed: int,
+    training_threads: int,
+    output: str,
+    json_path: str | None,
+) -> int:
+    """Train a cost model on the records of a database, for tune --load-cost-model."""
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.dataset import make_trainable, only_target, train, training_groups
+    from autotune.exchange import replacing
+    from autotune.parts import check_part
+
+    check_part("cost_model", cost_model)
+    folds, held_out = _read_hold_out(hold_out)
+    records = _records(database)
+    groups = [group for group in training_groups(records) if group.is_informative]
+    if not groups:
+        click.echo(
+            f"autotune: {database} has no record that is ok, so that there is nothing to learn; "
+            "no file is written",
+            err=True,
+        )
+        return NOTHING_FOUND
+    meant = only_target(records, _wanted(target, threads))
+    groups = training_groups(
+        record for record in records if record.key.target == meant.fingerprint
+    )
+    arguments = {"seed": seed, "threads": training_threads}
+    with replacing(output) as stream:
+        trained = train(
+            lambda: make_trainable(cost_model, meant, **arguments),
+            groups,
+            folds=folds,
+            held_out=held_out,
+            seed=seed,
+        )
+        trained.model.save(stream)
+    shown = Output(json_path)
+    shown.json(_as_json(trained, cost_model, output, meant))
+    if trained.scores:
+        shown.table(_quality_table(trained.scores))
+    tasks = len({group.workload for group in trained.groups})
+    shown.say(f"{cost_model}, trained on {trained.rows} programs of {tasks} tasks, is in {output}")
+    return OK
+
+
+def _read_hold_out(text: str | None) -> tuple[int, list[str]]:
+    """How many folds, and which tasks are held out."""
+    if text is None:
+        return 0, []
+    if text.isdigit():
+        return int(text), []
+    return 0, [name.strip() for name in text.split(",")]
+
+
+def _records(database: str) -> list[Record]:
+    from autotune.database import open_database
+
+    with open_database(database, read_only=True) as opened:
+        return list(opened.records())
+
+
+def _wanted(target: str | None, threads: int | None) -> Target | None:
+    from autotune.errors import InvalidValueError
+    from autotune.settings import checked_target
+
+    if target is None:
+        if threads is not None:
+            raise InvalidValueError("--threads says something of a target: name it by --target")
+        return None
+    return checked_target(target, threads)
+
+
+def _as_json(trained: Trained, cost_model: str, output: str, target: Target) -> dict[str, Any]:
+    return {
+        "cost_model": cost_model,
+        "file": output,
+        "target": {
+            "name": target.name,
+            "cores": target.cores,
+            "fingerprint": target.fingerprint,
+        },
+        "tasks": [group.name for group in trained.groups],
+        "programs": trained.rows,
+        "training": dict(trained.facts),
+        "held_out": [{"tasks": list(it.names), **it.figures} for it in trained.scores],
+    }
+
+
+def _quality_table(scores: Sequence[FoldScore]) -> Table:
+    from autotune.dataset import mean_figures
+    from autotune.report import Table
+
+    names = list(scores[0].figures)
+    rows = [
+        (f"{len(score.names)} tasks", *(f"{score.figures[name]:.3f}" for name in names))
+        for score in scores
+    ]
+    if len(scores) > 1:
+        means = mean_figures(scores)
+        rows.append(("mean", *(f"{means[name]:.3f}" for name in names)))
+    return Table("", ("judged by", *(f"{name}>" for name in names)), tuple(rows))
