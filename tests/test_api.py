@@ -20,9 +20,11 @@ from autotune.errors import (
     NoValidCandidate,
     PluginError,
     UnknownNameError,
+    UnsupportedTarget,
 )
+from autotune.events import Event, TrialFinished
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE
 from autotune.workloads import gemm
 
 SQUARE = gemm(m=8, n=8, k=8)
@@ -101,6 +103,12 @@ def test_the_same_call_is_answered_from_records(tmp_path: Path) -> None:
         ({"strategy": "random", "strategy_options": {"x": 1}}, AutotuneError, "x"),
         ({"cost_model": "gbtd"}, UnknownNameError, "Did you mean 'gbdt'"),
         ({"pruning_model": "rooflin"}, UnknownNameError, "Did you mean 'roofline'"),
+        ({"pruning_model_options": {"target": "t4"}}, InvalidValueError, "is that of the run"),
+        (
+            {"pruning_model": "none", "pruning_model_options": {"figures": "t4"}},
+            InvalidValueError,
+            "no pruning model to take the options",
+        ),
         ({"space": "builtins:dict"}, PluginError, "made a dict, not a SearchSpace"),
     ],
 )
@@ -110,6 +118,39 @@ def test_wrong_arguments_start_and_write_nothing(
     with pytest.raises(error, match=message):
         tune(SQUARE, tmp_path, **settings)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"figurs": "t4"}, UnknownNameError, "Did you mean 'figures'"),
+        ({"figures": "t4"}, UnsupportedTarget, "figures of GPUs only"),
+    ],
+)
+def test_options_that_a_pruning_model_refuses(
+    options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        tune(SQUARE, tmp_path, pruning_model_options=options)
+
+
+def test_options_of_the_pruning_model_reach_it_and_make_another_run(tmp_path: Path) -> None:
+    def run(prefers: str) -> tuple[str, float]:
+        events: list[Event] = []
+        result = tune(
+            SQUARE,
+            tmp_path,
+            pruning_model=TOY_DRAFT,
+            pruning_model_options={"prefers": prefers},
+            strategy_options={"epsilon": 0.0},
+            listeners=[events.append],
+        )
+        told = [event for event in events if isinstance(event, TrialFinished)]
+        return result.run_id, np.mean([np.sum(event.candidate.values) for event in told])
+
+    small, large = run("small"), run("large")
+    assert small[0] != large[0]
+    assert small[1] < 10 < 20 < large[1]
 
 
 def test_unusable_databases_are_refused_unchanged(tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ def autotune_pruning_models() -> list[PluginSpec]:
             "psa",
             "autotune.pruning_models.psa:PSA",
             "Symbols of the loop nest against a machine, as in Pruner",
+            {
+                "arithmetic": "published or corrected; for GPUs",
+                "figures": "name of published figures of a GPU, for the published arithmetic",
+            },
         ),
         PluginSpec(
             "roofline",

@@ -52,6 +52,7 @@ class RunSpec:
         keys: What the measurements of each task depend on, where several backends compete.
         cost_model_file: Digest of the file that the cost model begins with, "" where it begins
             with nothing.
+        pruning_model_options: Options of the pruning model.
     """
 
     workloads: tuple[str, ...]
@@ -70,6 +71,7 @@ class RunSpec:
     lookahead: int = 1
     keys: tuple[MeasureKey, ...] = ()
     cost_model_file: str = ""
+    pruning_model_options: Mapping[str, Any] = field(factory=dict, hash=False)
 
     @property
     def workload(self) -> str:
@@ -97,6 +99,8 @@ class RunSpec:
             options["programs"] = list(self.programs)
         if self.cost_model_file:
             options["cost_model_file"] = self.cost_model_file
+        if self.pruning_model_options:
+            options["pruning_model_options"] = dict(self.pruning_model_options)
         if self.keys:
             options["keys"] = [key.to_json() for key in self.keys]
         return options

@@ -91,7 +91,8 @@ def model_guard(settings: Settings) -> Guard:
     file = settings.cost_model_file
     specs = [ModelSpec("cost_model", settings.cost_model, arguments, file)]
     if settings.pruning_model:
-        specs.append(ModelSpec("pruning_model", settings.pruning_model))
+        options = settings.pruning_model_options
+        specs.append(ModelSpec("pruning_model", settings.pruning_model, options))
     return Guard(settings.target, specs)
 
 
@@ -180,6 +181,7 @@ def _run_spec(
         strategy_options=settings.strategy_options,
         cost_model=settings.cost_model,
         pruning_model=settings.pruning_model,
+        pruning_model_options=settings.pruning_model_options,
         scheduler=settings.scheduler,
         seed=settings.seed,
         round_size=settings.round_size,

@@ -52,6 +52,7 @@ class Settings:
         round_size: Candidates that are asked for at once.
         lookahead: Rounds that are proposed before the outcomes of the one before are known.
         strategy_options: Options of the strategy.
+        pruning_model_options: Options of the pruning model.
         scheduler_options: Options of the task scheduler.
         fresh: Whether to ignore records and earlier runs.
         database: Path of the database.
@@ -74,6 +75,7 @@ class Settings:
     round_size: int
     lookahead: int
     strategy_options: Mapping[str, Any] = field(hash=False)
+    pruning_model_options: Mapping[str, Any] = field(hash=False)
     scheduler_options: Mapping[str, Any] = field(hash=False)
     fresh: bool
     database: str
@@ -98,6 +100,7 @@ class Settings:
         round_size: int = DEFAULT_ROUND_SIZE,
         lookahead: int = 1,
         strategy_options: Mapping[str, Any] | None = None,
+        pruning_model_options: Mapping[str, Any] | None = None,
         scheduler_options: Mapping[str, Any] | None = None,
         fresh: bool = False,
         database: str | os.PathLike[str] = "autotune.db",
@@ -133,6 +136,7 @@ class Settings:
             round_size=round_size,
             lookahead=lookahead,
             strategy_options=dict(strategy_options or {}),
+            pruning_model_options=_pruning_options(pruning_model, pruning_model_options),
             scheduler_options=dict(scheduler_options or {}),
             fresh=bool(fresh),
             database=os.fspath(database),
@@ -191,7 +195,20 @@ def checked_backends(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _optional_part(kind: str, name: str | None) -> str | None:
-    return None if name is None or name == "none" else check_part(kind, name)
+    return None if name is None or _is_none(name) else check_part(kind, name)
+
+
+def _pruning_options(name: str | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = dict(options or {})
+    if given and _is_none(name):
+        raise InvalidValueError(f"there is no pruning model to take the options {given}")
+    if "target" in given:
+        raise InvalidValueError("the target of the pruning model is that of the run, no option")
+    return given
+
+
+def _is_none(name: str | None) -> bool:
+    return name is None or name == "none"
 
 
 def _observers(names: Sequence[str]) -> tuple[str, ...]:

@@ -73,6 +73,7 @@ def test_strategy_options_and_round_size(cli: Any) -> None:
         (["gem", "--shape", "m=1"], "unknown workload 'gem'; .*Did you mean 'gemm'"),
         (["gemm", "--shape", "m=8,n=8"], "gemm: the shape lacks k; it takes m, n, k"),
         (["gemm"], "the shape lacks m, n, k"),
+        ([*TUNE[1:], "--pruning-model-option", "figures"], "is not of the form name=value"),
         (["gemm", "--shape", "m=8,n=8,k=8,q=2"], "unknown shape parameter of gemm 'q'.*k, m, n"),
         (["gemm", "--shape", "m=8,n=0,k=8"], "n must be a positive integer, not 0"),
         (["gemm", "--shape", "m=8,n=-3,k=8"], "n must be a positive integer, not -3"),

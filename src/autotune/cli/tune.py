@@ -75,6 +75,13 @@ that can be named here.
     show_default=True,
     help="Model that needs no measurements, for the strategy; none for no such model.",
 )
+@click.option(
+    "--pruning-model-option",
+    "pruning_model_options",
+    metavar="K=V",
+    multiple=True,
+    help="Option of the pruning model; may be repeated.",
+)
 @click.option("--trials", type=int, default=64, show_default=True, help="Budget in candidates.")
 @click.option("--time", "seconds", type=float, metavar="SECONDS", help="Budget in seconds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of all randomness.")
@@ -113,6 +120,7 @@ def command(
     mlir_path: str | None,
     function: str | None,
     strategy_options: tuple[str, ...],
+    pruning_model_options: tuple[str, ...],
     seconds: float | None,
     vendor: bool,
     progress_mode: str | None,
@@ -135,6 +143,7 @@ def command(
     from autotune.measure import MeasureProtocol
 
     options = read_options(strategy_options, "--strategy-option")
+    pruning_options = read_options(pruning_model_options, "--pruning-model-option")
     program = asked_program(workload, shape, dtype, mlir_path, function)
     made = program or _named(workload, shape, dtype)
     if program is not None and settings["backend"] is None:
@@ -149,6 +158,7 @@ def command(
                 made,
                 time=seconds,
                 strategy_options=options,
+                pruning_model_options=pruning_options,
                 fresh=fresh,
                 protocol=MeasureProtocol(cold=cold),
                 listeners=[*logs, *watchers, *listeners],

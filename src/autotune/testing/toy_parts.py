@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from autotune.cost_models import GradientBoostedTrees
 from autotune.measure import Collecting, Held, Measurer
+from autotune.pruning_models import PruningModel
 from autotune.records import Outcome
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
@@ -19,9 +22,11 @@ from autotune.workloads import Workload
 
 __all__ = [
     "REFERENCE_BACKEND",
+    "TOY_DRAFT",
     "TOY_SPACE",
     "TOY_TREES",
     "InProcessMeasurer",
+    "ToyDraft",
     "toy_space",
     "toy_trees",
     "valid_outcome",
@@ -30,6 +35,9 @@ __all__ = [
 TOY_SPACE = "autotune.testing.toy_parts:toy_space"
 """Import string of :func:`toy_space`."""
 
+TOY_DRAFT = "autotune.testing.toy_parts:ToyDraft"
+"""Import string of :class:`ToyDraft`."""
+
 TOY_TREES = "autotune.testing.toy_parts:toy_trees"
 """Import string of :func:`toy_trees`."""
 
@@ -37,6 +45,24 @@ TOY_TREES = "autotune.testing.toy_parts:toy_trees"
 def toy_space(workload: Workload, target: Target, limits: ScheduleLimits) -> ToySpace:
     """The toy space of a square matrix product, made like any other space."""
     return ToySpace(workload.parameters["m"])
+
+
+class ToyDraft(PruningModel):
+    """A pruning model that prefers candidates of the toy space by the sum of their logarithms.
+
+    Args:
+        target: Not used.
+        prefers: ``"small"`` or ``"large"``.
+    """
+
+    name = "toy draft"
+
+    def __init__(self, target: Target, prefers: str = "small") -> None:
+        self._sign = 1.0 if prefers == "large" else -1.0
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of shape [n]."""
+        return np.asarray(self._sign * toy_features(batch)[:, :5].sum(axis=1))
 
 
 def toy_trees(target: Target, seed: int = 0, threads: int = 1) -> GradientBoostedTrees:
