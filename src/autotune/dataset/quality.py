@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autotune.cost_models import TrainingGroup
 from autotune.errors import InvalidValueError
@@ -30,12 +30,13 @@ __all__ = [
     "top_k_score",
 ]
 
+Numbers = Sequence[float] | NDArray[np.float64]
 Scorer = Callable[[CandidateBatch], NDArray[np.float64]]
 
 _ALL_TOP = (1, 5)
 
 
-def _column(values: ArrayLike) -> NDArray[np.float64]:
+def _column(values: Numbers) -> NDArray[np.float64]:
     column = np.asarray(values, dtype=np.float64)
     if column.ndim != 1 or np.isnan(column).any():
         raise InvalidValueError("scores and latencies are numbers in a row, none of them NaN")
@@ -160,8 +161,8 @@ class Interval:
 
 
 def paired_bootstrap(
-    ours: ArrayLike,
-    theirs: ArrayLike,
+    ours: Numbers,
+    theirs: Numbers,
     rng: np.random.Generator,
     resamples: int = 10_000,
     confidence: float = 0.95,
