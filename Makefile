@@ -5,7 +5,8 @@ VENV_TOX := .venv-tox
 VENV_BENCHMARKS := .venv-benchmarks
 VENV_TORCH := .venv-torch
 
-PLUGINS := $(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml))
+# Without the one that needs torch: it is large, and see VENV_TORCH below.
+PLUGINS := $(filter-out ./plugins/pruner,$(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml)))
 PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
@@ -30,7 +31,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare wi
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
 
-venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository
+venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository but autotune-pruner
 
 check: ## Say what this machine lacks for building
 	@sh scripts/check_system.sh $(PYTHON)

@@ -42,6 +42,7 @@ def tune(
     round_size: int = DEFAULT_ROUND_SIZE,
     lookahead: int = 1,
     strategy_options: Mapping[str, Any] | None = None,
+    cost_model_options: Mapping[str, Any] | None = None,
     pruning_model_options: Mapping[str, Any] | None = None,
     load_cost_model: str | PathLike[str] | None = None,
     protocol: MeasureProtocol | None = None,
@@ -78,6 +79,7 @@ def tune(
         lookahead: Rounds that are proposed before the outcomes of the one before are known, so
             that they are built meanwhile: 1, or 0 for none.
         strategy_options: Options of the strategy.
+        cost_model_options: Options of the cost model.
         pruning_model_options: Options of the pruning model.
         load_cost_model: File with what the cost model has learned before, as written by
             ``autotune train``; it goes on learning from there.

@@ -52,6 +52,7 @@ class RunSpec:
         keys: What the measurements of each task depend on, where several backends compete.
         cost_model_file: Digest of the file that the cost model begins with, "" where it begins
             with nothing.
+        cost_model_options: Options of the cost model.
         pruning_model_options: Options of the pruning model.
     """
 
@@ -71,6 +72,7 @@ class RunSpec:
     lookahead: int = 1
     keys: tuple[MeasureKey, ...] = ()
     cost_model_file: str = ""
+    cost_model_options: Mapping[str, Any] = field(factory=dict, hash=False)
     pruning_model_options: Mapping[str, Any] = field(factory=dict, hash=False)
 
     @property
@@ -95,6 +97,8 @@ class RunSpec:
             options["weights"] = list(self.weights)
             options["scheduler"] = self.scheduler
             options["scheduler_options"] = dict(self.scheduler_options)
+        if self.cost_model_options:
+            options["cost_model_options"] = dict(self.cost_model_options)
         if any(self.programs):
             options["programs"] = list(self.programs)
         if self.cost_model_file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -87,7 +88,9 @@ class RunParts:
 def model_guard(settings: Settings) -> Guard:
     """What holds the models of one backend, in their own process."""
     seed, *_ = _seeds(settings, 0)
-    arguments = {"seed": _integer(seed), "threads": settings.threads}
+    arguments: dict[str, Any] = {"seed": _integer(seed), "threads": settings.threads}
+    if settings.cost_model_options:
+        arguments["options"] = dict(settings.cost_model_options)
     file = settings.cost_model_file
     specs = [ModelSpec("cost_model", settings.cost_model, arguments, file)]
     if settings.pruning_model:
@@ -180,6 +183,7 @@ def _run_spec(
         strategy=settings.strategy,
         strategy_options=settings.strategy_options,
         cost_model=settings.cost_model,
+        cost_model_options=settings.cost_model_options,
         pruning_model=settings.pruning_model,
         pruning_model_options=settings.pruning_model_options,
         scheduler=settings.scheduler,

@@ -52,6 +52,7 @@ class Settings:
         round_size: Candidates that are asked for at once.
         lookahead: Rounds that are proposed before the outcomes of the one before are known.
         strategy_options: Options of the strategy.
+        cost_model_options: Options of the cost model.
         pruning_model_options: Options of the pruning model.
         scheduler_options: Options of the task scheduler.
         fresh: Whether to ignore records and earlier runs.
@@ -75,6 +76,7 @@ class Settings:
     round_size: int
     lookahead: int
     strategy_options: Mapping[str, Any] = field(hash=False)
+    cost_model_options: Mapping[str, Any] = field(hash=False)
     pruning_model_options: Mapping[str, Any] = field(hash=False)
     scheduler_options: Mapping[str, Any] = field(hash=False)
     fresh: bool
@@ -100,6 +102,7 @@ class Settings:
         round_size: int = DEFAULT_ROUND_SIZE,
         lookahead: int = 1,
         strategy_options: Mapping[str, Any] | None = None,
+        cost_model_options: Mapping[str, Any] | None = None,
         pruning_model_options: Mapping[str, Any] | None = None,
         scheduler_options: Mapping[str, Any] | None = None,
         fresh: bool = False,
@@ -136,6 +139,7 @@ class Settings:
             round_size=round_size,
             lookahead=lookahead,
             strategy_options=dict(strategy_options or {}),
+            cost_model_options=dict(cost_model_options or {}),
             pruning_model_options=_pruning_options(pruning_model, pruning_model_options),
             scheduler_options=dict(scheduler_options or {}),
             fresh=bool(fresh),

@@ -67,6 +67,12 @@ def test_strategy_options_and_round_size(cli: Any) -> None:
     assert "4/8 trials" in done.stderr and "8/8 trials" in done.stderr
 
 
+def test_options_of_the_cost_model_are_its_own(cli: Any) -> None:
+    done = cli.tune("--cost-model-option", "x=1", "--json", "out.json")
+    assert done.status == 2 and not (cli.folder / "out.json").exists()
+    assert "cost model 'random' has no option 'x'; allowed: none" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -95,6 +101,7 @@ def test_strategy_options_and_round_size(cli: Any) -> None:
         ([*TUNE[1:], "--strategy-option", "epsilon"], "is not of the form name=value"),
         ([*TUNE[1:], "--strategy-option", "epsilom=1"], "Did you mean 'epsilon'"),
         ([*TUNE[1:], "--strategy-option", "epsilon=7"], "epsilon"),
+        ([*TUNE[1:], "--cost-model-option", "x"], "is not of the form name=value"),
         ([*TUNE[1:], "--json", "nowhere/out.json"], "there is no directory 'nowhere'"),
         ([*TUNE[1:], "--database", "nowhere/records.db"], "nowhere"),
         ([*TUNE[1:], "--trils", "3"], "No such option.*--trils"),

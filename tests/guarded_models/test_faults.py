@@ -101,6 +101,14 @@ def test_wherever_it_fails(where: str, make_guard: MakeGuard, set_fault: SetFaul
     assert not warnings
 
 
+def test_what_a_model_warns_of_is_passed_on(make_guard: MakeGuard, set_fault: SetFault) -> None:
+    set_fault("warning", "update", after=16)
+    warnings: list[str] = []
+    model = GuardedCostModel(make_guard(COST, limits=LIMITS, on_warning=warnings.append))
+    assert learned(model, predictions) == expected()
+    assert warnings == ["scripted warning"]
+
+
 @pytest.mark.parametrize(("fault", "end"), ENDS.items())
 def test_a_model_that_fails_twice_is_given_up(
     fault: str, end: str, make_guard: MakeGuard, set_fault: SetFault

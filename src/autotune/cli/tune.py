@@ -70,6 +70,13 @@ that can be named here.
     help="What the learned model knows at the beginning, from autotune train.",
 )
 @click.option(
+    "--cost-model-option",
+    "cost_model_options",
+    metavar="K=V",
+    multiple=True,
+    help="Option of the cost model; may be repeated.",
+)
+@click.option(
     "--pruning-model",
     default="psa",
     show_default=True,
@@ -120,6 +127,7 @@ def command(
     mlir_path: str | None,
     function: str | None,
     strategy_options: tuple[str, ...],
+    cost_model_options: tuple[str, ...],
     pruning_model_options: tuple[str, ...],
     seconds: float | None,
     vendor: bool,
@@ -143,6 +151,7 @@ def command(
     from autotune.measure import MeasureProtocol
 
     options = read_options(strategy_options, "--strategy-option")
+    model_options = read_options(cost_model_options, "--cost-model-option")
     pruning_options = read_options(pruning_model_options, "--pruning-model-option")
     program = asked_program(workload, shape, dtype, mlir_path, function)
     made = program or _named(workload, shape, dtype)
@@ -158,6 +167,7 @@ def command(
                 made,
                 time=seconds,
                 strategy_options=options,
+                cost_model_options=model_options,
                 pruning_model_options=pruning_options,
                 fresh=fresh,
                 protocol=MeasureProtocol(cold=cold),

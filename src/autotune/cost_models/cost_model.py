@@ -34,7 +34,11 @@ class CostModel(ABC):
 
     @abstractmethod
     def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
-        """Learn from new outcomes, failures included."""
+        """Learn from new outcomes, failures included.
+
+        What is logged as a warning to the logger ``autotune.cost_models`` meanwhile is told to
+        the user.
+        """
 
     @abstractmethod
     def state(self) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.cost_models.model_file import read_model, write_model
 from autotune.cost_models.model_state import check_model
 from autotune.cost_models.trainable import TrainableCostModel, TrainingGroup
 from autotune.errors import AutotuneError, InvalidValueError
+from autotune.options import read_options
 from autotune.records import Outcome
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidate import order_of
@@ -57,6 +59,11 @@ _PARALLEL_ROWS = 20_000
 _HUGE = 1e30
 
 
+@frozen
+class GradientBoostedTreesOptions:
+    """Gradient-boosted trees have no options."""
+
+
 class GradientBoostedTrees(TrainableCostModel):
     """Predicts how close a candidate comes to its task's best, from loop-nest features.
 
@@ -76,6 +83,10 @@ class GradientBoostedTrees(TrainableCostModel):
             features of :mod:`autotune.nest`.
         feature_version: Names the meaning of ``features`` when those are given; a state of
             another version is refused.
+        options: None are known.
+
+    Raises:
+        InvalidValueError: an option is given.
     """
 
     name = "gbdt"
@@ -87,7 +98,9 @@ class GradientBoostedTrees(TrainableCostModel):
         threads: int = 1,
         features: Features | None = None,
         feature_version: int | str = "custom",
+        options: Mapping[str, Any] | None = None,
     ) -> None:
+        read_options(f"cost model {self.name!r}", GradientBoostedTreesOptions, options)
         self._target = target
         self._seed = seed
         self._threads = threads

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.cost_models.cost_model import CostModel
 from autotune.cost_models.model_state import check_model
+from autotune.options import read_options
 from autotune.records import Outcome
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidate import Matrix
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from autotune.targets import Target
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+@frozen
+class RandomCostModelOptions:
+    """Random scores have no options."""
 
 
 class RandomCostModel(CostModel):
@@ -29,11 +36,22 @@ class RandomCostModel(CostModel):
         target: Not used.
         seed: Chooses the scores.
         threads: Not used.
+        options: None are known.
+
+    Raises:
+        InvalidValueError: an option is given.
     """
 
     name = "random"
 
-    def __init__(self, target: Target | None = None, seed: int = 0, threads: int = 1) -> None:
+    def __init__(
+        self,
+        target: Target | None = None,
+        seed: int = 0,
+        threads: int = 1,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        read_options(f"cost model {self.name!r}", RandomCostModelOptions, options)
         self._seed = seed
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:

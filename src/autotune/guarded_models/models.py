@@ -58,9 +58,13 @@ class GuardedCostModel(CostModel):
     def update(self, outcomes: Sequence[Told]) -> None:
         """Let the model learn from outcomes."""
         told = list(outcomes)
-        done = self._guard.call(self._model, "update", partial(_update, told), dict, len(told))
-        if done is not None:
+        warnings = self._guard.call(
+            self._model, "update", partial(_update, told), _read_warnings, len(told)
+        )
+        if warnings is not None:
             self._since.append(told)
+            for warning in warnings:
+                self._guard.on_warning(warning)
 
     def state(self) -> dict[str, Any]:
         """The model's own state, to be looked at only: the same object may be returned again.
@@ -171,6 +175,13 @@ def _read_state(answer: Message) -> dict[str, Any]:
         return unpack_state(answer)
     except InvalidValueError as error:
         raise ModelFailed(str(error)) from error
+
+
+def _read_warnings(answer: Message) -> list[str]:
+    warnings = answer.get("warnings")
+    if not isinstance(warnings, list):
+        raise ModelFailed("gave no answer")
+    return [str(warning) for warning in warnings]
 
 
 def _score(kind: str, batch: CandidateBatch, sketches: SketchWriter) -> Message:

@@ -5,6 +5,7 @@ It makes the models that it is told to, and then does with them what a tuner wou
 
 from __future__ import annotations
 
+import logging
 import types
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,9 @@ from autotune.targets import Target
 
 PROGRAM = "autotune.guarded_models.server"
 
+MODEL_LOG = "autotune.cost_models"
+"""Name of the logger whose warnings during an update the run passes on."""
+
 _INTERFACES: dict[str, type[Any]] = {"cost_model": CostModel, "pruning_model": PruningModel}
 
 
@@ -34,6 +38,8 @@ class ModelServer:
     def __init__(self) -> None:
         self._models: dict[str, Any] = {}
         self._sketches = SketchReader()
+        self._log = _ModelLog()
+        logging.getLogger(MODEL_LOG).addHandler(self._log)
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -75,7 +81,7 @@ class ModelServer:
 
     def _update(self, message: Message) -> Message:
         self._models["cost_model"].update(self._sketches.outcomes(message))
-        return {}
+        return {"warnings": self._log.taken()}
 
     def _state(self, _message: Message) -> Message:
         return pack_state(self._models["cost_model"].state())
@@ -83,6 +89,22 @@ class ModelServer:
     def _load_state(self, message: Message) -> Message:
         self._models["cost_model"].load_state(unpack_state(message))
         return {}
+
+
+class _ModelLog(logging.Handler):
+    """Keeps the warnings that a model logs, until they are taken."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.append(record.getMessage())
+
+    def taken(self) -> list[str]:
+        """What was logged since the last call."""
+        taken, self._messages = self._messages, []
+        return taken
 
 
 def _load(name: str, model: object, file: ModelFile) -> None:

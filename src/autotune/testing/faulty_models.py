@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import os
 import signal
 import stat
@@ -77,6 +78,10 @@ def _refuse() -> None:
     raise UnsupportedTarget("scripted refusal")
 
 
+def _warn() -> None:
+    logging.getLogger("autotune.cost_models").warning("scripted %s", "warning")
+
+
 FAULTS: Mapping[str, Callable[[], object]] = MappingProxyType(
     {
         "segfault": lambda: ctypes.string_at(0),
@@ -88,9 +93,10 @@ FAULTS: Mapping[str, Callable[[], object]] = MappingProxyType(
         "garbage": _write_garbage,
         "exception": _raise,
         "refusal": _refuse,
+        "warning": _warn,
     }
 )
-"""What a model can do wrong besides giving wrong scores."""
+"""What a model can do besides giving wrong scores; a warning alone is nothing wrong."""
 
 
 class _Script:

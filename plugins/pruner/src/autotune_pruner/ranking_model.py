@@ -1,0 +1,370 @@
+"""What the cost models of this plugin have in common: a network, samples, and their state."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from autotune.cost_models import TrainableCostModel, TrainingGroup, read_model, write_model
+from autotune.cost_models.model_state import check_model
+from autotune.errors import InvalidValueError
+from autotune.sketches import CandidateBatch
+from autotune.targets import Target
+from autotune_pruner.networks import (
+    DATAFLOW_WIDTH,
+    FLOW_LENGTH,
+    STATEMENT_WIDTH,
+    Normaliser,
+    RankingNetwork,
+    folded,
+)
+from autotune_pruner.options import CostModelOptions, MomentumOptions
+from autotune_pruner.programs import (
+    Programs,
+    TrainingData,
+    feature_version,
+    featurise,
+    normaliser_of,
+)
+from autotune_pruner.samples import Samples, Told
+from autotune_pruner.training import (
+    NOTHING_TO_LEARN,
+    History,
+    TrainingSettings,
+    deterministic,
+    fit,
+)
+from autotune_pruner.weights import Weights
+
+__all__ = ["RankingModel"]
+
+_LOG = logging.getLogger("autotune.cost_models")
+
+# Programs that go through the network at once, always so many: what a matrix product rounds to
+# depends on its size, and a score must not depend on the rest of the batch. More would leave
+# the processor's cache.
+_BLOCK = 64
+# Below this, several threads cost more than they gain.
+_PARALLEL_ROWS = 4096
+_VALIDATION = 0.1
+_FIT_EPOCHS = 50
+
+
+class RankingModel(TrainableCostModel):
+    """A cost model that ranks with a network.
+
+    Until it has learned something or was given weights, it predicts zeros. After that its scores
+    order candidates of one task; their values and those of different tasks mean nothing.
+
+    Args:
+        target: What the candidates are for.
+        seed: Of the first weights, and of the order of training data.
+        threads: Of torch and of the features. Reproducible for a fixed number.
+        options: Checked options.
+
+    Raises:
+        InvalidValueError: torch cannot use the device.
+    """
+
+    network_name: ClassVar[str]
+    make_network: ClassVar[Callable[[], RankingNetwork]]
+
+    _samples: Samples
+    _updates: int
+    _said: bool
+    _base: Weights | None
+    _current: Weights | None
+    _loaded: Weights | None
+    _loaded_digest: str
+    _predictor: RankingNetwork | None
+
+    def __init__(
+        self,
+        target: Target,
+        seed: int,
+        threads: int,
+        options: CostModelOptions | MomentumOptions,
+    ) -> None:
+        self._target = target
+        self._seed = seed
+        self._threads = threads
+        self._device = _usable_device(options.device)
+        self._fidelity = options.fidelity
+        self._version = feature_version(options.fidelity)
+        self._fit_epochs = options.epochs
+        self._texts: dict[int, tuple[Weights, dict[str, Any]]] = {}
+        self._forget()
+
+    def warm_up(self) -> None:
+        """Let torch load what it loads at the first training: more than a second's worth."""
+        programs = Programs.joined([_blank_program()] * 2)
+        labels = np.array([0.0, 1.0], dtype=np.float32)
+        data = TrainingData(programs, labels, np.zeros(2, dtype=np.int64))
+        fit(self._network(None), data, normaliser_of(programs), TrainingSettings(epochs=1))
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of shape [n]; zeros before there is anything to score with."""
+        if self._current is None or not len(batch):
+            return np.zeros(len(batch))
+        if self._predictor is None:
+            network = self._network(self._current)
+            self._predictor = folded(network, self._current.normaliser)
+        programs = featurise(batch, self._target, self._fidelity, self._threads)
+        with deterministic(1), torch.inference_mode():
+            return _scores(self._predictor, programs, self._device)
+
+    def update(self, outcomes: Sequence[Told]) -> None:
+        """Add outcomes, and learn from all there are so far.
+
+        Nothing is learned, and the first time a message logged, while no task has two programs
+        of which one is better.
+        """
+        if not outcomes:
+            return
+        self._samples.add(outcomes)
+        self._updates += 1
+        history = self._learn(len(outcomes))
+        if history is not None and history.message and not self._said:
+            self._said = True
+            _LOG.warning("cost model %r has %s", self.name, history.message)
+
+    @abstractmethod
+    def _learn(self, fresh: int) -> History | None:
+        """Learn after an update with ``fresh`` outcomes; None if it is not the time for it."""
+
+    def fit(self, groups: Sequence[TrainingGroup]) -> Mapping[str, float]:
+        """Train from first weights on outcomes of many tasks; all that was learned is forgotten.
+
+        A tenth of each task is held out, and the best weights on that are kept; as published,
+        none is and the last weights are kept. Groups of the same workload are one task.
+
+        Returns:
+            Epochs, and the losses at the end; empty, and the reason is logged, where there was
+            nothing to learn from and nothing changed.
+        """
+        samples = self._new_samples()
+        told = [pair for group in groups for pair in group.outcomes]
+        if told:
+            samples.add(told)
+        if not samples.data().teaches:
+            _LOG.warning("cost model %r has %s", self.name, NOTHING_TO_LEARN)
+            return {}
+        self._forget()
+        published = self._fidelity == "published"
+        settings = TrainingSettings(
+            epochs=self._fit_epochs or _FIT_EPOCHS,
+            validation=0.0 if published else _VALIDATION,
+            mixed=published,
+            seed=self._seed,
+            threads=self._threads,
+        )
+        history = self._train(samples, settings, None)
+        self._base = self._current
+        found = {
+            "epochs": float(len(history.losses)),
+            "kept_epoch": float(history.kept_epoch),
+            "loss": history.losses[history.kept_epoch],
+        }
+        if history.validation_losses:
+            found["validation_loss"] = history.validation_losses[history.kept_epoch]
+        return found
+
+    def save(self, stream: BinaryIO) -> None:
+        """Write the weights that predict; nothing but the header if there are none."""
+        arrays = {} if self._current is None else self._current.to_arrays()
+        write_model(stream, self.network_name, self._version, arrays)
+
+    def load(self, stream: BinaryIO) -> None:
+        """Begin with what :meth:`save` wrote; all that was learned is forgotten.
+
+        Raises:
+            InvalidValueError: the file is damaged, of another network, or its features have
+                another version, which is named together with the own one.
+        """
+        arrays = read_model(stream, self.network_name, self._version).arrays
+        weights = Weights.from_arrays(arrays) if arrays else None
+        self._network(weights)
+        self._forget()
+        self._base = self._current = self._loaded = weights
+        self._loaded_digest = "" if weights is None else _digest(weights)
+
+    def _forget(self) -> None:
+        """Become as when made."""
+        self._samples = self._new_samples()
+        self._updates = 0
+        self._said = False
+        # What trainings begin with, what predicts, and what came from a file.
+        self._base = None
+        self._current = None
+        self._loaded = None
+        self._loaded_digest = ""
+        self._predictor = None
+
+    def _new_samples(self) -> Samples:
+        return Samples(self._target, self._fidelity, self._threads)
+
+    def state(self) -> dict[str, Any]:
+        """A JSON object with weights as text and what the model was told, without features.
+
+        Weights that came from a file are not in it: it is loaded into a model that has them.
+        """
+        return {
+            "model": self.name,
+            "feature_version": self._version,
+            "seed": self._seed,
+            "updates": self._updates,
+            "file": self._loaded_digest,
+            "base": None if self._base is self._loaded else self._text(self._base),
+            "current": None if self._current is self._base else self._text(self._current),
+            "samples": self._samples.to_json(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` returned.
+
+        Raises:
+            InvalidValueError: the state is of another model, its features have another version,
+                or it goes on from another file.
+        """
+        check_model(self.name, state)
+        if state["feature_version"] != self._version:
+            raise InvalidValueError(
+                f"the saved cost model has features of version {state['feature_version']!r}, "
+                f"this one computes version {self._version!r}: train a new one"
+            )
+        if state["file"] != self._loaded_digest:
+            raise InvalidValueError(
+                "the saved cost model went on from other weights than those that were loaded "
+                f"here: {state['file'] or 'none'}, not {self._loaded_digest or 'none'}"
+            )
+        base, current = self._from_text(state["base"]), self._from_text(state["current"])
+        self._samples.load_json(state["samples"])
+        self._seed, self._updates = int(state["seed"]), int(state["updates"])
+        self._base = self._loaded if base is None else base
+        self._current = self._base if current is None else current
+        self._predictor = None
+
+    def _text(self, weights: Weights | None) -> dict[str, Any] | None:
+        """Weights as JSON, written once: they are replaced and never changed."""
+        if weights is None:
+            return None
+        kept = {id(item): item for item in (self._base, self._current) if item is not None}
+        self._texts = {key: pair for key, pair in self._texts.items() if key in kept}
+        if id(weights) not in self._texts:
+            self._texts[id(weights)] = weights, weights.to_json()
+        return self._texts[id(weights)][1]
+
+    def _from_text(self, data: Mapping[str, Any] | None) -> Weights | None:
+        if data is None:
+            return None
+        weights = Weights.from_json(data)
+        self._network(weights)
+        return weights
+
+    def _network(self, weights: Weights | None) -> RankingNetwork:
+        """A network with these weights, or with first ones that depend on the seed only."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._seed)
+            network = type(self).make_network()
+        if weights is not None:
+            weights.apply(network)
+        placed: RankingNetwork = network.to(self._device)
+        return placed
+
+    def _epochs(self, asked: int) -> int:
+        """Epochs of a training between rounds; 0 asks for as many as the fidelity has."""
+        return asked or (50 if self._fidelity == "published" else 20)
+
+    def _settings(self, epochs: int, batch: int = 512) -> TrainingSettings:
+        """Settings of training between rounds."""
+        return TrainingSettings(
+            epochs=epochs,
+            batch=batch,
+            mixed=self._fidelity == "published",
+            seed=self._seed + self._updates,
+            threads=self._threads if len(self._samples) >= _PARALLEL_ROWS else 1,
+        )
+
+    def _train(
+        self,
+        samples: Samples,
+        settings: TrainingSettings,
+        start: Weights | None,
+        make_batches: Any = None,
+        normaliser: Normaliser | None = None,
+    ) -> History:
+        """Train from weights, and predict with the result; nothing changes if none is learned.
+
+        Args:
+            samples: What to learn from.
+            settings: How.
+            start: Weights to start from; None for first ones.
+            make_batches: As for :func:`autotune_pruner.training.fit`.
+            normaliser: How columns are scaled; by default as ``start`` was trained with, or
+                as fits the samples.
+        """
+        data = samples.data()
+        if normaliser is None:
+            fresh = normaliser_of(data.programs, self._fidelity)
+            normaliser = fresh if start is None else start.normaliser
+        network = self._network(start)
+        history = fit(network, data, normaliser, settings, make_batches)
+        if not history.message:
+            self._current = Weights.of(network, normaliser)
+            self._predictor = None
+        return history
+
+
+def _digest(weights: Weights) -> str:
+    found = hashlib.sha256()
+    for name, array in sorted(weights.to_arrays().items()):
+        found.update(name.encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:16]
+
+
+def _blank_program() -> Programs:
+    """One program of one statement, with zeros in all columns."""
+    return Programs(
+        np.zeros((1, STATEMENT_WIDTH), dtype=np.float32),
+        np.array([0, 1], dtype=np.int64),
+        np.zeros((1, FLOW_LENGTH, DATAFLOW_WIDTH), dtype=np.float32),
+    )
+
+
+def _usable_device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError) as error:
+        first = str(error).partition("\n")[0]
+        raise InvalidValueError(f"torch cannot use the device {name!r}: {first}") from error
+    return device
+
+
+def _scores(
+    network: RankingNetwork, programs: Programs, device: torch.device
+) -> NDArray[np.float64]:
+    """Scores ``[n]``, block by block; programs of a block have equally many statements."""
+    counts = np.diff(programs.offsets)
+    scores = np.zeros(len(programs))
+    for count in np.unique(counts).tolist():
+        members = np.flatnonzero(counts == count)
+        for start in range(0, len(members), _BLOCK):
+            indices = members[start : start + _BLOCK]
+            full = np.resize(indices, _BLOCK)
+            rows, owners = programs.rows(full)
+            found = network(
+                torch.from_numpy(programs.statements[rows]).to(device),
+                torch.from_numpy(owners).to(device),
+                torch.from_numpy(programs.dataflow[full]).to(device),
+            )
+            scores[indices] = found.cpu().numpy()[: len(indices)]
+    return scores

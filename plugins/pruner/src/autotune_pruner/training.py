@@ -1,0 +1,324 @@
+"""Training a network to rank programs (reference: section 2.7)."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune_pruner.networks import Normaliser, RankingNetwork
+from autotune_pruner.programs import Programs, TrainingData
+from autotune_pruner.ranking import lambda_rank_loss
+
+__all__ = [
+    "NOTHING_TO_LEARN",
+    "Batch",
+    "History",
+    "TrainingSettings",
+    "deterministic",
+    "fit",
+    "recent_batches",
+    "shuffled_batches",
+]
+
+NOTHING_TO_LEARN = "nothing to learn from: no task has two programs of which one is better"
+
+_LONG = 70
+_SMOOTHING = 0.95
+# Pairs of a list take the square of its length in memory.
+_LIST = 128
+
+
+@frozen
+class TrainingSettings:
+    """How to train; the defaults are the published ones but for ``validation`` and ``mixed``.
+
+    Attributes:
+        epochs: At most so many.
+        learning_rate: Of Adam; from 70 epochs on it is halved after each third of them.
+        weight_decay: Of Adam.
+        batch: Programs of a batch.
+        clip: Largest L2 norm of the gradient.
+        validation: Share of each task that is held out. The weights of the epoch with the lowest
+            loss there are kept, and training stops when it has not fallen for a third of the
+            epochs (30 epochs from 70 on). With 0 the smoothed training loss decides when to stop,
+            and the last weights are kept.
+        mixed: Rank all programs of a batch against each other, whatever their tasks, as
+            published; otherwise those of one task.
+        seed: Of the order of the batches.
+        threads: Of torch. Results are reproducible for a fixed number.
+    """
+
+    epochs: int = 50
+    learning_rate: float = 7e-4
+    weight_decay: float = 1e-6
+    batch: int = 512
+    clip: float = 0.5
+    validation: float = 0.0
+    mixed: bool = False
+    seed: int = 0
+    threads: int = 1
+
+    @property
+    def patience(self) -> int:
+        """Epochs without improvement after which training stops."""
+        return 30 if self.epochs >= _LONG else max(1, self.epochs // 3)
+
+
+@frozen
+class History:
+    """What happened in training.
+
+    Attributes:
+        losses: Mean loss of the batches of each epoch.
+        validation_losses: Loss of the held-out share after each epoch; empty without one.
+        kept_epoch: Index of the epoch whose weights were kept; -1 if none was trained.
+        message: Why nothing was trained; "" if something was.
+    """
+
+    losses: tuple[float, ...] = ()
+    validation_losses: tuple[float, ...] = ()
+    kept_epoch: int = -1
+    message: str = ""
+
+
+@frozen(eq=False)
+class Batch:
+    """Programs that are trained on at once.
+
+    Attributes:
+        indices: int64 ``[n]``: which ones.
+        queries: int64 ``[n]``: those of the same number are ranked against each other.
+    """
+
+    indices: NDArray[np.int64]
+    queries: NDArray[np.int64]
+
+
+MakeBatches = Callable[[TrainingData, TrainingSettings, np.random.Generator], list[Batch]]
+
+
+def fit(
+    network: RankingNetwork,
+    data: TrainingData,
+    normaliser: Normaliser,
+    settings: TrainingSettings,
+    make_batches: MakeBatches | None = None,
+) -> History:
+    """Train a network in place, and leave it in evaluation mode.
+
+    Args:
+        network: What to train, from the weights that it has.
+        data: What to learn from, as it is.
+        normaliser: How its columns are scaled.
+        settings: How to train.
+        make_batches: The batches of an epoch; by default :func:`shuffled_batches`.
+
+    Returns:
+        The course of the training. Data that teach nothing (none, failures only, a single
+        program of each task) leave the network as it was; the message then says so.
+    """
+    if not data.teaches:
+        return History(message=NOTHING_TO_LEARN)
+    rng = np.random.default_rng(settings.seed)
+    training, validation = _split(data, settings.validation, rng)
+    if not training.teaches:
+        training, validation = data, None
+    with deterministic(settings.threads):
+        trainer = _Trainer(network, training, validation, normaliser, settings)
+        history = trainer.run(make_batches or shuffled_batches, rng)
+    network.eval()
+    return history
+
+
+@contextmanager
+def deterministic(threads: int) -> Iterator[None]:
+    """Let torch compute reproducibly with this many threads; afterwards as before."""
+    before = torch.get_num_threads()
+    was = torch.are_deterministic_algorithms_enabled()
+    # Filling what is overwritten anyway would only take time.
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+        torch.use_deterministic_algorithms(was)
+        torch.set_num_threads(before)
+
+
+def shuffled_batches(
+    data: TrainingData, settings: TrainingSettings, rng: np.random.Generator
+) -> list[Batch]:
+    """All programs once, in lists of one task each, shuffled; mixed, in lists of a batch."""
+    count = len(data.programs)
+    if settings.mixed:
+        parts = np.array_split(rng.permutation(count), math.ceil(count / settings.batch))
+        return [Batch(part, np.zeros(len(part), dtype=np.int64)) for part in parts]
+    lists: list[NDArray[np.int64]] = []
+    for task in np.unique(data.tasks):
+        members = rng.permutation(np.flatnonzero(data.tasks == task))
+        length = min(_LIST, settings.batch)
+        lists += np.array_split(members, math.ceil(len(members) / length))
+    lists = [lists[index] for index in rng.permutation(len(lists))]
+    batches, start = [], 0
+    for end in range(1, len(lists) + 1):
+        following = len(lists[end]) if end < len(lists) else settings.batch
+        if sum(map(len, lists[start:end])) + following > settings.batch:
+            batches.append(_batch(lists[start:end]))
+            start = end
+    return batches
+
+
+def recent_batches(recent: int) -> MakeBatches:
+    """Batches for fine-tuning: one an epoch, of the last programs and of a sample of the others.
+
+    Args:
+        recent: How many programs at the end are in every batch, as far as there is room.
+    """
+
+    def make(
+        data: TrainingData, settings: TrainingSettings, rng: np.random.Generator
+    ) -> list[Batch]:
+        count = len(data.programs)
+        always = np.arange(max(count - min(recent, settings.batch), 0), count)
+        room = min(settings.batch - len(always), int(always[0]))
+        others = rng.choice(int(always[0]), size=room, replace=False)
+        indices = np.sort(np.concatenate([others, always]))
+        queries = np.zeros(len(indices), np.int64) if settings.mixed else data.tasks[indices]
+        return [Batch(indices, queries)]
+
+    return make
+
+
+def _batch(lists: list[NDArray[np.int64]]) -> Batch:
+    numbers = np.repeat(np.arange(len(lists)), [len(part) for part in lists])
+    return Batch(np.concatenate(lists), numbers)
+
+
+def _split(
+    data: TrainingData, share: float, rng: np.random.Generator
+) -> tuple[TrainingData, TrainingData | None]:
+    """Training and validation rows; none of the latter if they would teach nothing."""
+    if not share:
+        return data, None
+    held = np.zeros(len(data.programs), dtype=np.bool_)
+    for task in np.unique(data.tasks):
+        members = rng.permutation(np.flatnonzero(data.tasks == task))
+        held[members[: round(share * len(members))]] = True
+    validation = data.take(np.flatnonzero(held))
+    if not validation.teaches:
+        return data, None
+    return data.take(np.flatnonzero(~held)), validation
+
+
+class _Tensors:
+    """Training data on the network's device, normalised."""
+
+    def __init__(self, data: TrainingData, normaliser: Normaliser, device: torch.device) -> None:
+        self.programs: Programs = data.programs
+        self.device = device
+        self.statements = self._on_device(normaliser.statements.apply(data.programs.statements))
+        self.dataflow = self._on_device(normaliser.dataflow.apply(data.programs.dataflow))
+        self.labels = self._on_device(data.labels)
+
+    def _on_device(self, values: NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+    def loss(self, network: RankingNetwork, batch: Batch) -> torch.Tensor:
+        rows, owners = self.programs.rows(batch.indices)
+        indices = self._on_device(batch.indices)
+        scores = network(
+            self.statements[self._on_device(rows)],
+            self._on_device(owners),
+            self.dataflow[indices],
+        )
+        return lambda_rank_loss(scores, self.labels[indices], self._on_device(batch.queries))
+
+
+class _Trainer:
+    """One training: a network, its data, and what is known about it so far."""
+
+    def __init__(
+        self,
+        network: RankingNetwork,
+        training: TrainingData,
+        validation: TrainingData | None,
+        normaliser: Normaliser,
+        settings: TrainingSettings,
+    ) -> None:
+        device = next(network.parameters()).device
+        self._network = network
+        self._settings = settings
+        self._data = training
+        self._training = _Tensors(training, normaliser, device)
+        self._held_out = validation
+        self._validation: _Tensors | None = None
+        if validation is not None:
+            self._validation = _Tensors(validation, normaliser, device)
+        self._optimiser = torch.optim.Adam(
+            network.parameters(),
+            settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        self._smoothed: float | None = None
+
+    def run(self, make_batches: MakeBatches, rng: np.random.Generator) -> History:
+        settings = self._settings
+        losses: list[float] = []
+        watched: list[float] = []
+        kept: dict[str, torch.Tensor] | None = None
+        schedule = torch.optim.lr_scheduler.StepLR(
+            self._optimiser,
+            max(1, settings.epochs // 3),
+            gamma=0.5 if settings.epochs >= _LONG else 1.0,
+        )
+        for epoch in range(settings.epochs):
+            losses.append(self._epoch(make_batches(self._data, settings, rng)))
+            schedule.step()
+            watched.append(self._watched())
+            if watched[-1] == min(watched) and self._validation is not None:
+                kept = copy.deepcopy(self._network.state_dict())
+            if epoch - int(np.argmin(watched)) >= settings.patience:
+                break
+        if kept is None:
+            return History(tuple(losses), (), len(losses) - 1)
+        self._network.load_state_dict(kept)
+        return History(tuple(losses), tuple(watched), int(np.argmin(watched)))
+
+    def _epoch(self, batches: list[Batch]) -> float:
+        self._network.train()
+        losses = []
+        for batch in batches:
+            # The network normalises over the batch, which takes two programs.
+            if len(batch.indices) < 2:
+                continue
+            loss = self._training.loss(self._network, batch)
+            self._optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self._network.parameters(), self._settings.clip)
+            self._optimiser.step()
+            losses.append(float(loss.detach()))
+            before = losses[-1] if self._smoothed is None else self._smoothed
+            self._smoothed = _SMOOTHING * before + (1 - _SMOOTHING) * losses[-1]
+        return float(np.mean(losses)) if losses else 0.0
+
+    def _watched(self) -> float:
+        """What must fall for training to go on."""
+        if self._validation is None or self._held_out is None:
+            return self._smoothed or 0.0
+        self._network.eval()
+        batches = shuffled_batches(self._held_out, self._settings, np.random.default_rng(0))
+        with torch.no_grad():
+            losses = [float(self._validation.loss(self._network, each)) for each in batches]
+        return float(np.sum(losses))

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from autotune_pruner.networks import (
+    FLOW_LENGTH,
+    Normaliser,
+    PaCMNetwork,
+    RankingNetwork,
+    Scale,
+    TenSetNetwork,
+    folded,
+    summed_attention,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+COUNTS = [3, 1, 4, 2]
+
+
+def _inputs(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    programs = torch.repeat_interleave(torch.arange(len(COUNTS)), torch.tensor(COUNTS))
+    statements = torch.rand(len(programs), 174, generator=generator)
+    return statements, programs, torch.rand(len(COUNTS), 8, 23, generator=generator)
+
+
+def _network(kind: type[RankingNetwork] = PaCMNetwork) -> RankingNetwork:
+    torch.manual_seed(1)
+    return kind()
+
+
+@pytest.mark.parametrize(("kind", "count"), [(PaCMNetwork, 417_409), (TenSetNetwork, 242_433)])
+def test_parameters(kind: type[RankingNetwork], count: int) -> None:
+    assert sum(parameter.numel() for parameter in kind().parameters()) == count
+
+
+def test_attention_summed_is_the_sum_of_attention() -> None:
+    network = _network()
+    x = torch.randn(6, FLOW_LENGTH, 128)
+    wanted = network.attention(x, x, x, need_weights=False)[0].sum(dim=1)
+    torch.testing.assert_close(summed_attention(network.attention, x), wanted)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.permutations(range(FLOW_LENGTH)))
+def test_the_order_of_accesses_makes_no_difference(order: list[int]) -> None:
+    network = _network()
+    _, _, dataflow = _inputs()
+    torch.testing.assert_close(network.flow(dataflow[:, order]), network.flow(dataflow))
+
+
+def test_without_data_flow_the_branch_is_a_constant() -> None:
+    network = _network()
+    found = network.flow(torch.zeros(5, FLOW_LENGTH, 23))
+    assert found.std(dim=0).max() == 0
+    statements, programs, dataflow = _inputs()
+    network.eval()
+    scores = network(statements, programs, torch.zeros_like(dataflow))
+    assert len(set(scores.tolist())) == len(COUNTS)
+
+
+@pytest.mark.parametrize("kind", [PaCMNetwork, TenSetNetwork])
+def test_statements_count_for_their_program_only(kind: type[RankingNetwork]) -> None:
+    network = _network(kind).eval()
+    statements, programs, dataflow = _inputs()
+    scores = network(statements, programs, dataflow)
+    order = torch.randperm(len(programs), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(network(statements[order], programs[order], dataflow), scores)
+    changed = statements.clone()
+    changed[programs == 2] += 1.0
+    different = network(changed, programs, dataflow) != scores
+    assert different.tolist() == [False, False, True, False]
+
+
+@pytest.mark.parametrize("kind", [PaCMNetwork, TenSetNetwork])
+def test_folding_the_normaliser_changes_nothing(kind: type[RankingNetwork]) -> None:
+    rng = np.random.default_rng(0)
+    statement, access = (
+        Scale(
+            rng.uniform(-20, 20, columns).astype(np.float32),
+            rng.uniform(0.1, 5.0, columns).astype(np.float32),
+        )
+        for columns in (174, 23)
+    )
+    network = _network(kind)
+    statements, programs, dataflow = (item.double() for item in _inputs())
+    scaled = (
+        (statements - torch.tensor(statement.shift)) / torch.tensor(statement.width),
+        programs.long(),
+        (dataflow - torch.tensor(access.shift)) / torch.tensor(access.width),
+    )
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    result = folded(network, Normaliser(statement, access))
+    assert not result.training and network.training
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, before[name])
+    wanted = network.double().eval()(*scaled)
+    found = result.double()(statements, programs.long(), dataflow)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_inference_does_not_depend_on_the_batch() -> None:
+    network = _network().eval()
+    statements, programs, dataflow = _inputs()
+    alone = network(statements[:3], programs[:3], dataflow[:1])
+    torch.testing.assert_close(alone[0], network(statements, programs, dataflow)[0])
