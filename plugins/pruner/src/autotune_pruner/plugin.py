@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.hooks import PluginSpec, hookimpl
 
-__all__ = ["autotune_cost_models"]
+__all__ = ["autotune_cost_models", "autotune_pruning_models", "autotune_strategies"]
 
 AUTOTUNE_API_VERSION = 1
 
@@ -28,4 +28,41 @@ def autotune_cost_models() -> list[PluginSpec]:
             "autotune_pruner.momentum:MomentumPaCM",
             "pacm that adapts trained weights with momentum, as in MoA-Pruner",
         ),
+    ]
+
+
+@hookimpl
+def autotune_strategies() -> list[PluginSpec]:
+    """Returns the strategies, which learn with the cost models above if not told otherwise."""
+    return [
+        PluginSpec(
+            "pruner",
+            "autotune_pruner.strategy:PrunerStrategy",
+            "Drafts with the pruning model, verifies with the cost model, as in Pruner",
+            default_cost_model="pacm",
+        ),
+        PluginSpec(
+            "moa-pruner",
+            "autotune_pruner.strategy:MoAPrunerStrategy",
+            "pruner for a cost model that was trained on other tasks, as in MoA-Pruner",
+            default_cost_model="moa-pacm",
+        ),
+    ]
+
+
+@hookimpl
+def autotune_pruning_models() -> list[PluginSpec]:
+    """Returns the one pruning model."""
+    terms = ("waves", "lanes", "registers", "reuse", "memory")
+    return [
+        PluginSpec(
+            "pruner-psa",
+            "autotune_pruner.psa_options:ConfigurablePSA",
+            "psa with its terms as options",
+            {
+                "arithmetic": "published or corrected; for GPUs",
+                "figures": "name of published figures of a GPU, for the published arithmetic",
+                **dict.fromkeys(terms, "false to leave this term out"),
+            },
+        )
     ]

@@ -1,0 +1,190 @@
+"""Drafts: what a pruning model finds best in a space, before anything learned looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.expressions import IntExpr
+from autotune.pruning_models import PruningModel
+from autotune.sketches import Candidate, CandidateBatch, Sketch, Step, UnrollLimit
+from autotune.spaces import SearchSpace
+from autotune.strategies import Rows
+from autotune.strategies.sampling import spread
+from autotune_pruner.scored_rows import Asked, Positions, ScoredRows, best_distinct
+from autotune_pruner.strategy_options import PrunerOptions
+from autotune_pruner.variation import by_rank, mixed, mutated, roulette
+
+__all__ = ["Drafter", "tile_columns"]
+
+_SORTED = 8
+
+
+class Drafter:
+    """Looks for what a pruning model finds best among what was never asked for.
+
+    Args:
+        space: The space of a task.
+        model: The pruning model; None for one that finds everything equally good.
+        options: How much to look at, and how much to keep.
+        rng: Where chance comes from.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        model: PruningModel | None,
+        options: PrunerOptions,
+        rng: np.random.Generator,
+    ) -> None:
+        self._space = space
+        self._sketches = space.sketches()
+        self._model = model
+        self._options = options
+        self._rng = rng
+        self._columns = [tile_columns(sketch) for sketch in self._sketches]
+        self._everything: ScoredRows | None = None
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of the pruning model, [n]."""
+        return np.zeros(len(batch)) if self._model is None else self._model.score(batch)
+
+    def nothing(self) -> ScoredRows:
+        """A draft without rows."""
+        return ScoredRows.of(Rows.of(self._sketches, CandidateBatch(())), self.score)
+
+    def draft(self, kept: ScoredRows, history: Asked) -> ScoredRows:
+        """Look at ``configurations`` rows, or at all of a space that has no more.
+
+        Rows that differ in limits on unrolling only are drafted once: PSA does not tell them
+        apart. Half of the draft goes to the sketches in equal shares, the rest to the best.
+
+        Args:
+            kept: The draft before; what is good in it remains.
+            history: Knows what was asked for.
+        """
+        if self._space.count() <= self._options.configurations:
+            if self._everything is None:
+                rows = _rows_of(self._sketches, self._space.enumerate())
+                self._everything = ScoredRows.of(rows, self.score)
+            front = self._front(self._everything, history)
+        else:
+            front = self._searched(kept, history)
+        return front.select(self._shares(front))
+
+    def _searched(self, kept: ScoredRows, history: Asked) -> ScoredRows:
+        """The best of a sample, and of generations of children of the best."""
+        options = self._options
+        children = options.draft_generations * options.population
+        sampled = max(options.population, options.configurations - children)
+        sample = Rows.of(self._sketches, self._space.sample(sampled, self._rng))
+        front = self._front(kept.joined(ScoredRows.of(sample, self.score)), history)
+        for _ in range(options.draft_generations):
+            if not len(front):
+                break
+            rows = mixed(
+                front.rows,
+                by_rank(self._shares(front), options.population, self._rng),
+                options.crossover_probability,
+                options.mutation_probability,
+                self._space,
+                self._rng,
+            )
+            front = self._front(front.joined(ScoredRows.of(rows, self.score)), history)
+        return front
+
+    def _front(self, scored: ScoredRows, history: Asked) -> ScoredRows:
+        """The best of each sketch, as many as a draft may take from one."""
+        limit = self._options.drafts
+        queues = [
+            self._best(scored, scored.rows.positions_of(index), limit, history)
+            for index in range(len(self._sketches))
+        ]
+        return scored.select(np.concatenate([np.zeros(0, dtype=np.int64), *queues]))
+
+    def _shares(self, front: ScoredRows) -> Positions:
+        """Positions of a draft, best first: half of it in equal shares of the sketches."""
+        limit = self._options.drafts
+        ranking = np.lexsort((self._rng.random(len(front)), -front.scores))
+        owners = front.rows.owners[ranking]
+        queues = [ranking[owners == index] for index in range(len(self._sketches))]
+        shared = np.isin(ranking, spread([0] * len(queues), queues, limit // 2))
+        rest = np.cumsum(~shared) <= limit - shared.sum()
+        return np.asarray(ranking[shared | rest], dtype=np.int64)
+
+    def _best(
+        self, scored: ScoredRows, positions: Positions, limit: int, history: Asked
+    ) -> Positions:
+        """Those of the best distinct rows, best first, in random order where equal."""
+        shuffled = self._rng.permutation(positions)
+        costs = -scored.scores[shuffled]
+        enough = _SORTED * limit
+        if len(shuffled) > enough:
+            # Seldom is more needed than the first few, so the others are not put in order.
+            front = np.argpartition(costs, enough)[:enough]
+            order = shuffled[front[np.argsort(costs[front], kind="stable")]]
+            found = best_distinct(scored, order, limit, history, self._columns)
+            if len(found) == limit:
+                return found
+        order = shuffled[np.argsort(costs, kind="stable")]
+        return best_distinct(scored, order, limit, history, self._columns)
+
+    def published(self, sample: Rows, history: Asked) -> ScoredRows:
+        """Evolve a sample by roulette and mutation, as published; no sketch has a share.
+
+        Rows that differ in limits on unrolling only are drafted each.
+
+        Args:
+            sample: The first generation.
+            history: Knows what was asked for.
+        """
+        options, rng = self._options, self._rng
+        looked_at = current = ScoredRows.of(sample, self.score)
+        for _ in range(options.draft_generations):
+            if not len(current):
+                break
+            parents = roulette(current.scores, options.population, 0, rng)
+            rows = current.rows.select(parents)
+            rows = mutated(rows, options.mutation_probability, self._space, rng)
+            current = ScoredRows.of(rows, self.score)
+            looked_at = looked_at.joined(current)
+        order = np.lexsort((rng.random(len(looked_at)), -looked_at.scores))
+        return looked_at.select(best_distinct(looked_at, order, options.drafts, history))
+
+
+def tile_columns(sketch: Sketch) -> NDArray[np.bool_]:
+    """Which parameters do more than limit unrolling; shape [params].
+
+    PSA gives rows that differ in the others only one score; sketches for CPUs have no others.
+    """
+    limits, others = set[str](), set[str]()
+    for step in sketch.steps:
+        (limits if isinstance(step, UnrollLimit) else others).update(_variables(step))
+    return np.array([name not in limits - others for name in sketch.param_names], dtype=np.bool_)
+
+
+def _variables(step: Step) -> set[str]:
+    names = set[str]()
+    for value in attrs.astuple(step, recurse=False):
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, IntExpr):
+                names |= item.variables
+    return names
+
+
+def _rows_of(sketches: tuple[Sketch, ...], candidates: Iterable[Candidate]) -> Rows:
+    """Rows of many candidates, each sketch's in the order given."""
+    index = {id(sketch): position for position, sketch in enumerate(sketches)}
+    found: list[list[tuple[int, ...]]] = [[] for _ in sketches]
+    for candidate in candidates:
+        found[index[id(candidate.sketch)]].append(candidate.values)
+    return Rows(
+        sketches,
+        tuple(
+            np.array(values, dtype=np.int64).reshape(len(values), len(sketch.params))
+            for sketch, values in zip(sketches, found, strict=True)
+        ),
+    )

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_pruner.psa_options import ConfigurablePSA, PSAOptions, published_milliseconds
+
+from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.pruning_models import PSA
+from autotune.pruning_models.psa_gpu import PUBLISHED_GPUS
+from autotune.sketches import STEP_TYPES, CandidateBatch
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import preset
+from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
+from autotune.workloads.builders import gemm
+
+pytest.importorskip("autotune._native")
+
+A100_40 = preset("a100_40")
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "this test")
+TERMS = ("waves", "lanes", "registers", "reuse", "memory")
+
+
+def sample(n: int = 200) -> CandidateBatch:
+    space = SketchSpace(gemm(m=256, n=256, k=256), A100_40, LIMITS)
+    return space.sample(n, np.random.default_rng(2))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"arithmetic": "corrected"}, {"waves": False}, dict.fromkeys(TERMS, False)]
+)
+class TestConfigurablePSA(PruningModelSuite):
+    @pytest.fixture
+    def pruning_model_factory(self, options: dict[str, Any]) -> PruningModelFactory:
+        return lambda: ConfigurablePSA(A100_40, **options)
+
+
+@pytest.mark.parametrize("arithmetic", ["published", "corrected"])
+def test_with_all_terms_it_is_the_model_of_the_core(arithmetic: str) -> None:
+    batch = sample()
+    found = ConfigurablePSA(A100_40, arithmetic=arithmetic).score(batch)
+    np.testing.assert_array_equal(found, PSA(A100_40, arithmetic).score(batch))
+
+
+def test_figures_may_be_those_of_another_gpu() -> None:
+    batch = sample()
+    found = ConfigurablePSA(preset("h100"), figures="a100_40").score(batch)
+    expected = PSA(preset("h100"), figures="a100_40").score(batch)
+    np.testing.assert_array_equal(found, expected)
+
+
+def published(symbols: list[float], **options: bool) -> float:
+    gpu = PUBLISHED_GPUS["a100_40"]
+    [found] = published_milliseconds(np.array([[symbols]]), gpu, PSAOptions(**options))
+    return float(found)
+
+
+# Statements of the first two products in the released arithmetic: F, R, Q, D, G, T.
+UPDATE = [2 * 16 * 1024.0, 24.0, 16 + 2 * 4 * 1024.0, 0.0, 256.0, 256.0]
+SPILLED = [2 * 4 * 64 * 1024.0, 320.0, 4 * 64 + 2 * 4 * 8 * 1024.0, 0.0, 64.0, 64.0]
+
+
+def test_all_terms_are_the_published_formula() -> None:
+    assert published(UPDATE) == pytest.approx(0.1673853, rel=1e-6)
+    assert published(SPILLED) == pytest.approx(1.0333323, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("term", "factor"),
+    [("waves", 0.296296), ("registers", 1 / 2.5), ("reuse", 8.9688716 / 9.9688716)],
+)
+def test_without_a_term_its_factor_is_missing(term: str, factor: float) -> None:
+    assert published(SPILLED, **{term: False}) == pytest.approx(
+        published(SPILLED) * factor, rel=1e-5
+    )
+
+
+def test_without_lanes_a_warp_that_is_not_full_costs_nothing() -> None:
+    partial = [*UPDATE[:5], 40.0]
+    assert published(partial, lanes=False) == pytest.approx(published(partial) * 40 / 64)
+
+
+def test_without_memory_copies_are_free() -> None:
+    copy = [0.0, 0.0, 0.0, 1e6, 256.0, 256.0]
+    assert published(copy) > 0
+    assert published(copy, memory=False) == 0
+
+
+@pytest.mark.parametrize(
+    ("blocks", "threads", "share"),
+    [
+        (107, 256, 1 - 1 / 108),  # one block less than multiprocessors: four warps of each count
+        (108, 256, 1.0),
+        (109, 256, 109 / 216),
+        (54, 96, 54 * 3 / 432),  # three warps leave a partition idle
+        (54, 128, 0.5),
+    ],
+)
+def test_waves_of_blocks_and_warps(blocks: int, threads: int, share: float) -> None:
+    symbols = [1e6, 1.0, 1e6, 0.0, float(blocks), float(threads)]
+    found = published(symbols, waves=False) / published(symbols)
+    assert found == pytest.approx(share)
+
+
+def test_what_cannot_run_scores_minus_infinity_without_terms_too() -> None:
+    batch = sample(500)
+    whole = PSA(A100_40).score(batch)
+    found = ConfigurablePSA(A100_40, lanes=False).score(batch)
+    np.testing.assert_array_equal(np.isfinite(found), np.isfinite(whole))
+
+
+def test_unrolling_never_matters() -> None:
+    [(sketch, rows)] = sample(50).parts
+    unroll = sketch.param_names.index("C.unroll")
+    other = rows.copy()
+    other[:, unroll] = np.where(rows[:, unroll] == 0, 512, 0)
+    model = ConfigurablePSA(A100_40, reuse=False)
+    first, second = (model.score(CandidateBatch(((sketch, m),))) for m in (rows, other))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_what_there_is_not_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="'correct'"):
+        ConfigurablePSA(A100_40, arithmetic="correct")
+    with pytest.raises(UnknownNameError, match="'a200'"):
+        ConfigurablePSA(A100_40, figures="a200", waves=False)
+    with pytest.raises(InvalidValueError, match="published arithmetic only"):
+        ConfigurablePSA(A100_40, arithmetic="corrected", waves=False)
+    with pytest.raises(InvalidValueError, match="must be true or false"):
+        ConfigurablePSA(A100_40, waves=0.5)
+    with pytest.raises(UnsupportedTarget, match="are for GPUs"):
+        ConfigurablePSA(preset("skylake-avx512"), waves=False)
+
+
+def test_on_cpus_it_is_the_model_of_the_core() -> None:
+    target = preset("skylake-avx512")
+    space = SketchSpace(gemm(m=64, n=64, k=64), target, LIMITS)
+    batch = space.sample(50, np.random.default_rng(1))
+    np.testing.assert_array_equal(ConfigurablePSA(target).score(batch), PSA(target).score(batch))

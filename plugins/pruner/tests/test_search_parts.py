@@ -1,0 +1,58 @@
+"""The parts that search: they are registered, described, and need no torch."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+
+import attrs
+import pytest
+from autotune_pruner import plugin
+from autotune_pruner.psa_options import ConfigurablePSA, PSAOptions
+from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
+from autotune_pruner.strategy_options import MoAPrunerOptions, PrunerOptions
+
+
+def test_every_part_resolves() -> None:
+    specs = [*plugin.autotune_strategies(), *plugin.autotune_pruning_models()]
+    found = {spec.name: spec.resolve() for spec in specs}
+    assert found == {
+        "pruner": PrunerStrategy,
+        "moa-pruner": MoAPrunerStrategy,
+        "pruner-psa": ConfigurablePSA,
+    }
+    assert all(factory.name == name for name, factory in found.items())
+    assert all(spec.problem() is None for spec in specs)
+
+
+def test_strategies_learn_with_models_of_this_plugin_if_not_told_otherwise() -> None:
+    models = {spec.name for spec in plugin.autotune_cost_models()}
+    assert all(spec.default_cost_model in models for spec in plugin.autotune_strategies())
+
+
+@pytest.mark.parametrize("options", [PrunerOptions, PSAOptions])
+def test_every_option_is_described(options: type) -> None:
+    described = re.findall(r"^    (\w+): ", inspect.getdoc(options) or "", re.MULTILINE)
+    assert described == [attribute.name for attribute in attrs.fields(options)]
+
+
+def test_the_options_of_both_strategies_differ_in_the_prior_only() -> None:
+    ours, adapted = attrs.asdict(PrunerOptions()), attrs.asdict(MoAPrunerOptions())
+    assert {name for name in ours if ours[name] != adapted[name]} == {"prior"}
+    assert ours.keys() == adapted.keys()
+
+
+def test_the_pruning_model_lists_its_options() -> None:
+    [spec] = plugin.autotune_pruning_models()
+    assert spec.options.keys() == attrs.fields_dict(PSAOptions).keys()
+
+
+def test_proposing_imports_no_torch() -> None:
+    code = (
+        "import sys, autotune_pruner.plugin, autotune_pruner.strategy; "
+        "import autotune_pruner.psa_options; print('torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "False\n", result.stderr

@@ -1,0 +1,1 @@
+"""A third-party cost model for autotune."""
