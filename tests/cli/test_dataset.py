@@ -107,6 +107,8 @@ def test_tasks_are_held_out(recorded: Any) -> None:
         (("--hold-out", "softmax"), "unknown task 'softmax'"),
         (("--hold-out", "9"), "folds must be between 2 and 3"),
         (("--hold-out", "gemm"), "no task with a valid candidate to train on"),
+        (("--cost-model-option", "epochs=3"), "unexpected keyword argument 'options'"),
+        (("--cost-model-option", "epochs"), "not of the form name=value"),
         (("--threads", "2"), "name it by --target"),
         (("--target", "a100"), "there are no records of target"),
         (("--database", "missing.db"), "missing.db"),

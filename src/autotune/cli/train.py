@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.options import database_option, json_option
+from autotune.cli.options import database_option, json_option, read_options
 
 if TYPE_CHECKING:
     from autotune.dataset import FoldScore, Trained
@@ -29,6 +29,13 @@ Then: autotune tune gemm --shape m=512,n=512,k=512 --cost-model gbdt --load-cost
 
 @click.command("train", epilog=EPILOG)
 @click.option("--cost-model", default="gbdt", show_default=True, help="Which learned model.")
+@click.option(
+    "--cost-model-option",
+    "cost_model_options",
+    metavar="K=V",
+    multiple=True,
+    help="Option of the learned model; may be repeated.",
+)
 @database_option
 @click.option("--target", help="cpu, a preset, or a JSON file; not needed where there is one.")
 @click.option("--threads", type=int, help="Threads that the target runs programs on.")
@@ -46,6 +53,7 @@ Then: autotune tune gemm --shape m=512,n=512,k=512 --cost-model gbdt --load-cost
 @json_option
 def command(
     cost_model: str,
+    cost_model_options: tuple[str, ...],
     database: str,
     target: str | None,
     threads: int | None,
@@ -63,6 +71,7 @@ def command(
     from autotune.parts import check_part
 
     check_part("cost_model", cost_model)
+    options = read_options(cost_model_options, "--cost-model-option")
     folds, held_out = _read_hold_out(hold_out)
     records = _records(database)
     groups = [group for group in training_groups(records) if group.is_informative]
@@ -77,7 +86,9 @@ def command(
     groups = training_groups(
         record for record in records if record.key.target == meant.fingerprint
     )
-    arguments = {"seed": seed, "threads": training_threads}
+    arguments: dict[str, Any] = {"seed": seed, "threads": training_threads}
+    if options:
+        arguments["options"] = options
     with replacing(output) as stream:
         trained = train(
             lambda: make_trainable(cost_model, meant, **arguments),
