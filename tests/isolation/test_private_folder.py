@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 from process_facts import becomes_true
 from small_disk import run_on_small_disk
 
+from autotune.isolation import private_folder
 from autotune.isolation.private_folder import (
     make_private_folder,
     remove_if_abandoned,
@@ -112,3 +114,20 @@ def test_what_is_not_such_a_folder_stays(temporary_directory: Path) -> None:
     (temporary_directory / "autotune-file").write_text("")
     assert remove_stale_folders(temporary_directory) == []
     assert len(list(temporary_directory.iterdir())) == 2
+
+
+@pytest.mark.parametrize("named", ["", "there", "missing"])
+def test_the_directory_is_the_one_that_tempfile_chooses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    if named:
+        monkeypatch.setenv("TMPDIR", str(tmp_path / named))
+    before = sorted(tmp_path.rglob("*"))
+    chosen = private_folder.temporary_directory()
+    # Nothing is written to find out: who is killed then would leave it.
+    assert tempfile.tempdir is None and sorted(tmp_path.rglob("*")) == before
+    assert chosen == Path(tempfile.gettempdir())

@@ -163,12 +163,34 @@ def _remove_folder(folder: str, host: int) -> None:
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
-    if os.getppid() != host:
+    parent = os.path.dirname(folder)
+    if os.getppid() != host or _is_unheld(os.path.join(parent, "lock")):
         from pathlib import Path
 
         from autotune.isolation.private_folder import remove_if_abandoned
 
-        remove_if_abandoned(Path(folder).parent)
+        remove_if_abandoned(Path(parent))
+
+
+def _is_unheld(lock: str) -> bool:
+    """Whether nobody holds a lock that the host holds as long as it lives.
+
+    A host that is ending lets go of its files, at which the worker ends, before it is nobody's
+    parent any more.
+    """
+    import fcntl
+
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 if __name__ == "__main__":

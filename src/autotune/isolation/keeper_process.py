@@ -52,6 +52,7 @@ class KeeperProcess:
         self._text = b""
         self._finished = False
         self._killed = False
+        self._ordered = False
         self._status, theirs = os.pipe()
         with ExitStack() as always, ExitStack() as on_failure:
             always.callback(os.close, theirs)
@@ -99,6 +100,7 @@ class KeeperProcess:
         May be repeated, also after an interrupt, until :meth:`close`.
         """
         if not self.finished():
+            self._ordered = True
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # it may have been stopped
             if not self.finished(_PATIENCE_SECONDS):
@@ -124,7 +126,9 @@ class KeeperProcess:
             return _describe_exit(int(code))
         if self._field(b"told") is not None:
             return "made to end from outside"
-        if keeper_code and not self._killed:
+        # One that has only just been started does not take orders yet.
+        obeyed = self._killed or self._ordered and keeper_code == -signal.SIGTERM
+        if keeper_code and not obeyed:
             return f"its keeper was {_describe_exit(keeper_code)}"
         return "killed by its host"
 

@@ -55,8 +55,9 @@ def make_private_folder() -> PrivateFolder:
         WorkerStartFailed: there is no room for it.
     """
     with writing_temporary_files():
-        remove_stale_folders(Path(tempfile.gettempdir()))
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        directory = temporary_directory()
+        remove_stale_folders(directory)
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
         unlocked = path / _UNLOCKED
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(_remove, path)
@@ -67,6 +68,20 @@ def make_private_folder() -> PrivateFolder:
             unlocked.rename(path / _LOCK)
             on_failure.pop_all()
     return PrivateFolder(path, descriptor)
+
+
+def temporary_directory() -> Path:
+    """Where temporary files go, as ``tempfile`` chooses it.
+
+    Except that it writes a file to try a directory, which stays if it is killed just then.
+    """
+    if tempfile.tempdir is not None:
+        return Path(os.fsdecode(tempfile.tempdir))
+    named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    for directory in [*named, "/tmp", "/var/tmp", "/usr/tmp"]:
+        if os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK):
+            return Path(directory).absolute()
+    return Path.cwd()
 
 
 @contextlib.contextmanager
@@ -80,7 +95,7 @@ def writing_temporary_files() -> Iterator[None]:
         yield
     except OSError as error:
         raise WorkerStartFailed(
-            f"cannot write temporary files: {error}; make room in {tempfile.gettempdir()}, or set "
+            f"cannot write temporary files: {error}; make room in {temporary_directory()}, or set "
             "TMPDIR to a folder elsewhere"
         ) from error
 
