@@ -202,6 +202,16 @@ def test_verified_are_the_draft_the_best_measured_and_what_comes_of_them() -> No
     assert fast < set(model.looked_at) and 0 < len(others) <= 600 - 512 - len(fast)
 
 
+@pytest.mark.parametrize("generations", [1, 3])
+def test_a_round_verifies_no_more_than_the_population(generations: int) -> None:
+    model = Oracle()
+    searching = strategy({"population": 900, "generations": generations}, cost_model=model)
+    for _ in range(3):
+        model.looked_at.clear()
+        searching.tell(measured(searching.ask(TRIALS)))
+        assert 512 < len(model.looked_at) <= 900
+
+
 def test_the_draft_decides_while_the_cost_model_knows_nothing() -> None:
     searching = strategy({"epsilon": 0.0, "sketch_trials": 0}, cost_model=Ignorant())
     for _ in range(3):

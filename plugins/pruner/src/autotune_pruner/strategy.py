@@ -35,8 +35,8 @@ class PrunerStrategy(RecordedStrategy):
     """Drafts with the pruning model of the run, and verifies with its cost model.
 
     Ours: the cost model ranks the draft, the best measured candidates' neighbours, and one
-    generation of children of them all. Published: it ranks the draft, a sample, the best
-    measured candidates and one generation, whose parents are drawn by score.
+    generation of children of them all, ``population`` together. Published: it ranks the draft, a
+    sample, the best measured candidates and one generation, whose parents are drawn by score.
 
     Until the cost model has learned from ``prior`` candidates of this task, the ranking of the
     pruning model counts beside its own; it decides alone where the cost model knows nothing.
@@ -116,15 +116,18 @@ class PrunerStrategy(RecordedStrategy):
         return picked
 
     def _varied(self) -> Pool:
-        """The draft, the best measured and their children, then generations of children."""
+        """The best measured and their children, the draft, then generations of children."""
         options, measured = self.options, self._measured()
+        litters = options.generations + (1 if len(measured) else 0)
+        room = max(0, options.population - len(self._drafts) - len(measured))
+        children = room // max(1, litters)
         pool = Pool(self._context.cost_model.predict, measured)
         if len(measured):
-            self._add_children(pool, max(0, options.population - options.drafts - len(measured)))
+            self._add_children(pool, children)
         pool.add(self._drafts.rows)
         for _ in range(options.generations):
             if len(pool.rows):
-                self._add_children(pool, options.population)
+                self._add_children(pool, children)
         return pool
 
     def _add_children(self, pool: Pool, n: int) -> None:

@@ -26,7 +26,8 @@ class PrunerOptions:
         refresh: Rounds of a task that one draft serves.
         configurations: Configurations that a draft looks at; all, where there are no more.
             As published, 3 populations.
-        population: Candidates of one generation, and of the published sample.
+        population: Candidates that the cost model ranks in a round, and of a generation of a
+            draft. As published, of every generation and of the sample.
         draft_generations: Generations of a draft, ranked by the pruning model.
         generations: Generations of a round, ranked by the cost model.
         crossover_probability: Chance that a child mixes two parents; as published, none does.
