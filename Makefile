@@ -30,6 +30,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare wi
 	$(VENV_BENCHMARKS)/bin/python benchmarks/native.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
+	$(VENV_BENCHMARKS)/bin/python benchmarks/strategies.py --quick --check --seeds 2
 
 venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository but autotune-pruner
 

@@ -184,6 +184,7 @@ def tune(
     *,
     backend: str = "tvm",
     threads: int | None = None,
+    arguments: Sequence[str] = (),
 ) -> tuple[dict[str, Any], float]:
     """Tune in a fresh process; returns the result's JSON and the wall seconds of the command.
 
@@ -195,6 +196,7 @@ def tune(
         database: Where the records go.
         backend: Name of the backend.
         threads: Threads of the programs; one per core where it is None.
+        arguments: What else ``autotune tune`` is given.
 
     Raises:
         TuningFailed: the run ended with an error.
@@ -206,6 +208,7 @@ def tune(
         command += ["--database", str(database), "--quiet", "--json", str(result)]
         command += ["--backend", backend]
         command += [] if threads is None else ["--threads", str(threads)]
+        command += arguments
         begin = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - begin

@@ -7,6 +7,7 @@ standard input with a line ``{"seconds": S}``: the median of several samples of 
 answers it sleeps. Kinds:
 
 - ``record``: the best record of a workload in a database (``database``, ``workload``);
+- ``schedule``: a record in its JSON form (``schedule``);
 - ``module``: a TVM module in TVM's JSON form (``module``, ``workload``, ``threads``);
 - ``numpy``: the operator in numpy, such as ``numpy.matmul`` (``workload``);
 - ``torch``: the operator in torch, such as ``torch.nn.functional.conv2d`` in channels-last layout,
@@ -39,6 +40,7 @@ def main() -> int:
     request = json.loads(sys.argv[1])
     kinds: dict[str, Callable[[dict[str, Any]], Timer]] = {
         "record": record_timer,
+        "schedule": schedule_timer,
         "module": module_timer,
         "numpy": numpy_timer,
         "torch": torch_timer,
@@ -74,6 +76,17 @@ def record_timer(request: dict[str, Any]) -> Timer:
         record = database.best(autotune.RecordFilter(workload=workload.digest))
     if record is None:
         raise SystemExit("the database has no record of this workload")
+    executable = autotune.compile_record(record).executable
+    return bind_copies(executable, workload, _inputs(workload)).time
+
+
+def schedule_timer(request: dict[str, Any]) -> Timer:
+    """A record that is in the request itself, built likewise."""
+    import autotune
+    from autotune.backends import bind_copies
+
+    record = autotune.Record.from_json(request["schedule"])
+    workload = record.candidate.sketch.workload
     executable = autotune.compile_record(record).executable
     return bind_copies(executable, workload, _inputs(workload)).time
 

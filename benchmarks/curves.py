@@ -1,0 +1,85 @@
+"""Draws what searches had found after so many trials and seconds; needs matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from search_quality import Run, curve_at, shared_seconds
+
+__all__ = ["draw"]
+
+MARKS = 60
+
+
+def draw(
+    workload: str, runs: Mapping[str, Sequence[Run]], ends_only: Collection[str], path: Path
+) -> None:
+    """Latency over trials and over wall time, with intervals, as a figure in a file.
+
+    Args:
+        workload: What was tuned.
+        runs: Runs by contender.
+        ends_only: Contenders of which the end is known, and nothing before.
+        path: Where the figure goes; its ending says in which format.
+    """
+    matplotlib.rcParams["svg.hashsalt"] = workload
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    by_trials, by_seconds = figure.subplots(1, 2, sharey=True)
+    every = [run for found in runs.values() for run in found]
+    budget = max(run.budget for run in every)
+    for number, (contender, found) in enumerate(runs.items()):
+        colour = f"C{number}"
+        if contender in ends_only:
+            _cross(by_trials, found, lambda run: run.budget, contender, colour)
+            _cross(by_seconds, found, lambda run: run.seconds, contender, colour)
+            continue
+        marks = [1 + (budget - 1) * step / MARKS for step in range(MARKS + 1)]
+        _band(by_trials, found, Run.after_trials, [int(mark) for mark in marks], contender, colour)
+        last = shared_seconds(found)
+        # Evenly on a logarithmic axis, from a second on.
+        seconds = [last ** (step / MARKS) for step in range(MARKS + 1)]
+        _band(by_seconds, found, Run.after_seconds, seconds, contender, colour)
+    for axes, label in ((by_trials, "trials"), (by_seconds, "wall time, s")):
+        axes.set_xlabel(label)
+        axes.set_yscale("log")
+        axes.grid(alpha=0.3, which="both")
+    by_seconds.set_xscale("log")
+    by_trials.set_ylabel("latency, ms")
+    by_trials.legend()
+    figure.suptitle(workload)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _cross(
+    axes: Any, runs: Sequence[Run], place: Callable[[Run], float], label: str, colour: str
+) -> None:
+    axes.plot(
+        [place(run) for run in runs],
+        [run.latency * 1e3 for run in runs],
+        "x",
+        color=colour,
+        label=label,
+    )
+
+
+def _band(
+    axes: Any,
+    runs: Sequence[Run],
+    latency: Callable[[Run, Any], float],
+    marks: Sequence[float],
+    label: str,
+    colour: str,
+) -> None:
+    known = []
+    for mark in marks:
+        at = curve_at(runs, lambda run, mark=mark: latency(run, mark))  # type: ignore[misc]
+        if at is not None:
+            known.append((mark, at))
+    places = [mark for mark, _ in known]
+    axes.plot(places, [at.value * 1e3 for _, at in known], color=colour, label=label)
+    low, high = [at.low * 1e3 for _, at in known], [at.high * 1e3 for _, at in known]
+    axes.fill_between(places, low, high, color=colour, alpha=0.2)

@@ -1,0 +1,301 @@
+"""Tables and bars of `strategies.py`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from common import Bar
+from search_quality import (
+    Figure,
+    Interval,
+    Point,
+    Run,
+    Runs,
+    curve_at,
+    geometric_mean,
+    improvements,
+    interval_of,
+    seconds_over,
+    shared_seconds,
+    target_of,
+    trials_to_target,
+    true_latencies,
+)
+
+from autotune.report import Table
+
+METASCHEDULE = "metaschedule"
+BASELINE, REFERENCE = "random", "evolutionary"
+# The workload whose rounds are looked at.
+ROUNDS_OF = "gmm"
+
+# A run reaches what another reached at most this much slower.
+TOLERANCE = 0.02
+# Candidates that the reference takes until what random candidates reach: a weak reference would
+# make the other bars easy.
+REFERENCE_TRIALS = 80
+# Candidates until what the reference reaches.
+MOST_TRIALS = {"pruner": 100, "moa-pruner": 60}
+# Of MetaSchedule's wall seconds, until what it reaches.
+WALL_SHARE = 0.1
+# Draft, verify and train, as far as a run waits for them.
+ROUND_SECONDS = 0.15
+
+# Workload and contender.
+Cell = tuple[str, str]
+
+
+@dataclass
+class Study:
+    """All runs of one budget.
+
+    Attributes:
+        runs: Runs by workload and contender, calibrated where their winners took turns.
+        rounds: Of each run of a strategy: seconds of search and of the model, a round.
+        uncalibrated: Workloads whose winners did not take turns yet.
+    """
+
+    runs: dict[Cell, list[Run]]
+    rounds: dict[Cell, list[tuple[float, float]]]
+    uncalibrated: tuple[str, ...] = ()
+
+    @staticmethod
+    def read(lines: Iterable[Mapping[str, Any]], trials: int) -> Study:
+        """What the results say of a budget."""
+        lines = [line for line in lines if line["trials"] == trials]
+        latest = {
+            line["workload"]: true_latencies(line["turns"])
+            for line in lines
+            if line["kind"] == "turns" and line["turns"]
+        }
+        study = Study({}, {})
+        plain = set()
+        runs = {
+            (line["workload"], line["contender"], line["seed"]): line
+            for line in lines
+            if line["kind"] == "run"
+        }
+        for line in runs.values():
+            cell = line["workload"], line["contender"]
+            run = _run_of(line)
+            latency = latest.get(run.workload, {}).get(f"{run.contender}/{run.seed}")
+            if latency is not None:
+                run = run.calibrated(latency)
+            elif run.points:
+                plain.add(run.workload)
+            study.runs.setdefault(cell, []).append(run)
+            if "rounds" in line:
+                split = tuple(line["seconds"][name] / line["rounds"] for name in _SPLIT)
+                study.rounds.setdefault(cell, []).append((split[0], split[1]))
+        study.uncalibrated = tuple(sorted(plain))
+        return study
+
+    def only(self, wanted: set[tuple[str, str, int]]) -> Study:
+        """Those runs that are wanted: workload, contender and seed."""
+        kept: dict[Cell, list[Run]] = {}
+        rounds: dict[Cell, list[tuple[float, float]]] = {}
+        for cell, found in self.runs.items():
+            numbers = [n for n, run in enumerate(found) if (*cell, run.seed) in wanted]
+            if numbers:
+                kept[cell] = [found[number] for number in numbers]
+                if cell in self.rounds:
+                    rounds[cell] = [self.rounds[cell][number] for number in numbers]
+        names = {workload for workload, _ in kept}
+        return Study(kept, rounds, tuple(name for name in self.uncalibrated if name in names))
+
+    def by_workload(self) -> dict[str, dict[str, list[Run]]]:
+        """Runs by workload, then by contender."""
+        found: dict[str, dict[str, list[Run]]] = {}
+        for (workload, contender), runs in self.runs.items():
+            found.setdefault(workload, {})[contender] = runs
+        return found
+
+    def of(self, contender: str, workloads: Iterable[str]) -> dict[str, list[Run]]:
+        """Runs of a contender on those workloads."""
+        return {name: self.runs.get((name, contender), []) for name in workloads}
+
+    def to_json(self) -> dict[str, Any]:
+        """Every run, and what was taken from it."""
+        return {
+            "uncalibrated": self.uncalibrated,
+            "runs": [
+                {
+                    "workload": run.workload,
+                    "contender": run.contender,
+                    "seed": run.seed,
+                    "budget": run.budget,
+                    "seconds": run.seconds,
+                    "points": [vars(point) for point in run.points],
+                }
+                for found in self.runs.values()
+                for run in found
+            ],
+            "round_seconds": {"/".join(cell): found for cell, found in self.rounds.items()},
+        }
+
+
+_SPLIT = ("search", "model")
+
+
+def _run_of(line: Mapping[str, Any]) -> Run:
+    """A run as it was recorded; its seconds count from the start of the command."""
+    before = 0.0
+    if "seconds" in line:
+        before = max(0.0, line["wall"] - line["seconds"]["total"])
+    points = improvements(line["history"], before)
+    if points and line["latency"] is not None and line["latency"] != points[-1].latency:
+        # The confirmation at the end rejected what had seemed faster; when the other was found is
+        # not known, but that it was.
+        points = tuple(point for point in points if point.latency > line["latency"])
+        points += (Point(line["trials"], line["wall"], line["latency"]),)
+    return Run(
+        line["workload"], line["contender"], line["seed"], line["trials"], line["wall"], points
+    )
+
+
+def print_report(study: Study) -> None:
+    """All tables."""
+    for workload, runs in study.by_workload().items():
+        print(f"\n{workload_table(workload, runs).to_text()}", flush=True)
+    if study.uncalibrated:
+        print(f"\nby what runs measured themselves, without turns: {study.uncalibrated}")
+    if study.rounds:
+        print(f"\n{rounds_table(study).to_text()}", flush=True)
+
+
+def workload_table(workload: str, runs: Mapping[str, Sequence[Run]]) -> Table:
+    """One line for each contender: what it had found when, and how soon it reached the target."""
+    every = [run for found in runs.values() for run in found]
+    budget = every[0].budget
+    marks = [max(1, round(budget * share)) for share in (0.1, 0.25, 0.5, 1)]
+    ours = [run for run in every if run.contender != METASCHEDULE]
+    seconds = shared_seconds(ours) if ours else math.inf
+    target = target_of(runs[REFERENCE], TOLERANCE) if REFERENCE in runs else None
+    rows = []
+    for contender, found in runs.items():
+        whole = contender != METASCHEDULE
+        cells = [contender, str(len(found))]
+        for mark in marks:
+            known = whole or mark == budget
+            latency: Callable[[Run], float] = partial(_after_trials, trials=mark)
+            cells.append(_cell(curve_at(found, latency), 1e3) if known else "")
+        timed = curve_at(found, partial(_after_seconds, seconds=seconds)) if whole else None
+        cells.append(_cell(timed, 1e3) if whole else "")
+        cells.append(f"{statistics.median(run.seconds for run in found):.0f}")
+        if target is None:
+            cells += ["", ""]
+        else:
+            cells.append(" ".join(_reached(run, target) for run in found) if whole else "")
+            trials = geometric_mean([run.trials_to(target) for run in found])
+            cells.append(f"{trials:.0f}" if whole else "")
+        rows.append(tuple(cells))
+    heads = ["contender", "runs>", *(f"{mark} trials>" for mark in marks)]
+    heads += [f"{seconds:.0f} s>", "wall s>", "trials to target>", "mean>"]
+    title = f"{workload}: ms, geometric mean of the seeds with its 95 % interval"
+    notes = () if target is None else (f"target {target * 1e3:.3f} ms",)
+    return Table(title, tuple(heads), tuple(rows), notes)
+
+
+def _after_trials(run: Run, trials: int) -> float:
+    return run.after_trials(trials)
+
+
+def _after_seconds(run: Run, seconds: float) -> float:
+    return run.after_seconds(seconds)
+
+
+def _reached(run: Run, target: float) -> str:
+    point = run.reached(target)
+    return "-" if point is None else str(point.trials)
+
+
+def _cell(interval: Interval | None, scale: float) -> str:
+    if interval is None:
+        return "-"
+    value, low, high = (x * scale for x in (interval.value, interval.low, interval.high))
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def rounds_table(study: Study) -> Table:
+    """What a run waits for in a round, beside building and running."""
+    rows = []
+    for (workload, contender), found in study.rounds.items():
+        split = [statistics.median(column) * 1e3 for column in zip(*found, strict=True)]
+        rows.append((workload, contender, *(f"{value:.0f}" for value in (*split, sum(split)))))
+    heads = ("workload", "contender", "draft and verify>", "train>", "together>")
+    return Table("ms of a round, as far as nothing is built meanwhile", heads, tuple(rows))
+
+
+def bars_of(study: Study, expected: Mapping[Cell, int], compute_bound: Sequence[str]) -> list[Bar]:
+    """The promises, of the contenders that are there.
+
+    Args:
+        study: The runs.
+        expected: How many runs there should be.
+        compute_bound: Workloads that arithmetic limits.
+    """
+    workloads = list(dict.fromkeys(name for name, _ in expected))
+    there = {contender for _, contender in expected}
+    bars = []
+    if {BASELINE, REFERENCE} <= there:
+        name = f"{REFERENCE}, trials to {BASELINE}'s result"
+        bar = partial(_bar, study, expected, REFERENCE, BASELINE, workloads)
+        bars.append(bar(name, trials_to_target, REFERENCE_TRIALS))
+    for contender, trials in MOST_TRIALS.items():
+        if {contender, REFERENCE} <= there:
+            name = f"{contender}, trials to {REFERENCE}'s result + {TOLERANCE:.0%}"
+            figure = partial(trials_to_target, tolerance=TOLERANCE)
+            bar = partial(_bar, study, expected, contender, REFERENCE, workloads)
+            bars.append(bar(name, figure, trials))
+        limited = [workload for workload in workloads if workload in compute_bound]
+        if {contender, METASCHEDULE} <= there and limited:
+            name = (
+                f"{contender}, share of MetaSchedule's wall time to its result + {TOLERANCE:.0%}"
+            )
+            share = partial(seconds_over, tolerance=TOLERANCE)
+            bar = partial(_bar, study, expected, contender, METASCHEDULE, limited)
+            bars.append(bar(name, share, WALL_SHARE))
+        if contender in there and ROUNDS_OF in workloads:
+            found = study.rounds.get((ROUNDS_OF, contender), [])
+            value = statistics.median(map(sum, found)) if found else None
+            name = f"{contender}, seconds of draft, verify and train a round of {ROUNDS_OF}"
+            bars.append(Bar(name, value, ROUND_SECONDS, at_most=True))
+    return bars
+
+
+def _bar(
+    study: Study,
+    expected: Mapping[Cell, int],
+    contender: str,
+    reference: str,
+    workloads: Sequence[str],
+    name: str,
+    figure: Figure,
+    wanted: float,
+) -> Bar:
+    """A bar with its interval; without a value until all runs are there and took turns."""
+    cells = [(workload, it) for workload in workloads for it in (contender, reference)]
+    runs, beside = study.of(contender, workloads), study.of(reference, workloads)
+    there = [name for name in workloads if runs[name] and beside[name]]
+    if not there:
+        return Bar(name, None, wanted, at_most=True)
+    interval = interval_of(figure, _picked(runs, there), _picked(beside, there))
+    bounds = f"95 % interval {interval.low:.3g} to {interval.high:.3g}"
+    done = sum(len(study.runs.get(cell, [])) for cell in cells)
+    asked = sum(expected[cell] for cell in cells)
+    if done < asked:
+        note = f"{done} of {asked} runs so far: {interval.value:.3g}, {bounds}"
+        return Bar(name, None, wanted, at_most=True, note=note)
+    if any(workload in study.uncalibrated for workload in workloads):
+        note = f"before the winners' turns: {interval.value:.3g}, {bounds}"
+        return Bar(name, None, wanted, at_most=True, note=note)
+    return Bar(name, interval.value, wanted, at_most=True, note=bounds)
+
+
+def _picked(runs: Runs, names: Sequence[str]) -> Runs:
+    return {name: runs[name] for name in names}

@@ -1,0 +1,83 @@
+"""The report of benchmarks/strategies.py on results that are known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "strategies.py"
+
+SECONDS = {"total": 40.0, "search": 1.0, "model": 0.3}
+
+
+def _run(contender: str, history: Sequence[tuple[int, float, float]], latency: float) -> Any:
+    head = {"kind": "run", "workload": "gmm", "contender": contender, "seed": 0, "trials": 200}
+    told = {"wall": 42.0, "seconds": SECONDS, "rounds": 13, "arguments": []}
+    return {**head, **told, "history": history, "latency": latency}
+
+
+RANDOM = _run("random", [(0, 1.0, 9e-3), (150, 30.0, 4e-3)], 4e-3)
+# Its clock was twice as slow, as the turns show.
+EVOLUTIONARY = _run("evolutionary", [(0, 1.0, 9e-3), (20, 4.0, 7e-3), (60, 9.0, 6e-3)], 6e-3)
+TURNS = {
+    "kind": "turns",
+    "workload": "gmm",
+    "trials": 200,
+    "turns": {"random/0": [4e-3, 8e-3], "evolutionary/0": [3e-3, 6e-3]},
+    "errors": {},
+}
+
+
+def _report(
+    folder: Path, lines: Sequence[Any], *arguments: str
+) -> tuple[int, dict[str, Any], str]:
+    results, written = folder / "results.jsonl", folder / "report.json"
+    results.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = [sys.executable, str(SCRIPT), "--report", "--results", str(results), "--check"]
+    command += ["--workloads", "gmm", "--seeds", "1", "--json", str(written), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert written.exists(), done.stderr
+    data: dict[str, Any] = json.loads(written.read_text())
+    return done.returncode, data, done.stdout
+
+
+def test_runs_are_compared_by_the_turns_of_their_winners(tmp_path: Path) -> None:
+    status, data, shown = _report(tmp_path, [RANDOM, EVOLUTIONARY, TURNS])
+    (bar,) = data["bars"]
+    # As fast as all was in the first turn, its 7e-3 are 3.5e-3, and random's winner takes 4e-3.
+    assert bar["value"] == pytest.approx(21)
+    assert bar["holds"]
+    assert status == 0
+    first = data["runs"][1]["points"][0]
+    assert first["seconds"] == 3.0, "of these, two before the run's own clock"
+    assert "evolutionary" in shown
+
+
+def test_without_turns_a_bar_has_no_value(tmp_path: Path) -> None:
+    status, data, shown = _report(tmp_path, [RANDOM, EVOLUTIONARY])
+    (bar,) = data["bars"]
+    assert bar["value"] is None
+    assert "before the winners' turns: 400" in shown
+    assert status == 1
+
+
+def test_without_all_runs_a_bar_has_no_value(tmp_path: Path) -> None:
+    status, data, shown = _report(tmp_path, [RANDOM, EVOLUTIONARY, TURNS], "--seeds", "2")
+    (bar,) = data["bars"]
+    assert bar["value"] is None
+    assert "2 of 4 runs so far: 21" in shown
+    assert status == 1
+
+
+def test_a_winner_that_the_confirmation_rejected(tmp_path: Path) -> None:
+    rejected = {**EVOLUTIONARY, "latency": 7e-3}
+    _, data, _ = _report(tmp_path, [RANDOM, rejected])
+    points = data["runs"][1]["points"]
+    # When the other one was found is not known.
+    assert [(it["trials"], it["latency"]) for it in points] == [(1, 9e-3), (200, 7e-3)]
