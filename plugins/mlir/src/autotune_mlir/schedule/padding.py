@@ -35,7 +35,6 @@ def pad_stage(script: Script, plan: Plan, own: StagePlan) -> None:
 
 def split_padding(script: Script, plan: Plan, own: StagePlan) -> None:
     """Make the loops of a tile that is padded, around vectors of its innermost dimension."""
-    script.clean(script.match_kind("func.func"))
     script.tile(script.match(tag("stage", own.stage.name)), _vector_sizes(plan, own))
     assume_inside(script)
 
@@ -72,9 +71,11 @@ def assume_inside(script: Script) -> None:
     """Drop the choice between a tile that pads and one that is nothing but margin.
 
     Tiles of a ``tensor.pad`` come with this choice. A tile that is nothing but margin copies an
-    empty part of the tensor, which is right, too.
+    empty part of the tensor, which is right, too. What is left of the choice are casts, through
+    which a reader of the tile would not be followed; they are simplified away.
     """
     choices = script.match_kind("scf.if")
     script.add(
         f"transform.scf.take_assumed_branch {choices} take_else_branch : (!transform.any_op) -> ()"
     )
+    script.clean(script.match_kind("func.func"))

@@ -44,7 +44,6 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
     margins = any(is_padding(plan.stages[name].stage, plan.workload) for name in inside)
     if margins:
         assume_inside(script)
-        script.clean(script.match_kind("func.func"))
     for loop in own.parallel[-1:]:
         _pack_at(script, plan, own, loop, operands)
     order = [loop for loop in own.order if loop not in own.parallel]
@@ -52,7 +51,6 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
         _loop_of_result(script, own, top, axes, loop)
         if margins:
             assume_inside(script)
-            script.clean(script.match_kind("func.func"))
         _pack_at(script, plan, own, loop, operands)
         if loop == place_to_drop_block(own):
             drop_block(script, own)
