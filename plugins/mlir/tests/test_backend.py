@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
 from autotune_mlir import openmp, plugin
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS, bindings_version
+from thread_programs import COUNT_THREADS, in_fresh_process, seconds_spun, with_program
 
 import autotune
 import autotune.hooks
@@ -24,6 +22,7 @@ from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target, preset
 from autotune.workloads import gemm
 
+BACKEND = "autotune_mlir.backend:MLIRBackend"
 SMALL = gemm(m=48, n=64, k=32)
 
 needs_openmp = pytest.mark.skipif(
@@ -38,20 +37,6 @@ def request_for(
     target: Target, candidate: Candidate | None = None, threads: int = 1
 ) -> BuildRequest:
     return BuildRequest(SMALL, None, candidate, target, threads)
-
-
-def in_fresh_process(text: str, **environment: str) -> str:
-    """What a new interpreter prints."""
-    paths = [entry for entry in sys.path if entry]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_registered_lazily() -> None:
@@ -146,56 +131,13 @@ def test_a_parallel_program_is_right(backend: MLIRBackend, target: Target) -> No
         assert (call.outputs()[0] == 32).all()
 
 
-THREADS = """
-    import os, sys, threading, time, numpy as np
-    from autotune.backends import BuildRequest, bind_copies
-    from autotune.spaces.sketch_space import SketchSpace
-    from autotune.targets import Target
-    from autotune.workloads import gemm
-    from autotune_mlir.backend import MLIRBackend
-
-    def seconds_of_others():
-        total = 0
-        for task in os.listdir("/proc/self/task"):
-            if int(task) != threading.get_native_id():
-                with open(f"/proc/self/task/{task}/schedstat") as file:
-                    total += int(file.read().split()[0])
-        return total * 1e-9
-
-    backend, target = MLIRBackend(), Target.detect()
-    workload = gemm(m=192, n=256, k=64)
-    space = SketchSpace(workload, target, backend.limits(target))
-    candidate = next(iter(space.sample(1, np.random.default_rng(0))))
-    threads = int(os.environ["THREADS"])
-    executable = backend.build(BuildRequest(workload, None, candidate, target, threads))
-    call = bind_copies(executable, workload, [np.ones(t.shape, t.dtype) for t in workload.inputs])
-    call.run()
-"""
-
-COUNT = """
-    others, own = seconds_of_others(), time.thread_time()
-    call.time(2000)
-    others, own = seconds_of_others() - others, time.thread_time() - own
-    print("others" if others > 0.05 * own else "alone")
-"""
-
-PARK = """
-    call.time(20)
-    if os.environ["ACT"] == "park":
-        backend.park()
-    begin = seconds_of_others()
-    time.sleep(0.2)
-    print(seconds_of_others() - begin)
-"""
-
-
 @needs_openmp
 @needs_two_cpus
 def test_a_program_uses_the_threads_that_it_was_built_for() -> None:
     """Whatever the environment says."""
     for threads, found in (("1", "alone"), ("2", "others")):
         other = {"1": "2", "2": "1"}[threads]
-        printed = in_fresh_process(THREADS + COUNT, THREADS=threads, OMP_NUM_THREADS=other)
+        printed = with_program(COUNT_THREADS, BACKEND, int(threads), OMP_NUM_THREADS=other)
         assert printed == found
 
 
@@ -203,8 +145,7 @@ def test_a_program_uses_the_threads_that_it_was_built_for() -> None:
 @needs_two_cpus
 def test_nothing_runs_after_parking() -> None:
     def spun(act: str, block_time: str) -> float:
-        settings = {"THREADS": "2", "KMP_BLOCKTIME": block_time, "OMP_NUM_THREADS": "2"}
-        return float(in_fresh_process(THREADS + PARK, ACT=act, **settings))
+        return seconds_spun(act, BACKEND, KMP_BLOCKTIME=block_time, OMP_NUM_THREADS="2")
 
     assert spun("go on", "5000") > 0.001
     assert spun("park", "20") == 0.0

@@ -1,0 +1,93 @@
+"""Programs that tell what the other threads of a process do, of any backend."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+__all__ = ["COUNT_THREADS", "in_fresh_process", "seconds_spun", "with_program"]
+
+# Binds a program for THREADS threads of the backend BACKEND to `call`.
+_PROGRAM = """
+    import importlib, os, sys, threading, time
+    import numpy as np
+    from autotune.backends import BuildRequest, bind_copies
+    from autotune.spaces.sketch_space import SketchSpace
+    from autotune.targets import Target
+    from autotune.workloads import gemm
+
+    def seconds_of_others():
+        total = 0
+        for task in os.listdir("/proc/self/task"):
+            if int(task) != threading.get_native_id():
+                with open(f"/proc/self/task/{task}/schedstat") as file:
+                    total += int(file.read().split()[0])
+        return total * 1e-9
+
+    module, name = os.environ["BACKEND"].split(":")
+    backend, target = getattr(importlib.import_module(module), name)(), Target.detect()
+    workload = gemm(m=192, n=256, k=64)
+    space = SketchSpace(workload, target, backend.limits(target))
+    candidate = next(iter(space.sample(1, np.random.default_rng(0))))
+    threads = int(os.environ["THREADS"])
+    executable = backend.build(BuildRequest(workload, None, candidate, target, threads))
+    call = bind_copies(executable, workload, [np.ones(t.shape, t.dtype) for t in workload.inputs])
+    call.run()
+"""
+
+COUNT_THREADS = """
+    others, own = seconds_of_others(), time.thread_time()
+    call.time(2000)
+    others, own = seconds_of_others() - others, time.thread_time() - own
+    print("others" if others > 0.05 * own else "alone")
+"""
+
+# Time that other threads take while the main thread sleeps is what they spend on watching.
+_PARK = """
+    call.time(20)
+    if os.environ["ACT"] == "park":
+        backend.park()
+    begin = seconds_of_others()
+    time.sleep(0.2)
+    print(seconds_of_others() - begin, flush=True)
+    os._exit(0)  # threads that spin are not waited for
+"""
+
+
+def in_fresh_process(text: str, **environment: str) -> str:
+    """What a new interpreter prints."""
+    paths = [entry for entry in sys.path if entry]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def with_program(text: str, backend: str, threads: int, **environment: str) -> str:
+    """What ``text`` prints in a new interpreter that has a program of a backend.
+
+    Args:
+        text: May use ``call``, ``backend`` and ``seconds_of_others()``.
+        backend: Import string of the backend.
+        threads: Threads that the program is built for.
+        environment: Variables of the new process.
+    """
+    return in_fresh_process(_PROGRAM + text, BACKEND=backend, THREADS=str(threads), **environment)
+
+
+def seconds_spun(act: str, backend: str, **environment: str) -> float:
+    """Seconds that other threads compute while the main one sleeps after a parallel program.
+
+    Args:
+        act: ``"park"`` to park them before, or anything else.
+        backend: Import string of the backend.
+        environment: Variables of the new process.
+    """
+    return float(with_program(_PARK, backend, 2, ACT=act, **environment))
