@@ -219,15 +219,28 @@ def tune(
 
 
 def metaschedule(
-    python: str, workload: str, shape: Mapping[str, int], trials: int, seed: int
+    python: str,
+    workload: str,
+    shape: Mapping[str, int],
+    trials: int,
+    seed: int,
+    threads: int | None = None,
 ) -> tuple[dict[str, Any] | None, str]:
-    """Run MetaSchedule in a process of its own; returns its JSON, or None and why."""
+    """Run MetaSchedule in a process of its own; returns its JSON, or None and why.
+
+    Its programs have so many ``threads``, one per core where it is None.
+    """
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [python, str(HERE / "metaschedule.py"), workload, "--shape", shape_text(shape)]
         command += ["--trials", str(trials), "--seed", str(seed), "--json", str(result)]
+        command += [] if threads is None else ["--threads", str(threads)]
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment()
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(threads=threads),
         )
         if done.returncode != 0:
             return None, (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -7,7 +7,8 @@ prints (or writes) a JSON object: ``latency`` (seconds, as MetaSchedule measured
 and ``module`` (the best program in TVM's JSON form, which `serve.py` compiles and times).
 
 Run it in a process of its own. It needs what MetaSchedule needs beyond TVM: xgboost, cloudpickle
-and psutil. What helps it is done: all cores, and the import of its tensor intrinsics made ten
+and psutil. What helps it is done: it builds and searches on all
+cores however many threads its programs have, and the import of its tensor intrinsics made ten
 times faster in this process and in the ones that it starts (see `fast_stack`).
 """
 
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=None, help="default: all cores")
+    parser.add_argument("--threads", type=int, help="of its programs; default one per core")
     parser.add_argument("--json", type=Path, default=None, help="write the result there")
     options = parser.parse_args(arguments)
 
@@ -96,7 +97,8 @@ def tune(workload: Any, threads: int, trials: int, seed: int) -> dict[str, Any]:
     from autotune.targets import Target
 
     logging.getLogger("tvm").setLevel(logging.ERROR)
-    target = tvm.target.Target(tvm_target(Target.detect(), threads))
+    machine = Target.detect()
+    target = tvm.target.Target(tvm_target(machine, threads))
     module = module_for(workload)
     with tempfile.TemporaryDirectory() as folder:
         database = meta_schedule.tir_integration.tune_tir(
@@ -106,10 +108,10 @@ def tune(workload: Any, threads: int, trials: int, seed: int) -> dict[str, Any]:
             max_trials_global=trials,
             num_trials_per_iter=ROUND,
             builder=meta_schedule.builder.LocalBuilder(
-                max_workers=threads, initializer=fast_stack
+                max_workers=machine.cores, initializer=fast_stack
             ),
             runner=meta_schedule.runner.LocalRunner(initializer=fast_stack),
-            num_tuning_cores=threads,
+            num_tuning_cores=machine.cores,
             seed=seed + 1,  # zero would mean "choose one"
         )
         seconds = time.time() - BEGAN

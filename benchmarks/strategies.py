@@ -2,7 +2,7 @@
 
     python benchmarks/strategies.py [--quick] [--results FILE] [--report] [--json FILE] [--check]
                                     [--workloads NAME,...] [--contenders NAME,...]
-                                    [--checkpoint FILE] [--metaschedule-python PATH]
+                                    [--threads N] [--checkpoint FILE] [--metaschedule-python PATH]
 
 Every contender tunes every workload with several seeds, each in a fresh process with an empty
 database. When all runs of a workload are there, their winners are built again and timed in turns:
@@ -135,6 +135,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="another, such as: grid '--strategy grid'",
     )
     parser.add_argument("--checkpoint", type=Path, help=f"model file that {CHECKPOINTED} loads")
+    parser.add_argument("--threads", type=int, help="of all programs; default one per core")
     parser.add_argument("--trials", type=int, default=TRIALS, help="budget; bars need the default")
     parser.add_argument("--seeds", type=int, help=f"{SEEDS}, or {QUICK_SEEDS} with --quick")
     parser.add_argument("--metaschedule-seeds", type=int, default=METASCHEDULE_SEEDS)
@@ -196,7 +197,7 @@ def installed(options: argparse.Namespace) -> list[str]:
 
 def arguments_of(options: argparse.Namespace, contender: str) -> list[str]:
     """What `autotune tune` is given for a contender."""
-    arguments = ["--round-size", str(ROUND_SIZE)]
+    arguments = ["--round-size", str(ROUND_SIZE), *threads_of(options)]
     if contender in options.own:
         return [*arguments, *options.own[contender]]
     arguments += STRATEGIES[contender]
@@ -205,10 +206,15 @@ def arguments_of(options: argparse.Namespace, contender: str) -> list[str]:
     return arguments
 
 
+def threads_of(options: argparse.Namespace) -> list[str]:
+    """What contenders are told about threads: nothing where they have all cores."""
+    return [] if options.threads is None else ["--threads", str(options.threads)]
+
+
 def named_arguments(options: argparse.Namespace, contender: str) -> list[str]:
     """The same for the results: a model file counts by what is in it."""
     if contender == METASCHEDULE:
-        return []
+        return threads_of(options)
     arguments = arguments_of(options, contender)
     for place, name in enumerate(arguments[:-1]):
         if name == "--load-cost-model":
@@ -262,6 +268,7 @@ def run_piece(options: argparse.Namespace, piece: Piece) -> dict[str, Any] | Non
             workload.shape,
             piece.trials,
             piece.seed,
+            options.threads,
         )
         if line is None:
             print(why, flush=True)
@@ -333,21 +340,24 @@ def time_winners(
     if not winners:
         return
     print(f"{workload}: {len(winners)} winners take turns", flush=True)
-    turns, errors = compare({label: request_of(line) for label, line in winners.items()})
+    turns, errors = compare(
+        {label: request_of(line, options.threads or cores()) for label, line in winners.items()}
+    )
     for label, why in errors.items():
         print(f"    {label} was not timed: {why}", flush=True)
     head = {"kind": "turns", "workload": workload, "trials": options.trials}
     append_piece(results, {**head, "turns": turns, "errors": errors, "machine": machine()})
 
 
-def request_of(line: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """What `serve.py` is to serve of a run."""
+def request_of(line: Mapping[str, Any], threads: int) -> tuple[dict[str, Any], str]:
+    """What `serve.py` is to serve of a run, on so many threads."""
     if line.get("schedule") is not None:
-        return {"kind": "schedule", "schedule": line["schedule"]}, sys.executable
+        request = {"kind": "schedule", "schedule": line["schedule"], "threads": threads}
+        return request, sys.executable
     workload = WORKLOADS[line["workload"]]
     described = make_workload(workload.builder, workload.shape).to_json()
     request = {"kind": "module", "module": line["module"], "workload": described}
-    return {**request, "threads": cores()}, sys.executable
+    return {**request, "threads": threads}, sys.executable
 
 
 def draw_all(study: Study, folder: Path) -> None:

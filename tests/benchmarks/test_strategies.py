@@ -81,3 +81,13 @@ def test_a_winner_that_the_confirmation_rejected(tmp_path: Path) -> None:
     points = data["runs"][1]["points"]
     # When the other one was found is not known.
     assert [(it["trials"], it["latency"]) for it in points] == [(1, 9e-3), (200, 7e-3)]
+
+
+def test_runs_on_another_number_of_threads_do_not_join(tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    results.write_text(json.dumps({**RANDOM, "arguments": ["--round-size", "16"]}) + "\n")
+    command = [sys.executable, str(SCRIPT), "--results", str(results), "--threads", "1"]
+    command += ["--workloads", "gmm", "--contenders", "random", "--seeds", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "--threads 1" in done.stderr
