@@ -56,6 +56,16 @@ def test_only_what_is_there_can_be_asked(make_guard: MakeGuard) -> None:
         GuardedPruningModel(make_guard(RANDOM))
 
 
+def test_a_model_without_a_gradient_says_so(make_guard: MakeGuard) -> None:
+    model = GuardedCostModel(make_guard(RANDOM, on_warning=pytest.fail))
+    sketch, matrix = BATCH.parts[0]
+    for _ in range(2):
+        with pytest.raises(InvalidValueError, match="'random' has no gradient.* one: "):
+            model.relaxed(sketch, matrix.astype(np.float64))
+    with pytest.raises(InvalidValueError, match="parameters; got points"):
+        model.relaxed(sketch, np.ones((2, 1)))
+
+
 def test_one_process_serves_all_calls_and_ends_with_the_guard(target: Target) -> None:
     with Guard(target, [TREES, ModelSpec("pruning_model", "psa")]) as guard:
         guard.wait_ready()

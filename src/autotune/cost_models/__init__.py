@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.cost_models.cost_model import CostModel
+from autotune.cost_models.differentiable import DifferentiableCostModel, require_differentiable
 from autotune.cost_models.gbdt import GradientBoostedTrees
 from autotune.cost_models.model_file import ModelFile, SavedModel, read_model, write_model
 from autotune.cost_models.random import RandomCostModel
@@ -10,6 +11,7 @@ from autotune.cost_models.trainable import TrainableCostModel, TrainingGroup
 
 __all__ = [
     "CostModel",
+    "DifferentiableCostModel",
     "GradientBoostedTrees",
     "ModelFile",
     "RandomCostModel",
@@ -17,5 +19,6 @@ __all__ = [
     "TrainableCostModel",
     "TrainingGroup",
     "read_model",
+    "require_differentiable",
     "write_model",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_models import CostModel
+from autotune.cost_models import DifferentiableCostModel
 from autotune.errors import InvalidValueError
 from autotune.guarded_models.guard import Guard, GuardedModel, MakeMessage
 from autotune.guarded_models.model_process import ModelFailed
@@ -22,18 +22,19 @@ from autotune.guarded_models.transport import (
 )
 from autotune.isolation import ATTACHMENTS, Message
 from autotune.pruning_models import PruningModel
-from autotune.sketches import CandidateBatch
+from autotune.sketches import CandidateBatch, Sketch
 
 __all__ = ["GuardedCostModel", "GuardedPruningModel"]
 
 _GIVEN_UP = "given up"
 
 
-class GuardedCostModel(CostModel):
+class GuardedCostModel(DifferentiableCostModel):
     """A cost model in the guard's process.
 
     One that has been given up answers like a model that has learned nothing, with zeros, and
-    remains given up in a run that is resumed.
+    remains given up in a run that is resumed. Whether it has a gradient shows when it is asked
+    for one.
 
     Args:
         guard: Holds a cost model.
@@ -54,6 +55,28 @@ class GuardedCostModel(CostModel):
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """The model's scores of shape [n], or zeros once it was given up."""
         return _scores(self._guard, self._model, "predict", batch)
+
+    def relaxed(
+        self, sketch: Sketch, rows: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The model's logarithms of latency ``[n]`` and gradient ``[n, params]``, or zeros.
+
+        Raises:
+            InvalidValueError: the model has no gradient, or as for the model itself.
+        """
+        if rows.ndim != 2 or rows.shape[1] != len(sketch.params):
+            raise InvalidValueError(
+                f"sketch {sketch.name!r} has {len(sketch.params)} parameters; got points "
+                f"{rows.shape}"
+            )
+        found = self._guard.call(
+            self._model,
+            "relaxed",
+            partial(_relaxed, sketch, rows),
+            partial(_read_relaxed, shape=rows.shape),
+            len(rows),
+        )
+        return (np.zeros(len(rows)), np.zeros(rows.shape)) if found is None else found
 
     def update(self, outcomes: Sequence[Told]) -> None:
         """Let the model learn from outcomes."""
@@ -155,19 +178,41 @@ def _scores(
 
 def _read_scores(answer: Message, rows: int) -> NDArray[np.float64]:
     """The scores of an answer, if there is one number for each row."""
-    shape, attachments = answer.get("shape"), answer.get(ATTACHMENTS)
+    shape = answer.get("shape")
     if shape != [rows]:
         raise ModelFailed(f"gave scores of shape {shape} for {rows} candidates")
-    try:
-        [data] = list(attachments or [])
-        # A copy, because others may write to what they are given.
-        scores = np.frombuffer(data, dtype="<f8").reshape(rows).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ModelFailed(f"gave scores that are none: {error}") from error
-    missing = int(np.isnan(scores).sum())
-    if missing:
-        raise ModelFailed(f"gave {missing} scores of {rows} that are not numbers")
+    [scores] = _read_numbers(answer, "scores", [(rows,)])
     return scores
+
+
+def _read_relaxed(
+    answer: Message, shape: tuple[int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values and gradient of an answer about points of a shape."""
+    shapes, (rows, params) = answer.get("shapes"), shape
+    if shapes != [[rows], [rows, params]]:
+        raise ModelFailed(f"gave values and gradients of shapes {shapes} for {rows} points")
+    values, gradient = _read_numbers(answer, "values", [(rows,), shape])
+    return values, gradient
+
+
+def _read_numbers(
+    answer: Message, what: str, shapes: Sequence[tuple[int, ...]]
+) -> list[NDArray[np.float64]]:
+    """The attachments of an answer, of given shapes."""
+    try:
+        # Copies, because others may write to what they are given.
+        found = [
+            np.frombuffer(data, dtype="<f8").reshape(shape).astype(np.float64)
+            for data, shape in zip(answer.get(ATTACHMENTS) or [], shapes, strict=True)
+        ]
+    except (TypeError, ValueError) as error:
+        raise ModelFailed(f"gave {what} that are none: {error}") from error
+    missing = sum(int(np.isnan(numbers).sum()) for numbers in found)
+    if missing:
+        total = sum(numbers.size for numbers in found)
+        raise ModelFailed(f"gave {missing} {what} of {total} that are not numbers")
+    return found
 
 
 def _read_state(answer: Message) -> dict[str, Any]:
@@ -186,6 +231,10 @@ def _read_warnings(answer: Message) -> list[str]:
 
 def _score(kind: str, batch: CandidateBatch, sketches: SketchWriter) -> Message:
     return {"op": "score", "model": kind, **sketches.batch(batch)}
+
+
+def _relaxed(sketch: Sketch, rows: NDArray[np.float64], sketches: SketchWriter) -> Message:
+    return {"op": "relaxed", **sketches.points(sketch, rows)}
 
 
 def _update(told: Sequence[Told], sketches: SketchWriter) -> Message:

@@ -8,11 +8,18 @@ from __future__ import annotations
 import logging
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from autotune.cost_models import CostModel, ModelFile, TrainableCostModel
+from autotune.cost_models import (
+    CostModel,
+    DifferentiableCostModel,
+    ModelFile,
+    TrainableCostModel,
+    require_differentiable,
+)
 from autotune.errors import AutotuneError, InvalidValueError, PluginError
 from autotune.guarded_models.refusals import error_to_json
 from autotune.guarded_models.transport import SketchReader, pack_state, unpack_state
@@ -47,6 +54,7 @@ class ModelServer:
         return {
             "make": _refusing(self._make),
             "score": self._score,
+            "relaxed": _refusing(self._relaxed),
             "update": self._update,
             "state": self._state,
             "load_state": _refusing(self._load_state),
@@ -78,6 +86,17 @@ class ModelServer:
         score = model.predict if isinstance(model, CostModel) else model.score
         scores = np.ascontiguousarray(score(batch), dtype=np.float64)
         return {"shape": list(scores.shape), ATTACHMENTS: [scores]}
+
+    def _relaxed(self, message: Message) -> Message:
+        sketch, rows = self._sketches.points(message)
+        model = self._models["cost_model"]
+        if not isinstance(model, DifferentiableCostModel):
+            require_differentiable(model, _differentiable_names())
+        values, gradient = (
+            np.ascontiguousarray(found, dtype=np.float64) for found in model.relaxed(sketch, rows)
+        )
+        shapes = [list(values.shape), list(gradient.shape)]
+        return {"shapes": shapes, ATTACHMENTS: [values, gradient]}
 
     def _update(self, message: Message) -> Message:
         self._models["cost_model"].update(self._sketches.outcomes(message))
@@ -117,6 +136,17 @@ def _load(name: str, model: object, file: ModelFile) -> None:
         model.load(file.open())
     except InvalidValueError as error:
         raise InvalidValueError(f"{file.path}: {error}") from error
+
+
+def _differentiable_names() -> list[str]:
+    """Registered cost models that have a gradient, as far as they can be imported."""
+    found = []
+    for name in manager().names("cost_model"):
+        with suppress(PluginError):
+            factory = manager().get("cost_model", name).resolve()
+            if isinstance(factory, type) and issubclass(factory, DifferentiableCostModel):
+                found.append(name)
+    return found
 
 
 def _refusing(handler: Handler) -> Handler:

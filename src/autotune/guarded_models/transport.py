@@ -59,6 +59,12 @@ class SketchWriter:
         rows = [np.ascontiguousarray(matrix, dtype=_WHOLE) for _, matrix in batch.parts]
         return {"sketches": self._new_sketches(), "parts": parts, ATTACHMENTS: rows}
 
+    def points(self, sketch: Sketch, rows: NDArray[np.float64]) -> Message:
+        """A message part for :meth:`SketchReader.points`."""
+        number = self._number(sketch)
+        data = np.ascontiguousarray(rows, dtype=_FLOAT)
+        return {"sketches": self._new_sketches(), "sketch": number, ATTACHMENTS: [data]}
+
     def outcomes(self, outcomes: Sequence[Told]) -> Message:
         """A message part for :meth:`SketchReader.outcomes`."""
         told = [
@@ -107,6 +113,14 @@ class SketchReader:
             matrix = np.frombuffer(data, dtype=_WHOLE).reshape(rows, len(sketch.params))
             parts.append((sketch, matrix.astype(np.int64)))
         return CandidateBatch(tuple(parts))
+
+    def points(self, message: Message) -> tuple[Sketch, NDArray[np.float64]]:
+        """A sketch, and a matrix with a column for each of its parameters."""
+        self._learn(message["sketches"])
+        sketch = self._sketches[message["sketch"]]
+        [data] = message[ATTACHMENTS]
+        rows = np.frombuffer(data, dtype=_FLOAT).reshape(-1, len(sketch.params))
+        return sketch, rows.astype(np.float64)
 
     def outcomes(self, message: Message) -> list[Told]:
         """Pairs of candidate and outcome."""
