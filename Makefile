@@ -5,8 +5,8 @@ VENV_TOX := .venv-tox
 VENV_BENCHMARKS := .venv-benchmarks
 VENV_TORCH := .venv-torch
 
-# Without the one that needs torch: it is large, and see VENV_TORCH below.
-PLUGINS := $(filter-out ./plugins/pruner,$(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml)))
+# Without those that need torch: it is large, and see VENV_TORCH below.
+PLUGINS := $(filter-out ./plugins/felix ./plugins/pruner,$(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml)))
 PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
@@ -32,7 +32,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare wi
 	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/strategies.py --quick --check --seeds 2
 
-venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository but autotune-pruner
+venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository that needs no torch
 
 check: ## Say what this machine lacks for building
 	@sh scripts/check_system.sh $(PYTHON)
