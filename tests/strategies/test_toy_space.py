@@ -30,3 +30,10 @@ def test_latencies_have_one_optimum_and_some_failures() -> None:
     batch = CandidateBatch.of(everything)
     assert toy_features(batch).shape == (len(everything), 6)
     assert np.isfinite(toy_latencies(batch)).all()
+
+
+def test_lattices_are_of_its_own_sketches() -> None:
+    own, other = ToySpace(), ToySpace(extent=16)
+    assert sum(own.lattice(sketch).count for sketch in own.sketches()) == own.count()
+    with pytest.raises(InvalidValueError, match="does not belong to this space"):
+        own.lattice(other.sketches()[0])

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.errors import InvalidValueError
 from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.spaces.lattice import Lattice
 
 
 class SearchSpace(ABC):
@@ -57,3 +59,16 @@ class SearchSpace(ABC):
     @abstractmethod
     def enumerate(self) -> Iterator[Candidate]:
         """Every feasible candidate once, in a fixed order that interleaves the sketches."""
+
+    def lattice(self, sketch: Sketch) -> Lattice:
+        """The feasible configurations of a sketch, to be counted, listed, drawn and restricted.
+
+        A space need not have this: one whose constraints only its compiler knows has not.
+
+        Raises:
+            InvalidValueError: this space has none, or the sketch is not one of this space.
+        """
+        raise InvalidValueError(
+            f"search space {self.name!r} cannot say exactly which configurations of a sketch are "
+            f"feasible; strategies that need it work in the built-in space 'sketch'"
+        )

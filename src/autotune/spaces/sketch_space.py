@@ -113,7 +113,7 @@ class SketchSpace(SearchSpace):
     def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
         parts = []
         for sketch, matrix in batch.parts:
-            parts.append((sketch, self._lattice(sketch).neighbours(matrix, _seed(rng))))
+            parts.append((sketch, self.lattice(sketch).neighbours(matrix, _seed(rng))))
         return CandidateBatch(tuple(parts))
 
     def crossover(
@@ -123,7 +123,7 @@ class SketchSpace(SearchSpace):
         for (sketch, mothers), (other, fathers) in zip(left.parts, right.parts, strict=True):
             if sketch.digest != other.digest or mothers.shape != fathers.shape:
                 raise InvalidValueError("crossover needs two batches over the same sketches")
-            lattice = self._lattice(sketch)
+            lattice = self.lattice(sketch)
             parts.append((sketch, lattice.crossover(mothers, fathers, _seed(rng))))
         return CandidateBatch(tuple(parts))
 
@@ -150,7 +150,7 @@ class SketchSpace(SearchSpace):
                     remaining.append((sketch, stream))
             streams = remaining
 
-    def _lattice(self, sketch: Sketch) -> Lattice:
+    def lattice(self, sketch: Sketch) -> Lattice:
         if sketch.digest not in self._lattices:
             raise InvalidValueError(f"sketch {sketch.name!r} does not belong to this space")
         return self._lattices[sketch.digest]

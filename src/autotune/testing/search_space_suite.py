@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from autotune.errors import InvalidValueError
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces.search_space import SearchSpace
 
@@ -139,6 +140,16 @@ class SearchSpaceSuite:
             pytest.skip("the space is not small")
         sampled = set(map(_digest, space.sample(20_000, np.random.default_rng(0))))
         assert sampled == set(map(_digest, space.enumerate()))
+
+    def test_lattices_are_the_space(self, space: SearchSpace) -> None:
+        try:
+            lattices = [space.lattice(sketch) for sketch in space.sketches()]
+        except InvalidValueError:
+            pytest.skip("the space does not say exactly what is feasible")
+        assert sum(lattice.count for lattice in lattices) == space.count()
+        for sketch, lattice in zip(space.sketches(), lattices, strict=True):
+            rows = lattice.uniform(20, seed=0)
+            assert space.contains(CandidateBatch(((sketch, rows),))).all()
 
     def test_candidates_survive_json(self, space: SearchSpace) -> None:
         for candidate in space.sample(8, np.random.default_rng(0)):

@@ -27,6 +27,7 @@ from autotune.sketches import (
     Tile,
 )
 from autotune.sketches.candidate import Matrix
+from autotune.spaces.lattice import Lattice, build_lattice
 from autotune.spaces.search_space import SearchSpace
 from autotune.workloads import Workload
 from autotune.workloads.builders import gemm
@@ -116,6 +117,12 @@ class ToySpace(SearchSpace):
             for sketch, row in zip(self._sketches, rows, strict=True):
                 if row is not None:
                     yield Candidate(sketch, tuple(row))
+
+    def lattice(self, sketch: Sketch) -> Lattice:
+        """As the interface says; the limit on the register tile included."""
+        if sketch not in self._sketches:
+            raise InvalidValueError(f"sketch {sketch.name!r} does not belong to this space")
+        return build_lattice(sketch)
 
 
 def _sketch(workload: Workload, extent: int, limit: int, parallel: bool) -> Sketch:

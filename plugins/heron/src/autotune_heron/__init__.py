@@ -1,0 +1,3 @@
+"""Heron's constrained genetic search, as a plugin."""
+
+from __future__ import annotations

@@ -1,0 +1,157 @@
+"""Options of the strategies, and what their variants make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import attrs
+from attrs import frozen
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.options import option, read_options
+
+__all__ = [
+    "GeneticOptions",
+    "HeronOptions",
+    "RoundOptions",
+    "checked_options",
+]
+
+VARIANTS = ("ours", "paper", "head")
+REMEDIES = ("reject", "repair")
+
+
+@frozen
+class RoundOptions:
+    """Options of ``heron-random``, which the others have as well.
+
+    Attributes:
+        variant: ``ours``; ``paper``, as the first published state of the code; or ``head``, as
+            the last.
+        population: Rows that a round starts its generations with.
+        generations: Generations of a round.
+        children: Children of a generation, and samples that a round starts with.
+        elite: Best rows of all so far that join the children of a generation.
+        history: Best measured candidates that may join the first generation.
+        greedy: Share of a round that is picked by score; the others are drawn by score. 0 for
+            that of the variant: 0.9 for ours, else 0.6.
+        sketch_trials: Candidates that every sketch gets before only scores count. Only ours.
+    """
+
+    variant: str = option("ours")
+    population: int = option(200, low=2, high=1_000_000)
+    generations: int = option(5, low=0, high=1000)
+    children: int = option(208, low=1, high=1_000_000)
+    elite: int = option(20, low=0, high=1_000_000)
+    history: int = option(32, low=0, high=1_000_000)
+    greedy: float = option(0.0, low=0.0, high=1.0)
+    sketch_trials: int = option(3, low=0, high=1_000_000)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether nothing published is reproduced."""
+        return self.variant == "ours"
+
+    @property
+    def greedy_share(self) -> float:
+        """Share of a round that is picked by score."""
+        return self.greedy or (0.9 if self.is_ours else 0.6)
+
+
+@frozen
+class ParentsOptions(RoundOptions):
+    """What ``heron`` and ``heron-ga`` have besides.
+
+    Attributes:
+        parents: Parents of a generation; 0 for those of the variant: 32 for paper, else 100.
+    """
+
+    parents: int = option(0, low=0, high=1_000_000)
+
+    @property
+    def parent_count(self) -> int:
+        """Parents of a generation."""
+        return self.parents or (32 if self.variant == "paper" else 100)
+
+
+@frozen
+class GeneticOptions(ParentsOptions):
+    """What only ``heron-ga`` has.
+
+    Attributes:
+        infeasible: ``reject``: children that are infeasible are lost; or ``repair``: such a
+            child keeps those of its values, taken in random order, that can be kept.
+    """
+
+    infeasible: str = option("reject")
+
+
+@frozen
+class HeronOptions(ParentsOptions):
+    """What only ``heron`` has.
+
+    Attributes:
+        keys: ``importance``: those parameters are keys that the cost model's scores depend on
+            most; or ``random``. Empty for that of the variant: random for head, else importance.
+        key_share: Share of the parameters that are keys; 0 for that of the variant: 0.5 for
+            ours, 0.14 for paper, 0.2 for head. There are two keys at least.
+        drop: Keys that a child need not share with its parents: ``one``, or ``geometric``, one
+            and with a chance of a half each time another. Empty for that of the variant:
+            geometric for ours, else one.
+    """
+
+    keys: str = option("")
+    key_share: float = option(0.0, low=0.0, high=1.0)
+    drop: str = option("")
+
+    @property
+    def by_importance(self) -> bool:
+        """Whether keys are the important parameters and not random ones."""
+        return (self.keys or ("random" if self.variant == "head" else "importance")) != "random"
+
+    @property
+    def share(self) -> float:
+        """Share of the parameters that are keys."""
+        return self.key_share or {"ours": 0.5, "paper": 0.14, "head": 0.2}[self.variant]
+
+    @property
+    def drops_several(self) -> bool:
+        """Whether more than one key may be dropped at first."""
+        return (self.drop or ("geometric" if self.is_ours else "one")) == "geometric"
+
+
+_Options = TypeVar("_Options", bound=RoundOptions)
+
+_TEXTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "variant": ("variant", VARIANTS),
+    "infeasible": ("remedy for infeasible children", REMEDIES),
+    "keys": ("choice of keys", ("", "importance", "random")),
+    "drop": ("number of dropped keys", ("", "one", "geometric")),
+}
+
+
+def checked_options(name: str, cls: type[_Options], given: Mapping[str, Any]) -> _Options:
+    """Options of a strategy, with the names in them checked too.
+
+    Raises:
+        InvalidValueError: an option is unknown, of the wrong type or out of its bounds, or two
+            contradict each other.
+        UnknownNameError: there is no such variant or way.
+    """
+    options = read_options(f"strategy {name!r}", cls, given)
+    for field, (kind, allowed) in _TEXTS.items():
+        value = attrs.asdict(options).get(field, allowed[0])
+        if value not in allowed:
+            raise UnknownNameError(kind, value, [name for name in allowed if name])
+    if options.elite > options.population:
+        raise InvalidValueError(
+            f"strategy {name!r}: an elite of {options.elite} is more than the population of "
+            f"{options.population}; give elite at most {options.population}"
+        )
+    if not options.is_ours and "sketch_trials" in given:
+        raise InvalidValueError(
+            f"strategy {name!r}: variant={options.variant} gives sketches no trials of their "
+            f"own; leave out sketch_trials, or use variant=ours"
+        )
+    return options

@@ -1,0 +1,226 @@
+"""What a round of all strategies here is: sample, vary by generations, pick by score."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.sketches import Candidate
+from autotune.sketches.candidate import Matrix
+from autotune.spaces import Lattice
+from autotune.strategies import Pool, RecordedStrategy, Rows, StrategyContext
+from autotune.strategies.recorded import check_count
+from autotune.strategies.sampling import spread
+from autotune_heron.options import RoundOptions, checked_options
+from autotune_heron.report import GenerationReport
+from autotune_heron.selection import Positions, roulette
+
+__all__ = ["Litter", "RoundStrategy"]
+
+_LOG = logging.getLogger("autotune.strategies.heron")
+
+# Draws of rows from which the values are learned that parameters take.
+_LOOKED_AT = 4096
+
+_Options = TypeVar("_Options", bound=RoundOptions)
+
+
+class Litter:
+    """Children of one sketch while they are made, and what the report says of them."""
+
+    def __init__(self) -> None:
+        self.rows: list[NDArray[np.int64]] = []
+        self.made = self.like_a_parent = self.infeasible = self.kept = 0
+
+    def matrix(self, width: int) -> Matrix:
+        """The feasible children [n, width]."""
+        return np.array(self.rows, dtype=np.int64).reshape(len(self.rows), width)
+
+
+class RoundStrategy(RecordedStrategy, Generic[_Options]):
+    """Base of the strategies: they differ in how the children of a generation are made.
+
+    A round: samples, the best measured candidates and what survived the round before are
+    scored; the best of them are the population of the first generation. Each generation makes
+    children, scores them, and goes on with them and the best of all so far. Of all that was
+    scored, most picks are the best, and the others are drawn by score.
+
+    Until a candidate has a latency there are no generations. Then the pruning model scores
+    samples, with equal shares of the sketches; as published they are taken as they come.
+
+    Attributes:
+        reports: What the generations of the last round brought forth.
+    """
+
+    options_class: ClassVar[type[RoundOptions]]
+
+    def __init__(
+        self, context: StrategyContext, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        """``clock`` gives seconds, for reports only.
+
+        Raises:
+            InvalidValueError: an option or value is unknown, options contradict each other, or
+                the space cannot say exactly what is feasible.
+        """
+        self.options: _Options = self._checked(context)
+        super().__init__(context)
+        self._clock = clock
+        self._sketches = context.space.sketches()
+        self._lattices: tuple[Lattice, ...] = tuple(map(context.space.lattice, self._sketches))
+        self._values = tuple(map(_values_of, self._lattices))
+        self._survivors = self._nothing()
+        self.reports: list[GenerationReport] = []
+
+    def _checked(self, context: StrategyContext) -> Any:
+        return checked_options(self.name, self.options_class, context.options)
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` new candidates, best first; fewer only when the space is used up."""
+        check_count(n)
+        if n == 0:
+            return []
+        self.reports = []
+        if len(self._history.best(1)):
+            chosen = self._bred(n)
+        else:
+            chosen = self._first(n)
+        self._history.add(chosen)
+        return chosen + self._sampler.draw(n - len(chosen))
+
+    def state(self) -> dict[str, Any]:
+        """As every strategy that samples; besides, the rows that survived the last round."""
+        survivors = [matrix.tolist() for matrix in self._survivors.matrices]
+        return {**super().state(), "survivors": survivors}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from what :meth:`state` returned.
+
+        Raises:
+            InvalidValueError: the state is of another strategy, space or kind of generator.
+        """
+        super().load_state(state)
+        self._survivors = self._rows(
+            [
+                np.array(rows, dtype=np.int64).reshape(len(rows), len(sketch.params))
+                for sketch, rows in zip(self._sketches, state["survivors"], strict=True)
+            ]
+        )
+
+    @abstractmethod
+    def _children(self, pool: Pool, population: Rows) -> list[Litter]:
+        """Children of a generation, for each sketch; ``population`` is in the pool, not empty."""
+
+    def _nothing(self) -> Rows:
+        return self._rows([np.zeros((0, len(it.params)), dtype=np.int64) for it in self._sketches])
+
+    def _rows(self, matrices: list[Matrix]) -> Rows:
+        return Rows(self._sketches, tuple(matrices))
+
+    def _sample(self, n: int) -> Rows:
+        """Fresh rows: half stratified, or as published all uniform; sketches in equal shares."""
+        rng = self._context.rng
+        if self.options.is_ours:
+            return Rows.of(self._sketches, self._context.space.sample(n, rng))
+        owners = rng.permutation(n) % max(1, len(self._sketches))
+        counts = np.bincount(owners, minlength=len(self._sketches)).tolist()
+        seeds = rng.integers(2**63, size=len(self._sketches)).tolist()
+        return self._rows(
+            [
+                lattice.uniform(count, seed) if lattice.count else lattice.listed(0, 0)
+                for lattice, count, seed in zip(self._lattices, counts, seeds, strict=True)
+            ]
+        )
+
+    def _first(self, n: int) -> list[Candidate]:
+        model = self._context.pruning_model
+        if model is None or not self.options.is_ours:
+            return []
+        pool = Pool(model.score, self._history.unseen(self._sample(self.options.population)))
+        queues = self._queues(pool, pool.ranking(self._context.rng))
+        return pool.rows.candidates(spread(self._history.counts, queues, n))
+
+    def _bred(self, n: int) -> list[Candidate]:
+        """Picks of a round with generations."""
+        options, rng = self.options, self._context.rng
+        first = self._survivors.joined(self._history.best(options.history))
+        pool = Pool(self._context.cost_model.predict, first.joined(self._sample(options.children)))
+        population = pool.rows.select(pool.ranking(rng)[: options.population])
+        for _ in range(options.generations if len(population) else 0):
+            children = self._generation(pool, population)
+            elite = pool.rows.select(pool.ranking(rng)[: options.elite])
+            population = children.joined(elite)
+        self._survivors = pool.rows.select(_places(pool, population))
+        return self._picked(pool, n)
+
+    def _generation(self, pool: Pool, population: Rows) -> Rows:
+        """The children of a population, which join the pool."""
+        began = self._clock()
+        litters = self._children(pool, population)
+        seconds = self._clock() - began
+        children = self._rows(
+            [
+                litter.matrix(len(sketch.params))
+                for litter, sketch in zip(litters, self._sketches, strict=True)
+            ]
+        )
+        before = len(pool.rows)
+        pool.add(children)
+        made = sum(litter.made for litter in litters)
+        self.reports.append(
+            GenerationReport(
+                children=made,
+                distinct=len(pool.rows) - before,
+                like_a_parent=sum(litter.like_a_parent for litter in litters),
+                infeasible=sum(litter.infeasible for litter in litters),
+                keys=sum(litter.kept for litter in litters) / max(1, made),
+                sampler_seconds=seconds,
+            )
+        )
+        _LOG.debug("%s: %s", self.name, self.reports[-1])
+        return children
+
+    def _picked(self, pool: Pool, n: int) -> list[Candidate]:
+        """The best that were never asked for, some of them for their sketch, others by score."""
+        options, rng = self.options, self._context.rng
+        ranking = pool.ranking(rng)
+        unseen = ranking[~self._history.is_asked(pool.rows)[ranking]]
+        # Rounded up or down at random, so that the share holds for small rounds too.
+        greedy = min(n, int(options.greedy_share * n + rng.random()))
+        chosen: list[int] = []
+        if options.is_ours:
+            counts = self._history.counts
+            queues = self._queues(pool, unseen)
+            owed = [
+                queue[: max(0, options.sketch_trials - c)]
+                for queue, c in zip(queues, counts, strict=True)
+            ]
+            chosen = spread(counts, owed, (greedy + 1) // 2)
+        rest = unseen[~np.isin(unseen, chosen)]
+        chosen += rest[: greedy - len(chosen)].tolist()
+        rest = rest[~np.isin(rest, chosen)]
+        drawn = roulette(pool.scores[rest], n - len(chosen), False, rng)
+        return pool.rows.candidates([*chosen, *rest[drawn].tolist()])
+
+    def _queues(self, pool: Pool, ranking: Positions) -> list[Positions]:
+        """The ranking of each sketch's rows by themselves."""
+        owners = pool.rows.owners[ranking]
+        return [ranking[owners == index] for index in range(len(self._sketches))]
+
+
+def _places(pool: Pool, rows: Rows) -> Positions:
+    """Where rows that are in a pool are, each once."""
+    places = {key: place for place, key in enumerate(pool.rows.keys)}
+    return np.array(sorted({places[key] for key in rows.keys}), dtype=np.int64)
+
+
+def _values_of(lattice: Lattice) -> tuple[NDArray[np.int64], ...]:
+    """Values that each parameter takes in a sample that is stratified by parameter and value."""
+    rows = lattice.stratified(_LOOKED_AT, 0) if lattice.count else lattice.listed(0, 0)
+    return tuple(np.unique(column) for column in rows.T)

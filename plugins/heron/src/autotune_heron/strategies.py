@@ -1,0 +1,131 @@
+"""The strategies ``heron``, ``heron-random`` and ``heron-ga``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.sketches.candidate import Matrix
+from autotune.strategies import Pool, Rows
+from autotune_heron.genetic import one_point_children, repaired
+from autotune_heron.importance import importances
+from autotune_heron.offspring import key_parameters, offspring
+from autotune_heron.options import GeneticOptions, HeronOptions, ParentsOptions, RoundOptions
+from autotune_heron.rounds import Litter, RoundStrategy
+from autotune_heron.selection import mates, roulette
+
+__all__ = ["HeronGeneticStrategy", "HeronRandomStrategy", "HeronStrategy"]
+
+Pairs = Iterator[tuple[int, Matrix, Matrix]]
+
+
+class HeronRandomStrategy(RoundStrategy[RoundOptions]):
+    """Constrained random search (CRAND): samples of the space in place of children."""
+
+    name = "heron-random"
+    options_class: ClassVar[type[RoundOptions]] = RoundOptions
+
+    def _children(self, pool: Pool, population: Rows) -> list[Litter]:
+        litters = []
+        for matrix in self._sample(self.options.children).matrices:
+            litter = Litter()
+            litter.rows, litter.made = list(matrix), len(matrix)
+            litters.append(litter)
+        return litters
+
+
+class HeronStrategy(RoundStrategy[HeronOptions]):
+    """Constrained genetic algorithm (CGA): a child is a sample of a space made of its parents.
+
+    That space has the constraints of the sketch, and one more for each key parameter but those
+    that are dropped: its value is that of one of the parents. So every child is feasible.
+    """
+
+    name = "heron"
+    options_class: ClassVar[type[RoundOptions]] = HeronOptions
+
+    def _children(self, pool: Pool, population: Rows) -> list[Litter]:
+        options, rng = self.options, self._context.rng
+        litters = [Litter() for _ in self._sketches]
+        keys = [self._keys(pool, index) for index in range(len(self._sketches))]
+        for index, mothers, fathers in _pairs(pool, population, self.options, rng):
+            litter = litters[index]
+            for mother, father in zip(mothers, fathers, strict=True):
+                dropped = int(rng.geometric(0.5)) if options.drops_several else 1
+                child = offspring(
+                    self._lattices[index],
+                    mother,
+                    father,
+                    keys[index],
+                    dropped,
+                    options.is_ours,
+                    rng,
+                )
+                litter.made += 1
+                litter.kept += len(child.kept)
+                litter.like_a_parent += _is_one_of(child.row, mother, father)
+                litter.rows.append(child.row)
+        return litters
+
+    def _keys(self, pool: Pool, sketch: int) -> list[int]:
+        """Columns of the key parameters of a sketch for one generation."""
+        options, rng = self.options, self._context.rng
+        varies = np.array([len(values) > 1 for values in self._values[sketch]], dtype=np.bool_)
+        merit = rng.random(len(varies))
+        scored = options.by_importance and options.variant == "paper"
+        if options.by_importance:
+            scores = pool.scores[pool.rows.positions_of(sketch)]
+            found = importances(pool.rows.matrices[sketch], scores)
+            if found.any():
+                return key_parameters(found, varies, options.share, scored)
+        # Chance decides too where no score depends on anything.
+        return key_parameters(merit, varies, options.share, False)
+
+
+class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
+    """Ordinary genetic algorithm: one-point crossover and one new gene, feasible or not."""
+
+    name = "heron-ga"
+    options_class: ClassVar[type[RoundOptions]] = GeneticOptions
+
+    def _children(self, pool: Pool, population: Rows) -> list[Litter]:
+        rng = self._context.rng
+        litters = [Litter() for _ in self._sketches]
+        for index, mothers, fathers in _pairs(pool, population, self.options, rng):
+            litter, lattice = litters[index], self._lattices[index]
+            children = one_point_children(mothers, fathers, self._values[index], rng)
+            good = lattice.contains(children)
+            litter.made, litter.infeasible = len(children), int((~good).sum())
+            for child, is_good, mother, father in zip(
+                children, good.tolist(), mothers, fathers, strict=True
+            ):
+                if not is_good and self.options.infeasible == "repair":
+                    child, is_good = repaired(lattice, child, rng), True
+                if is_good:
+                    litter.like_a_parent += _is_one_of(child, mother, father)
+                    litter.rows.append(child)
+        return litters
+
+
+def _pairs(
+    pool: Pool, population: Rows, options: ParentsOptions, rng: np.random.Generator
+) -> Pairs:
+    """Parents of a generation: sketch, mothers [n, params], fathers [n, params]."""
+    places = {key: place for place, key in enumerate(pool.rows.keys)}
+    scores = pool.scores[[places[key] for key in population.keys]]
+    parents = population
+    if len(population) > options.parent_count:
+        drawn = roulette(scores, options.parent_count, options.variant != "paper", rng)
+        parents = population.select(drawn)
+    mothers, fathers = mates(parents.owners, options.children, rng)
+    left, right = parents.select(mothers), parents.select(fathers)
+    for index, (one, other) in enumerate(zip(left.matrices, right.matrices, strict=True)):
+        if len(one):
+            yield index, one, other
+
+
+def _is_one_of(row: NDArray[np.int64], *others: NDArray[np.int64]) -> bool:
+    return any(np.array_equal(row, other) for other in others)

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import inspect
+import re
+
+import attrs
+import pytest
+from autotune_heron import plugin
+from autotune_heron.options import GeneticOptions, HeronOptions, ParentsOptions, RoundOptions
+from autotune_heron.strategies import (
+    HeronGeneticStrategy,
+    HeronRandomStrategy,
+    HeronStrategy,
+)
+
+
+def test_every_part_resolves() -> None:
+    specs = plugin.autotune_strategies()
+    found = {spec.name: spec.resolve() for spec in specs}
+    assert found == {
+        "heron": HeronStrategy,
+        "heron-random": HeronRandomStrategy,
+        "heron-ga": HeronGeneticStrategy,
+    }
+    assert all(factory.name == name for name, factory in found.items())
+    assert all(spec.problem() is None for spec in specs)
+
+
+@pytest.mark.parametrize("cls", [RoundOptions, ParentsOptions, GeneticOptions, HeronOptions])
+def test_every_option_is_described(cls: type) -> None:
+    described = re.findall(r"^    (\w+): ", inspect.getdoc(cls) or "", re.MULTILINE)
+    assert described == [item.name for item in attrs.fields(cls) if not item.inherited]

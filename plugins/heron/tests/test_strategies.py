@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_heron.selection import mates, roulette
+from autotune_heron.strategies import (
+    HeronGeneticStrategy,
+    HeronRandomStrategy,
+    HeronStrategy,
+)
+from numpy.typing import NDArray
+
+from autotune.cost_models import RandomCostModel
+from autotune.errors import InvalidValueError
+from autotune.pruning_models import PruningModel
+from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.spaces import Lattice
+from autotune.strategies import Strategy, StrategyContext
+from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
+
+EVERY = (HeronStrategy, HeronRandomStrategy, HeronGeneticStrategy)
+
+
+class Oracle(RandomCostModel):
+    """A cost model that knows the answer."""
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        return 1.0 / toy_latencies(batch)
+
+
+class OracleDraft(PruningModel):
+    """A pruning model that knows the answer."""
+
+    name = "oracle"
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        return 1.0 / toy_latencies(batch)
+
+
+class OpaqueSpace(ToySpace):
+    """A space that does not say what is feasible."""
+
+    name = "opaque"
+
+    def lattice(self, sketch: Sketch) -> Lattice:
+        return super(ToySpace, self).lattice(sketch)
+
+
+def context(extent: int = 64, seed: int = 0, **given: Any) -> StrategyContext:
+    options = given.pop("options", {})
+    space = given.pop("space", None) or ToySpace(extent)
+    return StrategyContext(space, np.random.default_rng(seed), Oracle(), options=options, **given)
+
+
+def play(strategy: Strategy, rounds: int, n: int = 10) -> list[Candidate]:
+    asked: list[Candidate] = []
+    for _ in range(rounds):
+        batch = strategy.ask(n)
+        asked += batch
+        strategy.tell([(candidate, toy_outcome(candidate)) for candidate in batch])
+    return asked
+
+
+@pytest.mark.parametrize("cls", EVERY)
+@pytest.mark.parametrize("options", [{}, {"variant": "paper"}, {"variant": "head"}], ids=str)
+def test_a_model_that_knows_leads_to_the_best(cls: Any, options: Mapping[str, Any]) -> None:
+    asked = play(cls(context(options=options)), 3)
+    latencies = toy_latencies(CandidateBatch.of(asked))
+    everything = toy_latencies(CandidateBatch.of(list(ToySpace(64).enumerate())))
+    assert latencies.min() <= np.quantile(everything, 0.002)
+
+
+@pytest.mark.parametrize("cls", EVERY)
+def test_a_space_that_does_not_say_what_is_feasible_is_refused(cls: Any) -> None:
+    with pytest.raises(InvalidValueError, match="'opaque' cannot say exactly.*'sketch'"):
+        cls(context(space=OpaqueSpace()))
+
+
+def test_the_pruning_model_chooses_the_first_round_of_ours_only() -> None:
+    def first(variant: str) -> float:
+        options = {"variant": variant}
+        strategy = HeronStrategy(context(pruning_model=OracleDraft(), options=options))
+        return float(np.median(toy_latencies(CandidateBatch.of(strategy.ask(10)))))
+
+    assert first("ours") < 0.8 * first("paper")
+
+
+def test_reports_count_children_of_each_generation() -> None:
+    options = {"generations": 3, "children": 40, "population": 30, "elite": 5}
+    ticks = iter(range(1000))
+    strategy = HeronStrategy(context(options=options), clock=lambda: float(next(ticks)))
+    strategy.ask(10)
+    assert strategy.reports == [], "nothing is known of the first candidates yet"
+    play(strategy, 2)
+    assert len(strategy.reports) == 3
+    for report in strategy.reports:
+        assert report.children == 40
+        assert 0 < report.distinct <= 40
+        assert report.infeasible == 0
+        assert 0 <= report.keys <= 2
+        assert report.sampler_seconds == 1.0
+
+
+def test_distinct_children_are_more_than_published_ones() -> None:
+    """Measured by the parents that children equal: what is published makes clones."""
+    likes = {}
+    for variant in ("ours", "head"):
+        strategy = HeronStrategy(
+            context(8, options={"variant": variant, "key_share": 1.0, "drop": "one"})
+        )
+        play(strategy, 4)
+        reports = strategy.reports
+        likes[variant] = sum(it.like_a_parent for it in reports) / sum(
+            it.children for it in reports
+        )
+    assert likes["ours"] < likes["head"] / 3
+
+
+@pytest.mark.parametrize("infeasible", ["reject", "repair"])
+def test_infeasible_children_of_the_genetic_algorithm_are_counted(infeasible: str) -> None:
+    strategy = HeronGeneticStrategy(context(8, options={"infeasible": infeasible}))
+    play(strategy, 2)
+    assert all(0 < report.infeasible < report.children for report in strategy.reports)
+
+
+def test_every_sketch_has_its_trials_in_ours() -> None:
+    for options, least in (({}, 3), ({"sketch_trials": 6}, 6)):
+        asked = play(HeronStrategy(context(options=options)), 4)
+        names = [candidate.sketch.name for candidate in asked]
+        assert min(names.count(sketch.name) for sketch in ToySpace().sketches()) >= least
+
+
+def test_roulette_prefers_what_scores_more() -> None:
+    rng = np.random.default_rng(0)
+    scores = np.array([0.0, 1.0, 3.0, -np.inf])
+    drawn = roulette(scores, 4000, True, rng)
+    assert np.bincount(drawn, minlength=4) / 4000 == pytest.approx([0, 0.25, 0.75, 0], abs=0.03)
+    assert sorted(roulette(scores, 9, False, rng).tolist()) == [0, 1, 2, 3]
+    assert set(roulette(np.full(3, 5.0), 200, True, rng).tolist()) == {0, 1, 2}
+    assert len(roulette(np.zeros(0), 3, True, rng)) == 0
+
+
+def test_parents_of_a_child_have_one_sketch() -> None:
+    owners = np.array([0, 0, 2, 2, 2, 1])
+    mothers, fathers = mates(owners, 200, np.random.default_rng(0))
+    assert (owners[mothers] == owners[fathers]).all()
+    assert (np.diff(owners[mothers]) >= 0).all()
+    assert set(mothers.tolist()) == set(fathers.tolist()) == set(range(6))

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from autotune_heron.strategies import (
+    HeronGeneticStrategy,
+    HeronRandomStrategy,
+    HeronStrategy,
+)
+
+from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
+
+SMALL = {"population": 24, "children": 20, "generations": 2, "elite": 4}
+
+
+class TestHeron(StrategySuite):
+    @pytest.fixture
+    def strategy_factory(self) -> StrategyFactory:
+        return HeronStrategy
+
+    @pytest.fixture(
+        params=[
+            SMALL,
+            {**SMALL, "variant": "paper"},
+            {**SMALL, "variant": "head"},
+            {**SMALL, "generations": 0, "history": 0, "key_share": 1.0, "parents": 1},
+        ],
+        ids=str,
+    )
+    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
+        options: Mapping[str, Any] = request.param
+        return options
+
+
+class TestHeronRandom(StrategySuite):
+    @pytest.fixture
+    def strategy_factory(self) -> StrategyFactory:
+        return HeronRandomStrategy
+
+    @pytest.fixture(params=["ours", "head"])
+    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
+        return {**SMALL, "variant": request.param}
+
+
+class TestHeronGenetic(StrategySuite):
+    @pytest.fixture
+    def strategy_factory(self) -> StrategyFactory:
+        return HeronGeneticStrategy
+
+    @pytest.fixture(params=["reject", "repair"])
+    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
+        return {**SMALL, "infeasible": request.param}
