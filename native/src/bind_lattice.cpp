@@ -137,6 +137,25 @@ Array<std::int64_t> crossover(const Lattice& lattice, Matrix<std::int64_t> mothe
     });
 }
 
+Array<std::int64_t> nearest(const Lattice& lattice, Matrix<std::int64_t> rows, int threads) {
+    const std::int64_t count = rows_of(lattice, rows);
+    return filled(lattice, count,
+                  [&](std::int64_t* points) { lattice.nearest(rows.data(), count, threads, points); });
+}
+
+// A column and the weights of its values.
+using WeightArguments = std::pair<std::int32_t, std::vector<std::pair<std::int64_t, double>>>;
+
+Array<std::int64_t> weighted(const Lattice& lattice, std::int64_t count, const std::vector<WeightArguments>& weights,
+                             std::uint64_t seed, std::uint64_t first, int threads) {
+    std::vector<ValueWeights> given;
+    for (const auto& [column, of_values] : weights) {
+        given.push_back({column, of_values});
+    }
+    return filled(lattice, count,
+                  [&](std::int64_t* points) { lattice.weighted(count, seed, first, threads, given, points); });
+}
+
 Array<bool> contains(const Lattice& lattice, Matrix<std::int64_t> rows, int threads) {
     const std::int64_t count = rows_of(lattice, rows);
     NewArray<bool> result({static_cast<std::size_t>(count)});
@@ -180,6 +199,9 @@ void bind_lattice(nb::module_& module) {
         .def("stratified", &stratified, "count"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
         .def("neighbours", &neighbours, "rows"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
         .def("crossover", &crossover, "mothers"_a, "fathers"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
+        .def("nearest", &nearest, "rows"_a, "threads"_a = 1)
+        .def("weighted", &weighted, "count"_a, "weights"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
+        .def("values", &Lattice::values, "column"_a)
         .def("contains", &contains, "rows"_a, "threads"_a = 1)
         .def("restricted", &Lattice::restricted, "columns"_a, "values"_a, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -1,9 +1,12 @@
 #include "lattice.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+
+#include "lattice_weighted.hpp"
 
 namespace autotune {
 
@@ -191,6 +194,68 @@ void Lattice::contains(const std::int64_t* rows, std::int64_t count, int threads
     });
 }
 
+void Lattice::nearest(const std::int64_t* rows, std::int64_t count, int threads, std::int64_t* points) const {
+    require_points();
+    const Moves& all = moves();
+    for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            const std::size_t at = static_cast<std::size_t>(i) * width_;
+            all.nearest(rows + at, points + at);
+        }
+    });
+}
+
+void Lattice::weighted(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
+                       const std::vector<ValueWeights>& weights, std::int64_t* points) const {
+    require_points();
+    std::vector<std::vector<double>> of_rows;
+    for (const Table& table : graph_.tables) {
+        of_rows.emplace_back(table.rows(), 1.0);
+    }
+    for (const ValueWeights& given : weights) {
+        const auto [position, column] = place(given.column);
+        const Table& table = graph_.tables[position];
+        for (const auto& [value, weight] : given.weights) {
+            if (!(weight >= 0.0) || !std::isfinite(weight)) {
+                throw std::invalid_argument("a weight is finite and not negative");
+            }
+            for (std::size_t row = 0; row < table.rows(); ++row) {
+                of_rows[position][row] *= table.row(row)[column] == value ? weight : 1.0;
+            }
+        }
+    }
+    const Weighted drawing(graph_, of_rows);
+    for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+            Stream stream(seed, Purpose::weighted, first + static_cast<std::uint64_t>(i));
+            drawing.draw(stream, points + static_cast<std::size_t>(i) * width_);
+        }
+    });
+}
+
+std::vector<std::int64_t> Lattice::values(std::int32_t column) const {
+    const auto [position, place_in_table] = place(column);
+    const Table& table = graph_.tables[position];
+    std::vector<std::int64_t> result;
+    for (std::size_t row = 0; row < table.rows(); ++row) {
+        result.push_back(table.row(row)[place_in_table]);
+    }
+    std::sort(result.begin(), result.end());
+    result.erase(std::unique(result.begin(), result.end()), result.end());
+    return result;
+}
+
+std::pair<std::size_t, std::size_t> Lattice::place(std::int32_t column) const {
+    for (std::size_t position = 0; position < graph_.tables.size(); ++position) {
+        const std::vector<std::int32_t>& columns = graph_.tables[position].columns;
+        const auto found = std::find(columns.begin(), columns.end(), column);
+        if (found != columns.end()) {
+            return {position, static_cast<std::size_t>(found - columns.begin())};
+        }
+    }
+    throw std::invalid_argument("a column that does not exist");
+}
+
 std::unique_ptr<Lattice> Lattice::restricted(const std::vector<std::int32_t>& columns,
                                              const std::vector<std::vector<std::int64_t>>& values) const {
     if (columns.size() != values.size()) {
@@ -201,21 +266,12 @@ std::unique_ptr<Lattice> Lattice::restricted(const std::vector<std::int32_t>& co
         keep.emplace_back(table.rows(), std::uint8_t{1});
     }
     for (std::size_t i = 0; i < columns.size(); ++i) {
-        if (columns[i] < 0 || static_cast<std::size_t>(columns[i]) >= width_) {
-            throw std::invalid_argument("a restriction of a column that does not exist");
-        }
         std::vector<std::int64_t> allowed = values[i];
         std::sort(allowed.begin(), allowed.end());
-        for (std::size_t position = 0; position < graph_.tables.size(); ++position) {
-            const Table& table = graph_.tables[position];
-            const auto found = std::find(table.columns.begin(), table.columns.end(), columns[i]);
-            if (found == table.columns.end()) {
-                continue;
-            }
-            const auto column = static_cast<std::size_t>(found - table.columns.begin());
-            for (std::size_t row = 0; row < table.rows(); ++row) {
-                keep[position][row] &= std::binary_search(allowed.begin(), allowed.end(), table.row(row)[column]);
-            }
+        const auto [position, column] = place(columns[i]);
+        const Table& table = graph_.tables[position];
+        for (std::size_t row = 0; row < table.rows(); ++row) {
+            keep[position][row] &= std::binary_search(allowed.begin(), allowed.end(), table.row(row)[column]);
         }
     }
     return std::make_unique<Lattice>(shrunk(graph_, keep), static_cast<std::int32_t>(width_));

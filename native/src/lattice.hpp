@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -12,6 +13,12 @@
 #include "lattice_walk.hpp"
 
 namespace autotune {
+
+// How much values of one column weigh, none twice.
+struct ValueWeights {
+    std::int32_t column;
+    std::vector<std::pair<std::int64_t, double>> weights;
+};
 
 // Never changed after it is made, apart from tables that are prepared at their first use; any number of threads may
 // use it. Methods write matrices [count, width()] row by row. Row i is a function of the seed and of first + i only.
@@ -39,6 +46,15 @@ class Lattice {
                    std::uint64_t first, int threads, std::int64_t* points) const;
     void contains(const std::int64_t* rows, std::int64_t count, int threads, bool* result) const;
 
+    // Rows as nearest of Moves has them. Points with probabilities proportional to the product of the weights of
+    // their values: `weights[i]` belongs to `values[i]` of column `columns[i]`; what has no weight weighs 1.
+    void nearest(const std::int64_t* rows, std::int64_t count, int threads, std::int64_t* points) const;
+    void weighted(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
+                  const std::vector<ValueWeights>& weights, std::int64_t* points) const;
+
+    // The values that a column has in some point, sorted. Throws std::invalid_argument for an unknown column.
+    std::vector<std::int64_t> values(std::int32_t column) const;
+
     // The points whose column `columns[i]` has one of `values[i]`. Throws std::invalid_argument for unknown columns.
     std::unique_ptr<Lattice> restricted(const std::vector<std::int32_t>& columns,
                                         const std::vector<std::vector<std::int64_t>>& values) const;
@@ -59,6 +75,8 @@ class Lattice {
         }
     };
 
+    // The table that holds a column, and where. Throws std::invalid_argument for an unknown column.
+    std::pair<std::size_t, std::size_t> place(std::int32_t column) const;
     void require_points() const;
     const Moves& moves() const;
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -65,6 +66,13 @@ std::vector<std::vector<Node>> mixtures(const Graph& graph, const std::vector<Ch
     return layers;
 }
 
+// The logarithm of a value in fixed point.
+std::int32_t place_of(std::int64_t value) {
+    // Integers, so that equal distances are equal on every machine; values below 1 stand one octave lower.
+    const double logarithm = value < 1 ? -1.0 : std::log2(static_cast<double>(value));
+    return static_cast<std::int32_t>(std::lround(logarithm * 65536.0));
+}
+
 // The mixture of this rank: each group's parent.
 std::array<std::int8_t, kMaxGroups> mixture_of_rank(const std::vector<std::vector<Node>>& layers, Uint128 rank) {
     std::array<std::int8_t, kMaxGroups> parents{};
@@ -86,11 +94,7 @@ std::array<std::int8_t, kMaxGroups> mixture_of_rank(const std::vector<std::vecto
 Moves::Moves(const Graph& graph) : graph_(&graph) {
     for (const Table& table : graph.tables) {
         std::vector<std::int32_t> places(table.values.size());
-        std::transform(table.values.begin(), table.values.end(), places.begin(), [](std::int64_t value) {
-            // Integers, so that equal distances are equal on every machine; values below 1 stand one octave lower.
-            const double logarithm = value < 1 ? -1.0 : std::log2(static_cast<double>(value));
-            return static_cast<std::int32_t>(std::lround(logarithm * 65536.0));
-        });
+        std::transform(table.values.begin(), table.values.end(), places.begin(), place_of);
         places_.push_back(std::move(places));
     }
 }
@@ -228,6 +232,52 @@ void Moves::mixture(const std::int64_t* mother, const std::int64_t* father, std:
             }
             return;
         }
+    }
+}
+
+void Moves::nearest(const std::int64_t* configuration, std::int64_t* result) const {
+    const std::size_t depth = graph_->layers.size();
+    constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() / 2;
+    // Of every signature its nearest row; of every state the way to the end that costs least, and its first edge.
+    std::vector<std::vector<std::uint32_t>> rows(depth), first(depth);
+    std::vector<std::int64_t> to_end{0}, here;
+    for (std::size_t position = depth; position-- > 0;) {
+        const Table& table = graph_->tables[position];
+        const Layer& layer = graph_->layers[position];
+        std::vector<std::int32_t> wanted;
+        for (const std::int32_t column : table.columns) {
+            wanted.push_back(place_of(configuration[column]));
+        }
+        std::vector<std::int64_t> costs(table.signatures(), kFar);
+        rows[position].assign(table.signatures(), 0);
+        for (std::size_t row = 0; row < table.rows(); ++row) {
+            std::int64_t distance = 0;
+            for (std::size_t j = 0; j < table.width(); ++j) {
+                distance += std::abs(places_[position][row * table.width() + j] - wanted[j]);
+            }
+            if (distance < costs[table.signature[row]]) {
+                costs[table.signature[row]] = distance;
+                rows[position][table.signature[row]] = static_cast<std::uint32_t>(row);
+            }
+        }
+        here.assign(layer.states(), kFar);
+        first[position].assign(layer.states(), 0);
+        for (std::size_t state = 0; state < layer.states(); ++state) {
+            for (std::uint32_t e = layer.starts[state]; e < layer.starts[state + 1]; ++e) {
+                const std::int64_t cost = costs[layer.edges[e].signature] + to_end[layer.edges[e].child];
+                if (cost < here[state]) {
+                    here[state] = cost;
+                    first[position][state] = e;
+                }
+            }
+        }
+        to_end.swap(here);
+    }
+    std::uint32_t state = 0;
+    for (std::size_t position = 0; position < depth; ++position) {
+        const Edge edge = graph_->layers[position].edges[first[position][state]];
+        put(graph_->tables[position], rows[position][edge.signature], result);
+        state = edge.child;
     }
 }
 

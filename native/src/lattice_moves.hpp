@@ -28,6 +28,10 @@ class Moves {
     void mixture(const std::int64_t* mother, const std::int64_t* father, std::size_t width, Stream& stream,
                  std::int64_t* result) const;
 
+    // The configuration of the lattice for which the distances of logarithms to a given one, which may have any
+    // values, add up to least: one of them where there are several. The lattice is not empty.
+    void nearest(const std::int64_t* configuration, std::int64_t* result) const;
+
   private:
     std::vector<std::int64_t> rows_of(const std::int64_t* configuration) const;
     bool leads_to_end(std::size_t position, std::int64_t state, const std::vector<std::int64_t>& rows) const;

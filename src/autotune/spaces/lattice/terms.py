@@ -11,10 +11,13 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.expressions import IntExpr
-from autotune.sketches import AtLeast, AtMost, Constraint, OneOf
+from autotune.sketches import AtLeast, AtMost, OneOf
 
 LARGEST = 2**62
 """Bounds from here on count as unknown: native code holds 64 bits."""
+
+Relational = AtMost | AtLeast | OneOf
+"""A constraint that may join groups; a product is a group."""
 
 Range = tuple[int, int]
 UNKNOWN: Range = (-LARGEST, LARGEST)
@@ -62,17 +65,15 @@ class Splitter:
         self._owners = owners
         self._masks: dict[IntExpr, int] = {}
 
-    def relation(self, constraint: Constraint) -> Relation:
-        """A constraint other than a product as a relation."""
+    def relation(self, constraint: Relational) -> Relation:
+        """A constraint as a relation."""
         if isinstance(constraint, AtMost):
             return Relation(self.term(constraint.expression), None, constraint.limit, ())
         if isinstance(constraint, AtLeast):
             return Relation(self.term(constraint.expression), constraint.limit, None, ())
-        if isinstance(constraint, OneOf):
-            values = tuple(sorted(set(constraint.values)))
-            least, most = (values[0], values[-1]) if values else (1, 0)
-            return Relation(self.term(constraint.expression), least, most, values)
-        raise InvalidValueError("a product joins no groups")
+        values = tuple(sorted(set(constraint.values)))
+        least, most = (values[0], values[-1]) if values else (1, 0)
+        return Relation(self.term(constraint.expression), least, most, values)
 
     def groups_of(self, expression: IntExpr) -> int:
         """Bit mask of the groups that an expression depends on."""
