@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from autotune_heron.genetic import one_point_children, repaired
+from autotune_heron.genetic import one_point_children
 from autotune_heron.offspring import key_parameters, offspring
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -126,29 +126,6 @@ def test_a_child_of_an_ordinary_genetic_algorithm_has_one_new_gene() -> None:
         old = [value for value in row if value != 9]
         assert old == sorted(old), "the mother's come first"
     assert len({tuple(row) for row in children.tolist()}) > 10
-
-
-@settings(max_examples=40, deadline=None)
-@given(seeds)
-def test_repair_keeps_what_is_feasible_and_mends_what_is_not(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    row = CONV.uniform(1, seed)[0]
-    assert np.array_equal(repaired(CONV, row, rng), row)
-    broken = row.copy()
-    broken[int(rng.integers(PARAMS))] = 10_007
-    mended = repaired(CONV, broken, rng)
-    assert CONV.contains(mended[None]).all()
-    assert not CONV.contains(broken[None]).any()
-
-
-def test_repair_of_one_wrong_value_keeps_most_others() -> None:
-    kept = []
-    for seed in range(40):
-        row = CONV.uniform(1, seed)[0]
-        broken = row.copy()
-        broken[seed % PARAMS] = 10_007
-        kept.append((repaired(CONV, broken, np.random.default_rng(seed)) == row).mean())
-    assert np.mean(kept) > 0.75
 
 
 @pytest.mark.parametrize("distinct", [False, True])

@@ -1,4 +1,4 @@
-"""Children as an ordinary genetic algorithm makes them, and what becomes of infeasible ones."""
+"""Children as an ordinary genetic algorithm makes them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.sketches.candidate import Matrix
-from autotune.spaces import Lattice
 
-__all__ = ["one_point_children", "repaired"]
+__all__ = ["one_point_children"]
 
 
 def one_point_children(
@@ -36,23 +35,3 @@ def one_point_children(
     for row, gene in enumerate(genes.tolist()):
         children[row, gene] = rng.choice(values[gene])
     return children
-
-
-def repaired(
-    lattice: Lattice, row: NDArray[np.int64], rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """A feasible row that keeps those of the values, taken in random order, that can be kept.
-
-    Args:
-        lattice: The feasible configurations of the sketch, at least one.
-        row: Any row [params]; it is returned where it is feasible.
-        rng: Where chance comes from.
-    """
-    names = lattice.sketch.param_names
-    for column in rng.permutation(len(row)).tolist():
-        kept = lattice.restrict({names[column]: (int(row[column]),)})
-        if kept.count:
-            lattice = kept
-    seed = int(rng.integers(2**63))
-    found: NDArray[np.int64] = lattice.uniform(1, seed)[0]
-    return found

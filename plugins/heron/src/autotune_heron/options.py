@@ -80,8 +80,8 @@ class GeneticOptions(ParentsOptions):
     """What only ``heron-ga`` has.
 
     Attributes:
-        infeasible: ``reject``: children that are infeasible are lost; or ``repair``: such a
-            child keeps those of its values, taken in random order, that can be kept.
+        infeasible: ``reject``: children that are infeasible are lost; or ``repair``: the nearest
+            feasible row takes the place of such a child.
     """
 
     infeasible: str = option("reject")

@@ -25,9 +25,6 @@ __all__ = ["Litter", "RoundStrategy"]
 
 _LOG = logging.getLogger("autotune.strategies.heron")
 
-# Draws of rows from which the values are learned that parameters take.
-_LOOKED_AT = 4096
-
 _Options = TypeVar("_Options", bound=RoundOptions)
 
 
@@ -221,6 +218,6 @@ def _places(pool: Pool, rows: Rows) -> Positions:
 
 
 def _values_of(lattice: Lattice) -> tuple[NDArray[np.int64], ...]:
-    """Values that each parameter takes in a sample that is stratified by parameter and value."""
-    rows = lattice.stratified(_LOOKED_AT, 0) if lattice.count else lattice.listed(0, 0)
-    return tuple(np.unique(column) for column in rows.T)
+    """The feasible values of each parameter."""
+    names = lattice.sketch.param_names
+    return tuple(np.array(lattice.values(name), dtype=np.int64) for name in names)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.sketches.candidate import Matrix
 from autotune.strategies import Pool, Rows
-from autotune_heron.genetic import one_point_children, repaired
+from autotune_heron.genetic import one_point_children
 from autotune_heron.importance import importances
 from autotune_heron.offspring import key_parameters, offspring
 from autotune_heron.options import GeneticOptions, HeronOptions, ParentsOptions, RoundOptions
@@ -99,14 +99,11 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
             children = one_point_children(mothers, fathers, self._values[index], rng)
             good = lattice.contains(children)
             litter.made, litter.infeasible = len(children), int((~good).sum())
-            for child, is_good, mother, father in zip(
-                children, good.tolist(), mothers, fathers, strict=True
-            ):
-                if not is_good and self.options.infeasible == "repair":
-                    child, is_good = repaired(lattice, child, rng), True
-                if is_good:
-                    litter.like_a_parent += _is_one_of(child, mother, father)
-                    litter.rows.append(child)
+            if self.options.infeasible == "repair":
+                children[~good], good[:] = lattice.nearest(children[~good]), True
+            litter.rows = list(children[good])
+            same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
+            litter.like_a_parent = int((good & (same[0] | same[1])).sum())
         return litters
 
 
