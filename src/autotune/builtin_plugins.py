@@ -48,6 +48,12 @@ def autotune_cost_models() -> list[PluginSpec]:
     """Returns the built-in cost models."""
     return [
         PluginSpec(
+            "analytic",
+            "autotune.cost_models.analytic:AnalyticCostModel",
+            "Estimate from the loop nest with a gradient; needs no data",
+            {"learns": "whether outcomes change the weights of the estimate's components"},
+        ),
+        PluginSpec(
             "gbdt",
             "autotune.cost_models.gbdt:GradientBoostedTrees",
             "Gradient-boosted trees over features of the loop nest",

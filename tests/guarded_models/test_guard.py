@@ -15,13 +15,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from autotune.cost_models import GradientBoostedTrees, RandomCostModel
+from autotune.cost_models import AnalyticCostModel, GradientBoostedTrees, RandomCostModel
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.guarded_models import Guard, GuardedCostModel, GuardedPruningModel, ModelSpec
 from autotune.hooks import PluginSpec, hookimpl
 from autotune.plugins import manager
 from autotune.pruning_models.psa import PSA
 from autotune.records import Outcome
+from autotune.relaxed import param_bounds
 from autotune.sketches import CandidateBatch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -60,10 +61,34 @@ def test_a_model_without_a_gradient_says_so(make_guard: MakeGuard) -> None:
     model = GuardedCostModel(make_guard(RANDOM, on_warning=pytest.fail))
     sketch, matrix = BATCH.parts[0]
     for _ in range(2):
-        with pytest.raises(InvalidValueError, match="'random' has no gradient.* one: "):
+        with pytest.raises(InvalidValueError, match="'random' has no gradient.* one: analytic"):
             model.relaxed(sketch, matrix.astype(np.float64))
     with pytest.raises(InvalidValueError, match="parameters; got points"):
         model.relaxed(sketch, np.ones((2, 1)))
+
+
+def test_gradients_are_those_of_the_model(make_guard: MakeGuard, target: Target) -> None:
+    spec = ModelSpec("cost_model", "analytic", {"seed": 5, "threads": 1})
+    guard = make_guard(spec, on_warning=pytest.fail)
+    guarded, own = GuardedCostModel(guard), AnalyticCostModel(target)
+    for model in (guarded, own):
+        model.update(TOLD)
+    for sketch, matrix in BATCH.parts:
+        points = matrix + 0.25
+        points[0] = matrix[0]
+        points = np.minimum(points, [value for _, value in param_bounds(sketch).values()])
+        for found, expected in zip(
+            guarded.relaxed(sketch, points), own.relaxed(sketch, points), strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
+            assert found.flags.writeable
+    np.testing.assert_array_equal(guarded.predict(BATCH), own.predict(BATCH))
+    with pytest.raises(InvalidValueError, match="its bounds are"):
+        guarded.relaxed(sketch, points * 1e6)
+    guard.on_warning = lambda message: None
+    guarded.load_state({"given up": "by a test", "state": None})
+    values, gradient = guarded.relaxed(sketch, points)
+    assert not values.any() and not gradient.any() and gradient.shape == points.shape
 
 
 def test_one_process_serves_all_calls_and_ends_with_the_guard(target: Target) -> None:

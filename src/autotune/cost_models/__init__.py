@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.cost_models.analytic import AnalyticCostModel
 from autotune.cost_models.cost_model import CostModel
 from autotune.cost_models.differentiable import DifferentiableCostModel, require_differentiable
 from autotune.cost_models.gbdt import GradientBoostedTrees
@@ -10,6 +11,7 @@ from autotune.cost_models.random import RandomCostModel
 from autotune.cost_models.trainable import TrainableCostModel, TrainingGroup
 
 __all__ = [
+    "AnalyticCostModel",
     "CostModel",
     "DifferentiableCostModel",
     "GradientBoostedTrees",

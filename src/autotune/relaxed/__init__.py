@@ -6,6 +6,7 @@ Nothing here imports torch but :mod:`autotune.relaxed.torch_function`, which has
 from __future__ import annotations
 
 from autotune.relaxed.bounds import Bounds, param_bounds
+from autotune.relaxed.by_sketch import BySketch
 from autotune.relaxed.lowering import FORMS, Instruction, Lowered, lower_exact, lower_relaxed
 from autotune.relaxed.relaxed_tape import RelaxedTape
 from autotune.relaxed.smoothing import FELIX, Smoothing
@@ -14,6 +15,7 @@ __all__ = [
     "FELIX",
     "FORMS",
     "Bounds",
+    "BySketch",
     "Instruction",
     "Lowered",
     "RelaxedTape",
