@@ -19,6 +19,7 @@ __all__ = [
     "Interval",
     "Point",
     "Run",
+    "area_over",
     "curve_at",
     "geometric_mean",
     "improvements",
@@ -182,6 +183,26 @@ def seconds_over(runs: Runs, reference: Runs, tolerance: float = 0.0) -> float:
         target = target_of(reference[name], tolerance)
         whole = statistics.median(run.seconds for run in reference[name])
         shares.append(geometric_mean([run.seconds_to(target) / whole for run in found]))
+    return geometric_mean(shares)
+
+
+def area_over(runs: Runs, reference: Runs) -> float:
+    """Median latency after each number of candidates, over the reference's.
+
+    The geometric mean over all numbers of candidates after which both have found something, then
+    over workloads: the ratio of the areas under both median curves of log latency. Less is better.
+    """
+    shares = []
+    for name, found in runs.items():
+        ratios = []
+        for trials in range(1, min(run.budget for run in (*found, *reference[name])) + 1):
+            one, other = (
+                statistics.median(run.after_trials(trials) for run in of)
+                for of in (found, reference[name])
+            )
+            if max(one, other) < math.inf:
+                ratios.append(one / other)
+        shares.append(geometric_mean(ratios) if ratios else math.inf)
     return geometric_mean(shares)
 
 

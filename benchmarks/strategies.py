@@ -28,7 +28,7 @@ from typing import Any
 from common import TuningFailed, basic_parser, compare, cores, finish_with, machine, tune
 from common import metaschedule as run_metaschedule
 from pieces import append_piece, read_pieces
-from strategy_report import METASCHEDULE, Study, bars_of, print_report
+from strategy_report import ABLATIONS, METASCHEDULE, Study, bars_of, print_report
 
 from autotune import RecordFilter, make_workload, open_database
 from autotune.plugins import manager
@@ -74,7 +74,11 @@ COMPUTE_BOUND = tuple(name for name, workload in WORKLOADS.items() if workload.c
 
 # What `autotune tune` is given. Any other strategy joins with --contender.
 STRATEGIES: dict[str, tuple[str, ...]] = {
-    name: ("--strategy", name) for name in ("random", "evolutionary", "pruner", "moa-pruner")
+    name: ("--strategy", name)
+    for name in (
+        *("random", "evolutionary", "pruner", "moa-pruner"),
+        *("heron", "heron-random", "heron-ga"),
+    )
 }
 CHECKPOINTED = "moa-pruner"
 
@@ -186,9 +190,12 @@ def wanted_pieces(options: argparse.Namespace, results: Path) -> list[Piece]:
 
 
 def installed(options: argparse.Namespace) -> list[str]:
-    """Contenders that this interpreter has; MetaSchedule unless it has to be quick."""
+    """Contenders that are installed; no ablations nor MetaSchedule where it has to be quick."""
     known = manager().names("strategy")
     names = [name for name in STRATEGIES if name in known]
+    if options.quick:
+        ablations = {it for found in ABLATIONS.values() for it in found}
+        names = [name for name in names if name not in ablations]
     if CHECKPOINTED in names and options.checkpoint is None:
         print(f"without {CHECKPOINTED}: there is no --checkpoint")
         names.remove(CHECKPOINTED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from search_quality import (
     Point,
     Run,
     Runs,
+    area_over,
     curve_at,
     geometric_mean,
     improvements,
@@ -40,7 +41,13 @@ TOLERANCE = 0.02
 # make the other bars easy.
 REFERENCE_TRIALS = 80
 # Candidates until what the reference reaches.
-MOST_TRIALS = {"pruner": 100, "moa-pruner": 60}
+MOST_TRIALS = {"pruner": 100, "moa-pruner": 60, "heron": 120}
+# Those of them that promise something about time.
+TIMED = ("pruner", "moa-pruner")
+# Whose median curve has less area under it than those of its ablations.
+ABLATIONS = {"heron": ("heron-random", "heron-ga")}
+# Of what it measured, for strategies that say beforehand what is feasible.
+MOST_FAILED = 0.01
 # Of MetaSchedule's wall seconds, until what it reaches.
 WALL_SHARE = 0.1
 # Draft, verify and train, as far as a run waits for them.
@@ -58,11 +65,13 @@ class Study:
         runs: Runs by workload and contender, calibrated where their winners took turns.
         rounds: Of each run of a strategy: seconds of search and of the model, a round.
         uncalibrated: Workloads whose winners did not take turns yet.
+        failures: Of the runs of a strategy: candidates that failed, and all that were measured.
     """
 
     runs: dict[Cell, list[Run]]
     rounds: dict[Cell, list[tuple[float, float]]]
     uncalibrated: tuple[str, ...] = ()
+    failures: dict[Cell, tuple[int, int]] = field(default_factory=dict)
 
     @staticmethod
     def read(lines: Iterable[Mapping[str, Any]], trials: int) -> Study:
@@ -92,6 +101,11 @@ class Study:
             if "rounds" in line:
                 split = tuple(line["seconds"][name] / line["rounds"] for name in _SPLIT)
                 study.rounds.setdefault(cell, []).append((split[0], split[1]))
+            if "outcomes" in line:
+                failed, measured = study.failures.get(cell, (0, 0))
+                done = sum(line["outcomes"].values())
+                failed += done - line["outcomes"].get("ok", 0)
+                study.failures[cell] = failed, measured + done
         study.uncalibrated = tuple(sorted(plain))
         return study
 
@@ -106,7 +120,9 @@ class Study:
                 if cell in self.rounds:
                     rounds[cell] = [self.rounds[cell][number] for number in numbers]
         names = {workload for workload, _ in kept}
-        return Study(kept, rounds, tuple(name for name in self.uncalibrated if name in names))
+        uncalibrated = tuple(name for name in self.uncalibrated if name in names)
+        failures = {cell: found for cell, found in self.failures.items() if cell in kept}
+        return Study(kept, rounds, uncalibrated, failures)
 
     def by_workload(self) -> dict[str, dict[str, list[Run]]]:
         """Runs by workload, then by contender."""
@@ -123,6 +139,7 @@ class Study:
         """Every run, and what was taken from it."""
         return {
             "uncalibrated": self.uncalibrated,
+            "failures": {"/".join(cell): found for cell, found in self.failures.items()},
             "runs": [
                 {
                     "workload": run.workload,
@@ -252,19 +269,43 @@ def bars_of(study: Study, expected: Mapping[Cell, int], compute_bound: Sequence[
             figure = partial(trials_to_target, tolerance=TOLERANCE)
             bar = partial(_bar, study, expected, contender, REFERENCE, workloads)
             bars.append(bar(name, figure, trials))
-        limited = [workload for workload in workloads if workload in compute_bound]
-        if {contender, METASCHEDULE} <= there and limited:
-            name = (
-                f"{contender}, share of MetaSchedule's wall time to its result + {TOLERANCE:.0%}"
-            )
-            share = partial(seconds_over, tolerance=TOLERANCE)
-            bar = partial(_bar, study, expected, contender, METASCHEDULE, limited)
-            bars.append(bar(name, share, WALL_SHARE))
-        if contender in there and ROUNDS_OF in workloads:
-            found = study.rounds.get((ROUNDS_OF, contender), [])
-            value = statistics.median(map(sum, found)) if found else None
-            name = f"{contender}, seconds of draft, verify and train a round of {ROUNDS_OF}"
-            bars.append(Bar(name, value, ROUND_SECONDS, at_most=True))
+        if contender in there and contender in TIMED:
+            bars += _time_bars(study, expected, contender, workloads, compute_bound)
+    for contender, ablations in ABLATIONS.items():
+        for ablation in ablations:
+            if {contender, ablation} <= there:
+                name = f"{contender}, median curve over that of {ablation}"
+                bar = partial(_bar, study, expected, contender, ablation, workloads)
+                bars.append(bar(name, area_over, 1.0))
+        if contender in there:
+            counts = [it for (_, who), it in study.failures.items() if who == contender]
+            failed, measured = (sum(it[column] for it in counts) for column in (0, 1))
+            name = f"{contender}, share of measured candidates that failed"
+            value = failed / measured if measured else None
+            bars.append(Bar(name, value, MOST_FAILED, at_most=True))
+    return bars
+
+
+def _time_bars(
+    study: Study,
+    expected: Mapping[Cell, int],
+    contender: str,
+    workloads: Sequence[str],
+    compute_bound: Sequence[str],
+) -> list[Bar]:
+    """What a contender promises about time, beside MetaSchedule and in a round."""
+    bars = []
+    limited = [workload for workload in workloads if workload in compute_bound]
+    if limited and any(it == METASCHEDULE for _, it in expected):
+        name = f"{contender}, share of MetaSchedule's wall time to its result + {TOLERANCE:.0%}"
+        share = partial(seconds_over, tolerance=TOLERANCE)
+        bar = partial(_bar, study, expected, contender, METASCHEDULE, limited)
+        bars.append(bar(name, share, WALL_SHARE))
+    if ROUNDS_OF in workloads:
+        found = study.rounds.get((ROUNDS_OF, contender), [])
+        value = statistics.median(map(sum, found)) if found else None
+        name = f"{contender}, seconds of draft, verify and train a round of {ROUNDS_OF}"
+        bars.append(Bar(name, value, ROUND_SECONDS, at_most=True))
     return bars
 
 

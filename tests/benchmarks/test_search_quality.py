@@ -146,3 +146,13 @@ def test_a_piece_that_was_cut_off_is_replaced(results: Path) -> None:
     assert pieces.read_pieces(results) == [{"seed": 0}]
     pieces.append_piece(results, {"seed": 1})
     assert results.read_bytes() == whole
+
+
+def test_areas_are_of_median_curves() -> None:
+    fast = [run((1, 1.0, 4.0), (101, 2.0, 1.0)), run((1, 1.0, 4.0)), run((1, 1.0, 4.0))]
+    slow = [run((1, 1.0, 8.0))]
+    assert quality.area_over({"gmm": fast}, {"gmm": slow}) == pytest.approx(0.5)
+    assert quality.area_over({"gmm": slow}, {"gmm": fast}) == pytest.approx(2.0)
+    late = [run((101, 1.0, 2.0))]
+    assert quality.area_over({"gmm": late}, {"gmm": slow}) == pytest.approx(0.25), "from there on"
+    assert quality.area_over({"gmm": [run()]}, {"gmm": slow}) == math.inf

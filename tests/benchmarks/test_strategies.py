@@ -91,3 +91,17 @@ def test_runs_on_another_number_of_threads_do_not_join(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "--threads 1" in done.stderr
+
+
+def test_heron_is_compared_with_its_ablations(tmp_path: Path) -> None:
+    heron = _run("heron", [(0, 1.0, 9e-3), (20, 4.0, 3e-3)], 3e-3)
+    chance = _run("heron-random", [(0, 1.0, 9e-3), (100, 9.0, 6e-3)], 6e-3)
+    heron["outcomes"] = {"ok": 196, "crash": 4}
+    turns = {"heron/0": [3e-3], "heron-random/0": [6e-3]}
+    lines = [heron, chance, {**TURNS, "turns": turns}]
+    _, data, _ = _report(tmp_path, lines)
+    curve, failed = data["bars"]
+    # 20 trials alike, 80 of a third, 100 of a half.
+    assert curve["value"] == pytest.approx((3**-80 * 2**-100) ** (1 / 200), rel=1e-6)
+    assert curve["holds"]
+    assert (failed["value"], failed["holds"]) == (0.02, False)

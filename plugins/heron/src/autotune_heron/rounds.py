@@ -139,7 +139,9 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         model = self._context.pruning_model
         if model is None or not self.options.is_ours:
             return []
-        pool = Pool(model.score, self._history.unseen(self._sample(self.options.population)))
+        # As many rows as the cost model scores in a later round.
+        looked_at = self.options.children * (self.options.generations + 1)
+        pool = Pool(model.score, self._history.unseen(self._sample(looked_at)))
         queues = self._queues(pool, pool.ranking(self._context.rng))
         return pool.rows.candidates(spread(self._history.counts, queues, n))
 
