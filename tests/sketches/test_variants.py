@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from autotune.expressions import const
+from autotune.expressions import Binary, Constant, Load, const, var
 from autotune.sketches import (
     STEP_TYPES,
     STEP_VARIANTS,
@@ -16,7 +16,7 @@ from autotune.sketches import (
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
-from autotune.workloads import Workload, conv2d, gemm, softmax
+from autotune.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
@@ -24,6 +24,26 @@ LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 def sketches(workload: Workload, target: str = "skylake-avx512") -> dict[str, Sketch]:
     space = SketchSpace(workload, preset(target), LIMITS)
     return {sketch.name: sketch for sketch in space.sketches()}
+
+
+def product_of_relu() -> Workload:
+    """A product with what is computed point by point from its second operand."""
+    zero = Constant(0.0, "float32")
+    axes = (Axis("a", 32), Axis("b", 64))
+    relu = Stage(
+        Tensor("R", (32, 64), "float32"),
+        axes,
+        Binary("max", Load("B", (var("a"), var("b"))), zero),
+    )
+    body = Binary("mul", Load("A", (var("i"), var("k"))), Load("R", (var("k"), var("j"))))
+    product = Stage(
+        Tensor("C", (8, 64), "float32"),
+        (Axis("i", 8), Axis("j", 64), Axis("k", 32, "reduce")),
+        body,
+        "add",
+    )
+    inputs = (Tensor("A", (8, 32), "float32"), Tensor("B", (32, 64), "float32"))
+    return Workload("product_of_relu", inputs, (relu, product), ("C",), {})
 
 
 def variants(sketch: Sketch) -> set[str]:
@@ -35,19 +55,21 @@ def test_every_variant_is_one_of_a_step() -> None:
 
 
 def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> None:
-    """No built-in rule accumulates inside a reduction, or packs a whole operand in a window."""
+    """Nearly all: no built-in rule accumulates inside a reduction, for example."""
     found: set[str] = set()
     for workload in (
         gemm(m=37, n=53, k=29),
         gemm(m=64, n=64, k=64),
         conv2d(h=9, w=9, ci=8, co=40, pad=1, bias=1, relu=1),
         softmax(m=8, n=256),
+        dense(m=8, n=64, k=32),
+        product_of_relu(),
     ):
         for target in ("skylake-avx512", "a100"):
             for sketch in sketches(workload, target).values():
                 found |= variants(sketch)
     assert found <= set(STEP_VARIANTS)
-    assert set(STEP_VARIANTS) - found <= {"accumulate.inside_reduction", "pack.transposed"}
+    assert set(STEP_VARIANTS) - found <= {"accumulate.inside_reduction"}
 
 
 def test_variants_of_a_matrix_product() -> None:
@@ -65,6 +87,13 @@ def test_variants_of_a_convolution() -> None:
     assert "fuse_consumer.padded" in rows
 
 
+def test_variants_of_a_product_of_what_is_computed() -> None:
+    made = sketches(product_of_relu())
+    assert "inline.into_whole_copy" in variants(made["packed-root"])
+    assert "inline.into_whole_copy" not in variants(made["packed-panel"])
+    assert "inline.into_copy" in variants(made["packed-panel"])
+
+
 def test_variants_of_a_softmax() -> None:
     made = sketches(softmax(m=8, n=256))
     assert "fuse_producer.reduction" in variants(made["row-fusion"])
@@ -74,7 +103,10 @@ def test_variants_of_a_softmax() -> None:
 def test_a_transposed_pack() -> None:
     workload = gemm(m=8, n=32, k=16)
     step = Pack("C", "B", None, 0, const(4), 1)
-    assert step_names(step, workload) == {"pack", "pack.whole", "pack.blocked", "pack.transposed"}
+    whole = {"pack.whole", "pack.blocked", "pack.transposed", "pack.whole_transposed"}
+    assert step_names(step, workload) == {"pack", *whole}
+    inside = {"pack.inside", "pack.blocked", "pack.transposed"}
+    assert step_names(evolve(step, at="i.0"), workload) == {"pack", *inside}
 
 
 def test_a_tile_is_inside_a_reduction_where_a_reduce_loop_encloses_it() -> None:

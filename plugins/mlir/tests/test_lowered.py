@@ -120,23 +120,25 @@ def compare_statements(candidate: Candidate, lowered: LoweredNest) -> None:
         if found.name in split:
             compare_partial(tape, statement, found, at)
         elif found.role == "pack":
-            compare_copy(tape, statement, found, is_transposed(candidate.sketch, found.name), at)
+            compare_copy(tape, statement, found, candidate.sketch, at)
         else:
             compare_in_order(tape, statement, found, at)
 
 
 def compare_copy(
-    tape: Tape, statement: Statement, found: LoweredStatement, transposed: bool, at: str
+    tape: Tape, statement: Statement, found: LoweredStatement, sketch: Sketch, at: str
 ) -> None:
     """The loops around a copy, and how far it reaches.
 
-    MLIR copies vectors where the step leaves that to the compiler; and it makes a transposed copy
-    in the order of the copy, which the nest makes in that of the operand.
+    MLIR copies vectors where the step leaves that to the compiler; it makes a transposed copy
+    in the order of the copy, which the nest makes in that of the operand; and it makes the loop
+    over vectors of a whole operand's rows as two, over blocks and over what is inside of one.
     """
     extents = without_ones(tape.extents(statement))
     copied = (*found.loops, *without_ones(found.iterations))
-    if not transposed:
-        around = len(extents) - 1
+    whole = is_packed_so(sketch, found.name, "pack.whole")
+    if not is_packed_so(sketch, found.name, "pack.transposed"):
+        around = len(extents) - (2 if whole else 1)
         assert extents[:around] == copied[:around], at
     assert math.prod(extents) == math.prod(copied), at
 
@@ -191,11 +193,11 @@ def without_inlined(
     return kept
 
 
-def is_transposed(sketch: Sketch, name: str) -> bool:
-    """Whether a copy has another dimension innermost than its operand."""
+def is_packed_so(sketch: Sketch, name: str, variant: str) -> bool:
+    """Whether a copy is such a variant of packing."""
     for step in sketch.steps:
         if isinstance(step, Pack) and f"{step.stage}.{step.operand}" == name:
-            return "pack.transposed" in step_names(step, sketch.workload)
+            return variant in step_names(step, sketch.workload)
     return False
 
 

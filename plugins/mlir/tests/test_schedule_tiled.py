@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import pytest
 from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.emit import payload
+from autotune_mlir.lowered import lowered_nest
+from autotune_mlir.schedule import schedule
+from autotune_mlir.schedule.script import MAIN
 from mlir_schedules import candidates, check, scheduled
 
-from autotune.expressions import Binary, Constant, Load, var
+from autotune.backends import InvalidSchedule
+from autotune.expressions import Binary, Constant, Load, const, var
+from autotune.sketches import (
+    Accumulate,
+    Candidate,
+    Order,
+    Pack,
+    Sketch,
+    Tile,
+    Unroll,
+    Vectorize,
+)
 from autotune.targets import Target
-from autotune.workloads import Axis, Stage, Tensor, Workload, batch_matmul, dense, gemm
+from autotune.workloads import Axis, Stage, Tensor, Workload, batch_matmul, conv2d, dense, gemm
 
 PRODUCTS = {
-    "gemm": gemm(m=24, n=64, k=12),
+    "gemm": gemm(m=24, n=64, k=16),
     "odd": gemm(m=21, n=48, k=7),
     "double": gemm(m=8, n=32, k=6, dtype="float64"),
-    "batch": batch_matmul(b=3, m=8, n=32, k=6),
+    "batch": batch_matmul(b=3, m=8, n=32, k=16),
     "dense": dense(m=12, n=32, k=16),
     "no epilogue": dense(m=12, n=32, k=16, bias=0, relu=0),
     "integers": gemm(m=16, n=32, k=8, dtype="int8"),
@@ -22,23 +37,25 @@ PRODUCTS = {
 
 
 def behind_relu() -> Workload:
-    """A product of what is computed from one of its operands, at once in the copy of it."""
+    """A product of what is computed from its operands, at once in the copies of them."""
     zero = Constant(0.0, "float32")
-    axes = (Axis("a", 16), Axis("b", 12))
-    relu = Stage(
-        Tensor("R", (16, 12), "float32"),
-        axes,
-        Binary("max", Load("A", (var("a"), var("b"))), zero),
-    )
-    body = Binary("mul", Load("R", (var("i"), var("k"))), Load("B", (var("k"), var("j"))))
+    relus = [
+        Stage(
+            Tensor(name, (16, extent), "float32"),
+            (Axis("a", 16), Axis("b", extent)),
+            Binary("max", Load(source, (var("a"), var("b"))), zero),
+        )
+        for name, source, extent in (("R", "A", 16), ("S", "B", 32))
+    ]
+    body = Binary("mul", Load("R", (var("i"), var("k"))), Load("S", (var("k"), var("j"))))
     product = Stage(
         Tensor("C", (16, 32), "float32"),
-        (Axis("i", 16), Axis("j", 32), Axis("k", 12, "reduce")),
+        (Axis("i", 16), Axis("j", 32), Axis("k", 16, "reduce")),
         body,
         "add",
     )
-    inputs = (Tensor("A", (16, 12), "float32"), Tensor("B", (12, 32), "float32"))
-    return Workload("behind_relu", inputs, (relu, product), ("C",), {})
+    inputs = (Tensor("A", (16, 16), "float32"), Tensor("B", (16, 32), "float32"))
+    return Workload("behind_relu", inputs, (*relus, product), ("C",), {})
 
 
 PRODUCTS["behind relu"] = behind_relu()
@@ -65,12 +82,59 @@ def test_nothing_but_vectors_is_left(workload: Workload, target: Target) -> None
         assert "linalg." not in text
 
 
-def test_every_packed_operand_has_a_buffer(target: Target) -> None:
+def test_every_operand_that_is_packed_inside_has_a_buffer(target: Target) -> None:
     workload = PRODUCTS["gemm"]
     for candidate in candidates(workload, target, 1):
         text = str(scheduled(workload, candidate))
-        packed = [step for step in candidate.sketch.steps if type(step).__name__ == "Pack"]
-        assert text.count("memref.alloc()") == len(packed), candidate.sketch.name
+        packed = [step for step in candidate.sketch.steps if isinstance(step, Pack)]
+        inside = [step for step in packed if step.at is not None]
+        assert text.count("memref.alloc()") == len(inside), candidate.sketch.name
+
+
+def packed_first(block: int | None, lanes: int, *, at: str = "j.1") -> Candidate:
+    """A product on one core: its second operand is copied as a whole, in blocks or as it is."""
+    workload = gemm(m=4, n=48, k=6)
+    tiles = (const(3), const(2), const(8))
+    block_dim = None if block is None else 1
+    steps = (
+        Tile("C", "j", tiles),
+        Order("C", ("j.0", "j.1", "k.0", "i.0", "j.2")),
+        Pack("C", "B", None, block_dim, None if block is None else const(block), lanes),
+        Accumulate("C", at, (const(1), const(8))),
+        Vectorize("C", "j.2"),
+        Unroll("C", ("i.0",)),
+    )
+    return Candidate(Sketch("packed-first", workload, (), (), steps), ())
+
+
+@pytest.mark.parametrize(("block", "lanes"), [(8, 8), (8, 2), (None, 8), (None, 1)])
+def test_a_whole_operand_is_copied_once(
+    block: int | None, lanes: int, backend: MLIRBackend, target: Target
+) -> None:
+    candidate = packed_first(block, lanes)
+    workload = candidate.sketch.workload
+    check(backend, workload, candidate, target)
+    lowered = lowered_nest(payload(workload), schedule(candidate, workload), MAIN)
+    shape = (6, 48) if block is None else (6, 6, 8)
+    assert [(it.shape, it.loops) for it in lowered.buffers if len(it.shape) > 1] == [(shape, ())]
+
+
+def test_blocks_that_no_tile_reads() -> None:
+    for candidate in (packed_first(16, 8), packed_first(8, 8, at="j.0")):
+        with pytest.raises(InvalidSchedule, match="a tile of stage 'C' reads"):
+            schedule(candidate, candidate.sketch.workload)
+
+
+def test_blocks_of_an_operand_that_is_read_between_axes(target: Target) -> None:
+    workload = conv2d(h=6, w=6, ci=4, co=16)
+    steps = (
+        Tile("Y", "co", (const(2), const(8))),
+        Pack("Y", workload.inputs[0].name, None, 3, const(4), 4),
+        Accumulate("Y", "wo.0", (const(1), const(8))),
+    )
+    candidate = Candidate(Sketch("blocked-image", workload, (), (), steps), ())
+    with pytest.raises(InvalidSchedule, match="at other indices than its axes"):
+        schedule(candidate, workload)
 
 
 def test_lanes_are_next_to_each_other_in_a_copy(target: Target) -> None:

@@ -31,6 +31,7 @@ from autotune.workloads import Stage, Workload
 STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
     {
         "inline.into_copy": "The stage is computed in the copy that packs or fetches it.",
+        "inline.into_whole_copy": "The stage is computed in the copy of a whole operand.",
         "inline.into_reduction": "The stage is computed inside a reduction that reads it.",
         "pad_extent.window": "The stage reads an operand at a sum of axes, as convolutions do.",
         "pack.whole": "`at` is absent: the whole operand is copied before the stage.",
@@ -38,6 +39,7 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "pack.plain": "The layout of the operand is kept.",
         "pack.blocked": "The layout of the copy is blocked.",
         "pack.transposed": "`block_dim` is not the last dimension of the operand.",
+        "pack.whole_transposed": "The whole operand, with another dimension innermost.",
         "pack.window": "The operand is read at a sum of axes, as convolutions do.",
         "accumulate.inside_reduction": "`at` is a reduce loop, or inside one.",
         "fuse_consumer.padded": "The producer's extents are padded.",
@@ -99,14 +101,14 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
 
 def _inlined(step: Inline, workload: Workload, steps: Sequence[Step]) -> set[str]:
     copied_by = {
-        other.stage
+        other.stage: "into_whole_copy" if other.at is None else "into_copy"
         for other in steps
         if isinstance(other, (Pack, Fetch)) and other.operand == step.stage
     }
     found = set()
     for consumer in workload.consumers(step.stage):
         if consumer.name in copied_by:
-            found.add("into_copy")
+            found.update({"into_copy", copied_by[consumer.name]})
         elif consumer.combiner is not None:
             found.add("into_reduction")
     return found
@@ -118,7 +120,7 @@ def _packed(step: Pack, stage: Stage, workload: Workload) -> set[str]:
         "plain" if step.block_dim is None else "blocked",
     }
     if step.block_dim not in (None, len(workload.tensors[step.operand].shape) - 1):
-        found.add("transposed")
+        found.update({"transposed", *(("whole_transposed",) if step.at is None else ())})
     if _has_window(stage, step.operand):
         found.add("window")
     return found

@@ -277,7 +277,8 @@ def _operand_steps(
     ]
     if producer is not None and pointwise and not kept:
         settled.add(producer.name)
-        if draft.can("inline.into_copy"):
+        whole = ("inline.into_whole_copy",) if place == "root" else ()
+        if draft.can("inline.into_copy", *whole):
             steps.append(Inline(producer.name))
         else:
             steps.extend(root_copy_steps(producer, lanes))

@@ -10,7 +10,7 @@ from autotune_mlir.scalar_emit import memory_type
 from autotune_mlir.schedule.plan import PackedOperand
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["copy_operand", "split_copy"]
+__all__ = ["copy_operand", "isolate_operand", "split_copy"]
 
 
 def copy_operand(
@@ -36,24 +36,7 @@ def copy_operand(
     Raises:
         InvalidSchedule: the stage reads the operand element by element.
     """
-    if packed.operand not in operands:
-        raise InvalidSchedule(
-            f"stage {stage.name!r} reads {packed.operand!r} beyond its bounds, element by "
-            "element: there is no part of it that could be packed"
-        )
-    output = stage.output.dtype
-    dtypes = [workload.tensors[name].dtype if name else output for name in (*operands, "")]
-    values = ", ".join(_zero(dtype) for dtype in dtypes)
-    flags = [int(name == packed.operand) for name in (*operands, "")]
-    dimensions = list(range(len(stage.axes)))
-    _, pads, _ = script.apply(
-        "transform.structured.pad {} {{padding_values = ["
-        + values
-        + f"], padding_dimensions = {dimensions}, nofold_flags = {flags}, "
-        + 'copy_back_op = "none"}}',
-        [script.match(tag("stage", stage.name))],
-        3,
-    )
+    _, pads = isolate_operand(script, workload, stage, packed.operand, operands)
     buffer, made = script.handle(), script.handle()
     script.add(
         f"{buffer}, {made} = transform.structured.bufferize_to_allocation {pads} "
@@ -61,6 +44,37 @@ def copy_operand(
     )
     (copy,) = script.apply('transform.select "linalg.copy" in {}', [made])
     script.annotate(copy, "pack", f"{stage.name}.{packed.operand}")
+
+
+def isolate_operand(
+    script: Script, workload: Workload, stage: Stage, operand: str, operands: Sequence[str]
+) -> tuple[str, str]:
+    """Pad an operand by nothing, in a way that is not folded away.
+
+    Arguments and errors are those of :func:`copy_operand`.
+
+    Returns:
+        The stage's operation, and all padding that it reads directly.
+    """
+    if operand not in operands:
+        raise InvalidSchedule(
+            f"stage {stage.name!r} reads {operand!r} beyond its bounds, element by "
+            "element: there is no part of it that could be packed"
+        )
+    output = stage.output.dtype
+    dtypes = [workload.tensors[name].dtype if name else output for name in (*operands, "")]
+    values = ", ".join(_zero(dtype) for dtype in dtypes)
+    flags = [int(name == operand) for name in (*operands, "")]
+    dimensions = list(range(len(stage.axes)))
+    reader, pads, _ = script.apply(
+        "transform.structured.pad {} {{padding_values = ["
+        + values
+        + f"], padding_dimensions = {dimensions}, nofold_flags = {flags}, "
+        + 'copy_back_op = "none"}}',
+        [script.match(tag("stage", stage.name))],
+        3,
+    )
+    return reader, pads
 
 
 def split_copy(script: Script, workload: Workload, stage: Stage, packed: PackedOperand) -> None:

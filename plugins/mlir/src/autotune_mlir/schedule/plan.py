@@ -29,7 +29,7 @@ from autotune.sketches.steps import (
 )
 from autotune.workloads import Stage, Workload
 
-__all__ = ["PackedOperand", "Plan", "StagePlan", "plan_of"]
+__all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of"]
 
 _VECTOR_BYTES = 64
 
@@ -52,6 +52,22 @@ class PackedOperand:
     innermost: int | None = None
 
 
+@frozen
+class WholeOperand:
+    """An operand that is copied as a whole, before the stage.
+
+    Attributes:
+        operand: Its name.
+        block: Extent of the blocks that the operand's last dimension is split into; None keeps
+            the layout.
+        lanes: Elements of a vector of the copy.
+    """
+
+    operand: str
+    block: int | None
+    lanes: int
+
+
 @define
 class StagePlan:
     """What becomes of one stage.
@@ -63,7 +79,8 @@ class StagePlan:
         parallel: Loops that run on all cores.
         unrolled: Loops that are unrolled completely.
         vector: The loop that becomes lanes.
-        packed: Operands that are copied.
+        packed: Operands that are copied inside a loop.
+        whole: Operands that are copied as a whole.
         accumulated_at: The loop inside of which the result is kept.
         consumer: The stage that is computed inside ``accumulated_at``, if any.
         inlined: Whether it is computed inside its consumers.
@@ -79,6 +96,7 @@ class StagePlan:
     unrolled: tuple[str, ...] = ()
     vector: str | None = None
     packed: list[PackedOperand] = field(factory=list)
+    whole: list[WholeOperand] = field(factory=list)
     accumulated_at: str | None = None
     consumer: str | None = None
     inlined: bool = False
@@ -177,10 +195,8 @@ def _note(
         plan.unrolled = step.loops
     elif isinstance(step, Vectorize):
         plan.vector = step.loop
-    elif isinstance(step, Pack) and step.at is not None:
-        last = len(workload.tensors[step.operand].shape) - 1
-        innermost = None if step.block_dim == last else step.block_dim
-        plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
+    elif isinstance(step, Pack):
+        _note_pack(step, workload, plan, config)
     elif isinstance(step, Accumulate):
         plan.accumulated_at = step.at
     elif isinstance(step, FuseConsumer):
@@ -197,6 +213,18 @@ def _note(
         )
     else:
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
+
+
+def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[str, int]) -> None:
+    last = len(workload.tensors[step.operand].shape) - 1
+    innermost = None if step.block_dim == last else step.block_dim
+    if step.at is None:
+        if innermost is not None:
+            raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
+        block = None if step.block is None else int(evaluate(step.block, config))
+        plan.whole.append(WholeOperand(step.operand, block, step.lanes))
+        return
+    plan.packed.append(PackedOperand(step.operand, step.at, step.lanes, innermost))
 
 
 def _split_lanes(plan: StagePlan, step: FuseProducer) -> None:

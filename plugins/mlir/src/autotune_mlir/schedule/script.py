@@ -106,6 +106,10 @@ class Script:
         text = f"transform.structured.tile_reduction_using_for {{}} by tile_sizes = {list(sizes)}"
         return self.apply(text, [target], 4)
 
+    def producer(self, reader: str, operand: int) -> str:
+        """What produces an operand of an operation."""
+        return self.apply(f"transform.get_producer_of_operand {{}}[{operand}]", [reader])[0]
+
     def merge(self, around: str) -> None:
         """Merge equal operations inside of an operation."""
         self.add(f"transform.apply_cse to {around} : {_ANY}")

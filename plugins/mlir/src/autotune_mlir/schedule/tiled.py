@@ -19,6 +19,7 @@ from autotune_mlir.schedule.transposed import (
     split_transposed,
     transpose_operand,
 )
+from autotune_mlir.schedule.whole import copy_whole_operands, read_blocks, unpack_tags
 from autotune_mlir.schedule.windows import take_apart
 
 __all__ = ["tile_stage"]
@@ -40,6 +41,7 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
     top = own.consumer or name
     axes = _axes_of(plan, own, top)
     inside = _fused(plan, name, top)
+    copy_whole_operands(script, plan.workload, own, operands)
     _parallel_loops(script, own, top, axes, inside)
     margins = any(is_padding(plan.stages[name].stage, plan.workload) for name in inside)
     if margins:
@@ -54,6 +56,7 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
         _pack_at(script, plan, own, loop, operands)
         if loop == place_to_drop_block(own):
             drop_block(script, own)
+    read_blocks(script, own)
     for loop in order[_outer_count(own, order) :]:
         if own.is_reduction(loop):
             _loop_of_reduction(script, own, loop)
@@ -140,6 +143,7 @@ def _parallel_loops(
     followers = [tag("stage", name) for name in inside]
     if own.stage.reduce_axes:
         followers.append(tag("init", own.stage.name))
+    followers.extend(unpack_tags(own))
     for follower in followers:
         script.fuse_into(script.match(follower), script.match(tag("loop", top)))
 

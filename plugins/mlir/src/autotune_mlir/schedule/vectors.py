@@ -61,6 +61,8 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             source = plan.stages.get(packed.operand)
             if (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
                 script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
+        for whole in stage.whole:
+            script.vectorize(script.match(tag("pack", f"{name}.{whole.operand}")))
     script.patterns(function, _CONTRACTIONS)
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)
