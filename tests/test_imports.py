@@ -19,6 +19,7 @@ ORDER = (
     ("interrupts", "isolation", "options", "stopwatch"),
     ("expressions",),
     ("workloads", "targets"),
+    ("intrinsics",),
     ("sketches",),
     ("nest",),
     ("relaxed", "pam"),

@@ -7,7 +7,15 @@ import pytest
 
 from autotune import workloads
 from autotune.errors import InvalidValueError
-from autotune.workloads import conv2d, dense, depthwise_conv2d, elementwise, gemm, softmax
+from autotune.workloads import (
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
 
 BUILDERS = (
     "gemm",
@@ -62,10 +70,29 @@ def test_bad_dtypes_are_named(builder: str) -> None:
         getattr(workloads, builder)(**smallest(builder), dtype="float8")
 
 
-@pytest.mark.parametrize("build", [dense, conv2d, softmax, elementwise, depthwise_conv2d])
+@pytest.mark.parametrize("build", [dense, softmax, elementwise, depthwise_conv2d])
 def test_floating_point_operators_refuse_integers(build: Any) -> None:
     with pytest.raises(InvalidValueError, match="unknown dtype 'int8'; allowed: float32, float64"):
         build(**smallest(build.__name__), dtype="int8")
+
+
+@pytest.mark.parametrize(
+    ("build", "names"),
+    [(gemm, ("A", "B", "C")), (batch_matmul, ("A", "B", "C")), (conv2d, ("X", "W", "Y"))],
+)
+@pytest.mark.parametrize(("dtype", "left"), [("int8", "int8"), ("u8s8s32", "uint8")])
+def test_products_of_bytes(build: Any, names: tuple[str, ...], dtype: str, left: str) -> None:
+    workload = build(**smallest(build.__name__), dtype=dtype)
+    found = [workload.tensors[name].dtype for name in names]
+    assert found == [left, "int8", "int32"]
+    assert workload.parameters["dtype"] == dtype
+
+
+def test_an_integer_epilogue_is_of_the_type_of_the_sums() -> None:
+    workload = conv2d(h=4, w=4, ci=4, co=4, pad=1, bias=1, relu=1, dtype="u8s8s32")
+    dtypes = {name: tensor.dtype for name, tensor in workload.tensors.items()}
+    assert dtypes["P"] == "uint8"
+    assert dtypes["bias"] == dtypes["Z"] == dtypes["R"] == "int32"
 
 
 @pytest.mark.parametrize("build", [conv2d, depthwise_conv2d])

@@ -325,6 +325,8 @@ def test_random_inputs(dtype: str) -> None:
     again = random_inputs(workload, np.random.default_rng(3))["X"]
     assert str(array.dtype) == dtype and array.flags.c_contiguous
     np.testing.assert_array_equal(array, again)
-    low = {"float32": -1, "int8": -8}.get(dtype, 0)
-    high = {"float32": 1, "bool": 1}.get(dtype, 7)
+    low = {"float32": -1, "int8": -128}.get(dtype, 0)
+    high = {"float32": 1, "bool": 1, "int8": 127}.get(dtype, 255)
     assert array.min() >= low and array.max() <= high and len(np.unique(array)) > 1
+    if dtype in ("int8", "uint8"):
+        assert array.min() < low + 8 and array.max() > high - 8, "all bytes are there"

@@ -16,6 +16,7 @@ from autotune.nest.features import (
 from autotune.nest.loop_nest import ELEMENT, Access, Buffer, Loop, LoopNest, Statement
 from autotune.nest.nest_tape import NestTape, dominant_statement, nest_tape
 from autotune.nest.tape import Tape, build_tape
+from autotune.nest.tensorized import layout_conflict
 
 __all__ = [
     "ELEMENT",
@@ -35,6 +36,7 @@ __all__ = [
     "describe_tape",
     "dominant_statement",
     "estimated_seconds",
+    "layout_conflict",
     "nest_tape",
     "pooled_features",
     "statement_features",

@@ -54,9 +54,22 @@ def vectorized_copy(loops: list[Loop], lanes: int) -> list[Loop]:
     ]
 
 
-def parallel_copy(loops: list[Loop], *, split: bool) -> list[Loop]:
+def interleaved_copy(loops: list[Loop], dim: int, size: int, lanes: int) -> list[Loop]:
+    """A copy whose innermost loops handle ``size`` vectors at a time, along loop ``dim``."""
+    if dim == len(loops) - 1:
+        return vectorized_copy(loops, lanes)
+    *outer, rest, vector = vectorized_copy(loops, lanes)
+    (axis, extent), *_ = outer[dim].parts
+    name, groups = outer[dim].name, extent // size
+    outer[dim] = Loop(f"{name}.0", groups, ((axis, groups),))
+    group = Loop(f"{name}.1", const(size), ((axis, const(size)),), "unrolled")
+    return [*outer, rest, group, vector]
+
+
+def parallel_copy(loops: list[Loop]) -> list[Loop]:
     """A copy before the stage: its outer loops fused and parallel."""
-    inner = 2 if split else 1
+    own = [loop for loop in loops if loop.kind == "serial"]
+    inner = len(loops) - len(own) + 1
     outer = loops[:-inner]
     if not outer:
         return loops

@@ -25,12 +25,14 @@ from autotune.sketches import (
     FuseConsumer,
     FuseProducer,
     Inline,
+    Interleave,
     Order,
     Pack,
     PadExtent,
     Parallel,
     Sketch,
     SplitReduction,
+    Tensorize,
     Tile,
     Unroll,
     UnrollLimit,
@@ -93,6 +95,8 @@ class _Derivation:
             schedule.order = list(step.loops)
         elif isinstance(step, Pack):
             schedule.packs.append(step)
+        elif isinstance(step, Interleave):
+            schedule.interleaved[step.operand] = step
         elif isinstance(step, Accumulate):
             schedule.accumulate = step
             schedule.write_factors = step.write_factors
@@ -120,6 +124,9 @@ class _Derivation:
             self._mark(schedule, (step.loop,), "vectorized")
         elif isinstance(step, Unroll):
             self._mark(schedule, step.loops, "unrolled")
+        elif isinstance(step, Tensorize):
+            self._mark(schedule, step.loops[:-1], "unrolled")
+            self._mark(schedule, step.loops[-1:], "vectorized")
 
     def _inline(self, step: Inline) -> None:
         schedule = self.schedules[step.stage]

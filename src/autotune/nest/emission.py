@@ -21,6 +21,7 @@ from autotune.expressions import (
 from autotune.nest.copies import (
     cooperative_copy,
     corner_steps,
+    interleaved_copy,
     parallel_copy,
     renamed_body,
     vectorized_copy,
@@ -263,17 +264,25 @@ class _Emission:
                 for form, bound in zip(forms, bounds, strict=True)
             ]
         allocated = list(region)
+        group = schedule.interleaved.get(pack.operand)
+        if group is not None:
+            allocated[group.dim] = allocated[group.dim] // group.size
         if pack.block_dim is not None and pack.block is not None:
             blocked = allocated.pop(pack.block_dim)
             allocated = [blocked // pack.block, *allocated, pack.block]
+        if group is not None:
+            allocated.append(const(group.size))
         label = self._copy_name(schedule, pack.operand)
         loops = [
             Loop(f"{label}.{index}", extent, ((f"d{index}", extent),))
             for index, extent in enumerate(region)
         ]
-        loops = vectorized_copy(loops, pack.lanes)
+        if group is None:
+            loops = vectorized_copy(loops, pack.lanes)
+        else:
+            loops = interleaved_copy(loops, group.dim, group.size, pack.lanes)
         if pack.at is None:
-            loops = parallel_copy(loops, split=pack.lanes > 1)
+            loops = parallel_copy(loops)
         own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
         write = Access(label, own, tuple(region), write=True)
         body, reads, sources = self._copied(pack.operand, own)
@@ -292,8 +301,15 @@ class _Emission:
             )
         )
         dtype = self.workload.tensors[pack.operand].dtype
-        block_dim = pack.block_dim if pack.block is not None else None
-        self.buffers.append(Buffer(label, tuple(allocated), dtype, len(path), block_dim=block_dim))
+        buffer = Buffer(
+            label,
+            tuple(allocated),
+            dtype,
+            len(path),
+            block_dim=pack.block_dim if pack.block is not None else None,
+            group_dim=None if group is None else group.dim,
+        )
+        self.buffers.append(buffer)
 
     def _emit_fetch(self, schedule: StageSchedule, fetch: Fetch, path: tuple[Loop, ...]) -> None:
         """A copy that all threads of a block make together, of what all of them read."""

@@ -192,6 +192,8 @@ class Buffer:
         scope: ``global``, ``shared`` (by the threads of a block) or ``local`` (to a thread).
         block_dim: Index that is laid out in blocks: those come first in ``shape``, what is inside
             a block last. None: ``shape`` follows the indices.
+        group_dim: Index of a blocked buffer of which groups of neighbours are laid out inside
+            everything else: the last extent of ``shape`` is that of a group.
     """
 
     name: str
@@ -200,6 +202,7 @@ class Buffer:
     depth: int
     scope: str = "global"
     block_dim: int | None = None
+    group_dim: int | None = None
 
     @property
     def elements(self) -> IntExpr:

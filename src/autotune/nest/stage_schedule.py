@@ -7,7 +7,7 @@ from attrs import define, field
 from autotune.expressions import IntExpr, const
 from autotune.expressions.scalar import ScalarExpr
 from autotune.nest.loop_nest import Loop
-from autotune.sketches import Accumulate, Fetch, Pack
+from autotune.sketches import Accumulate, Fetch, Interleave, Pack
 from autotune.workloads import Stage
 
 
@@ -26,6 +26,7 @@ class StageSchedule:
         fused_after: Whether it is attached as a consumer (else as a producer).
         write_factors: Split of the innermost axis of its write-back.
         packs: Operands packed for it.
+        interleaved: How packed copies are laid out in groups, by operand.
         accumulate: Where its result is accumulated, unless a consumer is fused.
         lanes: Vector width of a fused producer.
         padded: Axes with padded extents.
@@ -44,6 +45,7 @@ class StageSchedule:
     fused_after: bool = False
     write_factors: tuple[IntExpr, ...] = ()
     packs: list[Pack] = field(factory=list)
+    interleaved: dict[str, Interleave] = field(factory=dict)
     accumulate: Accumulate | None = None
     lanes: int = 1
     padded: set[str] = field(factory=set)

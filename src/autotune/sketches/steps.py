@@ -93,6 +93,24 @@ class Pack:
 
 
 @frozen
+class Interleave:
+    """Lay the packed copy of ``operand`` out with ``size`` neighbours along ``dim`` innermost.
+
+    Follows the step that packs the operand in blocks of another dimension: the layout becomes
+    ``[operand[block_dim] // block, the other dimensions with operand[dim] // size,
+    operand[block_dim] % block, operand[dim] % size]``, as instructions read it that multiply
+    groups of neighbours. ``size`` divides the (padded) extent of ``dim``. The copy handles
+    ``size`` vectors at a time: the loop over ``dim`` is split by ``size``, and the inner part
+    comes just outside the vector, or is the vector where ``dim`` is the operand's last dimension.
+    """
+
+    stage: str
+    operand: str
+    dim: int
+    size: int
+
+
+@frozen
 class Accumulate:
     """Keep the result of ``stage`` inside loop ``at`` in a buffer, written back after the loops.
 
@@ -154,6 +172,20 @@ class Unroll:
 
     stage: str
     loops: tuple[str, ...]
+
+
+@frozen
+class Tensorize:
+    """Run the given innermost loops of ``stage`` as calls of one instruction, ``intrinsic``.
+
+    ``intrinsic`` is the name of a declaration that :func:`~autotune.intrinsics.find_intrinsic`
+    finds. The loops have exactly the extents of its axes; what they read lies in memory as
+    it says. The last loop, over vector lanes, counts as vectorised, the others as unrolled.
+    """
+
+    stage: str
+    loops: tuple[str, ...]
+    intrinsic: str
 
 
 @frozen
@@ -223,12 +255,14 @@ Step = (
     | Tile
     | Order
     | Pack
+    | Interleave
     | Accumulate
     | FuseConsumer
     | FuseProducer
     | Parallel
     | Vectorize
     | Unroll
+    | Tensorize
     | Bind
     | Fetch
     | Cover
@@ -242,12 +276,14 @@ STEP_TYPES: dict[str, type[Any]] = {
     "tile": Tile,
     "order": Order,
     "pack": Pack,
+    "interleave": Interleave,
     "accumulate": Accumulate,
     "fuse_consumer": FuseConsumer,
     "fuse_producer": FuseProducer,
     "parallel": Parallel,
     "vectorize": Vectorize,
     "unroll": Unroll,
+    "tensorize": Tensorize,
     "bind": Bind,
     "fetch": Fetch,
     "cover": Cover,

@@ -27,6 +27,8 @@ class ScheduleLimits:
         unrolled_statements: Most copies of a statement that complete unrolling may make.
         source: Who says so; named by the constraints.
         without: Uses of these steps that the backend cannot replay (keys of ``STEP_VARIANTS``).
+        backend: The name under which intrinsics list their implementations for the backend; empty
+            where it makes no use of any.
 
     Raises:
         UnknownNameError: ``without`` names a variant that does not exist.
@@ -37,6 +39,7 @@ class ScheduleLimits:
     unrolled_statements: int
     source: str
     without: frozenset[str] = field(default=frozenset(), validator=_check_variants)
+    backend: str = ""
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of ``names``, of steps and of variants, that the backend cannot replay, sorted."""

@@ -21,6 +21,7 @@ from autotune.spaces.rules import (
     MultiLevelTilingRule,
     RowFusionRule,
     SketchRule,
+    TensorTilingRule,
     generate_sketches,
 )
 from autotune.spaces.search_space import SearchSpace
@@ -31,6 +32,7 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
     InlineRule(),
     RowFusionRule(),
     EpilogueRule(),
+    TensorTilingRule(),
     MultiLevelTilingRule(),
     ElementwiseRule(),
 )

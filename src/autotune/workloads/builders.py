@@ -27,28 +27,41 @@ from autotune.expressions import (
 from autotune.workloads.workload import Axis, Stage, Tensor, Workload
 
 FLOAT_DTYPES = ("float32", "float64")
-_ACCUMULATOR = {"int8": "int32", "int32": "int32", "float32": "float32", "float64": "float64"}
+# By the name of a kind of product: types of the left factor, of the right one and of the sum.
+_PRODUCTS = {
+    "float32": ("float32", "float32", "float32"),
+    "float64": ("float64", "float64", "float64"),
+    "int8": ("int8", "int8", "int32"),
+    "u8s8s32": ("uint8", "int8", "int32"),
+    "int32": ("int32", "int32", "int32"),
+}
+INTEGER_DTYPES = ("int8", "u8s8s32")
 
 
 def gemm(*, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
-    """``C[m, n] = sum over k of A[m, k] * B[k, n]``; int8 accumulates in int32."""
-    parameters = _checked("gemm", {"m": m, "n": n, "k": k}, dtype, tuple(_ACCUMULATOR))
-    a, b = Tensor("A", (m, k), dtype), Tensor("B", (k, n), dtype)
+    """``C[m, n] = sum over k of A[m, k] * B[k, n]``.
+
+    With ``dtype="int8"`` both factors are int8 and C is int32; with ``"u8s8s32"`` A is uint8.
+    """
+    parameters = _checked("gemm", {"m": m, "n": n, "k": k}, dtype, tuple(_PRODUCTS))
+    left, right, total = _PRODUCTS[dtype]
+    a, b = Tensor("A", (m, k), left), Tensor("B", (k, n), right)
     axes = (Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
     product = _product(_load("A", "i", "k"), _load("B", "k", "j"), dtype)
-    stage = Stage(Tensor("C", (m, n), _ACCUMULATOR[dtype]), axes, product, "add")
+    stage = Stage(Tensor("C", (m, n), total), axes, product, "add")
     return Workload("gemm", (a, b), (stage,), ("C",), parameters)
 
 
 def batch_matmul(*, b: int, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
-    """``C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n]``."""
+    """``C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n]``; types as of :func:`gemm`."""
     parameters = _checked(
-        "batch_matmul", {"b": b, "m": m, "n": n, "k": k}, dtype, tuple(_ACCUMULATOR)
+        "batch_matmul", {"b": b, "m": m, "n": n, "k": k}, dtype, tuple(_PRODUCTS)
     )
-    inputs = (Tensor("A", (b, m, k), dtype), Tensor("B", (b, k, n), dtype))
+    left, right, total = _PRODUCTS[dtype]
+    inputs = (Tensor("A", (b, m, k), left), Tensor("B", (b, k, n), right))
     axes = (Axis("b", b), Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
     product = _product(_load("A", "b", "i", "k"), _load("B", "b", "k", "j"), dtype)
-    stage = Stage(Tensor("C", (b, m, n), _ACCUMULATOR[dtype]), axes, product, "add")
+    stage = Stage(Tensor("C", (b, m, n), total), axes, product, "add")
     return Workload("batch_matmul", inputs, (stage,), ("C",), parameters)
 
 
@@ -82,13 +95,17 @@ def conv2d(
     relu: int = 0,
     dtype: str = "float32",
 ) -> Workload:
-    """NHWC convolution with HWIO weights, optionally followed by bias and relu."""
+    """NHWC convolution with HWIO weights, optionally followed by bias and relu.
+
+    Types as of :func:`gemm`; bias and relu are of the type of the sums.
+    """
     shape = {"n": n, "h": h, "w": w, "ci": ci, "co": co, "kh": kh, "kw": kw}
-    parameters = _checked("conv2d", shape, dtype, FLOAT_DTYPES)
+    parameters = _checked("conv2d", shape, dtype, (*FLOAT_DTYPES, *INTEGER_DTYPES))
+    left, right, total = _PRODUCTS[dtype]
     parameters.update(_window("conv2d", stride, pad, dilation))
     parameters.update(_flags("conv2d", bias=bias, relu=relu))
     height, width = _output_size("conv2d", (h, w), (kh, kw), stride, pad, dilation)
-    inputs = [Tensor("X", (n, h, w, ci), dtype), Tensor("W", (kh, kw, ci, co), dtype)]
+    inputs = [Tensor("X", (n, h, w, ci), left), Tensor("W", (kh, kw, ci, co), right)]
     stages = _padded_input(inputs[0], pad)
     axes = (
         Axis("n", n),
@@ -102,7 +119,7 @@ def conv2d(
     indices = (*_window_indices(stride, dilation), var("ci"))
     data = Load(stages[-1].name if stages else "X", indices)
     product = _product(data, _load("W", "kh", "kw", "ci", "co"), dtype)
-    stages.append(Stage(Tensor("Y", (n, height, width, co), dtype), axes, product, "add"))
+    stages.append(Stage(Tensor("Y", (n, height, width, co), total), axes, product, "add"))
     _append_epilogue(inputs, stages, co, bias, relu)
     return Workload("conv2d", tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
 
@@ -181,14 +198,20 @@ def _load(tensor: str, *axes: str) -> Load:
 
 
 def _product(left: ScalarExpr, right: ScalarExpr, dtype: str) -> ScalarExpr:
-    accumulator = _ACCUMULATOR[dtype]
-    if accumulator != dtype:
-        left, right = Cast(accumulator, left), Cast(accumulator, right)
+    left_dtype, right_dtype, total = _PRODUCTS[dtype]
+    if left_dtype != total:
+        left = Cast(total, left)
+    if right_dtype != total:
+        right = Cast(total, right)
     return Binary("mul", left, right)
 
 
 def _relu(value: ScalarExpr, dtype: str) -> ScalarExpr:
-    return Binary("max", value, Constant(0.0, dtype))
+    return Binary("max", value, _zero(dtype))
+
+
+def _zero(dtype: str) -> Constant:
+    return Constant(0.0 if dtype.startswith("float") else 0, dtype)
 
 
 def _append_epilogue(
@@ -226,7 +249,7 @@ def _padded_input(data: Tensor, pad: int) -> list[Stage]:
     if inside is None:
         raise InvalidValueError("padding needs at least one axis")
     value = Load("X", (var("n"), var("hp") - pad, var("wp") - pad, var("cp")))
-    body = Select(inside, value, Constant(0.0, data.dtype))
+    body = Select(inside, value, _zero(data.dtype))
     shape = (n, h + 2 * pad, w + 2 * pad, c)
     return [Stage(Tensor("P", shape, data.dtype), axes, body)]
 

@@ -32,17 +32,24 @@ Array = NDArray[Any]
 # Points evaluated at once when a stage has to be broadcast: bounds memory, not results.
 _CHUNK_POINTS = 1 << 22
 
+# Bounds of random numbers, the upper one excluded.
+_INTEGERS = {"bool": (0, 2), "uint8": (0, 256), "int8": (-128, 128)}
+
 
 def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Array]:
-    """One random array per input: uniform in [-1, 1) for floats, small integers otherwise."""
+    """One random array per input: uniform in [-1, 1) for floats, and for bytes over all values.
+
+    Other integers are small, so that sums of products do not overflow. Instructions for products
+    of bytes may saturate, which only large bytes show.
+    """
     arrays: dict[str, Array] = {}
     for tensor in workload.inputs:
         values: Array
         if tensor.dtype.startswith("float"):
             values = rng.random(tensor.shape, dtype=np.float64) * 2 - 1
         else:
-            low = 0 if tensor.dtype in ("uint8", "bool") else -8
-            values = rng.integers(low, 2 if tensor.dtype == "bool" else 8, tensor.shape)
+            low, high = _INTEGERS.get(tensor.dtype, (-8, 8))
+            values = rng.integers(low, high, tensor.shape)
         # Not by `ascontiguousarray`, which makes a vector of a single number.
         arrays[tensor.name] = np.asarray(values, dtype=tensor.dtype, order="C")
     return arrays

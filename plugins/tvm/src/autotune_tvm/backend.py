@@ -59,7 +59,7 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 )
 
 _GPU_STEPS = ("bind", "fetch")
-_CPU_STEPS = ("parallel",)
+_CPU_STEPS = ("parallel", "interleave", "tensorize")
 
 
 class TVMBackend(Backend):
@@ -102,6 +102,7 @@ class TVMBackend(Backend):
             stack_bytes=_THREAD_REGISTER_BYTES if on_gpu else _TILE_BYTES,
             unrolled_statements=_UNROLLED_STATEMENTS,
             source="backend tvm",
+            backend="" if on_gpu else self.name,
         )
 
     def worker_environment(self, threads: int) -> dict[str, str]:

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import define, field
-from tvm import s_tir
-from tvm.ir import IRModule
+from tvm import s_tir, tirx
+from tvm.ir import IRModule, TensorLoad
 from tvm.tirx import floordiv, floormod
 
 from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.expressions import IntExpr
 from autotune.expressions.integer import evaluate
+from autotune.nest import layout_conflict
 from autotune.sketches import (
     Accumulate,
     Bind,
@@ -26,12 +27,14 @@ from autotune.sketches import (
     FuseConsumer,
     FuseProducer,
     Inline,
+    Interleave,
     Order,
     Pack,
     PadExtent,
     Parallel,
     SplitReduction,
     Step,
+    Tensorize,
     Tile,
     Unroll,
     UnrollLimit,
@@ -41,6 +44,7 @@ from autotune.sketches import (
     split_reduction,
 )
 from autotune.workloads import Stage, Workload
+from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.pad import PaddedBlock, pad_block
 from autotune_tvm.threads import check_threads
@@ -68,11 +72,16 @@ def schedule(
             has its axes in the stage's order.
 
     Raises:
-        InvalidSchedule: TVM refuses a step; the message names the step.
+        InvalidSchedule: TVM refuses a step, or elements would not lie as an instruction reads
+            them; the message names the step.
     """
+    conflict = layout_conflict(candidate)
+    if conflict is not None:
+        raise InvalidSchedule(conflict)
     replay = _Replay(workload, candidate.config, dict(blocks or {}))
     try:
         replay.start(module)
+        replay.note_groups(candidate.sketch.steps)
         replay.pad(candidate.sketch.steps)
         replay.name_loops()
         for step in candidate.sketch.steps:
@@ -97,7 +106,9 @@ class _Replay:
     """Schedule under construction: blocks by statement, loops by stage and loop name.
 
     ``placed`` says where the buffers that hold the results of stages are: inside which loop, given
-    by its stage and its name. ``bound`` says whether any loop is bound to a level of a GPU.
+    by its stage and its name. ``groups`` says how copies of operands are interleaved, by stage and
+    operand; ``called`` which loops become calls. ``bound`` says whether any loop is bound to a
+    level of a GPU.
     """
 
     workload: Workload
@@ -110,6 +121,8 @@ class _Replay:
     padded: dict[str, PaddedBlock] = field(factory=dict)
     order: dict[str, tuple[str, ...]] = field(factory=dict)
     placed: dict[str, tuple[str, str]] = field(factory=dict)
+    groups: dict[tuple[str, str], Interleave] = field(factory=dict)
+    called: list[Tensorize] = field(factory=list)
     bound: bool = False
 
     def value(self, expression: IntExpr) -> int:
@@ -134,6 +147,12 @@ class _Replay:
         order = [known.variable_axes.index(name) for name in names]
         if order != sorted(order):
             self.sch.reorder_block_iter_var(block, order)
+
+    def note_groups(self, steps: tuple[Step, ...]) -> None:
+        """Note the copies that are interleaved: their layouts are made where they are made."""
+        for step in steps:
+            if isinstance(step, Interleave):
+                self.groups[step.stage, step.operand] = step
 
     def pad(self, steps: tuple[Step, ...]) -> None:
         """Give padded stages their padded operands and result before anything else is done."""
@@ -181,12 +200,14 @@ class _Replay:
             Tile: self._tile,
             Order: self._order,
             Pack: self._pack,
+            Interleave: lambda step: None,
             Accumulate: self._accumulate,
             FuseConsumer: self._fuse_consumer,
             FuseProducer: self._fuse_producer,
             Parallel: self._parallel,
             Vectorize: self._vectorize,
             Unroll: self._unroll,
+            Tensorize: self.called.append,
             Bind: self._bind,
             Fetch: self._fetch,
             Cover: self._tile,
@@ -258,23 +279,39 @@ class _Replay:
         main = self.blocks[step.stage]
         copy, buffer = self._copied(step, "global")
         if step.block_dim is not None and step.block is not None:
-            self._set_layout(main, buffer, step.block_dim, self.value(step.block))
+            group = self.groups.get((step.stage, step.operand))
+            self._set_layout(main, buffer, step.block_dim, self.value(step.block), group)
         if step.at is not None:
             loop = self.loops[step.stage, step.at]
             self.sch.compute_at(copy, loop, preserve_unit_loops=True)
             own = self._loops_inside(copy, loop)
         else:
             own = self.sch.get_loops(copy)
+        *outer, last = own
         if step.lanes > 1:
-            *outer, last = own
             rest, vector = self.sch.split(last, [None, step.lanes], preserve_unit_iters=True)
-            self.sch.vectorize(vector)
-            own = [*outer, rest]
-        else:
-            *outer, last = own
+            group = self.groups.get((step.stage, step.operand))
+            if group is None or group.dim == len(own) - 1:
+                self.sch.vectorize(vector)
+            else:
+                outer[group.dim] = self._interleave(copy, outer[group.dim], rest, vector, step)
         if step.at is None and outer:
             count = max(1, len(outer) - 1)
             self.sch.parallel(self.sch.fuse(*outer[:count], preserve_unit_iters=True))
+
+    def _interleave(self, copy: Any, rows: Any, rest: Any, vector: Any, step: Pack) -> Any:
+        """Copy several vectors at a time into groups; returns the loop over groups of rows."""
+        size = self.groups[step.stage, step.operand].size
+        groups, row = self.sch.split(rows, [None, size], preserve_unit_iters=True)
+        self.sch.reorder(rest, row, vector)
+        block = self.sch.get(copy)
+        dtype = str(block.writes[0].source.dtype)
+        if isinstance(block.body, tirx.BufferStore) and isinstance(block.body.value, TensorLoad):
+            self.sch.tensorize(row, dot_products.interleaving(dtype, step.lanes, size))
+        else:
+            self.sch.unroll(row)
+            self.sch.vectorize(vector)
+        return groups
 
     def _fetch(self, step: Fetch) -> None:
         loop = self.loops[step.stage, step.at]
@@ -296,12 +333,18 @@ class _Replay:
         names = [read.source.name for read in self.sch.get(block).reads]
         return names.index(buffer)
 
-    def _set_layout(self, main: Any, buffer: str, dim: int, block: int) -> None:
+    def _set_layout(
+        self, main: Any, buffer: str, dim: int, block: int, group: Interleave | None
+    ) -> None:
         position = self._read_position(main, buffer)
 
         def panels(*indices: Any) -> list[Any]:
-            others = [index for at, index in enumerate(indices) if at != dim]
-            return [floordiv(indices[dim], block), *others, floormod(indices[dim], block)]
+            others, inside = list(indices), []
+            if group is not None:
+                others[group.dim] = floordiv(indices[group.dim], group.size)
+                inside = [floormod(indices[group.dim], group.size)]
+            blocked = others.pop(dim)
+            return [floordiv(blocked, block), *others, floormod(blocked, block), *inside]
 
         self.sch.transform_layout(main, ("read", position), panels)
 
@@ -373,6 +416,9 @@ class _Replay:
         for stage in self.workload.stages:
             if stage.reduce_axes and stage.name in self.blocks:
                 self._hoist_init(stage)
+        for step in self.called:
+            self.current = step
+            self._tensorize(step)
         if self.bound:
             check_threads(self.sch.mod["main"])
 
@@ -405,4 +451,11 @@ class _Replay:
             if owner == stage.name and name.rsplit(".", 1)[0] in reduce
         ]
         if not any(self._tag(loop) for loop in loops):
-            self.sch.decompose_reduction(self.blocks[stage.name], self.loops[stage.name, first])
+            main = self.blocks[stage.name]
+            init = self.sch.decompose_reduction(main, self.loops[stage.name, first])
+            if any(step.stage == stage.name for step in self.called):
+                self.sch.vectorize(self.sch.get_loops(init)[-1])
+
+    def _tensorize(self, step: Tensorize) -> None:
+        outermost = self.loops[step.stage, step.loops[0]]
+        self.sch.tensorize(outermost, dot_products.registered(step.intrinsic))

@@ -32,16 +32,24 @@ class Layout:
         shape: Extents in memory, outermost first. A blocked buffer has one dimension more than
             its indices: blocks of one dimension come first, what is inside a block last.
         block_dim: The blocked index, or None.
+        group_dim: The index whose groups are inside everything else, or None.
     """
 
     shape: tuple[IntExpr, ...]
     block_dim: int | None
+    group_dim: int | None = None
 
     def stride(self, dimension: int, step: IntExpr, extent: IntExpr) -> IntExpr:
         """Elements between places ``step`` apart in index ``dimension``, for a loop of ``extent``.
 
         A loop stays inside a block, or it goes from block to block.
         """
+        if self.group_dim is not None:
+            group, groups = self.shape[-1], Layout(self.shape[:-1], self.block_dim)
+            if dimension != self.group_dim:
+                return groups.stride(dimension, step, extent) * group
+            between = groups.stride(dimension, ceildiv(step, group), extent) * group
+            return select(less(step, group), step, between)
         if self.block_dim is None:
             return step * product(self.shape[dimension + 1 :])
         block = self.shape[-1]
@@ -58,7 +66,7 @@ def layout_of(nest: LoopNest, buffer: str) -> Layout:
     """The layout of a buffer of the schedule, or of a tensor of the workload."""
     known: Buffer | None = next((b for b in nest.buffers if b.name == buffer), None)
     if known is not None:
-        return Layout(known.shape, known.block_dim)
+        return Layout(known.shape, known.block_dim, known.group_dim)
     return Layout(tuple(map(const, nest.workload.tensors[buffer].shape)), None)
 
 
@@ -69,9 +77,14 @@ def physical_region(
     extents = list(region_dimensions(statement, buffer, held_depth(nest, buffer)))
     if layout.block_dim is None:
         return tuple(extents)
+    inside: tuple[IntExpr, ...] = ()
     block = layout.shape[-1]
+    if layout.group_dim is not None:
+        *_, block, group = layout.shape
+        inside = (minimum(extents[layout.group_dim], group),)
+        extents[layout.group_dim] = ceildiv(extents[layout.group_dim], group)
     blocked = extents.pop(layout.block_dim)
-    return (ceildiv(blocked, block), *extents, minimum(blocked, block))
+    return (ceildiv(blocked, block), *extents, minimum(blocked, block), *inside)
 
 
 @frozen(eq=False)

@@ -10,9 +10,11 @@ from autotune.spaces.rules.gpu_elementwise import GpuElementwiseRule
 from autotune.spaces.rules.gpu_row_fusion import GpuRowFusionRule
 from autotune.spaces.rules.gpu_tiling import GpuTilingRule
 from autotune.spaces.rules.inline import InlineRule
+from autotune.spaces.rules.intrinsic_tiles import intrinsic_sketch
 from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.row_fusion import RowFusionRule
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.tensor_tiling import TensorTilingRule
 
 __all__ = [
     "ElementwiseRule",
@@ -25,5 +27,7 @@ __all__ = [
     "RowFusionRule",
     "SketchDraft",
     "SketchRule",
+    "TensorTilingRule",
     "generate_sketches",
+    "intrinsic_sketch",
 ]

@@ -14,17 +14,20 @@ from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
 from autotune.expressions import AffineForm
+from autotune.intrinsics import Intrinsic
 from autotune.sketches import (
     Accumulate,
     Constraint,
     FuseConsumer,
     Inline,
+    Interleave,
     Order,
     Pack,
     PadExtent,
     Parallel,
     Param,
     Step,
+    Tensorize,
     Tile,
     Unroll,
     Vectorize,
@@ -36,6 +39,7 @@ from autotune.spaces.rules.access import (
     largest_divisor,
     operand_forms,
     producer_stage,
+    round_up,
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
@@ -88,6 +92,28 @@ class Operand:
         return dimension_of(self.forms, axis) == len(self.forms) - 1
 
 
+@frozen
+class Contraction:
+    """How calls of an instruction compute a stage.
+
+    Attributes:
+        intrinsic: The instruction.
+        data: The tensor that is its left factor.
+        weights: The tensor that is its right factor.
+        group_dim: Dimension of ``weights`` along which the reduce axis moves.
+    """
+
+    intrinsic: Intrinsic
+    data: str
+    weights: str
+    group_dim: int
+
+    @property
+    def group(self) -> int:
+        """Values of the reduce axis in one call."""
+        return self.intrinsic.reduce_axes[0].extent
+
+
 class MultiLevelTilingRule(SketchRule):
     """Tiles a reduction with at least one spatial axis, once for every packing that suits it.
 
@@ -101,16 +127,16 @@ class MultiLevelTilingRule(SketchRule):
             return None
         vector = stage.spatial_axes[-1].name
         operands = [_operand(stage, tensor, vector) for tensor in stage.reads]
-        packings = [item for item in PACKINGS if _applicable(item, operands, stage, vector)]
+        packings = [item for item in PACKINGS if applicable(item, operands, stage, vector)]
         if not packings:
             raise UnsupportedWorkload(
                 f"no packing suits stage {stage.name!r}, which reads {', '.join(stage.reads)}"
             )
-        chosen = _alike(packings, draft)
-        return [_tiled(draft, stage, operands, packing) for packing in chosen]
+        chosen = alike(packings, draft)
+        return [tiled(draft, stage, operands, packing) for packing in chosen]
 
 
-def _alike(packings: list[Packing], draft: SketchDraft) -> list[Packing]:
+def alike(packings: list[Packing], draft: SketchDraft) -> list[Packing]:
     """The packings to try: where a stage is tiled already, only the one like its own.
 
     All combinations over several tiled stages would be too many sketches to try in a run.
@@ -148,7 +174,7 @@ def _place(operand: Operand, packing: Packing, stage: Stage) -> str | None:
     return packing.plain if _copied_plain(operand, stage) else None
 
 
-def _applicable(packing: Packing, operands: list[Operand], stage: Stage, vector: str) -> bool:
+def applicable(packing: Packing, operands: list[Operand], stage: Stage, vector: str) -> bool:
     blocked = [operand for operand in operands if operand.block_dim is not None]
     plain = [operand for operand in operands if _copied_plain(operand, stage)]
     if packing.blocked is None and not all(o.contiguous_along(vector) for o in blocked):
@@ -159,9 +185,14 @@ def _applicable(packing: Packing, operands: list[Operand], stage: Stage, vector:
     return (packing.blocked is None or bool(blocked)) and (packing.plain is None or bool(plain))
 
 
-def _tiled(
-    draft: SketchDraft, stage: Stage, operands: list[Operand], packing: Packing
+def tiled(
+    draft: SketchDraft,
+    stage: Stage,
+    operands: list[Operand],
+    packing: Packing,
+    contraction: Contraction | None = None,
 ) -> SketchDraft:
+    """The draft with ``stage`` tiled and packed, around calls of an instruction if given."""
     target, limits = draft.target, draft.limits
     packed = {
         operand.tensor for operand in operands if _place(operand, packing, stage) is not None
@@ -178,19 +209,27 @@ def _tiled(
         if all(dimension_of(operand.forms, axis.name) is not None for operand in operands)
     }
     row_reuse = any(operand.block_dim is not None for operand in operands)
-    levels = tile_levels(stage, target, limits, paddable - batch, batch=batch, row_reuse=row_reuse)
+    levels = tile_levels(
+        stage,
+        target,
+        limits,
+        paddable - batch,
+        batch=batch,
+        row_reuse=row_reuse,
+        group=1 if contraction is None else contraction.group,
+    )
     steps: list[Step] = []
     for axis, extent in levels.padded.items():
         steps.append(PadExtent(stage.name, axis, extent))
     for axis, factors in levels.factors.items():
         steps.append(Tile(stage.name, axis, factors))
-    steps.append(Order(stage.name, _order(stage, levels, packing)))
+    steps.append(Order(stage.name, _order(stage, levels, packing, contraction)))
     parallel = tuple(f"{axis.name}.0" for axis in stage.spatial_axes)
     steps.append(Parallel(stage.name, parallel))
     settled = {stage.name}
     for operand in operands:
-        steps.extend(_operand_steps(draft, stage, operand, packing, levels, settled))
-    steps.extend(_result_steps(draft, stage, levels, _tile_loop(stage, packing)))
+        steps.extend(_operand_steps(draft, stage, operand, packing, levels, settled, contraction))
+    steps.extend(_result_steps(draft, stage, levels, _tile_loop(stage, packing), contraction))
     params: tuple[Param, ...] = levels.params
     constraints: tuple[Constraint, ...] = levels.constraints
     return draft.extended(
@@ -202,7 +241,9 @@ def _tiled(
     )
 
 
-def _order(stage: Stage, levels: TileLevels, packing: Packing) -> tuple[str, ...]:
+def _order(
+    stage: Stage, levels: TileLevels, packing: Packing, contraction: Contraction | None
+) -> tuple[str, ...]:
     spatial = [axis.name for axis in stage.spatial_axes]
     rows, vector = spatial[:-1], spatial[-1]
     walk = [f"{axis}.1" for axis in rows if len(levels.factors.get(axis, ())) > 1]
@@ -215,6 +256,7 @@ def _order(stage: Stage, levels: TileLevels, packing: Packing) -> tuple[str, ...
         if axis.name in levels.factors:
             unrolled.append(f"{axis.name}.1")
     tile = [f"{axis}.2" for axis in rows if len(levels.factors.get(axis, ())) > 2]
+    called = [] if contraction is None else [f"{stage.reduce_axes[-1].name}.2"]
     return (
         *(f"{axis}.0" for axis in spatial),
         *level_one,
@@ -222,6 +264,7 @@ def _order(stage: Stage, levels: TileLevels, packing: Packing) -> tuple[str, ...
         *unrolled,
         *tile,
         f"{vector}.2",
+        *called,
         f"{vector}.3",
     )
 
@@ -253,6 +296,7 @@ def _operand_steps(
     packing: Packing,
     levels: TileLevels,
     settled: set[str],
+    contraction: Contraction | None,
 ) -> list[Step]:
     """Packing of one operand, and what becomes of the pointwise stage that computes it."""
     place = _place(operand, packing, stage)
@@ -268,13 +312,19 @@ def _operand_steps(
         return root_copy_steps(producer, lanes)
     block = levels.panel if operand.block_dim is not None else None
     if operand.block_dim is None:
-        width = _plain_lanes(draft, stage, operand, lanes)
+        width = _plain_lanes(draft, stage, operand, contraction)
     else:
         # A copy that also transposes has no dimension contiguous on both sides.
         width = levels.vector if operand.block_dim == len(operand.forms) - 1 else 1
+    grouped = contraction is not None and operand.tensor == contraction.weights
+    if contraction is not None and grouped and contraction.group_dim == len(operand.forms) - 1:
+        width = contraction.group
     steps: list[Step] = [
         Pack(stage.name, operand.tensor, _pack_loop(place, stage), operand.block_dim, block, width)
     ]
+    if contraction is not None and grouped:
+        group = contraction.group
+        steps.append(Interleave(stage.name, operand.tensor, contraction.group_dim, group))
     if producer is not None and pointwise and not kept:
         settled.add(producer.name)
         whole = ("inline.into_whole_copy",) if place == "root" else ()
@@ -285,8 +335,11 @@ def _operand_steps(
     return steps
 
 
-def _plain_lanes(draft: SketchDraft, stage: Stage, operand: Operand, lanes: int) -> int:
+def _plain_lanes(
+    draft: SketchDraft, stage: Stage, operand: Operand, contraction: Contraction | None
+) -> int:
     """Vector width of a plain copy: of its last dimension, when a reduce axis spans all of it."""
+    lanes = draft.target.lanes(stage.output.dtype)
     form = operand.forms[-1]
     if len(form.coefficients) != 1:
         return 1
@@ -296,11 +349,18 @@ def _plain_lanes(draft: SketchDraft, stage: Stage, operand: Operand, lanes: int)
     extent = draft.workload.tensors[operand.tensor].shape[-1]
     if stage.extents[axis] != extent:
         return 1
+    if contraction is not None:
+        extent = round_up(extent, contraction.group)
+        lanes = draft.target.lanes(draft.workload.tensors[operand.tensor].dtype)
     return largest_divisor(extent, lanes)
 
 
 def _result_steps(
-    draft: SketchDraft, stage: Stage, levels: TileLevels, tile_loop: str
+    draft: SketchDraft,
+    stage: Stage,
+    levels: TileLevels,
+    tile_loop: str,
+    contraction: Contraction | None,
 ) -> list[Step]:
     vector = stage.spatial_axes[-1].name
     write_factors = levels.factors[vector][2:]
@@ -310,7 +370,11 @@ def _result_steps(
         result.append(Accumulate(stage.name, tile_loop, write_factors))
     else:
         result.append(FuseConsumer(consumer, stage.name, tile_loop, write_factors))
-    result.append(Vectorize(stage.name, f"{vector}.3"))
+    if contraction is None:
+        result.append(Vectorize(stage.name, f"{vector}.3"))
+    else:
+        loops = (f"{stage.reduce_axes[-1].name}.2", f"{vector}.3")
+        result.append(Tensorize(stage.name, loops, contraction.intrinsic.name))
     unrolled = [f"{axis.name}.1" for axis in stage.reduce_axes if axis.name in levels.factors]
     rows = [
         f"{axis.name}.2"

@@ -63,12 +63,15 @@ def tile_levels(
     *,
     batch: set[str],
     row_reuse: bool,
+    group: int = 1,
 ) -> TileLevels:
     """Levels for every axis of ``stage``.
 
     The vector axis has 4, rows have 3, ``batch`` axes (along which nothing is shared) and the
     last reduce axis (its inner level unrolled) have 2; axes of extent 1 and other reduce axes
-    stay whole. Axes in ``paddable`` get padded extents to choose from, batch axes do not.
+    stay whole. Axes in ``paddable`` get padded extents to choose from, batch axes do not. With a
+    ``group``, the last reduce axis has a third level of that extent, and is padded to its
+    multiple.
     """
     factors: dict[str, tuple[IntExpr, ...]] = {}
     padded: dict[str, IntExpr] = {}
@@ -101,8 +104,9 @@ def tile_levels(
     extents, width = _vector_extents(vector, lanes, vector.name in paddable)
     add(vector, [None, None, None, (width,)], extents)
     last = stage.reduce_axes[-1]
-    inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if last.extent % d == 0)
-    add(last, [None, inner], (last.extent,))
+    depth = round_up(last.extent, group)
+    inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if depth // group % d == 0)
+    add(last, [None, inner, (group,)] if group > 1 else [None, inner], (depth,))
     constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, row_reuse))
     panel = factors[vector.name][2] * factors[vector.name][3]
     return TileLevels(factors, padded, tuple(params), tuple(constraints), panel, width)

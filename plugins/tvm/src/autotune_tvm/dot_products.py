@@ -1,0 +1,166 @@
+"""TVM's calls of the instructions that add products of bytes to vectors of integers.
+
+TVM 0.27's own intrinsics for them are of no use: they hand their operands to LLVM as vectors of
+32-bit integers, which LLVM 22 refuses. Here operands are vectors of bytes. TVM does not check that
+elements lie together as an instruction reads them; :func:`autotune.nest.layout_conflict` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import tvm
+from attrs import frozen
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script import tirx as T
+
+from autotune.intrinsics import Intrinsic, find_intrinsic
+
+__all__ = ["TensorCall", "interleaving", "registered", "vnni_256", "vnni_512", "vnni_512_signed"]
+
+_GROUP = 4
+# Makes an unsigned byte that is larger by 128 of a signed one, four at a time.
+_SIGN_BITS = -0x7F7F7F80
+
+
+@frozen
+class TensorCall:
+    """A description of loops, and the calls that replace them, as TVM functions."""
+
+    description: Any
+    implementation: Any
+
+
+@cache
+def registered(name: str) -> str:
+    """Register the calls of an intrinsic with TVM; returns TVM's name for them.
+
+    Raises:
+        InvalidValueError: the intrinsic has no implementation for TVM.
+    """
+    intrinsic = find_intrinsic(name)
+    call: TensorCall = intrinsic.implementation("tvm")(intrinsic)
+    known = f"autotune.{name}"
+    TensorIntrin.register(known, call.description, call.implementation, override=True)
+    return known
+
+
+@cache
+def interleaving(dtype: str, lanes: int, size: int) -> str:
+    """Register a copy of ``size`` rows of ``lanes`` elements, interleaved; returns its name."""
+    known = f"autotune.interleave.{dtype}.{size}x{lanes}"
+    call = _interleaving(dtype, lanes, size)
+    TensorIntrin.register(known, call.description, call.implementation, override=True)
+    return known
+
+
+def vnni_512(intrinsic: Intrinsic) -> TensorCall:
+    """``vpdpbusd`` on 512 bits: unsigned by signed bytes."""
+    return _dot(intrinsic, _call("llvm.x86.avx512.vpdpbusd.512", 16))
+
+
+def vnni_256(intrinsic: Intrinsic) -> TensorCall:
+    """``vpdpbusd`` on 256 bits: unsigned by signed bytes."""
+    return _dot(intrinsic, _call("llvm.x86.avx512.vpdpbusd.256", 8))
+
+
+def vnni_512_signed(intrinsic: Intrinsic) -> TensorCall:
+    """``vpdpbusd`` on 512 bits for signed by signed bytes.
+
+    The left factor is made unsigned by adding 128; 128 times the sum of the right factors, which
+    the compiler computes once for all rows, is then too much.
+    """
+    add = _call("llvm.x86.avx512.vpdpbusd.512", 16)
+
+    def compensated(sums: Any, data: Any, weights: Any) -> Any:
+        shifted = data ^ tirx.const(_SIGN_BITS, "int32")
+        nothing = tirx.Broadcast(tirx.const(0, "int32"), 16)
+        excess = add(nothing, tirx.const(_SIGN_BITS, "int32"), weights)
+        return add(sums, shifted, weights) - excess
+
+    return _dot(intrinsic, compensated)
+
+
+def _call(name: str, lanes: int) -> Callable[[Any, Any, Any], Any]:
+    """Of sums, four bytes in one integer, and bytes: the instruction's result."""
+
+    def call(sums: Any, data: Any, weights: Any) -> Any:
+        factors = tirx.reinterpret(f"uint8x{_GROUP * lanes}", tirx.Broadcast(data, lanes))
+        code = tvm.target.codegen.llvm_lookup_intrinsic_id(name)
+        return tirx.call_llvm_pure_intrin(
+            f"int32x{lanes}", tirx.const(code, "uint32"), sums, factors, weights
+        )
+
+    return call
+
+
+def _dot(intrinsic: Intrinsic, call: Callable[[Any, Any, Any], Any]) -> TensorCall:
+    (lanes,) = (axis.extent for axis in intrinsic.spatial_axes)
+    left = intrinsic.left.dtype
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def description(data: T.handle, weights: T.handle, sums: T.handle) -> None:
+        A = T.match_buffer(data, (4,), left, offset_factor=1)
+        B = T.match_buffer(weights, (lanes, 4), "int8", offset_factor=1)
+        C = T.match_buffer(sums, (lanes,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            for k in T.serial(0, 4):
+                for j in T.serial(0, lanes):
+                    with T.sblock("update"):
+                        vj, vk = T.axis.remap("SR", [j, k])
+                        C[vj] = C[vj] + T.cast(A[vk], "int32") * T.cast(B[vj, vk], "int32")
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def implementation(data: T.handle, weights: T.handle, sums: T.handle) -> None:
+        A = T.match_buffer(data, (4,), left, offset_factor=1)
+        B = T.match_buffer(weights, (lanes, 4), "int8", offset_factor=1)
+        C = T.match_buffer(sums, (lanes,), "int32", offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.writes(C[0:lanes])
+            C[T.ramp(T.int32(0), 1, lanes)] = call(
+                C.vload([0], dtype=f"int32x{lanes}"),
+                T.reinterpret(A.vload([0], dtype=f"{left}x4"), dtype="int32"),
+                B.vload([0, 0], dtype=f"int8x{lanes * 4}"),
+            )
+
+    return TensorCall(description, implementation)
+
+
+def _interleaving(dtype: str, lanes: int, size: int) -> TensorCall:
+    order = [row * lanes + lane for lane in range(lanes) for row in range(size)]
+
+    def woven(rows: Any) -> Any:
+        vectors = [rows.vload([row, 0], dtype=f"{dtype}x{lanes}") for row in range(size)]
+        return tirx.Shuffle(vectors, [tirx.const(index, "int32") for index in order])
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def description(rows: T.handle, groups: T.handle) -> None:
+        s = T.int32()
+        A = T.match_buffer(rows, (size, lanes), dtype, strides=[s, 1], offset_factor=1)
+        B = T.match_buffer(groups, (lanes, size), dtype, offset_factor=1)
+        with T.sblock("root"):
+            T.reads(A[0:size, 0:lanes])
+            T.writes(B[0:lanes, 0:size])
+            for k in T.serial(0, size):
+                for j in T.serial(0, lanes):
+                    with T.sblock("copy"):
+                        vk, vj = T.axis.remap("SS", [k, j])
+                        B[vj, vk] = A[vk, vj]
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def implementation(rows: T.handle, groups: T.handle) -> None:
+        s = T.int32()
+        A = T.match_buffer(rows, (size, lanes), dtype, strides=[s, 1], offset_factor=1)
+        B = T.match_buffer(groups, (lanes, size), dtype, offset_factor=1)
+        with T.sblock("root"):
+            T.reads(A[0:size, 0:lanes])
+            T.writes(B[0:lanes, 0:size])
+            B[0, T.ramp(T.int32(0), 1, lanes * size)] = woven(A)
+
+    return TensorCall(description, implementation)

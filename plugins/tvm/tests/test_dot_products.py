@@ -1,0 +1,236 @@
+"""Products of bytes through ``vpdpbusd``: exact for all bytes, and nothing else than planned."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from attrs import evolve
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.compiler import generate_code, lower_module
+from autotune_tvm.emit import module_for
+from autotune_tvm.lowered import lowered_nest
+from autotune_tvm.replay import schedule
+from autotune_tvm.scheduled import scheduled_module
+from numpy.typing import NDArray
+
+from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
+from autotune.expressions import Binary, Cast, IntExpr, Load, const, var
+from autotune.expressions.integer import evaluate
+from autotune.nest import derive_nest
+from autotune.sketches import (
+    Accumulate,
+    Candidate,
+    Interleave,
+    Order,
+    Sketch,
+    Tensorize,
+    Tile,
+    Vectorize,
+)
+from autotune.spaces import SketchSpace
+from autotune.targets import Target, preset
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    gemm,
+    random_inputs,
+    reference_outputs,
+)
+
+BACKEND = TVMBackend()
+TARGET = preset("cascadelake").with_cores(1)
+
+
+def weights_in_rows(m: int, n: int, k: int) -> Workload:
+    """A product whose right factor is transposed: neighbours along the reduction lie together."""
+    axes = (Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
+    left = Cast("int32", Load("X", (var("i"), var("k"))))
+    right = Cast("int32", Load("W", (var("j"), var("k"))))
+    inputs = (Tensor("X", (m, k), "uint8"), Tensor("W", (n, k), "int8"))
+    stage = Stage(Tensor("Y", (m, n), "int32"), axes, Binary("mul", left, right), "add")
+    return Workload("rows", inputs, (stage,), ("Y",))
+
+
+WORKLOADS = (
+    gemm(m=24, n=64, k=32, dtype="u8s8s32"),
+    gemm(m=37, n=53, k=29, dtype="u8s8s32"),
+    gemm(m=13, n=48, k=20, dtype="int8"),
+    gemm(m=1, n=7, k=4, dtype="u8s8s32"),
+    weights_in_rows(9, 32, 24),
+    batch_matmul(b=3, m=17, n=40, k=24, dtype="u8s8s32"),
+    conv2d(h=14, w=14, ci=16, co=32, pad=1, dtype="u8s8s32"),
+    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1, dtype="u8s8s32"),
+    conv2d(h=9, w=9, ci=8, co=16, kh=3, kw=2, dilation=2, stride=3, dtype="int8"),
+)
+
+
+def label(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+def samples(workload: Workload, target: Target, count: int) -> list[Candidate]:
+    space = SketchSpace(workload, target, BACKEND.limits(target))
+    return list(space.sample(count * len(space.sketches()), np.random.default_rng(0)))
+
+
+def request(candidate: Candidate, target: Target) -> BuildRequest:
+    return BuildRequest(candidate.sketch.workload, None, candidate, target, 1)
+
+
+def without_ones(extents: tuple[IntExpr, ...], candidate: Candidate) -> tuple[int, ...]:
+    numbers = (int(evaluate(extent, candidate.config)) for extent in extents)
+    return tuple(number for number in numbers if number != 1)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Workload) -> None:
+    module = module_for(workload)
+    for candidate in samples(workload, TARGET, 2):
+        (call,) = (step for step in candidate.sketch.steps if isinstance(step, Tensorize))
+        nest = derive_nest(candidate.sketch)
+        lowered = lowered_nest(schedule(module, candidate, workload).mod)
+        stores = []
+        for statement in nest.statements:
+            loops = statement.loops
+            if statement.name == call.stage:
+                loops = loops[: -len(call.loops)]
+            elif is_woven(statement.name, workload, candidate):
+                loops = loops[:-2]
+            stores.append(without_ones(tuple(loop.extent for loop in loops), candidate))
+        assert Counter(stores) == Counter(lowered.stores), candidate
+        allocations = Counter(without_ones(buffer.shape, candidate) for buffer in nest.buffers)
+        assert allocations == Counter(lowered.allocations), candidate
+
+
+def is_woven(statement: str, workload: Workload, candidate: Candidate) -> bool:
+    """Whether a statement is a copy that a shuffle of vectors makes: nothing is padded in it."""
+    for step in candidate.sketch.steps:
+        if isinstance(step, Interleave) and statement == f"{step.operand}.pack":
+            shape = workload.tensors[step.operand].shape
+            grown = {
+                name.split(".")[1]: value
+                for name, value in candidate.config.items()
+                if name.endswith(".extent")
+            }
+            stage = workload.stage(step.stage)
+            load = next(load for load in stage.loads if load.tensor == step.operand)
+            names = [next(iter(form.coefficients)) for form in stage.access_map(load)]
+            whole = all(
+                grown.get(name, extent) == extent
+                for name, extent in zip(names, shape, strict=True)
+            )
+            return whole and step.dim != len(shape) - 1
+    return False
+
+
+def can_run(target: Target) -> bool:
+    return set(target.features) <= set(Target.detect().features)
+
+
+def computed(candidate: Candidate, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    workload = candidate.sketch.workload
+    built = BACKEND.compile(BACKEND.lower(request(candidate, TARGET)))
+    call = bind_copies(built, workload, [inputs[tensor.name] for tensor in workload.inputs])
+    call.run()
+    return call.outputs()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_exact_for_all_bytes(workload: Workload) -> None:
+    if not can_run(TARGET):
+        pytest.skip("this machine has no AVX512-VNNI")
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    inputs[workload.inputs[0].name].flat[:4] = np.iinfo(workload.inputs[0].dtype).max
+    expected = reference_outputs(workload, inputs)
+    for candidate in samples(workload, TARGET, 1):
+        for name, found in zip(workload.outputs, computed(candidate, inputs), strict=True):
+            np.testing.assert_array_equal(found, expected[name], err_msg=str(candidate))
+
+
+def machine_code(candidate: Candidate, target: Target) -> str:
+    lowered = lower_module(scheduled_module(request(candidate, target)), target, 1)
+    return str(generate_code(lowered, target, 1)[0].inspect_source("s"))
+
+
+@pytest.mark.parametrize(
+    ("target", "register"),
+    [("cascadelake", "zmm"), ("sapphirerapids", "zmm"), ("alderlake", "ymm")],
+)
+def test_the_machine_code_has_the_instruction(target: str, register: str) -> None:
+    made_for = preset(target).with_cores(1)
+    candidate = samples(WORKLOADS[0], made_for, 1)[0]
+    config = candidate.config
+    tile = config["C.i.2"] * config["C.j.2"] * config["C.k.1"]
+    text = machine_code(candidate, made_for)
+    calls = re.findall(rf"vpdpbusd\s.*%{register}\d+", text)
+    assert len(calls) >= tile > 0
+    assert not re.search(r"vpmulld|vpmaddubsw", text)
+
+
+def test_packed_rows_are_woven_by_shuffles() -> None:
+    candidate = samples(WORKLOADS[0], TARGET, 1)[0]
+    assert is_woven("B.pack", WORKLOADS[0], candidate)
+    assert not re.search(r"vpextrb|vpinsrb", machine_code(candidate, TARGET))
+
+
+def hand_made(steps: tuple[object, ...], workload: Workload) -> Candidate:
+    return Candidate(Sketch("by hand", workload, (), (), steps), ())  # type: ignore[arg-type]
+
+
+def unpacked(k: int) -> tuple[object, ...]:
+    """Steps that call the instruction on a right factor where it lies."""
+    return (
+        Tile("Y", "j", (const(1), const(16))),
+        Tile("Y", "k", (const(k // 4), const(4))),
+        Order("Y", ("i.0", "j.0", "k.0", "k.1", "j.1")),
+        Accumulate("Y", "i.0", (const(1), const(16))),
+        Tensorize("Y", ("k.1", "j.1"), "vnni-16x4"),
+    )
+
+
+@pytest.mark.parametrize("k", [8, 12])
+def test_factors_that_do_not_lie_together_are_refused(k: int) -> None:
+    """The mistake of calling the instruction on a matrix that is not packed: wrong weights."""
+    candidate = hand_made(unpacked(k), weights_in_rows(2, 16, k))
+    with pytest.raises(InvalidSchedule, match=f"'W' has neighbours along 'j' {k} elements apart"):
+        BACKEND.lower(request(candidate, TARGET))
+
+
+def test_tvm_itself_does_not_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why the check is there: without it the program runs, and its numbers are wrong."""
+    if not can_run(TARGET):
+        pytest.skip("this machine has no AVX512-VNNI")
+    monkeypatch.setattr("autotune_tvm.replay.layout_conflict", lambda candidate: None)
+    workload = weights_in_rows(2, 16, 8)
+    candidate = hand_made(unpacked(8), workload)
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    (found,) = computed(candidate, inputs)
+    assert not np.array_equal(found, reference_outputs(workload, inputs)["Y"])
+
+
+def test_a_step_that_names_no_intrinsic_is_refused() -> None:
+    candidate = samples(WORKLOADS[0], TARGET, 1)[0]
+    steps = tuple(
+        evolve(step, intrinsic="amx-16x16x64") if isinstance(step, Tensorize) else step
+        for step in candidate.sketch.steps
+    )
+    wrong = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
+    with pytest.raises(InvalidSchedule, match="amx-16x16x64"):
+        BACKEND.lower(request(wrong, TARGET))
+
+
+def test_the_ordinary_sketches_have_other_vectors() -> None:
+    plain = samples(gemm(m=24, n=64, k=32), TARGET, 1)[0]
+    assert any(isinstance(step, Vectorize) for step in plain.sketch.steps)
+    assert "vpdpbusd" not in machine_code(plain, TARGET)

@@ -1,0 +1,148 @@
+"""The instructions that are declared here, and finding those that others declare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.intrinsics.intrinsic import Intrinsic, IntrinsicOperand, imported
+from autotune.workloads import Axis
+
+__all__ = ["INTRINSICS", "find_intrinsic"]
+
+
+def _dot(
+    name: str, lanes: int, features: tuple[str, ...], implementation: str, left: str
+) -> Intrinsic:
+    """A vector of sums of four products of bytes, one broadcast factor."""
+    return Intrinsic(
+        name,
+        f"{lanes} sums of 4 products of bytes, {left} * int8, one left factor for all lanes",
+        (Axis("k", 4, "reduce"), Axis("j", lanes)),
+        IntrinsicOperand("data", left, (("k", 4),)),
+        IntrinsicOperand("weights", "int8", (("j", lanes), ("k", 4))),
+        IntrinsicOperand("sums", "int32", (("j", lanes),)),
+        features=features,
+        implementations={"tvm": implementation},
+    )
+
+
+def _product(
+    name: str,
+    description: str,
+    extents: tuple[int, int, int],
+    dtypes: tuple[str, str],
+    scopes: tuple[str, str, str],
+    *,
+    group: int = 1,
+    kind: str = "cuda",
+    features: tuple[str, ...] = (),
+    capacities: Mapping[str, int] = MappingProxyType({}),
+    transposed: bool = False,
+) -> Intrinsic:
+    """A product of two small matrices; the second one may have groups of rows interleaved."""
+    rows, columns, depth = extents
+    factor, result = dtypes
+    weights: tuple[tuple[str, int], ...] = (("k", depth), ("j", columns))
+    if transposed:
+        weights = (("j", columns), ("k", depth))
+    elif group > 1:
+        weights = (("k", depth // group), ("j", columns), ("k", group))
+    return Intrinsic(
+        name,
+        description,
+        (Axis("i", rows), Axis("k", depth, "reduce"), Axis("j", columns)),
+        IntrinsicOperand("data", factor, (("i", rows), ("k", depth)), scopes[0], row_stride=True),
+        IntrinsicOperand("weights", factor, weights, scopes[1], row_stride=True),
+        IntrinsicOperand(
+            "sums", result, (("i", rows), ("j", columns)), scopes[2], row_stride=True
+        ),
+        kind=kind,
+        features=features,
+        capacities=capacities,
+    )
+
+
+_FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
+_REGISTERS = ("mma.matrix_a", "mma.matrix_b", "mma.accumulator")
+_VTA = ("vta.input", "vta.weight", "vta.accumulator")
+_TILES = ("amx.tile", "amx.tile", "amx.tile")
+
+INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
+    {
+        intrinsic.name: intrinsic
+        for intrinsic in (
+            _dot("vnni-16x4", 16, ("avx512vnni",), "autotune_tvm.dot_products:vnni_512", "uint8"),
+            _dot(
+                "vnni-16x4-signed",
+                16,
+                ("avx512vnni",),
+                "autotune_tvm.dot_products:vnni_512_signed",
+                "int8",
+            ),
+            _dot("vnni-8x4", 8, ("avxvnni",), "autotune_tvm.dot_products:vnni_256", "uint8"),
+            _product(
+                "amx-16x16x64",
+                "a product of 16x64 and 64x16 bytes in the tile registers of AMX",
+                (16, 16, 64),
+                ("int8", "int32"),
+                _TILES,
+                group=4,
+                kind="cpu",
+                features=("amx-int8",),
+                capacities={"amx.tile": 8 * 1024},
+            ),
+            _product(
+                "wmma-16x16x16",
+                "a warp's product of 16x16 matrices of halves, accumulated in floats",
+                (16, 16, 16),
+                ("float16", "float32"),
+                _FRAGMENTS,
+            ),
+            _product(
+                "mma-m16n8k16",
+                "a warp's product of 16x16 and 16x8 halves in registers",
+                (16, 8, 16),
+                ("float16", "float32"),
+                _REGISTERS,
+                transposed=True,
+            ),
+            _product(
+                "vta-1x16x16",
+                "VTA's product of a row and a 16x16 block of bytes, from its three buffers",
+                (1, 16, 16),
+                ("int8", "int32"),
+                _VTA,
+                kind="vta",
+                transposed=True,
+                capacities={
+                    "vta.input": 1 << 15,
+                    "vta.weight": 1 << 18,
+                    "vta.accumulator": 1 << 17,
+                },
+            ),
+        )
+    }
+)
+"""Declared instructions by name. Those without an implementation describe spaces only."""
+
+
+def find_intrinsic(name: str) -> Intrinsic:
+    """The declaration of an instruction.
+
+    Args:
+        name: One of :data:`INTRINSICS`, or ``"module:attribute"`` for one declared elsewhere.
+
+    Raises:
+        UnknownNameError: there is no such instruction.
+        InvalidValueError: what the import string names is none.
+    """
+    if ":" in name:
+        found = imported(name, "intrinsic")
+        if not isinstance(found, Intrinsic):
+            raise InvalidValueError(f"{name!r} is no Intrinsic but {type(found).__name__}")
+        return found
+    if name not in INTRINSICS:
+        raise UnknownNameError("intrinsic", name, INTRINSICS)
+    return INTRINSICS[name]

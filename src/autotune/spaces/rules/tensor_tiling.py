@@ -1,0 +1,141 @@
+"""Rule: multi-level tiling around an instruction that multiplies small tensors.
+
+The nest is that of :mod:`~autotune.spaces.rules.multi_level_tiling` with the last reduce axis
+split once more: ``... | r.0 r.1 | a.2 b.2 v.2 | r.2 v.3``, where the last two loops have the
+extents of the instruction and become one call of it. The factor that differs along the vector is
+always packed, with neighbours along ``r`` together, as the instruction reads them. The other
+factor has them together where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from autotune.expressions import Binary, Cast, Load, ScalarExpr
+from autotune.intrinsics import INTRINSICS, Intrinsic
+from autotune.spaces.rules.access import depends_on, dimension_of, operand_forms
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.multi_level_tiling import (
+    PACKINGS,
+    Contraction,
+    Operand,
+    alike,
+    applicable,
+    tiled,
+)
+from autotune.spaces.rules.rule import SketchRule
+from autotune.workloads import Stage, Workload
+
+__all__ = ["TensorTilingRule", "contraction_of"]
+
+
+@frozen
+class TensorTilingRule(SketchRule):
+    """Tiles a sum of products around an instruction, once for every packing that suits it.
+
+    Applies where the backend implements one of ``intrinsics`` that the target has and that
+    computes what the stage does; the first of them decides.
+    """
+
+    intrinsics: tuple[Intrinsic, ...] = tuple(INTRINSICS.values())
+    name: str = "tensor-tiling"
+
+    def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
+        if not draft.can("tensorize", "interleave", "pack.blocked"):
+            return None
+        for intrinsic in self.intrinsics:
+            if draft.limits.backend not in intrinsic.implementations:
+                continue
+            if not intrinsic.supported_by(draft.target):
+                continue
+            contraction = contraction_of(draft.workload, stage, intrinsic)
+            if contraction is not None:
+                drafts = _sketches(draft, stage, contraction)
+                if drafts:
+                    return drafts
+        return None
+
+
+def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Contraction | None:
+    """How calls of ``intrinsic`` compute ``stage``; None where they do not.
+
+    One factor must be of the left operand's type, contiguous along the last reduce axis and the
+    same for all vector lanes; the other of the right operand's type, with dimensions for the
+    vector axis and for that reduce axis, one of which is the innermost.
+    """
+    if stage.combiner != "add" or not stage.spatial_axes:
+        return None
+    if stage.output.dtype != intrinsic.result.dtype or len(intrinsic.spatial_axes) != 1:
+        return None
+    vector, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[-1].name
+    factors = _factors(stage.body, intrinsic.result.dtype)
+    for left, right in (factors, factors[::-1]) if factors else ():
+        if left.tensor == right.tensor:
+            continue
+        dtypes = (workload.tensors[left.tensor].dtype, workload.tensors[right.tensor].dtype)
+        if dtypes != (intrinsic.left.dtype, intrinsic.right.dtype):
+            continue
+        data, weights = operand_forms(stage, left.tensor), operand_forms(stage, right.tensor)
+        if depends_on(data, vector) or dimension_of(data, reduced) != len(data) - 1:
+            continue
+        block_dim, group_dim = dimension_of(weights, vector), dimension_of(weights, reduced)
+        if block_dim is None or group_dim is None:
+            continue
+        if len(weights) - 1 in (block_dim, group_dim):
+            return Contraction(intrinsic, left.tensor, right.tensor, group_dim)
+    return None
+
+
+def _factors(body: ScalarExpr, dtype: str) -> tuple[Load, ...]:
+    """The two loads of a product of elements that are converted to ``dtype``; else none."""
+    if not isinstance(body, Binary) or body.op != "mul":
+        return ()
+    loads = []
+    for side in (body.left, body.right):
+        if isinstance(side, Cast) and side.dtype == dtype:
+            side = side.operand
+        if not isinstance(side, Load):
+            return ()
+        loads.append(side)
+    return tuple(loads)
+
+
+def _sketches(draft: SketchDraft, stage: Stage, contraction: Contraction) -> list[SketchDraft]:
+    intrinsic, vector = contraction.intrinsic, stage.spatial_axes[-1]
+    (lanes,) = intrinsic.spatial_axes
+    if draft.target.lanes(stage.output.dtype) != lanes.extent:
+        return []
+    operands = []
+    for tensor in stage.reads:
+        forms = operand_forms(stage, tensor)
+        block_dim = dimension_of(forms, vector.name) if tensor == contraction.weights else None
+        operands.append(Operand(tensor, forms, block_dim))
+    packings = [
+        packing
+        for packing in PACKINGS
+        if packing.blocked is not None
+        and applicable(packing, operands, stage, vector.name)
+        and _fills(draft, stage, contraction, operands, packing.plain is not None)
+    ]
+    return [
+        tiled(draft, stage, operands, packing, contraction) for packing in alike(packings, draft)
+    ]
+
+
+def _fills(
+    draft: SketchDraft,
+    stage: Stage,
+    contraction: Contraction,
+    operands: Sequence[Operand],
+    data_copied: bool,
+) -> bool:
+    """Whether calls fill the vector axis and the reduce axis, or padding makes them do so."""
+    vector, reduced = stage.spatial_axes[-1], stage.reduce_axes[-1]
+    lanes = contraction.intrinsic.spatial_axes[0].extent
+    if vector.extent % lanes and not draft.can_pad(stage, vector):
+        return False
+    if reduced.extent % contraction.group == 0:
+        return True
+    return data_copied and draft.can_pad(stage, reduced)
