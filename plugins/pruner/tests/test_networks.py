@@ -11,6 +11,7 @@ from autotune_pruner.networks import (
     Scale,
     TenSetNetwork,
     folded,
+    queries_and_keys,
     summed_attention,
 )
 from hypothesis import given, settings
@@ -40,7 +41,9 @@ def test_attention_summed_is_the_sum_of_attention() -> None:
     network = _network()
     x = torch.randn(6, FLOW_LENGTH, 128)
     wanted = network.attention(x, x, x, need_weights=False)[0].sum(dim=1)
-    torch.testing.assert_close(summed_attention(network.attention, x), wanted)
+    projected = queries_and_keys(network.attention, x.flatten(0, 1)).unflatten(0, (6, -1))
+    found = summed_attention(network.attention, x, projected.transpose(1, 2))
+    torch.testing.assert_close(found, wanted)
 
 
 @settings(max_examples=20, deadline=None)

@@ -15,6 +15,7 @@ from torch.nn import functional
 __all__ = [
     "DATAFLOW_WIDTH",
     "FLOW_LENGTH",
+    "HIDDEN",
     "STATEMENT_WIDTH",
     "Normaliser",
     "PaCMNetwork",
@@ -22,6 +23,8 @@ __all__ = [
     "Scale",
     "TenSetNetwork",
     "folded",
+    "queries_and_keys",
+    "summed_attention",
 ]
 
 STATEMENT_WIDTH = 174
@@ -30,7 +33,8 @@ DATAFLOW_WIDTH = 23
 FLOW_LENGTH = 8
 """Accesses of the data-flow block."""
 
-_HIDDEN = 256
+HIDDEN = 256
+"""Width of an encoded statement."""
 _FLOW = 128
 _HEADS = 4
 
@@ -87,13 +91,31 @@ class RankingNetwork(nn.Module):  # type: ignore[misc]
             programs: int64 ``[rows]``: the program, from 0 to n - 1, of each statement.
             dataflow: ``[n, 8, 23]``.
         """
+        encoded = self.statement_encoder(statements)
+        summed = encoded.new_zeros(len(dataflow), HIDDEN).index_add(0, programs, encoded)
+        return self.rank(summed, _grouped(self.encode_accesses(dataflow.flatten(0, 1))))
+
+    def encode_accesses(self, dataflow: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What the network makes of each access by itself; nothing if it reads no data flow.
+
+        Args:
+            dataflow: ``[m, 23]``.
+
+        Returns:
+            Tensors ``[m, groups, width]``.
+        """
         raise NotImplementedError
 
-    def _summed(
-        self, statements: torch.Tensor, programs: torch.Tensor, count: int
-    ) -> torch.Tensor:
-        encoded = self.statement_encoder(statements)
-        return encoded.new_zeros(count, _HIDDEN).index_add(0, programs, encoded)
+    def rank(self, summed: torch.Tensor, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """Scores ``[n]``.
+
+        Args:
+            summed: ``[n, 256]``: what ``statement_encoder`` made of the statements of each
+                program, summed.
+            accesses: What :meth:`encode_accesses` made of its accesses, each tensor as
+                ``[n, groups, 8, width]``.
+        """
+        raise NotImplementedError
 
 
 class PaCMNetwork(RankingNetwork):
@@ -106,26 +128,32 @@ class PaCMNetwork(RankingNetwork):
 
     def __init__(self) -> None:
         super().__init__()
-        self.statement_encoder = _encoder(STATEMENT_WIDTH, _HIDDEN, _HIDDEN)
+        self.statement_encoder = _encoder(STATEMENT_WIDTH, HIDDEN, HIDDEN)
         self.dataflow_encoder = _encoder(DATAFLOW_WIDTH, _FLOW // 2, _FLOW)
         self.attention = nn.MultiheadAttention(_FLOW, _HEADS, batch_first=True)
-        self.fuse = nn.Sequential(nn.Linear(_HIDDEN + _FLOW, _HIDDEN), nn.ReLU())
-        self.norm = nn.BatchNorm1d(_HIDDEN)
+        self.fuse = nn.Sequential(nn.Linear(HIDDEN + _FLOW, HIDDEN), nn.ReLU())
+        self.norm = nn.BatchNorm1d(HIDDEN)
         self.head = _Head()
 
-    def forward(
-        self, statements: torch.Tensor, programs: torch.Tensor, dataflow: torch.Tensor
-    ) -> torch.Tensor:
-        """Scores ``[n]``; see :class:`RankingNetwork`."""
-        summed = self._summed(statements, programs, len(dataflow))
-        fused = self.fuse(torch.cat([summed, self.flow(dataflow)], dim=1))
+    def encode_accesses(self, dataflow: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The encoded access ``[m, 1, 128]``; its query and key for each head, ``[m, 4, 64]``."""
+        encoded = self.dataflow_encoder(dataflow)
+        return encoded.unsqueeze(1), queries_and_keys(self.attention, encoded)
+
+    def rank(self, summed: torch.Tensor, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """See :class:`RankingNetwork`."""
+        fused = self.fuse(torch.cat([summed, self._flow_of(accesses)], dim=1))
         scores: torch.Tensor = self.head(self.norm(fused))
         return scores
 
     def flow(self, dataflow: torch.Tensor) -> torch.Tensor:
         """The data-flow branch: ``[n, 8, 23]`` to ``[n, 128]``."""
-        accesses = self.dataflow_encoder(dataflow)
-        return accesses.sum(dim=1) + summed_attention(self.attention, accesses)
+        return self._flow_of(_grouped(self.encode_accesses(dataflow.flatten(0, 1))))
+
+    def _flow_of(self, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        encoded, projected = accesses
+        encoded = encoded.squeeze(1)
+        return encoded.sum(dim=1) + summed_attention(self.attention, encoded, projected)
 
 
 class TenSetNetwork(RankingNetwork):
@@ -133,33 +161,57 @@ class TenSetNetwork(RankingNetwork):
 
     def __init__(self) -> None:
         super().__init__()
-        self.statement_encoder = _encoder(STATEMENT_WIDTH, _HIDDEN, _HIDDEN)
+        self.statement_encoder = _encoder(STATEMENT_WIDTH, HIDDEN, HIDDEN)
         self.dataflow_encoder = None
         self.head = _Head()
 
-    def forward(
-        self, statements: torch.Tensor, programs: torch.Tensor, dataflow: torch.Tensor
-    ) -> torch.Tensor:
-        """Scores ``[n]``; see :class:`RankingNetwork`."""
-        scores: torch.Tensor = self.head(self._summed(statements, programs, len(dataflow)))
+    def encode_accesses(self, dataflow: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Nothing."""
+        return ()
+
+    def rank(self, summed: torch.Tensor, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """See :class:`RankingNetwork`."""
+        scores: torch.Tensor = self.head(summed)
         return scores
 
 
-def summed_attention(attention: nn.MultiheadAttention, x: torch.Tensor) -> torch.Tensor:
+def queries_and_keys(attention: nn.MultiheadAttention, x: torch.Tensor) -> torch.Tensor:
+    """Query and key of self-attention for each head: ``[m, width]`` to ``[m, heads, 2 depth]``."""
+    width, heads = attention.embed_dim, attention.num_heads
+    weight, bias = attention.in_proj_weight[: 2 * width], attention.in_proj_bias[: 2 * width]
+    projected = functional.linear(x, weight, bias).view(len(x), 2, heads, width // heads)
+    return projected.transpose(1, 2).flatten(2)
+
+
+def _grouped(accesses: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Tensors ``[n 8, groups, width]`` as ``[n, groups, 8, width]``."""
+    return tuple(it.unflatten(0, (-1, FLOW_LENGTH)).transpose(1, 2) for it in accesses)
+
+
+def summed_attention(
+    attention: nn.MultiheadAttention, x: torch.Tensor, projected: torch.Tensor
+) -> torch.Tensor:
     """Self-attention of ``x`` ``[n, length, width]``, summed over the length: ``[n, width]``.
 
     Equal to ``attention(x, x, x)[0].sum(dim=1)`` with half the arithmetic. Values and outputs are
     linear, so both can be taken of the sum: how much a position is looked at by all of them
     together weighs the inputs, and the values are taken of that, once for each head.
+
+    Args:
+        attention: The layer.
+        x: What attends to itself.
+        projected: :func:`queries_and_keys` of ``x``, as ``[n, heads, length, 2 depth]``.
     """
     count, length, width = x.shape
     heads = attention.num_heads
     depth = width // heads
-    query_key, value = attention.in_proj_weight.split([2 * width, width])
-    query_key_bias, value_bias = attention.in_proj_bias.split([2 * width, width])
-    projected = functional.linear(x, query_key, query_key_bias)
-    query, key = projected.view(count, length, 2, heads, depth).permute(2, 0, 3, 1, 4)
-    looks = torch.softmax(query @ key.transpose(-1, -2) * depth**-0.5, dim=-1).sum(dim=-2)
+    value = attention.in_proj_weight[2 * width :]
+    value_bias = attention.in_proj_bias[2 * width :]
+    query, key = projected.split(depth, dim=-1)
+    likeness = query @ key.transpose(-1, -2) * depth**-0.5
+    # Written out: torch's softmax takes three times as long over so few positions.
+    powers = torch.exp(likeness - likeness.detach().amax(dim=-1, keepdim=True))
+    looks = (powers / powers.sum(dim=-1, keepdim=True)).sum(dim=-2)
     pooled = (looks @ x).transpose(0, 1)  # [heads, n, width]
     values = (pooled @ value.view(heads, depth, width).transpose(1, 2)).transpose(0, 1)
     joined = values.reshape(count, width) + length * value_bias
@@ -193,8 +245,8 @@ class _Head(nn.Module):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.residual = nn.ModuleList([nn.Linear(_HIDDEN, _HIDDEN) for _ in range(2)])
-        self.score = nn.Linear(_HIDDEN, 1)
+        self.residual = nn.ModuleList([nn.Linear(HIDDEN, HIDDEN) for _ in range(2)])
+        self.score = nn.Linear(HIDDEN, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.residual:

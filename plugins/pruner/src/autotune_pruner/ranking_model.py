@@ -17,6 +17,7 @@ from autotune.cost_models.model_state import check_model
 from autotune.errors import InvalidValueError
 from autotune.sketches import CandidateBatch
 from autotune.targets import Target
+from autotune_pruner.inference import scores_of
 from autotune_pruner.networks import (
     DATAFLOW_WIDTH,
     FLOW_LENGTH,
@@ -47,10 +48,6 @@ __all__ = ["RankingModel"]
 
 _LOG = logging.getLogger("autotune.cost_models")
 
-# Programs that go through the network at once, always so many: what a matrix product rounds to
-# depends on its size, and a score must not depend on the rest of the batch. More would leave
-# the processor's cache.
-_BLOCK = 64
 # Below this, several threads cost more than they gain.
 _PARALLEL_ROWS = 4096
 _VALIDATION = 0.1
@@ -118,7 +115,7 @@ class RankingModel(TrainableCostModel):
             self._predictor = folded(network, self._current.normaliser)
         programs = featurise(batch, self._target, self._fidelity, self._threads)
         with deterministic(1), torch.inference_mode():
-            return _scores(self._predictor, programs, self._device)
+            return scores_of(self._predictor, programs, self._device)
 
     def update(self, outcomes: Sequence[Told]) -> None:
         """Add outcomes, and learn from all there are so far.
@@ -347,24 +344,3 @@ def _usable_device(name: str) -> torch.device:
         first = str(error).partition("\n")[0]
         raise InvalidValueError(f"torch cannot use the device {name!r}: {first}") from error
     return device
-
-
-def _scores(
-    network: RankingNetwork, programs: Programs, device: torch.device
-) -> NDArray[np.float64]:
-    """Scores ``[n]``, block by block; programs of a block have equally many statements."""
-    counts = np.diff(programs.offsets)
-    scores = np.zeros(len(programs))
-    for count in np.unique(counts).tolist():
-        members = np.flatnonzero(counts == count)
-        for start in range(0, len(members), _BLOCK):
-            indices = members[start : start + _BLOCK]
-            full = np.resize(indices, _BLOCK)
-            rows, owners = programs.rows(full)
-            found = network(
-                torch.from_numpy(programs.statements[rows]).to(device),
-                torch.from_numpy(owners).to(device),
-                torch.from_numpy(programs.dataflow[full]).to(device),
-            )
-            scores[indices] = found.cpu().numpy()[: len(indices)]
-    return scores
