@@ -113,7 +113,9 @@ def autotune_workloads() -> list[PluginSpec]:
         for name, description in (
             ("gemm", "Matrix product of m x k and k x n"),
             ("batch_matmul", "Matrix products over a batch"),
+            ("conv1d", "1-D convolution"),
             ("conv2d", "2-D convolution"),
+            ("conv3d", "3-D convolution"),
             ("depthwise_conv2d", "2-D convolution of each channel by itself"),
             ("dense", "Matrix product with transposed weights"),
             ("softmax", "Softmax over the last axis"),

@@ -9,7 +9,9 @@ from autotune import workloads
 from autotune.errors import InvalidValueError
 from autotune.workloads import (
     batch_matmul,
+    conv1d,
     conv2d,
+    conv3d,
     dense,
     depthwise_conv2d,
     elementwise,
@@ -21,7 +23,9 @@ BUILDERS = (
     "gemm",
     "batch_matmul",
     "dense",
+    "conv1d",
     "conv2d",
+    "conv3d",
     "depthwise_conv2d",
     "softmax",
     "elementwise",
@@ -78,7 +82,13 @@ def test_floating_point_operators_refuse_integers(build: Any) -> None:
 
 @pytest.mark.parametrize(
     ("build", "names"),
-    [(gemm, ("A", "B", "C")), (batch_matmul, ("A", "B", "C")), (conv2d, ("X", "W", "Y"))],
+    [
+        (gemm, ("A", "B", "C")),
+        (batch_matmul, ("A", "B", "C")),
+        (conv1d, ("X", "W", "Y")),
+        (conv2d, ("X", "W", "Y")),
+        (conv3d, ("X", "W", "Y")),
+    ],
 )
 @pytest.mark.parametrize(("dtype", "left"), [("int8", "int8"), ("u8s8s32", "uint8")])
 def test_products_of_bytes(build: Any, names: tuple[str, ...], dtype: str, left: str) -> None:
@@ -86,6 +96,19 @@ def test_products_of_bytes(build: Any, names: tuple[str, ...], dtype: str, left:
     found = [workload.tensors[name].dtype for name in names]
     assert found == [left, "int8", "int32"]
     assert workload.parameters["dtype"] == dtype
+
+
+@pytest.mark.parametrize("build", [gemm, conv2d])
+@pytest.mark.parametrize("shift", [-1, 31, True, "8"])
+def test_shifts_out_of_range_are_named(build: Any, shift: Any) -> None:
+    with pytest.raises(InvalidValueError, match="requantize must be an integer from 0 to 30"):
+        build(**smallest(build.__name__), dtype="int8", requantize=shift)
+
+
+@pytest.mark.parametrize("build", [gemm, conv2d])
+def test_only_sums_of_bytes_become_bytes(build: Any) -> None:
+    with pytest.raises(InvalidValueError, match="needs a dtype of int8, u8s8s32, not 'float32'"):
+        build(**smallest(build.__name__), dtype="float32", requantize=8)
 
 
 def test_an_integer_epilogue_is_of_the_type_of_the_sums() -> None:

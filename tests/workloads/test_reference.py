@@ -26,7 +26,9 @@ from autotune.workloads import (
     Tensor,
     Workload,
     batch_matmul,
+    conv1d,
     conv2d,
+    conv3d,
     dense,
     depthwise_conv2d,
     elementwise,
@@ -330,3 +332,40 @@ def test_random_inputs(dtype: str) -> None:
     assert array.min() >= low and array.max() <= high and len(np.unique(array)) > 1
     if dtype in ("int8", "uint8"):
         assert array.min() < low + 8 and array.max() > high - 8, "all bytes are there"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "u8s8s32"])
+def test_convolutions_of_other_ranks_are_those_of_flat_images(dtype: str) -> None:
+    window = {"stride": 2, "dilation": 1}
+    flat = conv2d(n=2, h=1, w=11, ci=3, co=4, kh=1, kw=3, dtype=dtype, **window)
+    line = conv1d(n=2, w=11, ci=3, co=4, kw=3, dtype=dtype, **window)
+    slab = conv3d(n=2, d=1, h=1, w=11, ci=3, co=4, kd=1, kh=1, kw=3, dtype=dtype, **window)
+    arrays = random_inputs(flat, np.random.default_rng(0))
+    expected = reference_outputs(flat, arrays)["Y"]
+    for other in (line, slab):
+        shaped = {t.name: arrays[t.name].reshape(t.shape) for t in other.inputs}
+        found = reference_outputs(other, shaped)["Y"]
+        np.testing.assert_array_equal(found.reshape(expected.shape), expected)
+
+
+def test_padding_of_three_dimensions() -> None:
+    padded = conv3d(d=3, h=4, w=5, ci=2, co=3, pad=1)
+    arrays = random_inputs(padded, np.random.default_rng(0))
+    inside = conv3d(d=5, h=6, w=7, ci=2, co=3)
+    grown = np.pad(arrays["X"], ((0, 0), (1, 1), (1, 1), (1, 1), (0, 0)))
+    np.testing.assert_allclose(
+        reference_outputs(padded, arrays)["Y"],
+        reference_outputs(inside, {**arrays, "X": grown})["Y"],
+        rtol=1e-6,
+        atol=1e-6,
+    )
+
+
+def test_requantised_sums() -> None:
+    plain = gemm(m=9, n=8, k=70, dtype="u8s8s32")
+    bytes_again = gemm(m=9, n=8, k=70, dtype="u8s8s32", requantize=9)
+    arrays = random_inputs(plain, np.random.default_rng(0))
+    sums = reference_outputs(plain, arrays)["C"]
+    found = reference_outputs(bytes_again, arrays)["Q"]
+    assert found.dtype == np.uint8 and sums.min() < 0 and sums.max() >> 9 > 255
+    np.testing.assert_array_equal(found, np.clip(sums >> 9, 0, 255))

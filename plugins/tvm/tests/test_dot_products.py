@@ -42,7 +42,9 @@ from autotune.workloads import (
     Tensor,
     Workload,
     batch_matmul,
+    conv1d,
     conv2d,
+    conv3d,
     gemm,
     random_inputs,
     reference_outputs,
@@ -71,6 +73,9 @@ WORKLOADS = (
     batch_matmul(b=3, m=17, n=40, k=24, dtype="u8s8s32"),
     conv2d(h=14, w=14, ci=16, co=32, pad=1, dtype="u8s8s32"),
     conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1, dtype="u8s8s32"),
+    gemm(m=10, n=32, k=24, requantize=9, dtype="u8s8s32"),
+    conv1d(w=20, ci=8, co=24, pad=1, stride=2, dtype="u8s8s32"),
+    conv3d(d=3, h=4, w=5, ci=4, co=16, pad=1, kd=2, dtype="u8s8s32"),
     conv2d(h=9, w=9, ci=8, co=16, kh=3, kw=2, dilation=2, stride=3, dtype="int8"),
 )
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from autotune.workloads.builders import (
     batch_matmul,
+    conv1d,
     conv2d,
+    conv3d,
     dense,
     depthwise_conv2d,
     elementwise,
@@ -20,7 +22,9 @@ __all__ = [
     "Tensor",
     "Workload",
     "batch_matmul",
+    "conv1d",
     "conv2d",
+    "conv3d",
     "dense",
     "depthwise_conv2d",
     "elementwise",

@@ -35,13 +35,15 @@ _PRODUCTS = {
     "u8s8s32": ("uint8", "int8", "int32"),
     "int32": ("int32", "int32", "int32"),
 }
-INTEGER_DTYPES = ("int8", "u8s8s32")
+BYTE_DTYPES = ("int8", "u8s8s32")
 
 
-def gemm(*, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
+def gemm(*, m: int, n: int, k: int, requantize: int = 0, dtype: str = "float32") -> Workload:
     """``C[m, n] = sum over k of A[m, k] * B[k, n]``.
 
-    With ``dtype="int8"`` both factors are int8 and C is int32; with ``"u8s8s32"`` A is uint8.
+    With ``dtype="int8"`` both factors are int8 and C is int32; with ``"u8s8s32"`` A is uint8. Sums
+    of bytes become unsigned bytes again with ``requantize``: what is negative becomes 0, the rest
+    is divided by 2 to the power of ``requantize`` and is at most 255.
     """
     parameters = _checked("gemm", {"m": m, "n": n, "k": k}, dtype, tuple(_PRODUCTS))
     left, right, total = _PRODUCTS[dtype]
@@ -49,7 +51,9 @@ def gemm(*, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
     axes = (Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
     product = _product(_load("A", "i", "k"), _load("B", "k", "j"), dtype)
     stage = Stage(Tensor("C", (m, n), total), axes, product, "add")
-    return Workload("gemm", (a, b), (stage,), ("C",), parameters)
+    stages = [stage]
+    _append_requantized("gemm", stages, requantize, parameters)
+    return Workload("gemm", (a, b), tuple(stages), (stages[-1].name,), parameters)
 
 
 def batch_matmul(*, b: int, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
@@ -79,6 +83,23 @@ def dense(
     return Workload("dense", tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
 
 
+def conv1d(
+    *,
+    n: int = 1,
+    w: int,
+    ci: int,
+    co: int,
+    kw: int = 3,
+    stride: int = 1,
+    pad: int = 0,
+    dilation: int = 1,
+    dtype: str = "float32",
+) -> Workload:
+    """NWC convolution with WIO weights; types as of :func:`gemm`."""
+    shape = {"n": n, "w": w, "ci": ci, "co": co, "kw": kw}
+    return _convolution("conv1d", shape, ("w",), _window("conv1d", stride, pad, dilation), dtype)
+
+
 def conv2d(
     *,
     n: int = 1,
@@ -93,35 +114,75 @@ def conv2d(
     dilation: int = 1,
     bias: int = 0,
     relu: int = 0,
+    requantize: int = 0,
     dtype: str = "float32",
 ) -> Workload:
     """NHWC convolution with HWIO weights, optionally followed by bias and relu.
 
-    Types as of :func:`gemm`; bias and relu are of the type of the sums.
+    Types as of :func:`gemm`; bias and relu are of the type of the sums. With ``requantize``, sums
+    of bytes become unsigned bytes again, as in :func:`gemm`.
     """
     shape = {"n": n, "h": h, "w": w, "ci": ci, "co": co, "kh": kh, "kw": kw}
-    parameters = _checked("conv2d", shape, dtype, (*FLOAT_DTYPES, *INTEGER_DTYPES))
+    window = _window("conv2d", stride, pad, dilation)
+    after = _flags("conv2d", bias=bias, relu=relu)
+    return _convolution("conv2d", shape, ("h", "w"), window, dtype, after, requantize)
+
+
+def conv3d(
+    *,
+    n: int = 1,
+    d: int,
+    h: int,
+    w: int,
+    ci: int,
+    co: int,
+    kd: int = 3,
+    kh: int = 3,
+    kw: int = 3,
+    stride: int = 1,
+    pad: int = 0,
+    dilation: int = 1,
+    dtype: str = "float32",
+) -> Workload:
+    """NDHWC convolution with DHWIO weights; types as of :func:`gemm`."""
+    shape = {"n": n, "d": d, "h": h, "w": w, "ci": ci, "co": co, "kd": kd, "kh": kh, "kw": kw}
+    window = _window("conv3d", stride, pad, dilation)
+    return _convolution("conv3d", shape, ("d", "h", "w"), window, dtype)
+
+
+def _convolution(
+    name: str,
+    shape: dict[str, int],
+    dimensions: tuple[str, ...],
+    window: dict[str, int],
+    dtype: str,
+    after: dict[str, int] | None = None,
+    requantize: int = 0,
+) -> Workload:
+    """A convolution over any number of dimensions, channels last; ``after``: bias and relu."""
+    parameters = _checked(name, shape, dtype, (*FLOAT_DTYPES, *BYTE_DTYPES))
+    parameters.update(window)
+    stride, pad, dilation = window["stride"], window["pad"], window["dilation"]
     left, right, total = _PRODUCTS[dtype]
-    parameters.update(_window("conv2d", stride, pad, dilation))
-    parameters.update(_flags("conv2d", bias=bias, relu=relu))
-    height, width = _output_size("conv2d", (h, w), (kh, kw), stride, pad, dilation)
-    inputs = [Tensor("X", (n, h, w, ci), left), Tensor("W", (kh, kw, ci, co), right)]
-    stages = _padded_input(inputs[0], pad)
-    axes = (
-        Axis("n", n),
-        Axis("ho", height),
-        Axis("wo", width),
-        Axis("co", co),
-        Axis("kh", kh, "reduce"),
-        Axis("kw", kw, "reduce"),
-        Axis("ci", ci, "reduce"),
-    )
-    indices = (*_window_indices(stride, dilation), var("ci"))
+    n, ci, co = shape["n"], shape["ci"], shape["co"]
+    size, kernel = [shape[key] for key in dimensions], [shape[f"k{key}"] for key in dimensions]
+    outer = _output_size(name, size, kernel, stride, pad, dilation)
+    inputs = [Tensor("X", (n, *size, ci), left), Tensor("W", (*kernel, ci, co), right)]
+    stages = _padded_input(inputs[0], pad, dimensions)
+    axes = [Axis("n", n)]
+    axes += [Axis(f"{key}o", extent) for key, extent in zip(dimensions, outer, strict=True)]
+    axes += [Axis("co", co)]
+    axes += [Axis(f"k{key}", shape[f"k{key}"], "reduce") for key in dimensions]
+    axes += [Axis("ci", ci, "reduce")]
+    indices = (*_window_indices(stride, dilation, dimensions), var("ci"))
     data = Load(stages[-1].name if stages else "X", indices)
-    product = _product(data, _load("W", "kh", "kw", "ci", "co"), dtype)
-    stages.append(Stage(Tensor("Y", (n, height, width, co), total), axes, product, "add"))
-    _append_epilogue(inputs, stages, co, bias, relu)
-    return Workload("conv2d", tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
+    product = _product(data, _load("W", *(f"k{key}" for key in dimensions), "ci", "co"), dtype)
+    stages.append(Stage(Tensor("Y", (n, *outer, co), total), tuple(axes), product, "add"))
+    if after is not None:
+        parameters.update(after)
+        _append_epilogue(inputs, stages, co, after["bias"], after["relu"])
+        _append_requantized(name, stages, requantize, parameters)
+    return Workload(name, tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
 
 
 def depthwise_conv2d(
@@ -143,7 +204,7 @@ def depthwise_conv2d(
     parameters.update(_window("depthwise_conv2d", stride, pad, dilation))
     height, width = _output_size("depthwise_conv2d", (h, w), (kh, kw), stride, pad, dilation)
     inputs = (Tensor("X", (n, h, w, c), dtype), Tensor("W", (kh, kw, c), dtype))
-    stages = _padded_input(inputs[0], pad)
+    stages = _padded_input(inputs[0], pad, ("h", "w"))
     axes = (
         Axis("n", n),
         Axis("ho", height),
@@ -152,7 +213,7 @@ def depthwise_conv2d(
         Axis("kh", kh, "reduce"),
         Axis("kw", kw, "reduce"),
     )
-    indices = (*_window_indices(stride, dilation), var("c"))
+    indices = (*_window_indices(stride, dilation, ("h", "w")), var("c"))
     data = Load(stages[-1].name if stages else "X", indices)
     product = _product(data, _load("W", "kh", "kw", "c"), dtype)
     stages.append(Stage(Tensor("Y", (n, height, width, c), dtype), axes, product, "add"))
@@ -233,14 +294,41 @@ def _append_epilogue(
         stages.append(Stage(Tensor(name, before.output.shape, before.output.dtype), axes, value))
 
 
-def _padded_input(data: Tensor, pad: int) -> list[Stage]:
-    """A stage ``P`` that surrounds height and width of ``data`` with zeros, or nothing."""
+def _append_requantized(
+    name: str, stages: list[Stage], shift: int, parameters: dict[str, Any]
+) -> None:
+    """Append a stage ``Q`` that makes unsigned bytes of sums, where ``shift`` is not 0."""
+    if isinstance(shift, bool) or not isinstance(shift, int) or not 0 <= shift <= 30:
+        raise InvalidValueError(
+            f"{name}: requantize must be an integer from 0 to 30, not {shift!r}"
+        )
+    parameters["requantize"] = shift
+    if shift == 0:
+        return
+    before = stages[-1]
+    if before.output.dtype != "int32" or parameters["dtype"] not in BYTE_DTYPES:
+        raise InvalidValueError(
+            f"{name}: requantize needs a dtype of {', '.join(BYTE_DTYPES)}, not "
+            f"{parameters['dtype']!r}"
+        )
+    axes = before.spatial_axes
+    value: ScalarExpr = Binary("max", _load(before.name, *(a.name for a in axes)), _zero("int32"))
+    value = Binary("div", value, Constant(1 << shift, "int32"))
+    value = Cast("uint8", Binary("min", value, Constant(255, "int32")))
+    stages.append(Stage(Tensor("Q", before.output.shape, "uint8"), axes, value))
+
+
+def _padded_input(data: Tensor, pad: int, dimensions: tuple[str, ...]) -> list[Stage]:
+    """A stage ``P`` that surrounds the dimensions of ``data`` with zeros, or nothing."""
     if pad == 0:
         return []
-    n, h, w, c = data.shape
-    axes = (Axis("n", n), Axis("hp", h + 2 * pad), Axis("wp", w + 2 * pad), Axis("cp", c))
+    n, *size, c = data.shape
+    names = [f"{key}p" for key in dimensions]
+    grown = [extent + 2 * pad for extent in size]
+    middle = [Axis(name, extent) for name, extent in zip(names, grown, strict=True)]
+    axes = (Axis("n", n), *middle, Axis("cp", c))
     inside: ScalarExpr | None = None
-    for name, extent in (("hp", h), ("wp", w)):
+    for name, extent in zip(names, size, strict=True):
         for bound in (
             Binary("ge", IndexValue(var(name)), IndexValue(const(pad))),
             Binary("lt", IndexValue(var(name)), IndexValue(const(pad + extent))),
@@ -248,17 +336,17 @@ def _padded_input(data: Tensor, pad: int) -> list[Stage]:
             inside = bound if inside is None else Binary("and", inside, bound)
     if inside is None:
         raise InvalidValueError("padding needs at least one axis")
-    value = Load("X", (var("n"), var("hp") - pad, var("wp") - pad, var("cp")))
+    value = Load("X", (var("n"), *(var(name) - pad for name in names), var("cp")))
     body = Select(inside, value, _zero(data.dtype))
-    shape = (n, h + 2 * pad, w + 2 * pad, c)
-    return [Stage(Tensor("P", shape, data.dtype), axes, body)]
+    return [Stage(Tensor("P", (n, *grown, c), data.dtype), axes, body)]
 
 
-def _window_indices(stride: int, dilation: int) -> tuple[IntExpr, IntExpr, IntExpr]:
+def _window_indices(
+    stride: int, dilation: int, dimensions: tuple[str, ...]
+) -> tuple[IntExpr, ...]:
     return (
         var("n"),
-        var("ho") * stride + var("kh") * dilation,
-        var("wo") * stride + var("kw") * dilation,
+        *(var(f"{key}o") * stride + var(f"k{key}") * dilation for key in dimensions),
     )
 
 
@@ -269,7 +357,7 @@ def _output_size(
     stride: int,
     pad: int,
     dilation: int,
-) -> tuple[int, int]:
+) -> list[int]:
     results = []
     for extent, window in zip(size, kernel, strict=True):
         reach = (window - 1) * dilation + 1
@@ -278,7 +366,7 @@ def _output_size(
                 f"{name}: a window that spans {reach} does not fit {extent} with padding {pad}"
             )
         results.append((extent + 2 * pad - reach) // stride + 1)
-    return results[0], results[1]
+    return results
 
 
 def _checked(
