@@ -25,6 +25,7 @@ test: $(VENV_TOX)/.installed ## Run every check: lint, types, tests, docs, wheel
 benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare with numpy, oneDNN, MetaSchedule and CP-SAT, and the backends with each other
 	$(VENV_BENCHMARKS)/bin/python benchmarks/gemm.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/conv2d.py --quick --check --torch-python $(VENV_TORCH)/bin/python
+	$(VENV_BENCHMARKS)/bin/python benchmarks/int8.py --quick --check --torch-python $(VENV_TORCH)/bin/python
 	$(VENV_BENCHMARKS)/bin/python benchmarks/backends.py --quick --check --torch-python $(VENV_TORCH)/bin/python
 	$(VENV_BENCHMARKS)/bin/python benchmarks/draft.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/native.py --quick --check

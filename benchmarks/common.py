@@ -251,7 +251,8 @@ def metaschedule(
 class Contender:
     """A process that times one program when asked; see `serve.py`.
 
-    Its environment is that of the request's ``backend`` and ``threads``, where it has them.
+    Its environment is that of the request's ``backend`` and ``threads``, where it has them, and
+    what it has under ``environment``.
     """
 
     def __init__(self, request: Mapping[str, Any], python: str = sys.executable) -> None:
@@ -260,7 +261,10 @@ class Contender:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(request.get("backend", "tvm"), request.get("threads")),
+            env={
+                **environment(request.get("backend", "tvm"), request.get("threads")),
+                **request.get("environment", {}),
+            },
         )
         ready = self._line()
         self.error = "" if ready.get("ready") else str(ready.get("error", "it did not start"))

@@ -12,11 +12,12 @@ answers it sleeps. Kinds:
 - ``numpy``: the operator in numpy, such as ``numpy.matmul`` (``workload``);
 - ``torch``: the operator in torch, such as ``torch.nn.functional.conv2d`` in channels-last layout,
   which is oneDNN (``workload``, its name; ``parameters``, ``threads``); needs torch, and nothing
-  of this project;
+  of this project; with a dtype of bytes, on the quantised ``engine``;
 - ``peak``: the workload's arithmetic at the rate of multiply-adds in registers on all cores
   (``workload``): no program takes less.
 
-``threads`` and ``backend`` of any of them choose the environment that the process is started in.
+``threads``, ``backend`` and ``environment`` of any of them choose the environment that the process
+is started in.
 """
 
 from __future__ import annotations
@@ -123,12 +124,15 @@ def numpy_timer(request: dict[str, Any]) -> Timer:
 def torch_timer(request: dict[str, Any]) -> Timer:
     """An operator as torch has it; images are in channels-last layout."""
     import torch
-    from vendors import torch_call
+    from vendors import torch_bytes_call, torch_call
 
     torch.set_num_threads(request["threads"])
     torch.manual_seed(0)
     with torch.inference_mode():
-        call = torch_call(request["workload"], request["parameters"])
+        if request["parameters"].get("dtype", "float32") in ("int8", "u8s8s32"):
+            call = torch_bytes_call(request["workload"], request["parameters"], request["engine"])
+        else:
+            call = torch_call(request["workload"], request["parameters"])
     return _timer(torch.inference_mode()(call))
 
 

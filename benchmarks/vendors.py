@@ -86,3 +86,42 @@ def _torch_convolution(p: Mapping[str, int], depthwise: bool) -> Callable[[], ob
         return torch.relu_(result) if p.get("relu") else result
 
     return call
+
+
+def torch_bytes_call(
+    name: str, parameters: Mapping[str, int], engine: str
+) -> Callable[[], object]:
+    """A product of bytes as torch has it: sums of signed bytes, or bytes by a quantised layer.
+
+    Args:
+        name: ``gemm`` or ``conv2d``.
+        parameters: The workload's parameters, defaults included; ``requantize`` asks for bytes.
+        engine: Torch's name of the library that computes layers; its weights are packed before.
+    """
+    import torch
+    from torch.ao.nn import quantized
+
+    p = parameters
+    torch.backends.quantized.engine = engine
+    if not p["requantize"]:
+        left = torch.randint(-128, 128, (p["m"], p["k"]), dtype=torch.int8)
+        right = torch.randint(-128, 128, (p["k"], p["n"]), dtype=torch.int8)
+        return lambda: torch._int_mm(left, right)
+    if name == "gemm":
+        layer = quantized.Linear(p["k"], p["n"])
+        shape: tuple[int, ...] = (p["m"], p["k"])
+        weights = torch.randn(p["n"], p["k"])
+    else:
+        kernel, last = (p["kh"], p["kw"]), torch.channels_last
+        layer = quantized.Conv2d(
+            p["ci"], p["co"], kernel, stride=p["stride"], padding=p["pad"], dilation=p["dilation"]
+        )
+        shape = (p["n"], p["ci"], p["h"], p["w"])
+        weights = torch.randn(p["co"], p["ci"], *kernel)
+    layer.set_weight_bias(torch.quantize_per_tensor(weights, 0.02, 0, torch.qint8), None)
+    # A zero point of 0 makes the quantised layer clip what is negative, too.
+    layer.scale, layer.zero_point = 0.1, 0
+    data = torch.quantize_per_tensor(torch.rand(shape) * 10, 0.04, 0, torch.quint8)
+    if name != "gemm":
+        data = data.contiguous(memory_format=last)
+    return lambda: layer(data)
