@@ -34,6 +34,8 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "inline.into_whole_copy": "The stage is computed in the copy of a whole operand.",
         "inline.into_reduction": "The stage is computed inside a reduction that reads it.",
         "pad_extent.window": "The stage reads an operand at a sum of axes, as convolutions do.",
+        "pad_extent.lanes": "The axis is the innermost of the result, whose lanes are vectors.",
+        "pad_extent.computed": "Another stage computes an operand that depends on the axis.",
         "pack.whole": "`at` is absent: the whole operand is copied before the stage.",
         "pack.inside": "`at` is given: what one iteration reads is copied.",
         "pack.plain": "The layout of the operand is kept.",
@@ -78,8 +80,7 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
     if isinstance(step, Inline):
         return _inlined(step, workload, steps)
     if isinstance(step, PadExtent):
-        stage = workload.stage(step.stage)
-        return {"window"} if any(_has_window(stage, name) for name in stage.reads) else set()
+        return _padded(step, workload)
     if isinstance(step, Pack):
         return _packed(step, workload.stage(step.stage), workload)
     if isinstance(step, Accumulate):
@@ -97,6 +98,23 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
             {"across_threads"} if _has_reduction(workload.stage(step.stage), step.loops) else set()
         )
     return set()
+
+
+def _padded(step: PadExtent, workload: Workload) -> set[str]:
+    stage = workload.stage(step.stage)
+    found = set()
+    if any(_has_window(stage, name) for name in stage.reads):
+        found.add("window")
+    if stage.spatial_axes and step.axis == stage.spatial_axes[-1].name:
+        found.add("lanes")
+    computed = {other.name for other in workload.stages}
+    if any(
+        load.tensor in computed and step.axis in form.coefficients
+        for load in stage.loads
+        for form in stage.access_map(load)
+    ):
+        found.add("computed")
+    return found
 
 
 def _inlined(step: Inline, workload: Workload, steps: Sequence[Step]) -> set[str]:

@@ -29,6 +29,7 @@ class ScheduleLimits:
         without: Uses of these steps that the backend cannot replay (keys of ``STEP_VARIANTS``).
         backend: The name under which intrinsics list their implementations for the backend; empty
             where it makes no use of any.
+        empty_tiles: Whether a padded axis may have tiles that are wholly beyond its own extent.
 
     Raises:
         UnknownNameError: ``without`` names a variant that does not exist.
@@ -40,6 +41,7 @@ class ScheduleLimits:
     source: str
     without: frozenset[str] = field(default=frozenset(), validator=_check_variants)
     backend: str = ""
+    empty_tiles: bool = True
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of ``names``, of steps and of variants, that the backend cannot replay, sorted."""

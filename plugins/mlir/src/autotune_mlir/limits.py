@@ -21,6 +21,7 @@ LIMITS = ScheduleLimits(
             "inline",
             "order",
             "pack",
+            "pad_extent",
             "parallel",
             "split_reduction",
             "tile",
@@ -31,6 +32,16 @@ LIMITS = ScheduleLimits(
     stack_bytes=_TILE_BYTES,
     unrolled_statements=_UNROLLED_STATEMENTS,
     source="backend mlir",
-    without=frozenset({"inline.into_whole_copy", "pack.whole_transposed"}),
+    without=frozenset(
+        {
+            "fuse_consumer.padded",
+            "inline.into_whole_copy",
+            "pack.whole_transposed",
+            "pad_extent.computed",
+            "pad_extent.lanes",
+            "pad_extent.window",
+        }
+    ),
+    empty_tiles=False,
 )
 """The same on every CPU."""

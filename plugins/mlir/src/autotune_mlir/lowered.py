@@ -73,7 +73,7 @@ class LoweredBuffer:
     """An allocation.
 
     Attributes:
-        shape: Its extents, without those of 1.
+        shape: Its extents, without those of 1; ``COMPUTED`` like those of loops.
         element: Type of its elements, as MLIR writes it.
         loops: Extents of the loops around it, outermost first.
     """
@@ -144,7 +144,7 @@ class _Reader:
         name = operation.name
         if name in _ALLOCATIONS:
             kind = operation.results[0].type
-            shape = _without_ones(kind.shape)
+            shape = _without_ones(_shape(kind))
             self.buffers.append(LoweredBuffer(shape, str(kind.element_type), loops))
         elif name == _COPY:
             self.copies.append(self._statement(operation, loops))
@@ -178,14 +178,7 @@ class _Reader:
 def _iterations(operation: Any) -> tuple[int, ...]:
     """Extents of the iterators of a structured operation."""
     values = operation.results if operation.name == _PADDING else operation.operands
-    shapes = [
-        [
-            COMPUTED if kind.is_dynamic_dim(axis) else extent
-            for axis, extent in enumerate(kind.shape)
-        ]
-        for kind in (value.type for value in values)
-        if hasattr(kind, "shape")
-    ]
+    shapes = [_shape(kind) for kind in (value.type for value in values) if hasattr(kind, "shape")]
     if operation.name == "linalg.reduce":
         reduced = list(operation.attributes["dimensions"])
         kept = [axis for axis in range(len(shapes[0])) if axis not in reduced]
@@ -201,6 +194,13 @@ def _iterations(operation: Any) -> tuple[int, ...]:
             if dimension:
                 extents[int(dimension[1])] = extent
     return tuple(extents[position] for position in range(maps[0].n_dims))
+
+
+def _shape(kind: Any) -> list[int]:
+    """Extents of a tensor or a buffer."""
+    return [
+        COMPUTED if kind.is_dynamic_dim(axis) else extent for axis, extent in enumerate(kind.shape)
+    ]
 
 
 def _operations(operation: Any) -> Iterator[Any]:

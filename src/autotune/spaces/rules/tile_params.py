@@ -108,8 +108,25 @@ def tile_levels(
     inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if depth // group % d == 0)
     add(last, [None, inner, (group,)] if group > 1 else [None, inner], (depth,))
     constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, row_reuse))
+    if not limits.empty_tiles:
+        constraints.extend(_no_empty_tiles(stage, limits, factors, padded))
     panel = factors[vector.name][2] * factors[vector.name][3]
     return TileLevels(factors, padded, tuple(params), tuple(constraints), panel, width)
+
+
+def _no_empty_tiles(
+    stage: Stage,
+    limits: ScheduleLimits,
+    factors: dict[str, tuple[IntExpr, ...]],
+    padded: dict[str, IntExpr],
+) -> list[Constraint]:
+    """The last register tile along every padded axis reaches into the result."""
+    found: list[Constraint] = []
+    for name, extent in padded.items():
+        tile = math.prod(factors[name][2:], start=const(1))
+        most = stage.axis(name).extent - 1
+        found.append(AtMost(extent - tile, most, f"{limits.source}: tiles beyond the end"))
+    return found
 
 
 def _vector_extents(axis: Axis, lanes: int, paddable: bool) -> tuple[tuple[int, ...], int]:

@@ -10,7 +10,7 @@ from autotune_mlir.scalar_emit import memory_type
 from autotune_mlir.schedule.plan import PackedOperand
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["copy_operand", "isolate_operand", "split_copy"]
+__all__ = ["copy_operand", "isolate_operand", "padding_values", "split_copy"]
 
 
 def copy_operand(
@@ -61,11 +61,11 @@ def isolate_operand(
             f"stage {stage.name!r} reads {operand!r} beyond its bounds, element by "
             "element: there is no part of it that could be packed"
         )
-    output = stage.output.dtype
-    dtypes = [workload.tensors[name].dtype if name else output for name in (*operands, "")]
-    values = ", ".join(_zero(dtype) for dtype in dtypes)
+    values = padding_values(workload, stage, operands)
     flags = [int(name == operand) for name in (*operands, "")]
-    dimensions = list(range(len(stage.axes)))
+    read = [index for load in stage.loads if load.tensor == operand for index in load.indices]
+    axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
+    dimensions = sorted({axes.index(name) for index in read for name in index.variables})
     reader, pads, _ = script.apply(
         "transform.structured.pad {} {{padding_values = ["
         + values
@@ -75,6 +75,13 @@ def isolate_operand(
         3,
     )
     return reader, pads
+
+
+def padding_values(workload: Workload, stage: Stage, operands: Sequence[str]) -> str:
+    """Zeros to pad with, for each operand of a stage's operation and for its result."""
+    output = stage.output.dtype
+    dtypes = [workload.tensors[name].dtype if name else output for name in (*operands, "")]
+    return ", ".join(_zero(dtype) for dtype in dtypes)
 
 
 def split_copy(script: Script, workload: Workload, stage: Stage, packed: PackedOperand) -> None:

@@ -72,10 +72,14 @@ def assume_inside(script: Script) -> None:
 
     Tiles of a ``tensor.pad`` come with this choice. A tile that is nothing but margin copies an
     empty part of the tensor, which is right, too. What is left of the choice are casts, through
-    which a reader of the tile would not be followed; they are simplified away.
+    which a reader of the tile would not be followed; they are simplified away. Other patterns
+    would take a result that is put into tiles and taken out of them, of extents that are computed,
+    for what was put in.
     """
     choices = script.match_kind("scf.if")
     script.add(
         f"transform.scf.take_assumed_branch {choices} take_else_branch : (!transform.any_op) -> ()"
     )
-    script.clean(script.match_kind("func.func"))
+    function = script.match_kind("func.func")
+    script.patterns(function, ["linalg.tiling_canonicalization"])
+    script.merge(function)

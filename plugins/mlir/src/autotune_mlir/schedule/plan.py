@@ -75,6 +75,7 @@ class StagePlan:
     Attributes:
         stage: The stage.
         factors: Extents of the loops of each tiled axis, outermost first.
+        padded: Extents of axes that are iterated beyond their own.
         order: All loops, outermost first.
         parallel: Loops that run on all cores.
         unrolled: Loops that are unrolled completely.
@@ -91,6 +92,7 @@ class StagePlan:
 
     stage: Stage
     factors: dict[str, tuple[int, ...]] = field(factory=dict)
+    padded: dict[str, int] = field(factory=dict)
     order: tuple[str, ...] = ()
     parallel: tuple[str, ...] = ()
     unrolled: tuple[str, ...] = ()
@@ -114,7 +116,7 @@ class StagePlan:
     def tile_inside(self, loop: str) -> int:
         """How many iterations of its axis one iteration of a loop makes."""
         axis, _, level = loop.rpartition(".")
-        factors = self.factors.get(axis, (self.stage.axis(axis).extent,))
+        factors = self.factors.get(axis, (self.whole_extent(axis),))
         return math.prod(factors[int(level) + 1 :])
 
     def extent_inside(self, loop: str, axis: str) -> int:
@@ -125,7 +127,11 @@ class StagePlan:
     def extent(self, loop: str) -> int:
         """Iterations of a loop."""
         axis, _, level = loop.rpartition(".")
-        return self.factors.get(axis, (self.stage.axis(axis).extent,))[int(level)]
+        return self.factors.get(axis, (self.whole_extent(axis),))[int(level)]
+
+    def whole_extent(self, axis: str) -> int:
+        """Iterations of an axis, with those beyond its own extent."""
+        return self.padded.get(axis, self.stage.axis(axis).extent)
 
     def is_reduction(self, loop: str) -> bool:
         """Whether a loop is of a reduced axis."""
@@ -180,13 +186,13 @@ def _note(
         plan.inlined = True
     elif isinstance(step, (Tile, Cover)):
         factors = tuple(int(evaluate(factor, config)) for factor in step.factors)
-        extent = plan.stage.axis(step.axis).extent
+        extent = plan.whole_extent(step.axis)
         if math.prod(factors) != extent:
             raise InvalidSchedule(f"{step}: factors {factors} do not make {extent}")
         plan.factors[step.axis] = factors
         plan.order = _split(plan.order, step.axis, len(factors))
-    elif isinstance(step, PadExtent) and _is_no_padding(step, plan.stage, config):
-        return
+    elif isinstance(step, PadExtent):
+        _note_padding(step, plan, config)
     elif isinstance(step, Order):
         plan.order = step.loops
     elif isinstance(step, Parallel):
@@ -244,5 +250,10 @@ def _split(order: tuple[str, ...], axis: str, levels: int) -> tuple[str, ...]:
     return (*order[:at], *(f"{axis}.{level}" for level in range(levels)), *order[at + 1 :])
 
 
-def _is_no_padding(step: PadExtent, stage: Stage, config: Mapping[str, int]) -> bool:
-    return int(evaluate(step.extent, config)) == stage.axis(step.axis).extent
+def _note_padding(step: PadExtent, plan: StagePlan, config: Mapping[str, int]) -> None:
+    extent = int(evaluate(step.extent, config))
+    own = plan.stage.axis(step.axis).extent
+    if extent < own:
+        raise InvalidSchedule(f"{step}: extent {extent} is less than {own}")
+    if extent > own:
+        plan.padded[step.axis] = extent

@@ -9,6 +9,7 @@ from autotune.sketches import Candidate
 from autotune.workloads import Workload
 from autotune_mlir.emit import operand_names
 from autotune_mlir.schedule.elementwise import tile_pointwise
+from autotune_mlir.schedule.padded import pad_stage_extents
 from autotune_mlir.schedule.padding import is_padding, pad_stage
 from autotune_mlir.schedule.plan import Plan, plan_of
 from autotune_mlir.schedule.rows import is_row_fusion, tile_rows
@@ -42,6 +43,9 @@ def schedule(
     plan = plan_of(candidate, workload)
     order = operand_names(workload) if operands is None else operands
     structure = Script()
+    for name, own in plan.stages.items():
+        if own.padded:
+            pad_stage_extents(structure, workload, own, order[name])
     _write_to_outputs(structure)
     _make_loops(structure, plan, order)
     vectors = Script()

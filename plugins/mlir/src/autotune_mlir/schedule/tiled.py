@@ -9,6 +9,11 @@ from autotune.expressions import Load
 from autotune.expressions.scalar import walk
 from autotune.workloads import Stage
 from autotune_mlir.schedule.pack import copy_operand, split_copy
+from autotune_mlir.schedule.padded import (
+    clipped_tags,
+    is_padded,
+    split_padded,
+)
 from autotune_mlir.schedule.padding import assume_inside, is_padding, split_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
@@ -42,28 +47,33 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
     axes = _axes_of(plan, own, top)
     inside = _fused(plan, name, top)
     copy_whole_operands(script, plan.workload, own, operands)
-    _parallel_loops(script, own, top, axes, inside)
-    margins = any(is_padding(plan.stages[name].stage, plan.workload) for name in inside)
+    outermost, *followers = _members(own, top, inside)
+    _parallel_loops(script, own, outermost, axes, followers)
+    margins = bool(own.padded) or any(
+        is_padding(plan.stages[name].stage, plan.workload) for name in inside
+    )
     if margins:
         assume_inside(script)
     for loop in own.parallel[-1:]:
         _pack_at(script, plan, own, loop, operands)
     order = [loop for loop in own.order if loop not in own.parallel]
     for loop in order[: _outer_count(own, order)]:
-        _loop_of_result(script, own, top, axes, loop)
+        _loop_of_result(script, own, outermost, axes, loop)
         if margins:
             assume_inside(script)
         _pack_at(script, plan, own, loop, operands)
         if loop == place_to_drop_block(own):
             drop_block(script, own)
-    read_blocks(script, own)
+    if unpack_tags(own) or own.padded:
+        read_blocks(script)
     for loop in order[_outer_count(own, order) :]:
         if own.is_reduction(loop):
             _loop_of_reduction(script, own, loop)
         _pack_at(script, plan, own, loop, operands)
     take_apart(script, own)
     for packed in own.packed:
-        if packed.operand not in inside and not is_transposed(own.stage, packed):
+        apart = packed.operand in inside or is_padded(own, packed)
+        if not apart and not is_transposed(own.stage, packed):
             split_copy(script, plan.workload, own.stage, packed)
 
 
@@ -130,30 +140,43 @@ def _fused(plan: Plan, name: str, top: str) -> list[str]:
     return between
 
 
+def _members(own: StagePlan, top: str, inside: list[str]) -> list[str]:
+    """Attributes of what moves into the loops over the result, each after what reads it."""
+    found: list[str] = []
+    for name in (top, *inside):
+        if name == own.stage.name:
+            found.extend(clipped_tags(own))
+        found.append(tag("stage", name))
+    found.extend(
+        tag("pack", f"{own.stage.name}.{packed.operand}")
+        for packed in own.packed
+        if is_padded(own, packed)
+    )
+    if own.stage.reduce_axes:
+        found.append(tag("init", own.stage.name))
+    return [*found, *unpack_tags(own)]
+
+
 def _parallel_loops(
-    script: Script, own: StagePlan, top: str, axes: dict[str, int], inside: list[str]
+    script: Script, own: StagePlan, outermost: str, axes: dict[str, int], followers: list[str]
 ) -> None:
     if not own.parallel:
         return
     sizes = [0] * len(axes)
     for loop in own.parallel:
         sizes[axes[own.axis_of(loop)]] = own.tile_inside(loop)
-    loop = script.tile_parallel(script.match(tag("stage", top)), sizes)
-    script.annotate(loop, "loop", top)
-    followers = [tag("stage", name) for name in inside]
-    if own.stage.reduce_axes:
-        followers.append(tag("init", own.stage.name))
-    followers.extend(unpack_tags(own))
+    loop = script.tile_parallel(script.match(outermost), sizes)
+    script.annotate(loop, "loop", own.stage.name)
     for follower in followers:
-        script.fuse_into(script.match(follower), script.match(tag("loop", top)))
+        script.fuse_into(script.match(follower), script.match(tag("loop", own.stage.name)))
 
 
 def _loop_of_result(
-    script: Script, own: StagePlan, top: str, axes: dict[str, int], loop: str
+    script: Script, own: StagePlan, outermost: str, axes: dict[str, int], loop: str
 ) -> None:
     sizes = [0] * len(axes)
     sizes[axes[own.axis_of(loop)]] = own.tile_inside(loop)
-    script.tile_with_producers(script.match(tag("stage", top)), sizes)
+    script.tile_with_producers(script.match(outermost), sizes)
 
 
 def _loop_of_reduction(script: Script, own: StagePlan, loop: str) -> None:
@@ -174,7 +197,9 @@ def _pack_at(
         # What has been computed inside a loop instead is still there, and would be given a copy.
         script.add(f"transform.apply_dce to {script.match_kind('func.func')} : !transform.any_op")
         source = plan.stages.get(packed.operand)
-        if source is not None and source.inlined:
+        if is_padded(own, packed):
+            split_padded(script, own, packed)
+        elif source is not None and source.inlined:
             split_padding(script, plan, source)
         elif is_transposed(own.stage, packed):
             transpose_operand(script, own.stage, packed, operands)

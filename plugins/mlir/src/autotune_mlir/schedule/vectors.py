@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from autotune_mlir.schedule.lanes import reads_boxes
 from autotune_mlir.schedule.levels import copy_name, inlined_behind
+from autotune_mlir.schedule.padded import is_padded, vectorize_padded
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
@@ -59,7 +60,9 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             script.vectorize(script.match(tag("init", name)))
         for packed in stage.packed:
             source = plan.stages.get(packed.operand)
-            if (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
+            if is_padded(stage, packed):
+                vectorize_padded(script, stage, packed)
+            elif (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
                 script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
         for whole in stage.whole:
             script.vectorize(script.match(tag("pack", f"{name}.{whole.operand}")))

@@ -56,11 +56,14 @@ def unpack_tags(own: StagePlan) -> list[str]:
     return [tag("unpack", _name(own, whole)) for whole in blocked]
 
 
-def read_blocks(script: Script, own: StagePlan) -> None:
-    """Have the stage read slices of the copies, where its loops have left one block of each."""
-    if unpack_tags(own):
-        names = ["linalg.decompose_pack_unpack", "tensor.merge_consecutive_insert_extract_slice"]
-        script.patterns(script.match_kind("func.func"), names)
+def read_blocks(script: Script) -> None:
+    """Have what reads or writes blocks work on slices, where loops have left one block of each."""
+    names = [
+        "linalg.decompose_pack_unpack",
+        "tensor.fold_tensor_empty",
+        "tensor.merge_consecutive_insert_extract_slice",
+    ]
+    script.patterns(script.match_kind("func.func"), names)
 
 
 def _name(own: StagePlan, whole: WholeOperand) -> str:

@@ -1,0 +1,136 @@
+"""Stages that run over more than their result: operands are padded, what is written is clipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.backends import InvalidSchedule
+from autotune.workloads import Workload
+from autotune_mlir.schedule.pack import padding_values
+from autotune_mlir.schedule.padding import assume_inside
+from autotune_mlir.schedule.plan import PackedOperand, StagePlan
+from autotune_mlir.schedule.script import Script, tag
+
+__all__ = [
+    "clipped_tags",
+    "is_padded",
+    "pad_stage_extents",
+    "split_padded",
+    "vectorize_padded",
+]
+
+_ANY = "!transform.any_op"
+_GENERIC = '!transform.op<"linalg.generic">'
+
+
+def pad_stage_extents(
+    script: Script, workload: Workload, own: StagePlan, operands: Sequence[str]
+) -> None:
+    """Have a stage run over padded extents, before it has loops.
+
+    Operands that depend on a padded axis are padded; these operations are the copies that packing
+    asks for, and move into the stage's loops. The result is put into tiles and taken out of them
+    again, without what is beyond its extents (:func:`clipped_tags`): loops are made on what takes
+    it out, of which a tile needs the whole tile of the stage.
+
+    Args:
+        script: Where to write.
+        workload: Says what the elements are.
+        own: The stage; it has padded axes.
+        operands: Tensors that the stage's operation reads, in the order of its operands.
+
+    Raises:
+        InvalidSchedule: an operand that depends on a padded axis is not packed inside a loop.
+    """
+    stage = own.stage
+    axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
+    dimensions = [axes.index(name) for name in own.padded]
+    extents = list(own.padded.values())
+    values = padding_values(workload, stage, operands)
+    (reader, _, _) = script.apply(
+        f"transform.structured.pad {{}} pad_to_multiple_of {extents} {{{{padding_values = "
+        f'[{values}], padding_dimensions = {dimensions}, copy_back_op = "none"}}}}',
+        [script.match(tag("stage", stage.name))],
+        3,
+    )
+    for operand in _padded_operands(own):
+        if operand not in [packed.operand for packed in own.packed]:
+            raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed in a loop")
+        made = script.producer(reader, list(operands).index(operand))
+        script.annotate(made, "pack", f"{stage.name}.{operand}")
+    function = script.match_kind("func.func")
+    script.patterns(function, ["canonicalization"])
+    _put_into_tiles(script, own, values)
+    script.clean(function, "tensor.fold_tensor_empty")
+    start = script.producer(script.match(tag("stage", stage.name)), len(operands))
+    script.annotate(start, "init", stage.name)
+
+
+def clipped_tags(own: StagePlan) -> list[str]:
+    """Attributes of what takes a padded result out of tiles, and of what puts it into them."""
+    return [tag(kind, own.stage.name) for kind in ("clip", "tile") if own.padded]
+
+
+def is_padded(own: StagePlan, packed: PackedOperand) -> bool:
+    """Whether the copy of an operand is one that pads it."""
+    return bool(own.padded) and packed.operand in _padded_operands(own)
+
+
+def split_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:
+    """Make the loops of a copy that pads, around vectors of its innermost dimension."""
+    script.tile(script.match(_copy(own, packed)), _vector_sizes(own, packed))
+    assume_inside(script)
+
+
+def vectorize_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:
+    """Turn what a copy that pads reads into loads of which lanes in the margin are masked."""
+    sizes = _vector_sizes(own, packed)
+    script.vectorize(script.match(_copy(own, packed)), f" vector_sizes {sizes}")
+
+
+def _copy(own: StagePlan, packed: PackedOperand) -> str:
+    return tag("pack", f"{own.stage.name}.{packed.operand}")
+
+
+def _vector_sizes(own: StagePlan, packed: PackedOperand) -> list[int]:
+    rank = next(len(load.indices) for load in own.stage.loads if load.tensor == packed.operand)
+    return [*[1] * (rank - 1), packed.lanes]
+
+
+def _padded_operands(own: StagePlan) -> list[str]:
+    """Operands that depend on a padded axis."""
+    found = []
+    for load in own.stage.loads:
+        axes = {name for index in load.indices for name in index.variables}
+        if axes & set(own.padded) and load.tensor not in found:
+            found.append(load.tensor)
+    return found
+
+
+def _put_into_tiles(script: Script, own: StagePlan, values: str) -> None:
+    """Put the padded result into tiles, and take out of them what belongs to the result.
+
+    Both come from a copy of the result that is then packed, and of which nothing else is left.
+    """
+    if own.accumulated_at is None:
+        raise InvalidSchedule(f"the padded stage {own.stage.name!r} has no tile that is written")
+    axes = [axis.name for axis in own.stage.spatial_axes]
+    sizes = [own.extent_inside(own.accumulated_at, axis) for axis in axes]
+    (_, _, copy) = script.apply(
+        f"transform.structured.pad {{}} {{{{padding_values = [{values}], padding_dimensions = "
+        f'{list(range(len(axes)))}, copy_back_op = "linalg.copy"}}}}',
+        [script.match(tag("stage", own.stage.name))],
+        3,
+    )
+    packed = script.handle()
+    script.add(
+        f"{packed} = transform.structured.pack {copy} packed_sizes = {sizes} : "
+        f"({_ANY}) -> {_GENERIC}"
+    )
+    for kind, text in (
+        ("tile", f"transform.get_producer_of_operand {packed}[0]"),
+        ("clip", f"transform.get_consumers_of_result {packed}[0]"),
+    ):
+        found = script.handle()
+        script.add(f"{found} = {text} : ({_GENERIC}) -> {_ANY}")
+        script.annotate(found, kind, own.stage.name)
