@@ -27,6 +27,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "tune": "Find a fast schedule for an operator.",
         "best": "Query the records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",
+        "explain": "Explain what would make a schedule faster.",
         "records": "Export, import and list records.",
         "dataset": "Record schedules of many tasks, and show what there is.",
         "train": "Train a cost model on records.",

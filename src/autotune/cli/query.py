@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autotune.database import Database, RecordFilter
     from autotune.records import Record
 
-__all__ = ["Query", "query_options"]
+__all__ = ["Query", "chosen_record", "query_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -122,6 +122,27 @@ class Query:
     def _matches(self, record: Record) -> bool:
         parameters = record.candidate.sketch.workload.parameters
         return all(parameters.get(key) == value for key, value in self.parameters.items())
+
+
+def chosen_record(database: Database, query: Query, record_id: str | None) -> Record | None:
+    """The record called ``RUN/TRIAL``, or the fastest that matches; None where there is none.
+
+    Raises:
+        InvalidValueError: the name is not of that form.
+    """
+    if record_id is None:
+        return min(
+            query.best(database),
+            key=lambda record: record.latency or 0.0,
+            default=None,
+        )
+    from autotune.database import RecordFilter
+
+    run, slash, trial = record_id.partition("/")
+    if not (slash and trial.isdigit()):
+        raise InvalidValueError(f"--record {record_id!r} is not of the form RUN/TRIAL")
+    records = database.records(RecordFilter(run_id=run))
+    return next((record for record in records if record.trial == int(trial)), None)
 
 
 def _checked_shape(workload: str, given: dict[str, Any]) -> dict[str, Any]:

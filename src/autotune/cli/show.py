@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import json_option
-from autotune.cli.query import Query, query_options
+from autotune.cli.query import Query, chosen_record, query_options
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
-    from autotune.database import Database
     from autotune.records import Record
     from autotune.spaces import SketchSpace
 
-__all__ = ["command"]
+__all__ = ["asked_space", "command"]
 
 EPILOG = """\b
 Examples:
@@ -80,7 +79,7 @@ def command(
         return _show_sketch(output, sketch_name, record_id, wanted or SYMBOLIC, options)
     query = Query.read(**options)
     with open_database(database, read_only=True) as opened:
-        record = _chosen(opened, query, record_id)
+        record = chosen_record(opened, query, record_id)
     if record is None:
         click.echo(f"autotune: no valid record in {database} matches", err=True)
         output.json(None)
@@ -126,7 +125,7 @@ def _show_sketch(
     for part in wanted:
         if part not in SYMBOLIC:
             raise InvalidValueError(f"--part {part} needs a record; a sketch has nest and tape")
-    space = _space(**options)
+    space = asked_space(**options)
     sketches = {sketch.name: sketch for sketch in space.sketches()}
     if name in space.left_out:
         reason = space.left_out[name]
@@ -159,7 +158,7 @@ def _left_out_text(left_out: Mapping[str, str]) -> str:
     return f"Left out: {reasons}."
 
 
-def _space(
+def asked_space(
     workload: str | None,
     shape: tuple[str, ...],
     dtype: str | None,
@@ -190,23 +189,6 @@ def _space(
     machine = checked_target(target or "cpu", threads)
     replayer: Backend = create_part("backend", backend or default_backend())
     return SketchSpace(made, machine, replayer.limits(machine))
-
-
-def _chosen(database: Database, query: Query, record_id: str | None) -> Record | None:
-    if record_id is None:
-        return min(
-            query.best(database),
-            key=lambda record: record.latency or 0.0,
-            default=None,
-        )
-    from autotune.database import RecordFilter
-    from autotune.errors import InvalidValueError
-
-    run, slash, trial = record_id.partition("/")
-    if not (slash and trial.isdigit()):
-        raise InvalidValueError(f"--record {record_id!r} is not of the form RUN/TRIAL")
-    records = database.records(RecordFilter(run_id=run))
-    return next((record for record in records if record.trial == int(trial)), None)
 
 
 def _script(record: Record) -> str:

@@ -166,6 +166,14 @@ class AnalyticCostModel(DifferentiableCostModel):
         ]
         return -np.concatenate([np.zeros(0), *parts])
 
+    def feature_slopes(
+        self, sketch: Sketch, rows: Values
+    ) -> tuple[tuple[str, ...], Values, Values]:
+        """Seconds of the components, weighted, and their shares."""
+        seconds = self._estimate.seconds(sketch, rows)
+        _, shares = self._estimate.joined(seconds, self._weights)
+        return self._estimate.components, seconds * np.exp(self._weights), shares * np.log(2.0)
+
     def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
         """Learn from what has a latency."""
         valid = [(each, outcome) for each, outcome in outcomes if outcome.latency is not None]

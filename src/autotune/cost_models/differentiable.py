@@ -49,6 +49,22 @@ class DifferentiableCostModel(CostModel):
         ]
         return -np.concatenate([np.zeros(0), *parts])
 
+    def feature_slopes(
+        self, sketch: Sketch, rows: Values
+    ) -> tuple[tuple[str, ...], Values, Values]:
+        """What the model reads of points, and how much each of it counts.
+
+        Args:
+            sketch: What the points are of.
+            rows: As for :meth:`relaxed`.
+
+        Returns:
+            Names of features; their values, ``[n, features]``; and the derivative of the natural
+            logarithm of latency for each doubling of what a feature says, ``[n, features]``. By
+            default there are none.
+        """
+        return (), np.zeros((len(rows), 0)), np.zeros((len(rows), 0))
+
 
 def require_differentiable(
     model: CostModel, allowed: Iterable[str] = ("analytic",)

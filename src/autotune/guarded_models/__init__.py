@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from autotune.guarded_models.differentiable import differentiable_names
 from autotune.guarded_models.guard import Guard, GuardLimits, ModelSpec
 from autotune.guarded_models.models import GuardedCostModel, GuardedPruningModel
 
-__all__ = ["Guard", "GuardLimits", "GuardedCostModel", "GuardedPruningModel", "ModelSpec"]
+__all__ = [
+    "Guard",
+    "GuardLimits",
+    "GuardedCostModel",
+    "GuardedPruningModel",
+    "ModelSpec",
+    "differentiable_names",
+]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import types
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from autotune.cost_models import (
     require_differentiable,
 )
 from autotune.errors import AutotuneError, InvalidValueError, PluginError
+from autotune.guarded_models.differentiable import differentiable_names
 from autotune.guarded_models.refusals import error_to_json
 from autotune.guarded_models.transport import SketchReader, pack_state, unpack_state
 from autotune.hooks import HOOK_OF_KIND, PluginSpec, hookimpl
@@ -91,7 +91,7 @@ class ModelServer:
         sketch, rows = self._sketches.points(message)
         model = self._models["cost_model"]
         if not isinstance(model, DifferentiableCostModel):
-            require_differentiable(model, _differentiable_names())
+            require_differentiable(model, differentiable_names())
         values, gradient = (
             np.ascontiguousarray(found, dtype=np.float64) for found in model.relaxed(sketch, rows)
         )
@@ -136,17 +136,6 @@ def _load(name: str, model: object, file: ModelFile) -> None:
         model.load(file.open())
     except InvalidValueError as error:
         raise InvalidValueError(f"{file.path}: {error}") from error
-
-
-def _differentiable_names() -> list[str]:
-    """Registered cost models that have a gradient, as far as they can be imported."""
-    found = []
-    for name in manager().names("cost_model"):
-        with suppress(PluginError):
-            factory = manager().get("cost_model", name).resolve()
-            if isinstance(factory, type) and issubclass(factory, DifferentiableCostModel):
-                found.append(name)
-    return found
 
 
 def _refusing(handler: Handler) -> Handler:
