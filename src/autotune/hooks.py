@@ -62,6 +62,7 @@ HOOK_OF_KIND: Mapping[str, str] = MappingProxyType(
         "strategy": "autotune_strategies",
         "workload": "autotune_workloads",
         "observer": "autotune_observers",
+        "trained_model": "autotune_trained_models",
     }
 )
 """The hook that registers each kind of part."""
@@ -189,6 +190,11 @@ class HookSpecs:
     @hookspec
     def autotune_workloads(self) -> list[PluginSpec]:
         """Returns workload builders: functions from keyword arguments to a `Workload`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_trained_models(self) -> list[PluginSpec]:
+        """Returns what cost models know at the beginning: functions that return a file's path."""
         raise NotImplementedError
 
     @hookspec

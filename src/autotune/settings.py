@@ -10,8 +10,8 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.cost_models import ModelFile
-from autotune.errors import InvalidValueError
-from autotune.parts import check_part
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.parts import check_part, create_part
 from autotune.plugins import manager
 from autotune.targets import Target, resolve
 
@@ -21,6 +21,7 @@ __all__ = [
     "checked_target",
     "default_backend",
     "default_cost_model",
+    "trained_model",
     "usable_cpus",
 ]
 
@@ -145,7 +146,7 @@ class Settings:
             fresh=bool(fresh),
             database=os.fspath(database),
             observers=_observers(observers),
-            cost_model_file=None if load_cost_model is None else ModelFile.at(load_cost_model),
+            cost_model_file=None if load_cost_model is None else trained_model(load_cost_model),
         )
 
 
@@ -154,6 +155,27 @@ def default_cost_model(strategy: str) -> str:
     if ":" in strategy:
         return _USUAL_COST_MODEL
     return manager().get("strategy", strategy).default_cost_model or _USUAL_COST_MODEL
+
+
+def trained_model(given: str | os.PathLike[str]) -> ModelFile:
+    """What a cost model begins with.
+
+    Args:
+        given: Name of a trained model that a plugin brings, or the path of a file. A file in the
+            current folder that is called like a trained model is meant by ``./`` before its name.
+
+    Raises:
+        UnknownNameError: it could be a name, but is none, and there is no such file.
+        InvalidValueError: the file cannot be read.
+    """
+    names = manager().names("trained_model")
+    if given in names:
+        return ModelFile.at(create_part("trained_model", str(given)))
+    # What has a suffix or a folder is meant to be a file.
+    is_plain = isinstance(given, str) and given.replace("-", "").replace("_", "").isalnum()
+    if is_plain and not os.path.exists(given):
+        raise UnknownNameError("trained model", str(given), names, "There is no such file either.")
+    return ModelFile.at(given)
 
 
 def default_backend() -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from autotune_pruner.training import (
     fit,
     recent_batches,
     shuffled_batches,
+    split_rows,
 )
 from toy_outcomes import TARGET, Told, crashes, told
 
@@ -55,6 +57,17 @@ def test_what_teaches_nothing_changes_nothing(outcomes: Told) -> None:
     network, history = _fitted(_data(outcomes), validation=0.5)
     assert history == History(message=NOTHING_TO_LEARN)
     assert _weights(network) == untouched
+
+
+def test_of_many_tasks_some_are_held_out_whole_and_of_few_some_rows_of_each() -> None:
+    data = _data(told(60))
+    for tasks, whole in ((12, True), (3, False)):
+        numbered = attrs.evolve(data, tasks=np.arange(60, dtype=np.int64) % tasks)
+        kept, held = split_rows(numbered, 0.25, np.random.default_rng(0))
+        assert held is not None and len(kept.tasks) + len(held.tasks) == 60
+        shared = set(kept.tasks.tolist()) & set(held.tasks.tolist())
+        assert len(held.tasks) == 15 and (shared == set()) == whole
+        assert len(set(held.tasks.tolist())) == 3
 
 
 def test_the_best_weights_on_held_out_rows_are_kept() -> None:

@@ -66,8 +66,9 @@ that can be named here.
 )
 @click.option(
     "--load-cost-model",
-    metavar="FILE",
-    help="What the learned model knows at the beginning, from autotune train.",
+    metavar="FILE|NAME",
+    help="What the learned model knows at the beginning: a file of autotune train, or the name of "
+    "a trained model that a plugin brings.",
 )
 @click.option(
     "--cost-model-option",

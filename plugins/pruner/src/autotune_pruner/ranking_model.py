@@ -51,7 +51,8 @@ _LOG = logging.getLogger("autotune.cost_models")
 # Below this, several threads cost more than they gain.
 _PARALLEL_ROWS = 4096
 _VALIDATION = 0.1
-_FIT_EPOCHS = 50
+_FIT_EPOCHS = 30
+_PUBLISHED_EPOCHS = 50
 
 
 class RankingModel(TrainableCostModel):
@@ -139,8 +140,9 @@ class RankingModel(TrainableCostModel):
     def fit(self, groups: Sequence[TrainingGroup]) -> Mapping[str, float]:
         """Train from first weights on outcomes of many tasks; all that was learned is forgotten.
 
-        A tenth of each task is held out, and the best weights on that are kept; as published,
-        none is and the last weights are kept. Groups of the same workload are one task.
+        A tenth of the tasks, or of each if they are few, is held out, and the best weights on
+        that are kept; as published, none is and the last weights are kept. Groups of the same
+        workload are one task.
 
         Returns:
             Epochs, and the losses at the end; empty, and the reason is logged, where there was
@@ -156,7 +158,7 @@ class RankingModel(TrainableCostModel):
         self._forget()
         published = self._fidelity == "published"
         settings = TrainingSettings(
-            epochs=self._fit_epochs or _FIT_EPOCHS,
+            epochs=self._fit_epochs or (_PUBLISHED_EPOCHS if published else _FIT_EPOCHS),
             validation=0.0 if published else _VALIDATION,
             mixed=published,
             seed=self._seed,
@@ -277,7 +279,7 @@ class RankingModel(TrainableCostModel):
 
     def _epochs(self, asked: int) -> int:
         """Epochs of a training between rounds; 0 asks for as many as the fidelity has."""
-        return asked or (50 if self._fidelity == "published" else 20)
+        return asked or (_PUBLISHED_EPOCHS if self._fidelity == "published" else 20)
 
     def _settings(self, epochs: int, batch: int = 512) -> TrainingSettings:
         """Settings of training between rounds."""

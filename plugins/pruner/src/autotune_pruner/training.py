@@ -26,6 +26,7 @@ __all__ = [
     "fit",
     "recent_batches",
     "shuffled_batches",
+    "split_rows",
 ]
 
 NOTHING_TO_LEARN = "nothing to learn from: no task has two programs of which one is better"
@@ -34,6 +35,8 @@ _LONG = 70
 _SMOOTHING = 0.95
 # Pairs of a list take the square of its length in memory.
 _LIST = 128
+# From so many tasks on, some are held out whole.
+_MANY_TASKS = 10
 
 
 @frozen
@@ -46,10 +49,10 @@ class TrainingSettings:
         weight_decay: Of Adam.
         batch: Programs of a batch.
         clip: Largest L2 norm of the gradient.
-        validation: Share of each task that is held out. The weights of the epoch with the lowest
-            loss there are kept, and training stops when it has not fallen for a third of the
-            epochs (30 epochs from 70 on). With 0 the smoothed training loss decides when to stop,
-            and the last weights are kept.
+        validation: Share that is held out, see :func:`split_rows`. The weights of the epoch with
+            the lowest loss there are kept, and training stops when it has not fallen for a third
+            of the epochs (30 epochs from 70 on). With 0 the smoothed training loss decides when to
+            stop, and the last weights are kept.
         mixed: Rank all programs of a batch against each other, whatever their tasks, as
             published; otherwise those of one task.
         seed: Of the order of the batches.
@@ -128,7 +131,7 @@ def fit(
     if not data.teaches:
         return History(message=NOTHING_TO_LEARN)
     rng = np.random.default_rng(settings.seed)
-    training, validation = _split(data, settings.validation, rng)
+    training, validation = split_rows(data, settings.validation, rng)
     if not training.teaches:
         training, validation = data, None
     with deterministic(settings.threads):
@@ -205,16 +208,34 @@ def _batch(lists: list[NDArray[np.int64]]) -> Batch:
     return Batch(np.concatenate(lists), numbers)
 
 
-def _split(
+def split_rows(
     data: TrainingData, share: float, rng: np.random.Generator
 ) -> tuple[TrainingData, TrainingData | None]:
-    """Training and validation rows; none of the latter if they would teach nothing."""
+    """What is trained on, and what decides when it is enough.
+
+    Of ten tasks and more, some are held out whole: what a network goes on learning of the tasks
+    that it sees, long after it has stopped to learn what holds for others, must not count. Of
+    fewer, some rows of each.
+
+    Args:
+        data: All rows.
+        share: Of the tasks, or of each task's rows, that is held out.
+        rng: Chooses them.
+
+    Returns:
+        Both parts; all, and None, where what is held out would teach nothing.
+    """
     if not share:
         return data, None
-    held = np.zeros(len(data.programs), dtype=np.bool_)
-    for task in np.unique(data.tasks):
-        members = rng.permutation(np.flatnonzero(data.tasks == task))
-        held[members[: round(share * len(members))]] = True
+    tasks = np.unique(data.tasks)
+    if len(tasks) >= _MANY_TASKS:
+        chosen = rng.choice(tasks, size=round(share * len(tasks)), replace=False)
+        held = np.isin(data.tasks, chosen)
+    else:
+        held = np.zeros(len(data.programs), dtype=np.bool_)
+        for task in tasks:
+            members = rng.permutation(np.flatnonzero(data.tasks == task))
+            held[members[: round(share * len(members))]] = True
     validation = data.take(np.flatnonzero(held))
     if not validation.teaches:
         return data, None
