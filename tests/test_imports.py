@@ -29,7 +29,7 @@ ORDER = (
     ("measure", "database", "exchange"),
     # Also every module directly in `autotune` that is not named here.
     ("events", "guarded_models", "hooks", "plugins", "tuner"),
-    ("dataset",),
+    ("dataset", "mining"),
     ("cli", "report", "testing", "__main__"),
 )
 # A worker process finds its backend and observers by name, as the host does. Hooks and plugins

@@ -31,14 +31,16 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "records": "Export, import and list records.",
         "dataset": "Record schedules of many tasks, and show what there is.",
         "train": "Train a cost model on records.",
+        "mine-constraints": "Propose constraints that would have kept failures out.",
         "workloads": "List workload builders and their parameters.",
         "plugins": "List what is installed, and what failed to load.",
         "doctor": "Check this machine and installation.",
         "demo": "Tune two operators here and show what it gained.",
     }
 )
-"""Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``; the
-summaries are here so that the list can be shown without importing any."""
+"""Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``, an
+underscore for a hyphen; the summaries are here so that the list can be shown without importing
+any."""
 
 
 class LazyGroup(click.Group):
@@ -50,7 +52,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUMMARIES:
             return None
-        module = importlib.import_module(f"autotune.cli.{cmd_name}")
+        module = importlib.import_module(f"autotune.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -1,0 +1,79 @@
+"""``autotune mine-constraints``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotune.cli.options import json_option
+from autotune.cli.query import Query, query_options
+
+if TYPE_CHECKING:
+    from autotune.mining import FailureGroup
+    from autotune.report import Table
+
+__all__ = ["command"]
+
+EPILOG = """\b
+Examples:
+  autotune mine-constraints
+  autotune mine-constraints gemm --backend tvm --database records.db --json -
+"""
+
+
+@click.command("mine-constraints", epilog=EPILOG)
+@query_options
+@click.option(
+    "--chance",
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    default=0.01,
+    show_default=True,
+    help="Leave out rules that failures by chance would give more often than this.",
+)
+@json_option
+def command(database: str, chance: float, json_path: str | None, **options: Any) -> int:
+    """Propose constraints that would have kept failures out, from the records of a database.
+
+    For the candidates that failed in one phase: the smallest rules, over at most two parameters
+    or limited expressions, that hold for them and for none that was ok; first for all sketches of
+    a workload together, then for single ones.
+    """
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.database import open_database
+    from autotune.mining import mine_failures
+
+    query = Query.read(status=None, **options)
+    with open_database(database, read_only=True) as opened:
+        records = list(query.select(opened))
+    if not records:
+        click.echo(f"autotune: no record in {database} matches", err=True)
+        return NOTHING_FOUND
+    groups = mine_failures(records, chance)
+    output = Output(json_path)
+    output.json([group.to_json() for group in groups])
+    if not groups:
+        output.say(f"none of {len(records)} records is of a failure")
+        return OK
+    output.table(_table(groups))
+    for group in groups:
+        if group.messages and not group.sketch:
+            output.say(f"{group.workload}, {group.phase}: {group.messages[0]}")
+    return OK
+
+
+def _table(groups: Sequence[FailureGroup]) -> Table:
+    from autotune.report import Table
+
+    rows = []
+    for group in groups:
+        where = f"{group.backend}, {group.target}, {group.threads}"
+        head = (group.workload, group.sketch or "all", where, group.phase, str(group.passed))
+        for rule in group.rules:
+            rows.append((*head, str(rule.failures), f"never {rule}", f"{rule.chance:.1g}"))
+        if group.unexplained:
+            rows.append((*head, str(group.unexplained), "no rule", ""))
+    heads = ("workload", "sketch", "backend, target, threads", "phase")
+    return Table("", (*heads, "ok>", "failed>", "rule", "chance>"), tuple(rows))
