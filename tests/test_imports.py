@@ -24,6 +24,7 @@ ORDER = (
     ("nest",),
     ("relaxed", "pam"),
     ("spaces",),
+    ("constraints",),
     ("records",),
     ("pruning_models", "cost_models", "strategies", "task_schedulers", "backends", "observers"),
     ("measure", "database", "exchange"),

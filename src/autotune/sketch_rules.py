@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from autotune.constraints import problem_of, require_solutions
 from autotune.parts import create_part
 from autotune.plugins import manager
-from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces import EmptySpace, ScheduleLimits, SketchSpace
 from autotune.targets import Target
 from autotune.workloads import Workload
 
@@ -18,7 +19,14 @@ def sketch_space_with_plugged_rules(
 
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
+        ContradictoryConstraints: no sketch has a feasible configuration; names a smallest set of
+            constraints of the first sketch that contradict each other.
         PluginError: a rule fails while it is made.
     """
     rules = [create_part("sketch_rule", name) for name in manager().names("sketch_rule")]
-    return SketchSpace(workload, target, limits, rules)
+    try:
+        return SketchSpace(workload, target, limits, rules)
+    except EmptySpace as error:
+        for sketch in error.sketches:
+            require_solutions(problem_of(sketch))
+        raise

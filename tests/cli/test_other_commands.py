@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.cli.app import SUMMARIES
+from autotune.constraints import ConstraintProblem
 from autotune.hooks import PluginSpec, hookimpl
 from autotune.plugins import manager
 from autotune.testing.toy_parts import REFERENCE_BACKEND
@@ -145,6 +146,20 @@ def test_show_explains_a_sketch_without_a_record(cli: Any) -> None:
     assert "  loop/0 = " in done.stdout and "Loop nest" not in done.stdout
     both = cli(*gemm, "--sketch", "direct", "--json", "-", "--target", "skylake-avx512-2core")
     assert set(json.loads(both.stdout)) == {"sketch", "nest", "tape"}
+
+
+def test_show_prints_the_constraints_of_a_sketch(cli: Any) -> None:
+    gemm = ("show", "gemm", "--shape", "m=8,n=32,k=8", "--backend", REFERENCE_BACKEND)
+    sketch = (*gemm, "--constraints", "--sketch", "direct", "--target", "skylake-avx512-2core")
+    done = cli(*sketch, "--json", "-")
+    assert done.status == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert set(data) == {"sketch", "constraints", "problem"}
+    problem = ConstraintProblem.from_json(data["problem"])
+    assert f"digest {problem.digest}" in data["constraints"]
+    (line,) = [x for x in data["constraints"].splitlines() if "C.i.0 * C.i.1 * C.i.2" in x]
+    assert line.split("  ")[0] == "8 = C.i.0 * C.i.1 * C.i.2"
+    assert line.endswith("hard  workload, tile C i")
 
 
 @pytest.mark.parametrize(

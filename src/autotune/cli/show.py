@@ -13,6 +13,7 @@ from autotune.cli.query import Query, chosen_record, query_options
 if TYPE_CHECKING:
     from autotune.cli.output import Output
     from autotune.records import Record
+    from autotune.sketches import Sketch
     from autotune.spaces import SketchSpace
 
 __all__ = ["asked_space", "command"]
@@ -23,6 +24,7 @@ Examples:
   autotune show --record 0123456789ab/17
   autotune show gemm --shape m=512,n=512,k=512 --tape
   autotune show gemm --shape m=512,n=512,k=512 --tape --sketch packed-panel
+  autotune show gemm --shape m=512,n=512,k=512 --constraints --sketch packed-panel
 """
 
 TITLES = {
@@ -31,9 +33,11 @@ TITLES = {
     "script": "Script",
     "nest": "Loop nest",
     "tape": "Tape",
+    "constraints": "Constraints",
 }
 USUAL = ("readings", "steps", "script", "nest")
-SYMBOLIC = ("nest", "tape")
+SYMBOLIC = ("nest", "tape", "constraints")
+USUAL_SYMBOLIC = ("nest", "tape")
 
 
 @click.command("show", epilog=EPILOG)
@@ -48,6 +52,11 @@ SYMBOLIC = ("nest", "tape")
 )
 @click.option("--tape", is_flag=True, help="Short for --part tape.")
 @click.option(
+    "--constraints",
+    is_flag=True,
+    help="Short for --part constraints: what the parameters have to satisfy, and why.",
+)
+@click.option(
     "--sketch",
     "sketch_name",
     metavar="NAME",
@@ -59,6 +68,7 @@ def command(
     record_id: str | None,
     parts: tuple[str, ...],
     tape: bool,
+    constraints: bool,
     sketch_name: str | None,
     json_path: str | None,
     **options: Any,
@@ -66,17 +76,19 @@ def command(
     """Show the fastest recorded schedule of WORKLOAD, or a given record.
 
     What observers read of it, its steps and parameters, the scheduled program in the compiler's
-    own language, and the loop nest that the search reasoned about; with --tape also every quantity
-    that was derived from it.
+    own language, and the loop nest that the search reasoned about. With --tape every quantity that
+    was derived from it, with --constraints the constraint problem of the sketch: each constraint
+    with the step it comes from, and the exact number of solutions.
     """
     from autotune.cli.app import NOTHING_FOUND
     from autotune.cli.output import Output
     from autotune.database import open_database
 
-    wanted = (*parts, "tape") if tape else parts
+    flags = {"tape": tape, "constraints": constraints}
+    wanted = (*parts, *(part for part, given in flags.items() if given))
     output = Output(json_path)
     if sketch_name is not None:
-        return _show_sketch(output, sketch_name, record_id, wanted or SYMBOLIC, options)
+        return _show_sketch(output, sketch_name, record_id, wanted or USUAL_SYMBOLIC, options)
     query = Query.read(**options)
     with open_database(database, read_only=True) as opened:
         record = chosen_record(opened, query, record_id)
@@ -100,6 +112,7 @@ def _show_record(output: Output, record: Record, wanted: Sequence[str]) -> int:
         "script": lambda: _script(record),
         "nest": lambda: describe(candidate.sketch, candidate.config),
         "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
+        "constraints": lambda: _constraints(candidate.sketch),
     }
     shown = {part: texts[part]() for part in TITLES if part in wanted}
     if wanted is USUAL and not record.outcome.readings:
@@ -117,6 +130,7 @@ def _show_sketch(
     options: Mapping[str, Any],
 ) -> int:
     """A sketch of a fresh space, without a configuration."""
+    from autotune.constraints import problem_of
     from autotune.errors import InvalidValueError, UnknownNameError
     from autotune.nest import describe, describe_tape, nest_tape
 
@@ -124,7 +138,9 @@ def _show_sketch(
         raise InvalidValueError("--record and --sketch exclude each other")
     for part in wanted:
         if part not in SYMBOLIC:
-            raise InvalidValueError(f"--part {part} needs a record; a sketch has nest and tape")
+            raise InvalidValueError(
+                f"--part {part} needs a record; a sketch has nest, tape and constraints"
+            )
     space = asked_space(**options)
     sketches = {sketch.name: sketch for sketch in space.sketches()}
     if name in space.left_out:
@@ -136,10 +152,21 @@ def _show_sketch(
     texts = {
         "nest": lambda: describe(sketch),
         "tape": lambda: describe_tape(nest_tape(sketch).tape),
+        "constraints": lambda: _constraints(sketch),
     }
     shown = {part: texts[part]() for part in SYMBOLIC if part in wanted}
-    output.json({"sketch": sketch.to_json(), **shown})
+    data: dict[str, Any] = {"sketch": sketch.to_json(), **shown}
+    if "constraints" in shown:
+        data["problem"] = problem_of(sketch).to_json()
+    output.json(data)
     return _say(output, shown)
+
+
+def _constraints(sketch: Sketch) -> str:
+    from autotune.constraints import describe_problem, problem_of, solve
+
+    problem = problem_of(sketch)
+    return describe_problem(problem, solve(problem).count)
 
 
 def _say(output: Output, shown: Mapping[str, str]) -> int:
@@ -175,7 +202,7 @@ def asked_space(
     from autotune.errors import InvalidValueError
     from autotune.parts import create_part
     from autotune.settings import checked_target, default_backend
-    from autotune.spaces import SketchSpace
+    from autotune.sketch_rules import sketch_space_with_plugged_rules
     from autotune.workload_spec import make_workload
 
     program = asked_program(workload, shape, dtype, mlir_path, function)
@@ -188,7 +215,7 @@ def asked_space(
         raise InvalidValueError("--sketch needs a workload, such as gemm")
     machine = checked_target(target or "cpu", threads)
     replayer: Backend = create_part("backend", backend or default_backend())
-    return SketchSpace(made, machine, replayer.limits(machine))
+    return sketch_space_with_plugged_rules(made, machine, replayer.limits(machine))
 
 
 def _script(record: Record) -> str:

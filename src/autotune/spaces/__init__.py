@@ -5,11 +5,17 @@ from __future__ import annotations
 from autotune.spaces.lattice import Lattice
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.search_space import SearchSpace
-from autotune.spaces.sketch_space import BUILT_IN_RULES, GPU_RULES, SketchSpace
+from autotune.spaces.sketch_space import (
+    BUILT_IN_RULES,
+    GPU_RULES,
+    EmptySpace,
+    SketchSpace,
+)
 
 __all__ = [
     "BUILT_IN_RULES",
     "GPU_RULES",
+    "EmptySpace",
     "Lattice",
     "ScheduleLimits",
     "SearchSpace",

@@ -50,11 +50,27 @@ GPU_RULES: tuple[SketchRule, ...] = (
 _VERSION = "3"
 
 
+class EmptySpace(InvalidValueError):
+    """No sketch has a feasible configuration.
+
+    Attributes:
+        sketches: What the rules made, without those that the backend cannot replay.
+    """
+
+    def __init__(self, message: str, sketches: Sequence[Sketch]) -> None:
+        super().__init__(message)
+        self.sketches = tuple(sketches)
+
+    def __reduce__(self) -> tuple[type[EmptySpace], tuple[str, tuple[Sketch, ...]]]:
+        return EmptySpace, (str(self), self.sketches)
+
+
 class SketchSpace(SearchSpace):
     """Sketches made by rules for one workload on one target.
 
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
+        EmptySpace: no sketch has a feasible configuration.
 
     Attributes:
         left_out: Sketches that the rules made and the space does not have, with the reason.
@@ -83,8 +99,8 @@ class SketchSpace(SearchSpace):
             else:
                 self.left_out[sketch.name] = "has no feasible configuration"
         if not lattices:
-            reasons = self.left_out.items()
-            raise InvalidValueError("; ".join(f"sketch {name!r} {why}" for name, why in reasons))
+            reasons = [f"sketch {name!r} {why}" for name, why in self.left_out.items()]
+            raise EmptySpace("; ".join(reasons), generated.sketches)
         self._lattices = lattices
         self._sketches = tuple(lattice.sketch for lattice in lattices.values())
 

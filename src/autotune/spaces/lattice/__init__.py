@@ -10,7 +10,7 @@ from autotune.spaces.lattice.lattice import (
     join_groups,
 )
 from autotune.spaces.lattice.points import PointSet
-from autotune.spaces.lattice.terms import Relational
+from autotune.spaces.lattice.terms import Range, Relational, expression_range
 
 __all__ = [
     "COMBINATION_LIMIT",
@@ -18,8 +18,10 @@ __all__ = [
     "Lattice",
     "Matrix",
     "PointSet",
+    "Range",
     "Relational",
     "build_lattice",
+    "expression_range",
     "join_groups",
     "ordered_factorizations",
 ]

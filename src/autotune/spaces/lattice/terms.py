@@ -141,13 +141,30 @@ class Ranges:
             group, column = term.args
             found: Range = self._columns[group][column]
             return found
-        args = [self.of(arg) for arg in term.args]
-        if UNKNOWN in args:
-            return UNKNOWN
-        low, high = reduce(lambda left, right: _combined(term.op, left, right), args[1:], args[0])
-        if term.op == "select":
-            low, high = min(args[1][0], args[2][0]), max(args[1][1], args[2][1])
-        return (low, high) if low > -LARGEST and high < LARGEST else UNKNOWN
+        return _over(term.op, [self.of(arg) for arg in term.args])
+
+
+def expression_range(expression: IntExpr, ranges: Mapping[str, Range]) -> Range:
+    """An interval that holds all values of an expression over variables with these intervals.
+
+    ``UNKNOWN`` where an operation has none, or where 64 bits might not hold it.
+    """
+    if expression.op == "const":
+        return (expression.args[0], expression.args[0])
+    if expression.op == "var":
+        return ranges[expression.args[0]]
+    return _over(expression.op, [expression_range(arg, ranges) for arg in expression.args])
+
+
+def _over(op: str, args: Sequence[Range]) -> Range:
+    """The interval of an operation over intervals."""
+    if UNKNOWN in args:
+        return UNKNOWN
+    if op == "select":
+        low, high = min(args[1][0], args[2][0]), max(args[1][1], args[2][1])
+    else:
+        low, high = reduce(lambda left, right: _combined(op, left, right), args[1:], args[0])
+    return (low, high) if low > -LARGEST and high < LARGEST else UNKNOWN
 
 
 def _combined(op: str, left: Range, right: Range) -> Range:

@@ -1,0 +1,65 @@
+"""Constraint problems: integers to be chosen under relations, solved exactly."""
+
+from __future__ import annotations
+
+from autotune.constraints.conflicts import (
+    ContradictoryConstraints,
+    require_solutions,
+    smallest_conflict,
+)
+from autotune.constraints.description import describe_problem
+from autotune.constraints.generation import problem_of
+from autotune.constraints.json_form import constraint_from_json, constraint_to_json
+from autotune.constraints.problem import ConstraintProblem
+from autotune.constraints.solutions import Solutions, solve
+from autotune.constraints.vocabulary import (
+    AtLeast,
+    AtMost,
+    Clause,
+    Constraint,
+    Divides,
+    Domain,
+    Equal,
+    Interval,
+    Member,
+    NotEqual,
+    Origin,
+    Product,
+    Select,
+    Sum,
+    Table,
+    Variable,
+)
+from autotune.constraints.wording import constraint_text, domain_text, origin_text
+
+__all__ = [
+    "AtLeast",
+    "AtMost",
+    "Clause",
+    "Constraint",
+    "ConstraintProblem",
+    "ContradictoryConstraints",
+    "Divides",
+    "Domain",
+    "Equal",
+    "Interval",
+    "Member",
+    "NotEqual",
+    "Origin",
+    "Product",
+    "Select",
+    "Solutions",
+    "Sum",
+    "Table",
+    "Variable",
+    "constraint_from_json",
+    "constraint_text",
+    "constraint_to_json",
+    "describe_problem",
+    "domain_text",
+    "origin_text",
+    "problem_of",
+    "require_solutions",
+    "smallest_conflict",
+    "solve",
+]

@@ -1,0 +1,115 @@
+"""Every sketch's constraint problem: the same points as its lattice, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from oracles.constraints import value
+
+from autotune.constraints import (
+    AtMost,
+    ConstraintProblem,
+    ContradictoryConstraints,
+    constraint_text,
+    describe_problem,
+    origin_text,
+    problem_of,
+    solve,
+)
+from autotune.expressions import var
+from autotune.nest import derive_nest
+from autotune.sketch_rules import sketch_space_with_plugged_rules
+from autotune.sketches import STEP_TYPES, Sketch
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces.lattice import build_lattice
+from autotune.targets import preset
+from autotune.workloads import Workload, conv2d, gemm, softmax
+
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 2048, 512, "test")
+
+
+def sketches() -> Iterator[Sketch]:
+    convolution = conv2d(n=1, ci=8, h=13, w=13, co=32, kh=3, kw=3, stride=2, pad=1)
+    workloads: list[tuple[Workload, str]] = [
+        (gemm(m=60, n=64, k=32), "avx512"),
+        (convolution, "avx2"),
+        (softmax(m=30, n=64), "avx2"),
+        (gemm(m=64, n=64, k=32), "a100"),
+    ]
+    for workload, target in workloads:
+        yield from SketchSpace(workload, preset(target), LIMITS).sketches()
+
+
+SKETCHES = list(sketches())
+
+
+@pytest.mark.parametrize(
+    "sketch", SKETCHES, ids=lambda sketch: f"{sketch.workload.name}-{sketch.name}"
+)
+def test_solutions_are_the_feasible_configurations(sketch: Sketch) -> None:
+    """Counted independently, and the one contains what is drawn from the other."""
+    problem, lattice = problem_of(sketch), build_lattice(sketch)
+    solutions = solve(problem)
+    assert solutions.count == lattice.count
+    columns = [problem.variable_names.index(name) for name in sketch.param_names]
+    drawn = solutions.sample(20, 1)
+    assert lattice.contains(np.ascontiguousarray(drawn[:, columns])).all()
+    names = problem.variable_names
+    nest = derive_nest(sketch)
+    for row in drawn.tolist():
+        point = dict(zip(names, row, strict=True))
+        for buffer in nest.buffers:
+            known = point.get(f"{buffer.name} bytes")
+            assert known in (None, value(buffer.bytes, point))
+    assert ConstraintProblem.from_json(problem.to_json()) == problem
+
+
+def test_every_product_and_buffer_says_which_step_it_follows_from() -> None:
+    sketch = next(s for s in SKETCHES if s.name == "packed-panel")
+    texts = {constraint_text(c): origin_text(c) for c in problem_of(sketch).constraints}
+    assert texts["60 = C.i.0 * C.i.1 * C.i.2"] == "workload, tile C i"
+    assert texts["32 = C.k.0 * C.k.1"] == "workload, tile C k"
+    assert texts["B.pack bytes = 1 * 32 * B.pack side 2 * 4"] == "allocation, pack C B j.1"
+    assert texts["C.tile bytes <= 2048"] == (
+        "test: accumulate tile on the stack, accumulate C i.1"
+    )
+
+
+def test_regions_of_convolutions_have_their_halo() -> None:
+    """Two rows apart, three high: twice the outputs and one more."""
+    sketch = next(s for s in SKETCHES if any("P.pack" in repr(b) for b in derive_nest(s).buffers))
+    texts = list(map(constraint_text, problem_of(sketch).constraints))
+    (height,) = [text for text in texts if text.startswith("P.pack side 1 = ")]
+    assert "2*Y.ho.1*Y.ho.2 + 1" in height
+
+
+def test_lowering_a_capacity_never_adds_points() -> None:
+    problem = problem_of(next(s for s in SKETCHES if s.name == "packed-panel"))
+    counts = []
+    for most in (2048, 1024, 512, 64):
+        bound = AtMost(var("C.tile bytes"), var("C.tile bytes") * 0 + most)
+        bounded = ConstraintProblem("bounded", problem.variables, (*problem.constraints, bound))
+        counts.append(solve(bounded).count)
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == solve(problem).count > counts[-1] > 0
+
+
+def test_descriptions_have_a_line_for_each_constraint() -> None:
+    problem = problem_of(SKETCHES[0])
+    text = describe_problem(problem, 12)
+    assert f"digest {problem.digest}" in text
+    assert "12 solutions" in text
+    for constraint in problem.constraints:
+        assert constraint_text(constraint) in text
+    assert any("soft" in line and "vector registers" in line for line in text.splitlines())
+
+
+def test_an_empty_space_names_what_contradicts() -> None:
+    """No tile fits into four bytes of stack when a vector takes sixty-four."""
+    narrow = ScheduleLimits(frozenset(STEP_TYPES), 4, 512, "tiny")
+    with pytest.raises(ContradictoryConstraints) as caught:
+        sketch_space_with_plugged_rules(gemm(m=64, n=64, k=64), preset("avx512"), narrow)
+    assert "tiny: accumulate tile on the stack" in str(caught.value)
+    assert "C.tile bytes <= 4" in str(caught.value)
