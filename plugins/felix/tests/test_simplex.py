@@ -61,6 +61,10 @@ def test_rounding_keeps_sums_and_bounds_and_moves_less_than_one(box: Box, seed: 
     assert (found.sum(axis=1) == mass).all()
     assert (found >= low).all() and (found <= high).all()
     assert (np.abs(found - points) < 1).all()
+    # Drawn remainders keep all of that, and leave whole numbers alone too.
+    drawn = round_remainders(points, mass.astype(np.int64), np.random.default_rng(seed))
+    assert (drawn.sum(axis=1) == mass).all() and (drawn >= low).all() and (drawn <= high).all()
+    assert (np.abs(drawn - points) < 1).all()
     again = project(found.astype(float), *box)
     assert (round_remainders(again, mass.astype(np.int64)) == found).all()
 
@@ -118,3 +122,9 @@ def test_a_tangent_sums_to_nothing_and_keeps_differences(box: Box, seed: int) ->
 def test_shares_are_on_the_simplex(mass: int, levels: int, seed: int) -> None:
     shares = uniform_shares(np.full(50, float(mass)), levels, np.random.default_rng(seed))
     assert (shares >= 0).all() and np.allclose(shares.sum(axis=1), mass)
+
+
+def test_drawn_remainders_go_by_size() -> None:
+    points = np.tile([1.7, 0.2, 2.1], (20_000, 1))
+    found = round_remainders(points, np.full(20_000, 4), np.random.default_rng(0))
+    assert np.allclose(found.mean(axis=0), points[0], atol=0.02)

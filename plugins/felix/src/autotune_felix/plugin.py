@@ -11,5 +11,12 @@ AUTOTUNE_API_VERSION = 1
 
 @hookimpl
 def autotune_strategies() -> list[PluginSpec]:
-    """Returns the strategies."""
-    return []
+    """Returns the strategy, which descends along the core's own model if not told otherwise."""
+    return [
+        PluginSpec(
+            "felix",
+            "autotune_felix.strategy:FelixStrategy",
+            "Descends along the cost model's gradient on relaxed schedules, as in Felix",
+            default_cost_model="analytic",
+        )
+    ]

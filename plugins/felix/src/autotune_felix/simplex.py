@@ -59,7 +59,7 @@ def tangent(gradient: Reals, low: Reals, high: Reals) -> Reals:
     return np.where(free, held - held.sum(axis=-1, keepdims=True) / count, 0.0)
 
 
-def round_remainders(points: Reals, mass: Whole) -> Whole:
+def round_remainders(points: Reals, mass: Whole, rng: np.random.Generator | None = None) -> Whole:
     """Whole numbers with the right sums, each less than 1 from its real one (largest remainder).
 
     All levels are rounded down; what lacks to the mass goes to the largest fractions, one each,
@@ -68,12 +68,19 @@ def round_remainders(points: Reals, mass: Whole) -> Whole:
     Args:
         points: Points of the sets, [..., levels].
         mass: Sums, [...].
+        rng: If any, what lacks goes to levels that are drawn instead, without repetition, each
+            with a chance in proportion to its fraction.
 
     Returns:
         Whole exponents, [..., levels]; within the bounds where the points are.
     """
     floors = np.floor(points + FLOOR_TOLERANCE)
-    fractions = points - floors
+    fractions = np.maximum(points - floors, 0.0)
+    if rng is not None:
+        # Weighted sampling without replacement (Efraimidis and Spirakis, 2006): the largest keys.
+        fractional = fractions > FLOOR_TOLERANCE
+        keys = rng.exponential(size=points.shape) / np.where(fractional, fractions, 1.0)
+        fractions = np.where(fractional, np.exp(-keys), -1.0)
     order = np.argsort(-fractions, axis=-1, kind="stable")
     places = np.argsort(order, axis=-1, kind="stable")
     missing = np.rint(mass - floors.sum(axis=-1))

@@ -1,0 +1,119 @@
+"""Options of the strategy ``felix``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.options import option, read_options
+
+__all__ = ["CHOICES", "PUBLISHED", "FelixOptions", "checked_options"]
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "fidelity": ("ours", "published"),
+    "force": ("ramped", "matched", "fixed"),
+    "divisibility": ("projection", "penalty"),
+    "rounding": ("remainders", "independent"),
+    "ranking": ("aligned", "misaligned"),
+    "sampler": ("uniform", "one-sided"),
+}
+"""What options with a choice may be, the default first."""
+
+PUBLISHED: Mapping[str, Any] = {
+    "force": "matched",
+    "divisibility": "penalty",
+    "rounding": "independent",
+    "sampler": "one-sided",
+    "measured_share": 0.0,
+    "tournament": 1,
+    "repairs": 0,
+    "polish": 0,
+    "epsilon": 0.0,
+    "sketches": 1000,
+    "sketch_trials": 0,
+}
+"""Options that ``fidelity=published`` changes; those that a user gives count."""
+
+
+@frozen
+class FelixOptions:
+    """Options of ``felix``.
+
+    Attributes:
+        fidelity: ``ours``; or ``published``: other defaults for what is below, as in Felix.
+        seeds: Points that descend at once in each sketch.
+        steps: Steps in the first round of a sketch; later ones have ``steps // 4``.
+        learning_rate: First step size, in exponents of a prime and octaves; a fifth of it after
+            three tenths of the steps.
+        sketches: Most sketches that points descend in, in one round.
+        sketch_trials: Candidates that every sketch gets before only scores count.
+        epsilon: Share of each round that is sampled at random instead of picked by score.
+        measured_share: Share of the points that begin near the best measured candidates.
+        noise: Deviation of these from the candidates, in exponents and octaves.
+        tournament: Points drawn for each other one that begins; the best predicted begins.
+        repairs: Most broken configurations of a sketch and round that are repaired; the others,
+            those with the worse predictions, are left out.
+        force: How constraints push: ``ramped``, ``matched`` or ``fixed``.
+        strength: The push by constraints, relative to the cost's; with ``fixed``, its factor.
+        divisibility: ``projection``, or ``penalty``: products may be broken, and push.
+        rounding: ``remainders``, or ``independent``: each exponent to the nearest, and what breaks
+            a product is left out.
+        roundings: How often each point is rounded: once by the largest remainders, then by ones
+            that are drawn by size.
+        polish: How often configurations one move from the best ``seeds`` of a sketch join those
+            that were passed.
+        ranking: ``aligned``, or ``misaligned``: predictions are not those of the candidates that
+            they rank once a configuration was left out, as in the released code.
+        sampler: ``uniform``, or ``one-sided``: points of a growing set in positive directions.
+    """
+
+    fidelity: str = option("ours")
+    seeds: int = option(32, low=1, high=100_000)
+    steps: int = option(64, low=0, high=100_000)
+    learning_rate: float = option(0.5, low=0.0, high=100.0)
+    sketches: int = option(5, low=1, high=1000)
+    sketch_trials: int = option(3, low=0, high=1_000_000)
+    epsilon: float = option(0.1, low=0.0, high=1.0)
+    measured_share: float = option(0.25, low=0.0, high=1.0)
+    noise: float = option(0.5, low=0.0, high=100.0)
+    tournament: int = option(4, low=1, high=1000)
+    repairs: int = option(128, low=0, high=1_000_000)
+    force: str = option("ramped")
+    strength: float = option(5.0, low=0.0, high=1e6)
+    divisibility: str = option("projection")
+    rounding: str = option("remainders")
+    roundings: int = option(1, low=1, high=100)
+    polish: int = option(2, low=0, high=100)
+    ranking: str = option("aligned")
+    sampler: str = option("uniform")
+
+
+def checked_options(owner: str, given: Mapping[str, Any]) -> FelixOptions:
+    """The options, with the defaults of the fidelity asked for.
+
+    Args:
+        owner: The strategy's name, for messages.
+        given: What the user gave.
+
+    Raises:
+        InvalidValueError: an option is unknown or has a value that it may not have.
+    """
+    options = read_options(f"strategy {owner!r}", FelixOptions, given)
+    for name, allowed in CHOICES.items():
+        if getattr(options, name) not in allowed:
+            raise UnknownNameError(
+                f"value of option {name!r} of strategy {owner!r}", getattr(options, name), allowed
+            )
+    if options.fidelity == "published":
+        changes = {name: value for name, value in PUBLISHED.items() if name not in given}
+        options = attrs.evolve(options, **changes)
+    if options.divisibility == "penalty" and options.rounding == "remainders":
+        raise InvalidValueError(
+            "rounding by remainders needs exact products: give rounding=independent with "
+            "divisibility=penalty, or divisibility=projection"
+        )
+    return options

@@ -1,0 +1,228 @@
+"""The strategy ``felix``: descent along the cost model's gradient on relaxed schedules.
+
+Felix (ASPLOS'24) relaxes the sketches of a task, lets many points descend at once along the
+predicted latency and penalties, rounds all that they pass and measures what is predicted best.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from autotune.cost_models import require_differentiable
+from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.strategies import RecordedStrategy, Rows, StrategyContext
+from autotune.strategies.recorded import check_count
+from autotune.strategies.sampling import spread
+from autotune_felix.descent import descend
+from autotune_felix.harvest import Harvest, distinct, harvested
+from autotune_felix.options import checked_options
+from autotune_felix.penalties import Penalties
+from autotune_felix.relaxation import Relaxation
+from autotune_felix.repair import Repairer
+from autotune_felix.seeds import starting_points
+from autotune_felix.simplex import Reals, Whole
+
+__all__ = ["DIFFERENTIABLE", "FelixStrategy"]
+
+DIFFERENTIABLE = ("analytic", "felix-mlp")
+"""Cost models with a gradient, for messages."""
+
+# Configurations of each sketch that are sampled in a round: the choices that points begin with,
+# what sketches are compared by, and where repairs end that find no way.
+_SAMPLE = 64
+
+_LATER = 4  # Rounds of a sketch after its first have so many times fewer steps, as in Felix.
+
+_log = logging.getLogger("autotune.strategies")
+
+
+@frozen(eq=False)
+class _Relaxed:
+    """A sketch, ready for descents."""
+
+    sketch: Sketch
+    relaxation: Relaxation
+    penalties: Penalties
+    repairer: Repairer
+
+    @staticmethod
+    def of(sketch: Sketch) -> _Relaxed:
+        relaxation = Relaxation(sketch)
+        penalties = Penalties(relaxation)
+        return _Relaxed(sketch, relaxation, penalties, Repairer(relaxation, penalties))
+
+
+class FelixStrategy(RecordedStrategy):
+    """Descends in some of the sketches each round and asks for the best of what points passed.
+
+    Half of a round's sketches are the most promising, by the predictions of a sample and of the
+    best measured; the other half those with the fewest candidates, until each had
+    ``sketch_trials``. A round's picks are the best predictions of rows that were never asked for,
+    and a random share.
+    """
+
+    name = "felix"
+
+    def __init__(self, context: StrategyContext) -> None:
+        """Raises.
+
+        InvalidValueError: an option is unknown or has a value that it may not have; the cost
+            model has no gradient, or none of these sketches; or a sketch cannot be relaxed.
+        """
+        self.options = checked_options(self.name, context.options)
+        self._model = require_differentiable(context.cost_model, DIFFERENTIABLE)
+        super().__init__(context)
+        self._relaxed = [_Relaxed.of(sketch) for sketch in context.space.sketches()]
+        for sketch in context.space.sketches():
+            # Of no points: a model in a process of its own says only now that it has no gradient,
+            # and any model that it knows no gradient of this sketch.
+            self._model.relaxed(sketch, np.zeros((0, len(sketch.params))))
+        self._descents = [0 for _ in self._relaxed]
+        self._has_warned = False
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` new candidates, best prediction first; fewer only when none are left."""
+        check_count(n)
+        if n == 0:
+            return []
+        # Rounded up or down at random, so that the share holds for small rounds too.
+        greedy = n - int(self.options.epsilon * n + self._context.rng.random())
+        chosen = self._picked(greedy)
+        self._history.add(chosen)
+        return chosen + self._sampler.draw(n - len(chosen))
+
+    def state(self) -> dict[str, Any]:
+        """As every strategy that samples; besides, how often points descended in each sketch."""
+        return {**super().state(), "descents": list(self._descents)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from what :meth:`state` returned.
+
+        Raises:
+            InvalidValueError: the state is of another strategy, space or kind of generator.
+        """
+        super().load_state(state)
+        self._descents = [int(count) for count in state["descents"]]
+
+    def _picked(self, n: int) -> list[Candidate]:
+        """The best ``n`` that one round of descents finds, with what sketches are owed."""
+        sketches = self._history.sketches
+        sample = Rows.of(
+            sketches, self._context.space.sample(_SAMPLE * len(sketches), self._context.rng)
+        )
+        measured = self._history.best(self.options.seeds)
+        rows = [np.zeros((0, len(sketch.params)), dtype=np.int64) for sketch in sketches]
+        scores = [np.zeros(0) for _ in sketches]
+        for index in self._chosen(sample, measured):
+            harvest = self._descended(index, sample.matrices[index], measured.matrices[index])
+            rows[index], scores[index] = self._polished(
+                index, harvest.rows, self._ranked_by(index, harvest)
+            )
+        return self._best(Rows(sketches, tuple(rows)), np.concatenate([np.zeros(0), *scores]), n)
+
+    def _chosen(self, sample: Rows, measured: Rows) -> list[int]:
+        """Sketches to descend in: the most promising, and beside them those owed candidates."""
+        known = sample.joined(measured)
+        promise = np.full(len(known.sketches), -np.inf)
+        np.maximum.at(promise, known.owners, self._scores(known.batch()))
+        usable = [index for index, rows in enumerate(sample.matrices) if len(rows)]
+        best = sorted(usable, key=lambda index: -promise[index])
+        most = self.options.sketches
+        chosen = best[: (most + 1) // 2]
+        counts = np.minimum(self._history.counts, self.options.sketch_trials)
+        others = sorted(
+            set(best) - set(chosen), key=lambda index: (counts[index], -promise[index])
+        )
+        return sorted([*chosen, *others[: most - len(chosen)]])
+
+    def _scores(self, batch: CandidateBatch) -> Reals:
+        """Predictions [n]; what is no finite number is minus infinity."""
+        if not len(batch):
+            return np.zeros(0)
+        scores = np.asarray(self._model.predict(batch), dtype=np.float64)
+        finite = np.isfinite(scores)
+        if not finite.all() and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "cost model %r predicts no finite latency for %d of %d candidates; such are "
+                "sampled only",
+                self._model.name,
+                int((~finite).sum()),
+                len(scores),
+            )
+        return np.where(finite, scores, -np.inf)
+
+    def _descended(self, index: int, sample: Whole, measured: Whole) -> Harvest:
+        options, relaxed = self.options, self._relaxed[index]
+        steps = options.steps // (_LATER if self._descents[index] else 1)
+        self._descents[index] += 1
+        objective = partial(self._model.relaxed, relaxed.sketch)
+        start, frame = starting_points(
+            relaxed.relaxation,
+            relaxed.penalties,
+            objective,
+            sample,
+            measured,
+            options,
+            self._context.rng,
+        )
+        trajectories = descend(
+            relaxed.relaxation, relaxed.penalties, objective, start, frame, steps, options
+        )
+        return harvested(
+            relaxed.relaxation,
+            trajectories,
+            frame,
+            partial(self._contains, relaxed.sketch),
+            relaxed.repairer,
+            np.concatenate([sample, measured]),
+            options,
+            self._context.rng,
+        )
+
+    def _polished(self, index: int, rows: Whole, scores: Reals) -> tuple[Whole, Reals]:
+        """The rows and scores, and those of configurations one move from the best, repeatedly.
+
+        Relaxed, a model is smooth where whole numbers matter, such as how blocks fill a machine:
+        the best configuration is seldom the one nearest to the best point.
+        """
+        sketch, repairer = self._relaxed[index].sketch, self._relaxed[index].repairer
+        for _ in range(self.options.polish):
+            best = np.argsort(-scores, kind="stable")[: self.options.seeds]
+            moved = distinct(repairer.neighbours(rows[best]), rows)
+            moved = moved[self._contains(sketch, moved)]
+            rows = np.concatenate([rows, moved])
+            scores = np.concatenate([scores, self._scores(CandidateBatch(((sketch, moved),)))])
+        return rows, scores
+
+    def _contains(self, sketch: Sketch, rows: Whole) -> Any:
+        return self._context.space.contains(CandidateBatch(((sketch, rows),)))
+
+    def _ranked_by(self, index: int, harvest: Harvest) -> Reals:
+        """What ranks the rows of a harvest: their predictions, [m]."""
+        aligned = self.options.ranking == "aligned"
+        ranked = harvest.rows if aligned else harvest.passed
+        sketch = self._relaxed[index].sketch
+        return self._scores(CandidateBatch(((sketch, ranked),)))[: len(harvest.rows)]
+
+    def _best(self, rows: Rows, scores: Reals, n: int) -> list[Candidate]:
+        """The best of rows that were never asked for, half of them for sketches that are owed."""
+        order = np.lexsort((self._context.rng.random(len(scores)), -scores))
+        usable = np.isfinite(scores) & ~self._history.is_asked(rows)
+        order = order[usable[order]]
+        owners, counts = rows.owners[order], self._history.counts
+        owed = [max(0, self.options.sketch_trials - count) for count in counts]
+        queues = [order[owners == index][:most] for index, most in enumerate(owed)]
+        chosen = spread(counts, queues, (n + 1) // 2)
+        rest = order[~np.isin(order, chosen)]
+        return rows.candidates([*chosen, *_first(rest, n - len(chosen))])
+
+
+def _first(positions: Sequence[int] | Whole, n: int) -> list[int]:
+    return [int(position) for position in positions[:n]]

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+from autotune_felix.penalties import Penalties
+from autotune_felix.relaxation import Relaxation
+from felix_spaces import sketches
+
+from autotune.errors import InvalidValueError
+from autotune.expressions import const, less, maximum, select, var
+from autotune.sketches import AtLeast, AtMost, Constraint, OneOf, Ordinal, Sketch
+from autotune.spaces.feasibility import residuals
+from autotune.spaces.lattice import Lattice
+
+SKETCHES = [pytest.param(sketch, lattice, id=name) for name, sketch, lattice in sketches()]
+EVERY_SKETCH = pytest.mark.parametrize(("sketch", "lattice"), SKETCHES)
+
+
+def constrained(*constraints: Constraint) -> Sketch:
+    params = tuple(Ordinal(name, tuple(range(1, 65))) for name in "ab")
+    return attrs.evolve(sketches()[0][1], params=params, constraints=constraints)
+
+
+@EVERY_SKETCH
+def test_no_excess_means_feasible_at_whole_numbers(sketch: Sketch, lattice: Lattice) -> None:
+    relaxation = Relaxation(sketch)
+    penalties = Penalties(relaxation)
+    feasible = lattice.uniform(100, 0)
+    assert (penalties.of_rows(feasible) == 0).all()
+    frame = relaxation.frame(feasible)
+    rng = np.random.default_rng(0)
+    anywhere = relaxation.rounded(relaxation.uniform(frame, rng), frame)
+    assert ((penalties.of_rows(anywhere) == 0) == ~residuals(sketch, anywhere).any(axis=1)).all()
+
+
+@EVERY_SKETCH
+def test_gradients_of_penalties(sketch: Sketch, lattice: Lattice) -> None:
+    relaxation = Relaxation(sketch)
+    penalties = Penalties(relaxation)
+    rng = np.random.default_rng(1)
+    frame = relaxation.frame(lattice.uniform(64, 1))
+    points = relaxation.uniform(frame, rng)
+    rows = relaxation.decode(points, frame)
+    found, gradient = penalties.of_points(points, rows, frame)
+    assert (found >= 0).all() and np.isfinite(gradient).all()
+    # No penalty, no push.
+    assert (gradient[found == 0] == 0).all()
+    broken = found > 1e-3
+    downhill = relaxation.tangent(gradient, frame)
+    norm = np.linalg.norm(downhill, axis=1, keepdims=True)
+    step = np.where(norm > 1e-9, downhill / np.where(norm > 0, norm, 1), 0) * 1e-4
+    inside = relaxation.project(points - step, frame)
+    after = penalties.of_points(inside, relaxation.decode(inside, frame), frame)[0]
+    # Descent along it lowers it, wherever bounds let the points go.
+    free = broken & (np.abs(inside - (points - step)).max(axis=1, initial=0.0) < 1e-9)
+    free &= norm[:, 0] > 1e-9
+    assert (after[free] < found[free]).all()
+
+
+def test_gradients_of_penalties_by_finite_differences() -> None:
+    a, b = var("a"), var("b")
+    sketch = constrained(
+        AtMost(a * b + a, 50, "test"),
+        AtLeast(a + 2 * b, 40, "test"),
+        AtMost(a - b, 0, "test"),
+        OneOf(maximum(a, b), (4, 8, 48), "test"),
+        OneOf(a - 7, (-2, 30), "test"),
+        AtMost(select(less(const(4), a), b, a), 3, "test"),
+    )
+    penalties, rng = Penalties(Relaxation(sketch)), np.random.default_rng(0)
+    points, h = rng.uniform(1.5, 60, size=(200, 2)), 1e-6
+    found, gradient = penalties.of_values(points)
+    assert (found > 0).any()
+    for column in range(2):
+        step = np.zeros(2)
+        step[column] = h
+        ahead, behind = (penalties.of_values(points + s)[0] for s in (step, -step))
+        assert np.allclose((ahead - behind) / (2 * h), gradient[:, column], rtol=1e-4, atol=1e-5)
+
+
+def test_points_exactly_on_a_limit_are_feasible() -> None:
+    sketch = constrained(
+        AtMost(var("a") * var("b"), 1024, "test"), AtLeast(var("a") * var("b"), 1024, "test")
+    )
+    rows = np.array([[16, 64], [32, 32], [64, 16], [31, 33], [32, 33]])
+    assert (Penalties(Relaxation(sketch)).of_rows(rows) == 0).tolist() == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_constraint_that_nothing_satisfies() -> None:
+    found, gradient = Penalties(Relaxation(constrained(OneOf(var("a"), (), "test")))).of_values(
+        np.array([[2.0, 3.0]])
+    )
+    assert found.tolist() == [1.0] and gradient.tolist() == [[0.0, 0.0]]
+
+
+def test_no_constraints_no_penalty() -> None:
+    penalties = Penalties(Relaxation(constrained()))
+    assert penalties.of_rows(np.array([[2, 3]])).tolist() == [0.0]
+    assert penalties.of_values(np.array([[2.0, 3.0]]))[0].tolist() == [0.0]
+
+
+def test_a_constraint_that_cannot_be_relaxed_is_named() -> None:
+    sketch = constrained(AtMost(const(8) // (var("a") - var("b")), 3, "test"))
+    with pytest.raises(InvalidValueError, match="may divide by zero"):
+        Penalties(Relaxation(sketch))

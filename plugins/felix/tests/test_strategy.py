@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import attrs
+import numpy as np
+import pytest
+from autotune_felix import plugin
+from autotune_felix.options import CHOICES, PUBLISHED, FelixOptions, checked_options
+from autotune_felix.strategy import FelixStrategy
+from bowls import Bowl
+from felix_spaces import space
+
+from autotune.cost_models import RandomCostModel
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.expressions import const, var
+from autotune.records import Outcome
+from autotune.sketches import AtMost, CandidateBatch, Factor, Sketch
+from autotune.spaces.search_space import SearchSpace
+from autotune.strategies import StrategyContext
+from autotune.testing.toy_space import ToySpace
+
+
+def strategy(
+    search_space: SearchSpace, model: Any = None, seed: int = 0, **options: Any
+) -> FelixStrategy:
+    rng = np.random.default_rng(seed)
+    given = {"seeds": 6, "steps": 8, **options}
+    return FelixStrategy(StrategyContext(search_space, rng, model or Bowl(), None, given))
+
+
+def changed(search_space: ToySpace, **changes: Any) -> ToySpace:
+    """The space with its first sketch changed."""
+    first, *others = search_space.sketches()
+    search_space._sketches = (attrs.evolve(first, **changes), *others)
+    return search_space
+
+
+def test_the_part_resolves_and_every_option_is_described() -> None:
+    (spec,) = plugin.autotune_strategies()
+    assert spec.name == FelixStrategy.name and spec.resolve() is FelixStrategy
+    described = re.findall(r"^    (\w+): ", inspect.getdoc(FelixOptions) or "", re.MULTILINE)
+    assert described == [attribute.name for attribute in attrs.fields(FelixOptions)]
+
+
+def test_a_model_without_a_gradient_is_refused_with_those_that_have_one() -> None:
+    with pytest.raises(InvalidValueError, match="random.*no gradient.*analytic"):
+        strategy(ToySpace(), RandomCostModel())
+
+
+def test_what_cannot_be_relaxed_is_named_before_anything_starts() -> None:
+    toy = changed(ToySpace(), params=(Factor("free"), *ToySpace().sketches()[0].params[1:]))
+    with pytest.raises(InvalidValueError, match="'free'"):
+        strategy(toy)
+    toy = changed(ToySpace(), constraints=(AtMost(const(8) // (var("i1") - 2), 4, "test"),))
+    with pytest.raises(InvalidValueError, match="a constraint is the reason"):
+        strategy(toy)
+
+
+def test_a_model_that_knows_no_gradient_of_a_sketch_says_so_before_anything_starts() -> None:
+    class Choosy(Bowl):
+        def relaxed(self, sketch: Sketch, rows: Any) -> Any:
+            raise InvalidValueError(f"sketch {sketch.name!r} is opaque")
+
+    with pytest.raises(InvalidValueError, match="is opaque"):
+        strategy(ToySpace(), Choosy())
+
+
+def test_options_are_checked() -> None:
+    for name in CHOICES:
+        with pytest.raises(UnknownNameError, match=name):
+            strategy(ToySpace(), **{name: "nonsense"})
+    with pytest.raises(AutotuneError, match="rounding=independent"):
+        strategy(ToySpace(), divisibility="penalty")
+
+
+def test_published_options_give_way_to_the_users() -> None:
+    found = checked_options("felix", {"fidelity": "published", "epsilon": 0.5})
+    assert found == FelixOptions(fidelity="published", **{**PUBLISHED, "epsilon": 0.5})
+
+
+@pytest.mark.parametrize("machine", ["cpu", "gpu"])
+@pytest.mark.parametrize("fidelity", ["ours", "published"])
+def test_rounds_on_real_sketches(machine: str, fidelity: str) -> None:
+    search_space = space("gemm", machine)
+    searched = strategy(search_space, fidelity=fidelity, epsilon=0.0)
+    seen: set[str] = set()
+    for _ in range(3):
+        asked = searched.ask(8)
+        assert len(asked) == 8 and search_space.contains(CandidateBatch.of(asked)).all()
+        assert not seen & {candidate.digest for candidate in asked}
+        seen |= {candidate.digest for candidate in asked}
+        seconds = [1.0 + index for index in range(8)]
+        outcomes = [Outcome("ok", latency, (latency,)) for latency in seconds]
+        searched.tell(list(zip(asked, outcomes, strict=True)))
+
+
+def test_picks_are_ranked_by_their_own_predictions() -> None:
+    """Where predictions belong to other candidates (the released code), the order is broken."""
+    search_space = space("conv2d", "gpu")
+    model = Bowl()
+    found = {}
+    for ranking in ("aligned", "misaligned"):
+        asked = strategy(
+            search_space,
+            model,
+            ranking=ranking,
+            epsilon=0.0,
+            fidelity="published",
+            sketch_trials=0,
+            steps=24,
+        ).ask(12)
+        found[ranking] = [float(model.predict(CandidateBatch.of([item]))[0]) for item in asked]
+    assert found["aligned"] == sorted(found["aligned"], reverse=True)
+    assert found["misaligned"] != sorted(found["misaligned"], reverse=True)
+    assert np.mean(found["aligned"]) > np.mean(found["misaligned"])
+
+
+def test_polishing_never_makes_the_best_worse() -> None:
+    search_space, best = space("conv2d", "gpu"), []
+    for polish in (0, 2):
+        model = Bowl()
+        asked = strategy(search_space, model, polish=polish, epsilon=0.0).ask(4)
+        best.append(model.predict(CandidateBatch.of(asked)).max())
+    assert best[1] >= best[0]
+
+
+def test_predictions_that_are_no_numbers_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    def nowhere(rows: Any, value: Any, gradient: Any) -> Any:
+        return value * np.nan, gradient
+
+    searched = strategy(ToySpace(), Bowl(spoil=nowhere))
+    assert len(searched.ask(5)) == len(searched.ask(5)) == 5
+    assert len(caplog.records) == 1 and "no finite latency" in caplog.text
+
+
+def test_a_task_with_a_single_candidate_ends() -> None:
+    searched = strategy(ToySpace(extent=1))
+    assert len(searched.ask(8)) == 2  # One for each sketch.
+    assert searched.ask(8) == []
