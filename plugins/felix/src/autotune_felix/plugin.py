@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from autotune.hooks import PluginSpec, hookimpl
 
-__all__ = ["autotune_strategies"]
+__all__ = ["autotune_cost_models", "autotune_strategies"]
 
 AUTOTUNE_API_VERSION = 1
+
+
+@hookimpl
+def autotune_cost_models() -> list[PluginSpec]:
+    """Returns the cost model to descend along."""
+    return [
+        PluginSpec(
+            "felix-mlp",
+            "autotune_felix.felix_mlp:FelixMlp",
+            "Estimate from the loop nest plus a learned residual, with a gradient, as in Felix",
+        )
+    ]
 
 
 @hookimpl

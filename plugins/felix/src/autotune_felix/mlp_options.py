@@ -1,0 +1,51 @@
+"""Options of the cost model. Importing them imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from autotune.errors import UnknownNameError
+from autotune.options import option, read_options
+
+__all__ = ["PRECISIONS", "FelixMlpOptions", "checked_mlp_options"]
+
+PRECISIONS = ("single", "double")
+
+
+@frozen
+class FelixMlpOptions:
+    """Options of ``felix-mlp``.
+
+    Attributes:
+        members: Networks, which differ in their first weights.
+        width: Of each layer.
+        caution: Standard deviations of the members that are added to their mean logarithm of
+            latency: what they do not agree on is not taken for a gain.
+        steps: Batches of training after an update; three times as many when the own data have
+            doubled since the columns were scaled.
+        fit_epochs: Passes over the data of a training beforehand.
+        precision: Of the network: ``single``, or ``double`` to check gradients.
+    """
+
+    members: int = option(3, low=1, high=32)
+    width: int = option(128, low=4, high=4096)
+    caution: float = option(0.5, low=0.0, high=10.0)
+    steps: int = option(60, low=1)
+    fit_epochs: int = option(20, low=1)
+    precision: str = option("single")
+
+
+def checked_mlp_options(given: Mapping[str, Any] | None) -> FelixMlpOptions:
+    """The options, with the names in them checked too.
+
+    Raises:
+        InvalidValueError: an option is unknown, of the wrong type or out of its bounds.
+        UnknownNameError: there is no such precision.
+    """
+    options = read_options("cost model 'felix-mlp'", FelixMlpOptions, given)
+    if options.precision not in PRECISIONS:
+        raise UnknownNameError("precision", options.precision, PRECISIONS)
+    return options

@@ -1,0 +1,137 @@
+"""The learned model that is descended along: laws of its gradient, and what it learns."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from autotune_felix.felix_mlp import FelixMlp
+from autotune_felix.plugin import autotune_cost_models
+from numpy.typing import NDArray
+
+from autotune.cost_models import AnalyticCostModel, TrainingGroup
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.sketches import CandidateBatch
+from autotune.targets import preset
+from autotune.testing.cost_model_suite import CostModelFactory, Told, TrainableCostModelSuite
+from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
+from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
+
+CPU = preset("sapphirerapids-4core")
+SMALL = {"members": 2, "width": 16, "steps": 20, "fit_epochs": 2}
+
+
+def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
+
+
+def told(n: int, seed: int, extent: int = 64) -> Told:
+    candidates = ToySpace(extent).sample(n, np.random.default_rng(seed))
+    return [(candidate, toy_outcome(candidate)) for candidate in candidates]
+
+
+class TestInDouble(DifferentiableCostModelSuite):
+    @pytest.fixture
+    def cost_model_factory(self) -> CostModelFactory:
+        return lambda: FelixMlp(CPU, seed=3, options={**SMALL, "precision": "double"})
+
+
+class TestInSingle(TrainableCostModelSuite):
+    @pytest.fixture
+    def cost_model_factory(self) -> CostModelFactory:
+        return lambda: FelixMlp(CPU, seed=3, options=SMALL)
+
+
+def test_the_plugin_names_it() -> None:
+    (spec,) = autotune_cost_models()
+    assert spec.name == FelixMlp.name and spec.resolve() is FelixMlp
+
+
+def test_without_outcomes_it_is_the_estimate() -> None:
+    batch = ToySpace().sample(30, np.random.default_rng(0))
+    model, estimate = FelixMlp(CPU), AnalyticCostModel(CPU)
+    np.testing.assert_array_equal(model.predict(batch), estimate.predict(batch))
+    sketch, rows = batch.parts[0]
+    for one, other in zip(
+        model.relaxed(sketch, rows.astype(float)),
+        estimate.relaxed(sketch, rows.astype(float)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_it_learns_to_rank_what_the_estimate_does_not_know() -> None:
+    batch = ToySpace(64).sample(500, np.random.default_rng(9))
+    truth = 1 / toy_latencies(batch)
+    model = FelixMlp(CPU, seed=1)
+    before = rank_correlation(model.predict(batch), truth)
+    for seed in range(4):
+        model.update(told(32, seed))
+    assert rank_correlation(model.predict(batch), truth) > max(0.7, before + 0.1)
+
+
+def test_what_it_was_trained_on_before_helps_and_is_replayed() -> None:
+    groups = [
+        TrainingGroup(str(extent), f"task {extent}", tuple(told(150, extent, extent)))
+        for extent in (16, 32)
+    ]
+    batch = ToySpace(64).sample(500, np.random.default_rng(9))
+    truth = 1 / toy_latencies(batch)
+    model = FelixMlp(CPU, seed=1)
+    figures = model.fit(groups)
+    assert figures["tasks"] == 2 and figures["loss"] < figures["loss before"]
+    transferred = rank_correlation(model.predict(batch), truth)
+    assert transferred > rank_correlation(FelixMlp(CPU).predict(batch), truth) + 0.1
+    stream = io.BytesIO()
+    model.save(stream)
+    other = FelixMlp(CPU, seed=1)
+    other.load(io.BytesIO(stream.getvalue()))
+    np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+    for each in (model, other):
+        each.update(told(24, 5))
+    np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
+    assert rank_correlation(other.predict(batch), truth) > transferred - 0.05
+
+
+def test_disagreement_counts_as_slower() -> None:
+    batch = ToySpace().sample(30, np.random.default_rng(0))
+    cautious, bold = (FelixMlp(CPU, options={**SMALL, "caution": c}) for c in (2.0, 0.0))
+    for each in (cautious, bold):
+        each.update(told(40, 1))
+    assert (cautious.predict(batch) < bold.predict(batch)).all()
+
+
+def test_a_single_outcome_teaches_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    batch = ToySpace().sample(10, np.random.default_rng(0))
+    model = FelixMlp(CPU)
+    before = model.predict(batch)
+    for pair in (told(40, 1)[:1], []):
+        model.update(pair)
+    assert "nothing to learn from" in caplog.text
+    np.testing.assert_array_equal(model.predict(batch), before)
+
+
+def test_threads_of_torch_stay_as_they_were() -> None:
+    threads = torch.get_num_threads()
+    model = FelixMlp(CPU, options=SMALL)
+    model.warm_up()
+    model.update(told(16, 1))
+    model.predict(CandidateBatch(()))
+    assert torch.get_num_threads() == threads
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="precision"):
+        FelixMlp(CPU, options={"precision": "half"})
+    with pytest.raises(InvalidValueError, match="members"):
+        FelixMlp(CPU, options={"members": 0})
+    model = FelixMlp(CPU, options=SMALL)
+    model.update(told(16, 1))
+    stream = io.BytesIO()
+    model.save(stream)
+    with pytest.raises(InvalidValueError, match="other options"):
+        FelixMlp(CPU).load(io.BytesIO(stream.getvalue()))
+    with pytest.raises(InvalidValueError, match="features"):
+        FelixMlp(preset("a100")).load(io.BytesIO(stream.getvalue()))
