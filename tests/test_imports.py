@@ -43,7 +43,7 @@ EXCEPTIONS = {
 }
 
 # Modules that import a package which the rest of the core does without.
-ASKED_FOR = (("relaxed/torch_function.py", "torch"),)
+ASKED_FOR = (("relaxed/torch_function.py", "torch"), ("constraints/cpsat.py", "ortools"))
 
 RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 PLUGIN_SOURCES = sorted(
