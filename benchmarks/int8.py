@@ -8,9 +8,10 @@ and ResNet-50's convolutions as bytes, with one image. Like is compared with lik
 makes bytes of its sums, so does the program. Torch's weights were packed before; the program packs
 them in every call.
 
-Some processors have AMX, which oneDNN uses and this project only describes. There, torch is also
-timed without it (``ONEDNN_MAX_CPU_ISA``), and the bars are about that: the same instructions on
-both sides. The ratio to torch with everything is printed beside it.
+Some processors have AMX, which programs use for matrix products, and oneDNN for convolutions, too.
+There, torch is also timed without it (``ONEDNN_MAX_CPU_ISA``). The bar of matrix products is about
+torch with everything, that of convolutions about the same instructions on both sides; the other
+ratio is printed beside it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Row:
 
     @property
     def same(self) -> list[str]:
-        """Torch with the instructions that the program has, too."""
+        """Torch without AMX."""
         capped = [name for name in self.final if name.endswith("without AMX")]
         others = [name for name in self.final if name == "fbgemm"]
         return capped + others if capped else self.vendors
@@ -228,10 +229,10 @@ def bars_of(rows: Sequence[Row]) -> list[Bar]:
     bars = []
     for row in rows:
         if row.kind != "convolution":
-            everything = row.ratio(row.vendors)
-            note = f"{everything:.2f} of torch with everything" if everything else ""
+            alike = row.ratio(row.same)
+            note = f"{alike:.2f} of torch without AMX" if alike else ""
             label = f"{row.name}, {row.threads} threads, times torch"
-            bars.append(Bar(label, row.ratio(row.same), GEMM_RATIO, note=note))
+            bars.append(Bar(label, row.ratio(row.vendors), GEMM_RATIO, note=note))
         if "float32" in row.final or "float32" in row.errors:
             label = f"{row.name}, {row.threads} threads, times our float32"
             bars.append(Bar(label, row.ratio(["float32"]), FLOAT_RATIO))

@@ -28,7 +28,7 @@ from autotune.expressions import const
 from autotune.records import MeasureKey, Outcome, Record
 from autotune.sketches import Candidate, PadExtent, Sketch
 from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target
+from autotune.targets import Target, preset
 from autotune.workloads import (
     Workload,
     batch_matmul,
@@ -254,6 +254,17 @@ def test_records_that_cannot_be_exported_are_named(
     nothing = backend.export_records([failed], "metaschedule", tmp_path / "none")
     assert nothing.exported == 0 and nothing.files == ()
     assert not (tmp_path / "none").exists()
+
+
+def test_schedules_with_calls_that_tvm_does_not_know_are_refused(
+    backend: TVMBackend, tmp_path: Path
+) -> None:
+    target = preset("cascadelake").with_cores(1)
+    workload = gemm(m=8, n=16, k=8, dtype="u8s8s32")
+    records = records_of(workload, target, backend, 1)
+    report = backend.export_records(records, "metaschedule", tmp_path / "database")
+    assert report.exported == 0 and len(report.refused) == len(records)
+    assert all("calls instructions" in why for _, why in report.refused)
 
 
 def test_what_metaschedule_cannot_tell_apart_is_not_mixed(

@@ -35,20 +35,16 @@ def _product(
     dtypes: tuple[str, str],
     scopes: tuple[str, str, str],
     *,
-    group: int = 1,
     kind: str = "cuda",
-    features: tuple[str, ...] = (),
     capacities: Mapping[str, int] = MappingProxyType({}),
     transposed: bool = False,
 ) -> Intrinsic:
-    """A product of two small matrices; the second one may have groups of rows interleaved."""
+    """A product of two small matrices, the second one possibly transposed."""
     rows, columns, depth = extents
     factor, result = dtypes
     weights: tuple[tuple[str, int], ...] = (("k", depth), ("j", columns))
     if transposed:
         weights = (("j", columns), ("k", depth))
-    elif group > 1:
-        weights = (("k", depth // group), ("j", columns), ("k", group))
     return Intrinsic(
         name,
         description,
@@ -59,20 +55,39 @@ def _product(
             "sums", result, (("i", rows), ("j", columns)), scopes[2], row_stride=True
         ),
         kind=kind,
-        features=features,
         capacities=capacities,
+    )
+
+
+def _tiles(depth: int, left: str, suffix: str) -> Intrinsic:
+    """Four tiles of sums, each over ``depth`` products: all eight tile registers of AMX."""
+    return Intrinsic(
+        f"amx-32x32x{depth}{suffix}",
+        f"a product of 32x{depth} and {depth}x32 bytes, {left} * int8, in tile registers",
+        (Axis("i", 32), Axis("k", depth, "reduce"), Axis("j", 32)),
+        IntrinsicOperand("data", left, (("i", 32), ("k", depth)), row_stride=True),
+        IntrinsicOperand(
+            "weights", "int8", (("k", depth // 4), ("j", 32), ("k", 4)), row_stride=True
+        ),
+        IntrinsicOperand("sums", "int32", (("i", 32), ("j", 32)), row_stride=True),
+        features=("amx-int8", "amx-tile"),
+        implementations={"tvm": "autotune_tvm.tile_products:tiles"},
     )
 
 
 _FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
 _REGISTERS = ("mma.matrix_a", "mma.matrix_b", "mma.accumulator")
 _VTA = ("vta.input", "vta.weight", "vta.accumulator")
-_TILES = ("amx.tile", "amx.tile", "amx.tile")
 
 INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
     {
         intrinsic.name: intrinsic
         for intrinsic in (
+            *(
+                _tiles(depth, left, suffix)
+                for left, suffix in (("uint8", ""), ("int8", "-signed"))
+                for depth in (256, 128, 64)
+            ),
             _dot("vnni-16x4", 16, ("avx512vnni",), "autotune_tvm.dot_products:vnni_512", "uint8"),
             _dot(
                 "vnni-16x4-signed",
@@ -82,17 +97,6 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
                 "int8",
             ),
             _dot("vnni-8x4", 8, ("avxvnni",), "autotune_tvm.dot_products:vnni_256", "uint8"),
-            _product(
-                "amx-16x16x64",
-                "a product of 16x64 and 64x16 bytes in the tile registers of AMX",
-                (16, 16, 64),
-                ("int8", "int32"),
-                _TILES,
-                group=4,
-                kind="cpu",
-                features=("amx-int8",),
-                capacities={"amx.tile": 8 * 1024},
-            ),
             _product(
                 "wmma-16x16x16",
                 "a warp's product of 16x16 matrices of halves, accumulated in floats",
@@ -125,7 +129,10 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
         )
     }
 )
-"""Declared instructions by name. Those without an implementation describe spaces only."""
+"""Declared instructions by name; rules ask them in this order.
+
+Those without an implementation describe spaces only.
+"""
 
 
 def find_intrinsic(name: str) -> Intrinsic:

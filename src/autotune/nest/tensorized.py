@@ -60,14 +60,22 @@ def _stride_conflict(
     for buffer, operand in _operands(nest, statement, intrinsic):
         strides = Walk(nest, statement, buffer, {}).strides[-len(intrinsic.axes) :]
         for axis, stride in zip(intrinsic.axes, strides, strict=True):
-            wanted = [own for _, own in operand.strides(axis.name)] or [0]
+            wanted = _wanted(operand, axis.name)
             found = int(evaluate(stride, candidate.config))
-            if wanted != [found]:
+            if wanted not in (None, found):
                 return (
                     f"{buffer!r} has neighbours along {axis.name!r} {found} elements apart, but "
-                    f"a call reads {operand.name!r} {wanted[0]} apart"
+                    f"a call reads {operand.name!r} {wanted} apart"
                 )
     return None
+
+
+def _wanted(operand: IntrinsicOperand, axis: str) -> int | None:
+    """Elements between neighbours along an axis; None where rows may be anywhere."""
+    strides = operand.strides(axis)
+    if operand.row_stride and operand.layout[0][0] == axis and len(strides) == 1:
+        return None
+    return strides[-1][1] if strides else 0
 
 
 def _operands(

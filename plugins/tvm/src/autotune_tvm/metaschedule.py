@@ -20,6 +20,7 @@ from tvm_ffi import structural_equal
 from autotune.backends import ExportReport, InvalidSchedule
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.records import Record
+from autotune.sketches import Tensorize
 from autotune.targets import Target
 from autotune.workloads import Workload
 from autotune_tvm import compiler, runtime
@@ -139,6 +140,11 @@ class _Writer:
         from tvm.s_tir.meta_schedule.arg_info import ArgInfo
         from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
+        if any(isinstance(step, Tensorize) for step in record.candidate.sketch.steps):
+            raise InvalidValueError(
+                "its schedule calls instructions in this package's own way, which TVM alone does "
+                "not know"
+            )
         workload = record.candidate.sketch.workload
         modules = self._modules(workload, record.program)
         schedule = schedule_of(modules[0], workload, record.candidate, record.program is not None)

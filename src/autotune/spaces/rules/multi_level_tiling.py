@@ -44,7 +44,7 @@ from autotune.spaces.rules.access import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
 from autotune.spaces.rules.rule import SketchRule
-from autotune.spaces.rules.tile_params import TileLevels, tile_levels
+from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
 from autotune.workloads import Stage
 
 # A panel shorter than this costs more to pack than its reuse returns.
@@ -110,8 +110,15 @@ class Contraction:
 
     @property
     def group(self) -> int:
-        """Values of the reduce axis in one call."""
-        return self.intrinsic.reduce_axes[0].extent
+        """Neighbours along the reduce axis that lie together in the packed ``weights``."""
+        return self.intrinsic.right.layout[-1][1]
+
+    @property
+    def call(self) -> CallExtents:
+        """Extents of one call."""
+        *rows, lanes = self.intrinsic.spatial_axes
+        depth = self.intrinsic.reduce_axes[0].extent
+        return CallExtents(rows[0].extent if rows else 0, lanes.extent, depth)
 
 
 class MultiLevelTilingRule(SketchRule):
@@ -216,7 +223,7 @@ def tiled(
         paddable - batch,
         batch=batch,
         row_reuse=row_reuse,
-        group=1 if contraction is None else contraction.group,
+        call=None if contraction is None else contraction.call,
     )
     steps: list[Step] = []
     for axis, extent in levels.padded.items():
@@ -256,7 +263,7 @@ def _order(
         if axis.name in levels.factors:
             unrolled.append(f"{axis.name}.1")
     tile = [f"{axis}.2" for axis in rows if len(levels.factors.get(axis, ())) > 2]
-    called = [] if contraction is None else [f"{stage.reduce_axes[-1].name}.2"]
+    called = [] if contraction is None else _called(stage, contraction)[:-1]
     return (
         *(f"{axis}.0" for axis in spatial),
         *level_one,
@@ -267,6 +274,12 @@ def _order(
         *called,
         f"{vector}.3",
     )
+
+
+def _called(stage: Stage, contraction: Contraction) -> list[str]:
+    """The loops that become one call, outermost first."""
+    rows = [f"{stage.spatial_axes[-2].name}.3"] if contraction.call.rows else []
+    return [*rows, f"{stage.reduce_axes[-1].name}.2", f"{stage.spatial_axes[-1].name}.3"]
 
 
 def _tile_loop(stage: Stage, packing: Packing) -> str:
@@ -350,7 +363,7 @@ def _plain_lanes(
     if stage.extents[axis] != extent:
         return 1
     if contraction is not None:
-        extent = round_up(extent, contraction.group)
+        extent = round_up(extent, contraction.call.depth)
         lanes = draft.target.lanes(draft.workload.tensors[operand.tensor].dtype)
     return largest_divisor(extent, lanes)
 
@@ -373,7 +386,7 @@ def _result_steps(
     if contraction is None:
         result.append(Vectorize(stage.name, f"{vector}.3"))
     else:
-        loops = (f"{stage.reduce_axes[-1].name}.2", f"{vector}.3")
+        loops = tuple(_called(stage, contraction))
         result.append(Tensorize(stage.name, loops, contraction.intrinsic.name))
     unrolled = [f"{axis.name}.1" for axis in stage.reduce_axes if axis.name in levels.factors]
     rows = [

@@ -2,7 +2,8 @@
 
 The nest is that of :mod:`~autotune.spaces.rules.multi_level_tiling` with the last reduce axis
 split once more: ``... | r.0 r.1 | a.2 b.2 v.2 | r.2 v.3``, where the last two loops have the
-extents of the instruction and become one call of it. The factor that differs along the vector is
+extents of the instruction and become one call of it. An instruction with rows of its own takes
+them from the last row axis: ``... | b.3 r.2 v.3``. The factor that differs along the vector is
 always packed, with neighbours along ``r`` together, as the instruction reads them. The other
 factor has them together where it lies.
 """
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from autotune.expressions import Binary, Cast, Load, ScalarExpr
+from autotune.expressions import AffineForm, Binary, Cast, Load, ScalarExpr
 from autotune.intrinsics import INTRINSICS, Intrinsic
 from autotune.spaces.rules.access import depends_on, dimension_of, operand_forms
 from autotune.spaces.rules.draft import SketchDraft
@@ -26,6 +27,7 @@ from autotune.spaces.rules.multi_level_tiling import (
     tiled,
 )
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.tile_params import padded_extents
 from autotune.workloads import Stage, Workload
 
 __all__ = ["TensorTilingRule", "contraction_of"]
@@ -67,7 +69,9 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
     """
     if stage.combiner != "add" or not stage.spatial_axes:
         return None
-    if stage.output.dtype != intrinsic.result.dtype or len(intrinsic.spatial_axes) != 1:
+    if stage.output.dtype != intrinsic.result.dtype:
+        return None
+    if not 1 <= len(intrinsic.spatial_axes) <= min(2, len(stage.spatial_axes)):
         return None
     vector, reduced = stage.spatial_axes[-1].name, stage.reduce_axes[-1].name
     factors = _factors(stage.body, intrinsic.result.dtype)
@@ -80,12 +84,22 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
         data, weights = operand_forms(stage, left.tensor), operand_forms(stage, right.tensor)
         if depends_on(data, vector) or dimension_of(data, reduced) != len(data) - 1:
             continue
+        if len(intrinsic.spatial_axes) == 2 and not _moves_rows(stage, data, weights):
+            continue
         block_dim, group_dim = dimension_of(weights, vector), dimension_of(weights, reduced)
         if block_dim is None or group_dim is None:
             continue
         if len(weights) - 1 in (block_dim, group_dim):
             return Contraction(intrinsic, left.tensor, right.tensor, group_dim)
     return None
+
+
+def _moves_rows(
+    stage: Stage, data: tuple[AffineForm, ...], weights: tuple[AffineForm, ...]
+) -> bool:
+    """Whether rows of the left factor are those of the stage's last row axis, evenly apart."""
+    axis = stage.spatial_axes[-2].name
+    return dimension_of(data, axis) is not None and not depends_on(weights, axis)
 
 
 def _factors(body: ScalarExpr, dtype: str) -> tuple[Load, ...]:
@@ -103,9 +117,10 @@ def _factors(body: ScalarExpr, dtype: str) -> tuple[Load, ...]:
 
 
 def _sketches(draft: SketchDraft, stage: Stage, contraction: Contraction) -> list[SketchDraft]:
-    intrinsic, vector = contraction.intrinsic, stage.spatial_axes[-1]
-    (lanes,) = intrinsic.spatial_axes
-    if draft.target.lanes(stage.output.dtype) != lanes.extent:
+    call, vector = contraction.call, stage.spatial_axes[-1]
+    if not call.rows and draft.target.lanes(stage.output.dtype) != call.lanes:
+        return []
+    if call.rows and stage.reduce_axes[-1].extent % call.depth:
         return []
     operands = []
     for tensor in stage.reads:
@@ -132,10 +147,13 @@ def _fills(
     data_copied: bool,
 ) -> bool:
     """Whether calls fill the vector axis and the reduce axis, or padding makes them do so."""
-    vector, reduced = stage.spatial_axes[-1], stage.reduce_axes[-1]
-    lanes = contraction.intrinsic.spatial_axes[0].extent
-    if vector.extent % lanes and not draft.can_pad(stage, vector):
+    vector, reduced, call = stage.spatial_axes[-1], stage.reduce_axes[-1], contraction.call
+    if vector.extent % call.lanes and not draft.can_pad(stage, vector):
         return False
-    if reduced.extent % contraction.group == 0:
+    if call.rows and (rows := stage.spatial_axes[-2]).extent % call.rows:
+        padded = padded_extents(rows.extent, (call.rows,), 0)[-1]
+        if not data_copied or not draft.can_pad(stage, rows) or padded % call.rows:
+            return False
+    if reduced.extent % call.depth == 0:
         return True
     return data_copied and draft.can_pad(stage, reduced)

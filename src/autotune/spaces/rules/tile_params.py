@@ -45,6 +45,15 @@ class TileLevels:
     vector: int
 
 
+@frozen
+class CallExtents:
+    """Extents of one call of an instruction: rows (0: it has no such axis), lanes, products."""
+
+    rows: int
+    lanes: int
+    depth: int
+
+
 def padded_extents(extent: int, multiples: tuple[int, ...], slack: int) -> tuple[int, ...]:
     """Extents worth padding to: ``extent`` itself and multiples of useful tiles.
 
@@ -63,21 +72,22 @@ def tile_levels(
     *,
     batch: set[str],
     row_reuse: bool,
-    group: int = 1,
+    call: CallExtents | None = None,
 ) -> TileLevels:
     """Levels for every axis of ``stage``.
 
     The vector axis has 4, rows have 3, ``batch`` axes (along which nothing is shared) and the
     last reduce axis (its inner level unrolled) have 2; axes of extent 1 and other reduce axes
     stay whole. Axes in ``paddable`` get padded extents to choose from, batch axes do not. With a
-    ``group``, the last reduce axis has a third level of that extent, and is padded to its
-    multiple.
+    ``call``, the last reduce axis and (if it has rows) the last row axis have one level more, of
+    the call's extent; the reduce axis is padded to its multiple.
     """
     factors: dict[str, tuple[IntExpr, ...]] = {}
     padded: dict[str, IntExpr] = {}
     params: list[Param] = []
     constraints: list[Constraint] = []
-    lanes = target.lanes(stage.output.dtype)
+    lanes = target.lanes(stage.output.dtype) if call is None else call.lanes
+    called = call is not None and call.rows > 0
     *rows, vector = stage.spatial_axes
 
     def add(axis: Axis, domains: list[tuple[int, ...] | None], extents: tuple[int, ...]) -> None:
@@ -91,23 +101,30 @@ def tile_levels(
         constraints.append(ProductEquals(tuple(names), total))
         factors[axis.name] = tuple(var(name) for name in names)
 
+    extents: tuple[int, ...]
     for axis in rows:
+        if call is not None and called and axis is rows[-1]:
+            extents = _row_extents(axis, call.rows, axis.name in paddable)
+            add(axis, [None, None, None, (call.rows,)], extents)
+            continue
         if axis.extent == 1:
             continue
         if axis.name in batch:
             add(axis, [None, None], (axis.extent,))
             continue
-        extents: tuple[int, ...] = (axis.extent,)
+        extents = (axis.extent,)
         if axis.name in paddable:
             extents = padded_extents(axis.extent, _USEFUL_ROWS, 1)
         add(axis, [None, None, None], extents)
     extents, width = _vector_extents(vector, lanes, vector.name in paddable)
     add(vector, [None, None, None, (width,)], extents)
     last = stage.reduce_axes[-1]
+    group = 1 if call is None else call.depth
     depth = round_up(last.extent, group)
     inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if depth // group % d == 0)
-    add(last, [None, inner, (group,)] if group > 1 else [None, inner], (depth,))
-    constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, row_reuse))
+    add(last, [None, inner] if call is None else [None, inner, (group,)], (depth,))
+    live = None if called else row_reuse
+    constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, live))
     if not limits.empty_tiles:
         constraints.extend(_no_empty_tiles(stage, limits, factors, padded))
     panel = factors[vector.name][2] * factors[vector.name][3]
@@ -129,6 +146,14 @@ def _no_empty_tiles(
     return found
 
 
+def _row_extents(axis: Axis, rows: int, paddable: bool) -> tuple[int, ...]:
+    """Extents of the row axis of calls that have several rows: multiples of these."""
+    if not paddable:
+        return (axis.extent,)
+    found = padded_extents(axis.extent, tuple(rows * count for count in _USEFUL_VECTORS), 0)
+    return tuple(extent for extent in found if extent % rows == 0)
+
+
 def _vector_extents(axis: Axis, lanes: int, paddable: bool) -> tuple[tuple[int, ...], int]:
     """Extents of the vector axis and the width of one vector."""
     if not paddable:
@@ -145,24 +170,31 @@ def _tile_constraints(
     limits: ScheduleLimits,
     factors: dict[str, tuple[IntExpr, ...]],
     lanes: int,
-    row_reuse: bool,
+    row_reuse: bool | None,
 ) -> list[Constraint]:
+    """Limits of the backend and of the machine.
+
+    ``row_reuse`` is None where calls have registers of their own.
+    """
     vector = stage.spatial_axes[-1].name
     rows: IntExpr = const(1)
+    elements: IntExpr = const(1)
     parallel: IntExpr = factors[vector][0]
     for axis in stage.spatial_axes[:-1]:
         if axis.name in factors:
             rows = rows * (factors[axis.name][2] if len(factors[axis.name]) > 2 else 1)
+            elements = elements * (factors[axis.name][3] if len(factors[axis.name]) > 3 else 1)
             parallel = parallel * factors[axis.name][0]
     vectors = factors[vector][2]
     unrolled = rows * vectors * factors[stage.reduce_axes[-1].name][1]
-    tile_bytes = rows * vectors * factors[vector][3] * DTYPE_BYTES[stage.output.dtype]
+    elements = elements * rows * vectors * factors[vector][3]
+    tile_bytes = elements * DTYPE_BYTES[stage.output.dtype]
     result: list[Constraint] = [
         AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body"),
         AtMost(tile_bytes, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"),
     ]
     registers = target.vector_registers
-    if registers:
+    if registers and row_reuse is not None:
         live = rows * vectors + (vectors + 1 if row_reuse else 2)
         result.append(AtMost(live, registers, "vector registers", hard=False))
     most = math.prod(axis.extent for axis in stage.spatial_axes[:-1])

@@ -1,0 +1,118 @@
+"""TVM's calls of AMX: products of bytes in tile registers.
+
+A call configures the tile registers, which belong to the thread, adds a product to 32 by 32 sums,
+and clears them again. Linux lets a process use these registers only when it has asked for them;
+here it asks when a program with such calls is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.script import tirx as T
+
+from autotune.intrinsics import Intrinsic
+from autotune_tvm.dot_products import TensorCall
+
+__all__ = ["ask_for_tiles", "tiles"]
+
+_ROWS, _ROW_BYTES, _REGISTERS = 16, 64, 8
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
+def ask_for_tiles() -> bool:
+    """Ask Linux for the tile registers, for all threads of this process; False if refused."""
+    return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)) == 0
+
+
+def tiles(intrinsic: Intrinsic) -> TensorCall:
+    """``tdpbusd`` or ``tdpbssd`` on two by two tiles: registers 0 to 3 are the sums."""
+    ask_for_tiles()
+    depth, left = intrinsic.reduce_axes[0].extent, intrinsic.left.dtype
+    product = "llvm.x86.tdpbusd" if left == "uint8" else "llvm.x86.tdpbssd"
+    configuration = _configuration()
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def description(data: T.handle, weights: T.handle, sums: T.handle) -> None:
+        sa, sb, sc = T.int32(), T.int32(), T.int32()
+        A = T.match_buffer(data, (32, depth), left, strides=[sa, 1], offset_factor=1)
+        B = T.match_buffer(
+            weights, (depth // 4, 32, 4), "int8", strides=[sb, 4, 1], offset_factor=1
+        )
+        C = T.match_buffer(sums, (32, 32), "int32", strides=[sc, 1], offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:32, 0:32], A[0:32, 0:depth], B[0 : depth // 4, 0:32, 0:4])
+            T.writes(C[0:32, 0:32])
+            for i in T.serial(0, 32):
+                for k in T.serial(0, depth):
+                    for j in T.serial(0, 32):
+                        with T.sblock("update"):
+                            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                            C[vi, vj] = C[vi, vj] + T.cast(A[vi, vk], "int32") * T.cast(
+                                B[vk // 4, vj, vk % 4], "int32"
+                            )
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def implementation(data: T.handle, weights: T.handle, sums: T.handle) -> None:
+        sa, sb, sc = T.int32(), T.int32(), T.int32()
+        A = T.match_buffer(data, (32, depth), left, strides=[sa, 1], offset_factor=1)
+        B = T.match_buffer(
+            weights, (depth // 4, 32, 4), "int8", strides=[sb, 4, 1], offset_factor=1
+        )
+        C = T.match_buffer(sums, (32, 32), "int32", strides=[sc, 1], offset_factor=1)
+        with T.sblock("root"):
+            T.reads(C[0:32, 0:32], A[0:32, 0:depth], B[0 : depth // 4, 0:32, 0:4])
+            T.writes(C[0:32, 0:32])
+            T.evaluate(_call("llvm.x86.ldtilecfg", configuration))
+            T.evaluate(_move("load", 0, C.access_ptr("r", offset=0), 4 * sc))
+            T.evaluate(_move("load", 1, C.access_ptr("r", offset=16), 4 * sc))
+            T.evaluate(_move("load", 2, C.access_ptr("r", offset=16 * sc), 4 * sc))
+            T.evaluate(_move("load", 3, C.access_ptr("r", offset=16 * sc + 16), 4 * sc))
+            for step in T.unroll(0, depth // 64):
+                T.evaluate(_move("load", 4, A.access_ptr("r", offset=64 * step), sa))
+                T.evaluate(_move("load", 6, B.access_ptr("r", offset=16 * step * sb), sb))
+                T.evaluate(_move("load", 7, B.access_ptr("r", offset=16 * step * sb + 64), sb))
+                T.evaluate(_call(product, *_bytes(0, 4, 6)))
+                T.evaluate(_call(product, *_bytes(1, 4, 7)))
+                T.evaluate(_move("load", 5, A.access_ptr("r", offset=64 * step + 16 * sa), sa))
+                T.evaluate(_call(product, *_bytes(2, 5, 6)))
+                T.evaluate(_call(product, *_bytes(3, 5, 7)))
+            T.evaluate(_move("store", 0, C.access_ptr("w", offset=0), 4 * sc))
+            T.evaluate(_move("store", 1, C.access_ptr("w", offset=16), 4 * sc))
+            T.evaluate(_move("store", 2, C.access_ptr("w", offset=16 * sc), 4 * sc))
+            T.evaluate(_move("store", 3, C.access_ptr("w", offset=16 * sc + 16), 4 * sc))
+            T.evaluate(_call("llvm.x86.tilerelease"))
+
+    return TensorCall(description, implementation)
+
+
+def _configuration() -> Any:
+    """What ``ldtilecfg`` reads: palette 1, eight registers of 16 rows of 64 bytes.
+
+    All bytes are ASCII, so that a string constant holds them.
+    """
+    layout = bytearray(64)
+    layout[0] = 1
+    for register in range(_REGISTERS):
+        struct.pack_into("<H", layout, 16 + 2 * register, _ROW_BYTES)
+        layout[48 + register] = _ROWS
+    return tvm.ir.StringImm(layout.decode("ascii"))
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    code = tvm.target.codegen.llvm_lookup_intrinsic_id(name)
+    return tirx.call_llvm_intrin("void", tirx.const(code, "uint32"), *arguments)
+
+
+def _move(direction: str, register: int, place: Any, stride: Any) -> Any:
+    """Load a tile register from memory, or store it, with rows ``stride`` bytes apart."""
+    name = "llvm.x86.tileloadd64" if direction == "load" else "llvm.x86.tilestored64"
+    return _call(name, *_bytes(register), place, tirx.Cast("int64", stride))
+
+
+def _bytes(*values: int) -> list[Any]:
+    return [tirx.const(value, "int8") for value in values]

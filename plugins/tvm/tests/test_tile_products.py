@@ -1,0 +1,129 @@
+"""Products of bytes in the tile registers of AMX."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.compiler import generate_code, lower_module
+from autotune_tvm.emit import module_for
+from autotune_tvm.lowered import lowered_nest
+from autotune_tvm.replay import schedule
+from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.tile_products import ask_for_tiles
+
+from autotune.backends import BuildRequest, bind_copies
+from autotune.expressions.integer import evaluate
+from autotune.nest import derive_nest, layout_conflict
+from autotune.sketches import Candidate, Interleave, Tensorize
+from autotune.spaces import SketchSpace
+from autotune.targets import Target, preset
+from autotune.testing.nest_interpreter import run_candidate
+from autotune.workloads import Workload, batch_matmul, gemm, random_inputs, reference_outputs
+
+BACKEND = TVMBackend()
+TARGET = preset("sapphirerapids").with_cores(1)
+
+WORKLOADS = (
+    gemm(m=64, n=64, k=128, dtype="u8s8s32"),
+    gemm(m=32, n=40, k=192, dtype="int8"),
+    gemm(m=125, n=32, k=64, requantize=9, dtype="u8s8s32"),
+    batch_matmul(b=2, m=32, n=32, k=64, dtype="u8s8s32"),
+)
+
+
+def label(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+def samples(workload: Workload, count: int) -> list[Candidate]:
+    space = SketchSpace(workload, TARGET, BACKEND.limits(TARGET))
+    return list(space.sample(count * len(space.sketches()), np.random.default_rng(0)))
+
+
+def call_of(candidate: Candidate) -> Tensorize:
+    (call,) = (step for step in candidate.sketch.steps if isinstance(step, Tensorize))
+    return call
+
+
+def request(candidate: Candidate) -> BuildRequest:
+    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, 1)
+
+
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        (gemm(m=64, n=64, k=512, dtype="u8s8s32"), "amx-32x32x256"),
+        (gemm(m=64, n=64, k=384, dtype="int8"), "amx-32x32x128-signed"),
+        (gemm(m=64, n=21, k=192, dtype="u8s8s32"), "amx-32x32x64"),
+        (gemm(m=125, n=64, k=64, dtype="u8s8s32"), "amx-32x32x64"),
+        (gemm(m=48, n=64, k=64, dtype="u8s8s32"), "vnni-16x4"),
+        (gemm(m=64, n=64, k=96, dtype="int8"), "vnni-16x4-signed"),
+    ],
+    ids=str,
+)
+def test_the_longest_call_that_fits(workload: Workload, name: str) -> None:
+    assert {call_of(candidate).intrinsic for candidate in samples(workload, 1)} == {name}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Workload) -> None:
+    """But for the stores of calls, which are none of TVM's, and loops inside of woven copies."""
+    module = module_for(workload)
+
+    def numbers(extents: list[object], candidate: Candidate) -> tuple[int, ...]:
+        found = (int(evaluate(extent, candidate.config)) for extent in extents)  # type: ignore[arg-type]
+        return tuple(number for number in found if number != 1)
+
+    for candidate in samples(workload, 1):
+        assert layout_conflict(candidate) is None
+        nest = derive_nest(candidate.sketch)
+        (woven,) = (s for s in candidate.sketch.steps if isinstance(s, Interleave))
+        lowered = lowered_nest(schedule(module, candidate, workload).mod)
+        stores: Counter[tuple[int, ...]] = Counter()
+        for statement in nest.statements:
+            if statement.name not in (call_of(candidate).stage, f"{woven.operand}.pack"):
+                stores[numbers([loop.extent for loop in statement.loops], candidate)] += 1
+        left = Counter(lowered.stores)
+        assert not stores - left, candidate
+        assert sum((left - stores).values()) == 1, "the copy of the right factor"
+        allocations = Counter(numbers(list(b.shape), candidate) for b in nest.buffers)
+        assert allocations == Counter(lowered.allocations), candidate
+
+
+def test_the_nest_computes_exact_integers() -> None:
+    workload = WORKLOADS[1]
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    expected = reference_outputs(workload, inputs)["C"]
+    (candidate, *_) = samples(workload, 1)
+    np.testing.assert_array_equal(run_candidate(candidate, inputs)["C"], expected)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+def test_exact_for_all_bytes(workload: Workload) -> None:
+    if not set(TARGET.features) <= set(Target.detect().features) or not ask_for_tiles():
+        pytest.skip("this machine has no AMX")
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    (name,) = workload.outputs
+    expected = reference_outputs(workload, inputs)[name]
+    for candidate in samples(workload, 1):
+        built = BACKEND.compile(BACKEND.lower(request(candidate)))
+        arrays = [inputs[tensor.name] for tensor in workload.inputs]
+        call = bind_copies(built, workload, arrays)
+        call.run()
+        np.testing.assert_array_equal(call.outputs()[0], expected, err_msg=str(candidate))
+
+
+@pytest.mark.parametrize(("workload", "instruction"), [(0, "tdpbusd"), (1, "tdpbssd")])
+def test_the_machine_code_has_the_instruction(workload: int, instruction: str) -> None:
+    (candidate, *_) = samples(WORKLOADS[workload], 1)
+    lowered = lower_module(scheduled_module(request(candidate)), TARGET, 1)
+    text = str(generate_code(lowered, TARGET, 1)[0].inspect_source("s"))
+    assert len(re.findall(rf"\b{instruction}\b", text)) >= 4
+    assert "ldtilecfg" in text and "tilerelease" in text
