@@ -1,0 +1,47 @@
+"""The figures of benchmarks/sampling.py, by hand; and its samplers on a small sketch."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.spaces.lattice import build_lattice
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def sampling() -> Any:
+    """The script as a module, under a name that is nobody else's."""
+    path = BENCHMARKS / "sampling.py"
+    spec = importlib.util.spec_from_file_location("_benchmark_sampling", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    return module
+
+
+def test_bias_is_the_distance_from_uniform(sampling: Any) -> None:
+    each_once = np.arange(8, dtype=np.int64).reshape(4, 2)
+    assert sampling.bias(each_once, 4)[0] == 0
+    assert sampling.bias(each_once[[0, 0, 0, 0]], 4)[0] == pytest.approx(3 / 4)
+    assert sampling.bias(each_once[[0, 0, 1, 1]], 4)[0] == pytest.approx(1 / 2)
+
+
+def test_children_and_rejected_points_are_feasible(sampling: Any) -> None:
+    sketch = dict(sampling.sketches())["gemm 64 CPU"]
+    lattice = build_lattice(sketch)
+    assert lattice.contains(sampling.child(lattice, 3)).all()
+    rows, _ = sampling.by_rejection(sketch, 500)
+    assert 0 < len(rows) < 500
+    assert lattice.contains(rows).all()
