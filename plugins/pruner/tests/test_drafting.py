@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from autotune.pruning_models import PSA
-from autotune.sketches import STEP_TYPES
+from autotune.pruning_models import PSA, PruningModel
+from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SearchSpace, SketchSpace
 from autotune.strategies import History, Rows
 from autotune.targets import preset
-from autotune.testing.toy_space import ToySpace
+from autotune.testing.toy_space import ToySpace, toy_latencies
 from autotune.workloads.builders import gemm
 
 A100 = preset("a100")
@@ -80,10 +80,9 @@ def test_published_drafts_hold_variants_of_unrolling() -> None:
 
 def test_generations_find_better_than_a_sample_does() -> None:
     space, found = gpu_space(2304), {}
+    sizes = {"drafts": 64, "draft_share": 0.0, "configurations": 1000, "population": 200}
     for generations in (0, 4):
-        drafting = drafter(
-            space, drafts=64, configurations=1000, population=200, draft_generations=generations
-        )
+        drafting = drafter(space, draft_generations=generations, **sizes)
         draft = drafting.draft(drafting.nothing(), History(space.sketches()))
         found[generations] = np.median(draft.scores)
     assert found[4] > 1.05 * found[0]
@@ -91,13 +90,43 @@ def test_generations_find_better_than_a_sample_does() -> None:
 
 def test_what_was_asked_for_is_not_drafted_and_the_rest_of_a_draft_stays() -> None:
     space, history = gpu_space(), History(gpu_space().sketches())
-    drafting = drafter(space, drafts=50, configurations=2000, population=300)
+    drafting = drafter(space, drafts=50, draft_share=0.0, configurations=2000, population=300)
     first = drafting.draft(drafting.nothing(), history)
     best = np.argsort(-first.scores)
     history.add(first.rows.candidates(best[:20].tolist()))
     second = drafting.draft(first, history)
     assert not history.is_asked(second.rows).any()
     assert second.scores.max() >= first.scores[best[20]]
+
+
+class Fast(PruningModel):
+    """Knows the answer."""
+
+    name = "fast"
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        return -toy_latencies(batch)
+
+
+def test_a_draft_is_drawn_from_the_best_tenth_the_better_the_likelier() -> None:
+    space, model = ToySpace(64), Fast()
+    rows = Rows.of(space.sketches(), CandidateBatch.of(list(space.enumerate())))
+    everything = ScoredRows.of(rows, model.score)
+    tenths = [
+        np.sort(everything.scores[rows.positions_of(index)])[::-1][: len(part) // 10]
+        for index, part in enumerate(rows.matrices)
+    ]
+    history = History(space.sketches())
+    options = PrunerOptions(drafts=100)
+    assert min(map(len, tenths)) > 100 and space.count() <= options.configurations
+    drafting = Drafter(space, model, options, np.random.default_rng(1))
+    draft = drafting.draft(drafting.nothing(), history)
+    for index, tenth in enumerate(tenths):
+        own = draft.scores[draft.rows.positions_of(index)]
+        assert own.min() >= tenth[-1]
+        assert tenth[0] > np.median(own) > np.median(tenth), "neither the best nor any"
+    other = drafting.draft(draft, history)
+    assert set(other.rows.keys) != set(draft.rows.keys)
 
 
 def scored(scores: list[float], values: list[int]) -> ScoredRows:

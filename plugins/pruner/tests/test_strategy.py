@@ -187,7 +187,7 @@ def test_half_of_a_draft_belongs_to_the_sketches_in_equal_shares() -> None:
 
 def test_verified_are_the_draft_the_best_measured_and_what_comes_of_them() -> None:
     model = Oracle()
-    options = {"generations": 0, "population": 600, "prior": 0}
+    options = {"generations": 0, "population": 600, "prior": 0, "verified": 1.0}
     searching = strategy(options, cost_model=model)
     outcomes = measured(searching.ask(TRIALS))
     looked_at = set(model.looked_at)
@@ -202,10 +202,23 @@ def test_verified_are_the_draft_the_best_measured_and_what_comes_of_them() -> No
     assert fast < set(model.looked_at) and 0 < len(others) <= 600 - 512 - len(fast)
 
 
+def test_a_round_verifies_another_half_of_the_draft() -> None:
+    model = Oracle()
+    searching = strategy({"generations": 0, "prior": 0, "refresh": 9}, cost_model=model)
+    looked_at = []
+    for _ in range(2):
+        model.looked_at.clear()
+        searching.ask(TRIALS)
+        looked_at.append(set(model.looked_at))
+    assert [len(found) for found in looked_at] == [256, 256]
+    assert looked_at[0] != looked_at[1]
+
+
 @pytest.mark.parametrize("generations", [1, 3])
 def test_a_round_verifies_no_more_than_the_population(generations: int) -> None:
     model = Oracle()
-    searching = strategy({"population": 900, "generations": generations}, cost_model=model)
+    options = {"population": 900, "generations": generations, "verified": 1.0}
+    searching = strategy(options, cost_model=model)
     for _ in range(3):
         model.looked_at.clear()
         searching.tell(measured(searching.ask(TRIALS)))

@@ -59,30 +59,36 @@ class Drafter:
     def draft(self, kept: ScoredRows, history: Asked) -> ScoredRows:
         """Look at ``configurations`` rows, or at all of a space that has no more.
 
-        Rows that differ in limits on unrolling only are drafted once: PSA does not tell them
-        apart. Half of the draft goes to the sketches in equal shares, the rest to the best.
+        Drawn from each sketch are rows of the best ``draft_share`` of what was looked at, the
+        better the likelier: the few that a pruning model finds best are much alike, and often
+        not the fastest. Half of the draft goes to the sketches in equal shares, the rest to the
+        best of what was drawn. Rows that differ in limits on unrolling only are drafted once:
+        PSA does not tell them apart.
 
         Args:
-            kept: The draft before; what is good in it remains.
+            kept: The draft before; what is good in it takes part.
             history: Knows what was asked for.
         """
         if self._space.count() <= self._options.configurations:
             if self._everything is None:
                 rows = _rows_of(self._sketches, self._space.enumerate())
                 self._everything = ScoredRows.of(rows, self.score)
-            front = self._front(self._everything, history)
+            looked_at = self._everything
         else:
-            front = self._searched(kept, history)
-        return front.select(self._shares(front))
+            looked_at = self._searched(kept, history)
+        drawn = self._front(looked_at, history, self._options.draft_share)
+        return drawn.select(self._shares(drawn))
 
     def _searched(self, kept: ScoredRows, history: Asked) -> ScoredRows:
-        """The best of a sample, and of generations of children of the best."""
+        """A sample, and generations of children of the best."""
         options = self._options
         children = options.draft_generations * options.population
         sampled = max(options.population, options.configurations - children)
         sample = Rows.of(self._sketches, self._space.sample(sampled, self._rng))
-        front = self._front(kept.joined(ScoredRows.of(sample, self.score)), history)
+        looked_at = kept.joined(ScoredRows.of(sample, self.score))
+        front = looked_at
         for _ in range(options.draft_generations):
+            front = self._front(front, history, 0.0)
             if not len(front):
                 break
             rows = mixed(
@@ -93,17 +99,39 @@ class Drafter:
                 self._space,
                 self._rng,
             )
-            front = self._front(front.joined(ScoredRows.of(rows, self.score)), history)
-        return front
+            found = ScoredRows.of(rows, self.score)
+            front, looked_at = front.joined(found), looked_at.joined(found)
+        return looked_at
 
-    def _front(self, scored: ScoredRows, history: Asked) -> ScoredRows:
-        """The best of each sketch, as many as a draft may take from one."""
+    def _front(self, scored: ScoredRows, history: Asked, share: float) -> ScoredRows:
+        """Of each sketch as many rows as a draft may take from one.
+
+        Args:
+            scored: The rows.
+            history: Knows what was asked for.
+            share: Share of a sketch's rows, best first, that they are drawn from; where that is
+                less than is wanted, the best.
+        """
         limit = self._options.drafts
-        queues = [
-            self._best(scored, scored.rows.positions_of(index), limit, history)
-            for index in range(len(self._sketches))
-        ]
+        queues = []
+        for index in range(len(self._sketches)):
+            positions = scored.rows.positions_of(index)
+            enough = int(share * len(positions))
+            if enough > limit:
+                positions = self._drawn(positions, scored.scores[positions], enough)
+                found = best_distinct(scored, positions, limit, history, self._columns)
+            else:
+                found = self._best(scored, positions, limit, history)
+            queues.append(found)
         return scored.select(np.concatenate([np.zeros(0, dtype=np.int64), *queues]))
+
+    def _drawn(self, positions: Positions, scores: NDArray[np.float64], n: int) -> Positions:
+        """The ``n`` best in random order, the better the sooner; the chance falls evenly."""
+        shuffled = self._rng.permutation(len(positions))
+        best = shuffled[np.argsort(-scores[shuffled], kind="stable")[:n]]
+        # The order of exponential times with these rates is that of draws without return.
+        times = self._rng.exponential(size=n) / np.arange(n, 0, -1)
+        return np.asarray(positions[best[np.argsort(times)]], dtype=np.int64)
 
     def _shares(self, front: ScoredRows) -> Positions:
         """Positions of a draft, best first: half of it in equal shares of the sketches."""

@@ -7,6 +7,7 @@ best of these, one is random.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -119,21 +120,28 @@ class PrunerStrategy(RecordedStrategy):
         """The best measured and their children, the draft, then generations of children."""
         options, measured = self.options, self._measured()
         litters = options.generations + (1 if len(measured) else 0)
-        room = max(0, options.population - len(self._drafts) - len(measured))
+        drafts = self._verified_drafts()
+        room = max(0, options.population - len(drafts) - len(measured))
         children = room // max(1, litters)
         pool = Pool(self._context.cost_model.predict, measured)
         if len(measured):
             self._add_children(pool, children)
-        pool.add(self._drafts.rows)
+        pool.add(drafts)
         for _ in range(options.generations):
             if len(pool.rows):
                 self._add_children(pool, children)
         return pool
 
+    def _verified_drafts(self) -> Rows:
+        """Those of the draft that this round ranks."""
+        count = len(self._drafts)
+        kept = self._context.rng.permutation(count)[: math.ceil(self.options.verified * count)]
+        return self._drafts.rows.select(np.sort(kept))
+
     def _add_children(self, pool: Pool, n: int) -> None:
         if n:
             rng, options = self._context.rng, self.options
-            parents = by_rank(self._ranking(pool)[: options.population], n, rng)
+            parents = by_rank(self._ranking(pool)[: options.parents], n, rng)
             pool.add(
                 mixed(
                     pool.rows,
