@@ -95,6 +95,7 @@ class Tuning:
         seconds: Wall seconds after the start-up.
         measured: Candidates that were measured, failures included.
         failures: How many candidates came to each kind of failure.
+        messages: The first message of each kind.
         build_seconds: Median seconds of building a candidate.
         compiler: The compiler and its version.
     """
@@ -102,6 +103,7 @@ class Tuning:
     seconds: float
     measured: int
     failures: dict[str, int]
+    messages: dict[str, str]
     build_seconds: float
     compiler: str
 
@@ -248,6 +250,7 @@ def run_tuning(
         seconds=result["seconds"]["total"] - result["seconds"]["startup"],
         measured=result["trials"],
         failures={kind: count for kind, count in counts.items() if kind != "ok" and count},
+        messages=result["failures"],
         build_seconds=statistics.median(builds),
         compiler=result["backend"]["compiler"],
     )
@@ -269,6 +272,8 @@ def print_trial(trial: Trial) -> None:
             print(f"   build {tuning.build_seconds * 1e3:4.0f} ms", end="")
             print(f"   {tuning.per_second:5.1f} candidates/s", end="")
             print(f"   {failures_text(tuning)}", end="")
+            for kind, message in tuning.messages.items():
+                print(f"\n           {kind}: {message}", end="")
         print(flush=True)
 
 
