@@ -11,7 +11,7 @@ from autotune.constraints.description import describe_problem
 from autotune.constraints.generation import problem_of
 from autotune.constraints.json_form import constraint_from_json, constraint_to_json
 from autotune.constraints.problem import ConstraintProblem
-from autotune.constraints.solutions import Solutions, solve
+from autotune.constraints.solutions import PROBLEM_LIMIT, Solutions, solve
 from autotune.constraints.vocabulary import (
     AtLeast,
     AtMost,
@@ -33,6 +33,7 @@ from autotune.constraints.vocabulary import (
 from autotune.constraints.wording import constraint_text, domain_text, origin_text
 
 __all__ = [
+    "PROBLEM_LIMIT",
     "AtLeast",
     "AtMost",
     "Clause",

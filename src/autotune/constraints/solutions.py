@@ -14,9 +14,12 @@ from autotune.constraints.vocabulary import Member
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.expressions import var
 from autotune.nest.tape import Tape, build_tape
-from autotune.spaces.lattice import COMBINATION_LIMIT, Matrix, PointSet, join_groups
+from autotune.spaces.lattice import Matrix, PointSet, join_groups
 
-__all__ = ["Solutions", "solve"]
+__all__ = ["PROBLEM_LIMIT", "Solutions", "solve"]
+
+PROBLEM_LIMIT = 2**28
+"""Pairs of a state and a signature looked at while joining; a few seconds' worth."""
 
 _CHUNK = 4096
 
@@ -146,13 +149,13 @@ class Solutions:
         return np.ascontiguousarray(matrix[:, columns])
 
 
-def solve(problem: ConstraintProblem, limit: int = COMBINATION_LIMIT) -> Solutions:
+def solve(problem: ConstraintProblem, limit: int = PROBLEM_LIMIT) -> Solutions:
     """All solutions of ``problem``; none is no error here.
 
     Raises:
         InvalidValueError: a variable that nothing defines has too many values to be listed, or the
-            constraints join too many variables: more than ``limit`` combinations had to be looked
-            at.
+            constraints join too many variables: more than ``limit`` combinations (at most 2^31)
+            had to be looked at.
     """
     title = f"problem {problem.name!r}"
     parts = reduced(problem)
