@@ -8,10 +8,8 @@ and ResNet-50's convolutions as bytes, with one image. Like is compared with lik
 makes bytes of its sums, so does the program. Torch's weights were packed before; the program packs
 them in every call.
 
-Some processors have AMX, which programs use for matrix products, and oneDNN for convolutions, too.
-There, torch is also timed without it (``ONEDNN_MAX_CPU_ISA``). The bar of matrix products is about
-torch with everything, that of convolutions about the same instructions on both sides; the other
-ratio is printed beside it.
+Where the processor has AMX, torch is also timed without it (``ONEDNN_MAX_CPU_ISA``). The bars are
+about torch with everything; the other ratio is printed beside each.
 """
 
 from __future__ import annotations
@@ -239,10 +237,10 @@ def bars_of(rows: Sequence[Row]) -> list[Bar]:
     for threads in sorted({row.threads for row in rows}):
         found = [row for row in rows if row.kind == "convolution" and row.threads == threads]
         if found:
-            everything = mean([row.ratio(row.vendors) for row in found])
-            note = f"{everything:.2f} of torch with everything" if everything else ""
+            alike = mean([row.ratio(row.same) for row in found])
+            note = f"{alike:.2f} of torch without AMX" if alike else ""
             label = f"{len(found)} convolutions, {threads} threads, times torch"
-            value = mean([row.ratio(row.same) for row in found])
+            value = mean([row.ratio(row.vendors) for row in found])
             bars.append(Bar(label, value, CONVOLUTION_RATIO, note=note))
     return bars
 

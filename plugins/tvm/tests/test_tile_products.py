@@ -25,7 +25,14 @@ from autotune.sketches import Candidate, Interleave, Tensorize
 from autotune.spaces import SketchSpace
 from autotune.targets import Target, preset
 from autotune.testing.nest_interpreter import run_candidate
-from autotune.workloads import Workload, batch_matmul, gemm, random_inputs, reference_outputs
+from autotune.workloads import (
+    Workload,
+    batch_matmul,
+    conv2d,
+    gemm,
+    random_inputs,
+    reference_outputs,
+)
 
 BACKEND = TVMBackend()
 TARGET = preset("sapphirerapids").with_cores(1)
@@ -34,6 +41,8 @@ WORKLOADS = (
     gemm(m=64, n=64, k=128, dtype="u8s8s32"),
     gemm(m=32, n=40, k=192, dtype="int8"),
     gemm(m=125, n=32, k=64, requantize=9, dtype="u8s8s32"),
+    conv2d(h=14, w=14, ci=64, co=32, pad=1, bias=1, relu=1, dtype="u8s8s32"),
+    conv2d(h=3, w=28, ci=128, co=40, kh=1, kw=1, dtype="int8"),
     batch_matmul(b=2, m=32, n=32, k=64, dtype="u8s8s32"),
 )
 
@@ -63,6 +72,10 @@ def request(candidate: Candidate) -> BuildRequest:
         (gemm(m=64, n=64, k=384, dtype="int8"), "amx-32x32x128-signed"),
         (gemm(m=64, n=21, k=192, dtype="u8s8s32"), "amx-32x32x64"),
         (gemm(m=125, n=64, k=64, dtype="u8s8s32"), "amx-32x32x64"),
+        (gemm(m=56, n=64, k=64, dtype="int8"), "amx-28x32x64-signed"),
+        (conv2d(h=28, w=28, ci=128, co=32, pad=1, dtype="u8s8s32"), "amx-28x32x128"),
+        (conv2d(h=14, w=14, ci=256, co=32, kh=1, kw=1, dtype="u8s8s32"), "amx-14x32x256"),
+        (conv2d(h=28, w=28, ci=64, co=32, pad=1, stride=2, dtype="u8s8s32"), "vnni-16x4"),
         (gemm(m=48, n=64, k=64, dtype="u8s8s32"), "vnni-16x4"),
         (gemm(m=64, n=64, k=96, dtype="int8"), "vnni-16x4-signed"),
     ],

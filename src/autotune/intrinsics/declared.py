@@ -59,17 +59,17 @@ def _product(
     )
 
 
-def _tiles(depth: int, left: str, suffix: str) -> Intrinsic:
+def _tiles(rows: int, depth: int, left: str, suffix: str) -> Intrinsic:
     """Four tiles of sums, each over ``depth`` products: all eight tile registers of AMX."""
     return Intrinsic(
-        f"amx-32x32x{depth}{suffix}",
-        f"a product of 32x{depth} and {depth}x32 bytes, {left} * int8, in tile registers",
-        (Axis("i", 32), Axis("k", depth, "reduce"), Axis("j", 32)),
-        IntrinsicOperand("data", left, (("i", 32), ("k", depth)), row_stride=True),
+        f"amx-{rows}x32x{depth}{suffix}",
+        f"a product of {rows}x{depth} and {depth}x32 bytes, {left} * int8, in tile registers",
+        (Axis("i", rows), Axis("k", depth, "reduce"), Axis("j", 32)),
+        IntrinsicOperand("data", left, (("i", rows), ("k", depth)), row_stride=True),
         IntrinsicOperand(
             "weights", "int8", (("k", depth // 4), ("j", 32), ("k", 4)), row_stride=True
         ),
-        IntrinsicOperand("sums", "int32", (("i", 32), ("j", 32)), row_stride=True),
+        IntrinsicOperand("sums", "int32", (("i", rows), ("j", 32)), row_stride=True),
         features=("amx-int8", "amx-tile"),
         implementations={"tvm": "autotune_tvm.tile_products:tiles"},
     )
@@ -84,8 +84,10 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
         intrinsic.name: intrinsic
         for intrinsic in (
             *(
-                _tiles(depth, left, suffix)
+                _tiles(rows, depth, left, suffix)
                 for left, suffix in (("uint8", ""), ("int8", "-signed"))
+                # Rows of images are multiples of 14 more often than of 32.
+                for rows in (32, 28, 14)
                 for depth in (256, 128, 64)
             ),
             _dot("vnni-16x4", 16, ("avx512vnni",), "autotune_tvm.dot_products:vnni_512", "uint8"),

@@ -1,8 +1,8 @@
 """TVM's calls of AMX: products of bytes in tile registers.
 
-A call configures the tile registers, which belong to the thread, adds a product to 32 by 32 sums,
-and clears them again. Linux lets a process use these registers only when it has asked for them;
-here it asks when a program with such calls is made.
+A call configures the tile registers, which belong to the thread, adds a product to two by two
+tiles of sums, and clears them again. Linux lets a process use these registers only when it has
+asked for them; here it asks when a program with such calls is made.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from autotune_tvm.dot_products import TensorCall
 __all__ = ["ask_for_tiles", "tiles"]
 
 _ROWS, _ROW_BYTES, _REGISTERS = 16, 64, 8
+_WEIGHTS = (6, 7)
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
@@ -30,24 +31,29 @@ def ask_for_tiles() -> bool:
 
 
 def tiles(intrinsic: Intrinsic) -> TensorCall:
-    """``tdpbusd`` or ``tdpbssd`` on two by two tiles: registers 0 to 3 are the sums."""
+    """``tdpbusd`` or ``tdpbssd`` on two by two tiles: registers 0 to 3 are the sums.
+
+    Registers 4 and 5 are halves of the left factor, 6 and 7 of the right one.
+    """
     ask_for_tiles()
     depth, left = intrinsic.reduce_axes[0].extent, intrinsic.left.dtype
     product = "llvm.x86.tdpbusd" if left == "uint8" else "llvm.x86.tdpbssd"
-    configuration = _configuration()
+    rows = intrinsic.spatial_axes[0].extent
+    half = rows // 2
+    configuration = _configuration(half)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def description(data: T.handle, weights: T.handle, sums: T.handle) -> None:
         sa, sb, sc = T.int32(), T.int32(), T.int32()
-        A = T.match_buffer(data, (32, depth), left, strides=[sa, 1], offset_factor=1)
+        A = T.match_buffer(data, (rows, depth), left, strides=[sa, 1], offset_factor=1)
         B = T.match_buffer(
             weights, (depth // 4, 32, 4), "int8", strides=[sb, 4, 1], offset_factor=1
         )
-        C = T.match_buffer(sums, (32, 32), "int32", strides=[sc, 1], offset_factor=1)
+        C = T.match_buffer(sums, (rows, 32), "int32", strides=[sc, 1], offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:32, 0:32], A[0:32, 0:depth], B[0 : depth // 4, 0:32, 0:4])
-            T.writes(C[0:32, 0:32])
-            for i in T.serial(0, 32):
+            T.reads(C[0:rows, 0:32], A[0:rows, 0:depth], B[0 : depth // 4, 0:32, 0:4])
+            T.writes(C[0:rows, 0:32])
+            for i in T.serial(0, rows):
                 for k in T.serial(0, depth):
                     for j in T.serial(0, 32):
                         with T.sblock("update"):
@@ -59,47 +65,48 @@ def tiles(intrinsic: Intrinsic) -> TensorCall:
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def implementation(data: T.handle, weights: T.handle, sums: T.handle) -> None:
         sa, sb, sc = T.int32(), T.int32(), T.int32()
-        A = T.match_buffer(data, (32, depth), left, strides=[sa, 1], offset_factor=1)
+        A = T.match_buffer(data, (rows, depth), left, strides=[sa, 1], offset_factor=1)
         B = T.match_buffer(
             weights, (depth // 4, 32, 4), "int8", strides=[sb, 4, 1], offset_factor=1
         )
-        C = T.match_buffer(sums, (32, 32), "int32", strides=[sc, 1], offset_factor=1)
+        C = T.match_buffer(sums, (rows, 32), "int32", strides=[sc, 1], offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:32, 0:32], A[0:32, 0:depth], B[0 : depth // 4, 0:32, 0:4])
-            T.writes(C[0:32, 0:32])
+            T.reads(C[0:rows, 0:32], A[0:rows, 0:depth], B[0 : depth // 4, 0:32, 0:4])
+            T.writes(C[0:rows, 0:32])
             T.evaluate(_call("llvm.x86.ldtilecfg", configuration))
             T.evaluate(_move("load", 0, C.access_ptr("r", offset=0), 4 * sc))
             T.evaluate(_move("load", 1, C.access_ptr("r", offset=16), 4 * sc))
-            T.evaluate(_move("load", 2, C.access_ptr("r", offset=16 * sc), 4 * sc))
-            T.evaluate(_move("load", 3, C.access_ptr("r", offset=16 * sc + 16), 4 * sc))
+            T.evaluate(_move("load", 2, C.access_ptr("r", offset=half * sc), 4 * sc))
+            T.evaluate(_move("load", 3, C.access_ptr("r", offset=half * sc + 16), 4 * sc))
             for step in T.unroll(0, depth // 64):
                 T.evaluate(_move("load", 4, A.access_ptr("r", offset=64 * step), sa))
                 T.evaluate(_move("load", 6, B.access_ptr("r", offset=16 * step * sb), sb))
                 T.evaluate(_move("load", 7, B.access_ptr("r", offset=16 * step * sb + 64), sb))
                 T.evaluate(_call(product, *_bytes(0, 4, 6)))
                 T.evaluate(_call(product, *_bytes(1, 4, 7)))
-                T.evaluate(_move("load", 5, A.access_ptr("r", offset=64 * step + 16 * sa), sa))
+                T.evaluate(_move("load", 5, A.access_ptr("r", offset=64 * step + half * sa), sa))
                 T.evaluate(_call(product, *_bytes(2, 5, 6)))
                 T.evaluate(_call(product, *_bytes(3, 5, 7)))
             T.evaluate(_move("store", 0, C.access_ptr("w", offset=0), 4 * sc))
             T.evaluate(_move("store", 1, C.access_ptr("w", offset=16), 4 * sc))
-            T.evaluate(_move("store", 2, C.access_ptr("w", offset=16 * sc), 4 * sc))
-            T.evaluate(_move("store", 3, C.access_ptr("w", offset=16 * sc + 16), 4 * sc))
+            T.evaluate(_move("store", 2, C.access_ptr("w", offset=half * sc), 4 * sc))
+            T.evaluate(_move("store", 3, C.access_ptr("w", offset=half * sc + 16), 4 * sc))
             T.evaluate(_call("llvm.x86.tilerelease"))
 
     return TensorCall(description, implementation)
 
 
-def _configuration() -> Any:
-    """What ``ldtilecfg`` reads: palette 1, eight registers of 16 rows of 64 bytes.
+def _configuration(rows: int) -> Any:
+    """What ``ldtilecfg`` reads: palette 1, and eight registers of rows of 64 bytes.
 
-    All bytes are ASCII, so that a string constant holds them.
+    Those of the right factor have 16 rows. All bytes are ASCII, so that a string constant holds
+    them.
     """
     layout = bytearray(64)
     layout[0] = 1
     for register in range(_REGISTERS):
         struct.pack_into("<H", layout, 16 + 2 * register, _ROW_BYTES)
-        layout[48 + register] = _ROWS
+        layout[48 + register] = _ROWS if register in _WEIGHTS else rows
     return tvm.ir.StringImm(layout.decode("ascii"))
 
 

@@ -97,9 +97,10 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
 def _moves_rows(
     stage: Stage, data: tuple[AffineForm, ...], weights: tuple[AffineForm, ...]
 ) -> bool:
-    """Whether rows of the left factor are those of the stage's last row axis, evenly apart."""
+    """Whether the stage's last row axis goes from one row of the left factor to the next."""
     axis = stage.spatial_axes[-2].name
-    return dimension_of(data, axis) is not None and not depends_on(weights, axis)
+    steps = [form.coefficients[axis] for form in data if axis in form.coefficients]
+    return steps == [1] and not depends_on(weights, axis)
 
 
 def _factors(body: ScalarExpr, dtype: str) -> tuple[Load, ...]:
