@@ -19,6 +19,11 @@ def test_every_part_resolves() -> None:
     assert all(factory.name == name for name, factory in found.items())
 
 
+def test_trained_models_are_files() -> None:
+    files = {spec.name: spec.resolve()() for spec in plugin.autotune_trained_models()}
+    assert list(files) == ["pacm-cpu"] and all(file.is_file() for file in files.values())
+
+
 @pytest.mark.parametrize("options", [CostModelOptions, MomentumOptions])
 def test_every_option_is_described(options: type) -> None:
     described = re.findall(r"^    (\w+): ", inspect.getdoc(options) or "", re.MULTILINE)

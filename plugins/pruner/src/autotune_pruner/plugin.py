@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from autotune.hooks import PluginSpec, hookimpl
 
-__all__ = ["autotune_cost_models", "autotune_pruning_models", "autotune_strategies"]
+__all__ = [
+    "autotune_cost_models",
+    "autotune_pruning_models",
+    "autotune_strategies",
+    "autotune_trained_models",
+]
 
 AUTOTUNE_API_VERSION = 1
 
@@ -64,5 +69,17 @@ def autotune_pruning_models() -> list[PluginSpec]:
                 "figures": "name of published figures of a GPU, for the published arithmetic",
                 **dict.fromkeys(terms, "false to leave this term out"),
             },
+        )
+    ]
+
+
+@hookimpl
+def autotune_trained_models() -> list[PluginSpec]:
+    """Returns the weights that the distribution brings."""
+    return [
+        PluginSpec(
+            "pacm-cpu",
+            "autotune_pruner.trained:pacm_cpu",
+            "Weights of pacm and moa-pacm, trained on programs of 65 operators on one CPU core",
         )
     ]
