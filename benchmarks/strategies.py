@@ -77,7 +77,7 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     name: ("--strategy", name)
     for name in (
         *("random", "evolutionary", "pruner", "moa-pruner"),
-        *("heron", "heron-random", "heron-ga"),
+        *("felix", "heron", "heron-random", "heron-ga"),
     )
 }
 CHECKPOINTED = "moa-pruner"

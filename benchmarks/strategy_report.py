@@ -41,7 +41,7 @@ TOLERANCE = 0.02
 # make the other bars easy.
 REFERENCE_TRIALS = 80
 # Candidates until what the reference reaches.
-MOST_TRIALS = {"pruner": 100, "moa-pruner": 60, "heron": 120}
+MOST_TRIALS = {"pruner": 100, "moa-pruner": 60, "heron": 120, "felix": 100}
 # Those of them that promise something about time.
 TIMED = ("pruner", "moa-pruner")
 # Whose median curve has less area under it than those of its ablations.

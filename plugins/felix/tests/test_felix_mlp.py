@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from autotune_felix.felix_mlp import FelixMlp
 from autotune_felix.plugin import autotune_cost_models
+from autotune_felix.residual_training import TrainingSettings
 from numpy.typing import NDArray
 
 from autotune.cost_models import AnalyticCostModel, TrainingGroup
@@ -101,6 +103,24 @@ def test_disagreement_counts_as_slower() -> None:
     for each in (cautious, bold):
         each.update(told(40, 1))
     assert (cautious.predict(batch) < bold.predict(batch)).all()
+
+
+def test_gradients_are_clipped_before_they_are_stepped_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    norms, step = [], torch.optim.AdamW.step
+
+    def noted(optimiser: torch.optim.AdamW, *given: Any) -> Any:
+        grads = [p.grad for group in optimiser.param_groups for p in group["params"]]
+        norms.append(float(torch.sqrt(sum((grad**2).sum() for grad in grads))))
+        return step(optimiser, *given)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", noted)
+    FelixMlp(CPU, options=SMALL).update(told(40, 1))
+    clip = TrainingSettings(1).clip
+    assert len(norms) == 3 * SMALL["steps"] and max(norms) <= clip * (1 + 1e-5)
+    # Some were longer than that.
+    assert max(norms) == pytest.approx(clip, rel=1e-3)
 
 
 def test_a_single_outcome_teaches_nothing(caplog: pytest.LogCaptureFixture) -> None:

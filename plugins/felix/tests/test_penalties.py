@@ -6,6 +6,8 @@ import pytest
 from autotune_felix.penalties import Penalties
 from autotune_felix.relaxation import Relaxation
 from felix_spaces import sketches
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
 from autotune.expressions import const, less, maximum, select, var
@@ -91,6 +93,19 @@ def test_points_exactly_on_a_limit_are_feasible() -> None:
         False,
         False,
     ]
+
+
+@given(st.integers(0, 2**32), st.floats(0, 1))
+def test_penalties_of_products_are_convex_in_exponents(seed: int, share: float) -> None:
+    """What a product is bounded by is linear there; and each breach adds to the penalty."""
+    a, b = var("a"), var("b")
+    upper, lower = AtMost(a * b, 50, "test"), AtLeast(a * a * b, 300, "test")
+    both, one = (Penalties(Relaxation(constrained(*them))) for them in ((upper, lower), (upper,)))
+    exponents = np.random.default_rng(seed).uniform(0, 6, size=(2, 20, 2))
+    ends = [both.of_values(2.0**each)[0] for each in exponents]
+    between = both.of_values(2.0 ** (share * exponents[0] + (1 - share) * exponents[1]))[0]
+    assert (between <= share * ends[0] + (1 - share) * ends[1] + 1e-9).all()
+    assert (both.of_values(2.0 ** exponents[0])[0] >= one.of_values(2.0 ** exponents[0])[0]).all()
 
 
 def test_a_constraint_that_nothing_satisfies() -> None:

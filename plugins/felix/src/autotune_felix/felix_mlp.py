@@ -178,7 +178,8 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         if self._weights is None:
             raise RuntimeError("a network predicts once it has weights")
         if self._predictor is None:
-            self._predictor = self._network(self._weights).to(self._dtype).eval()
+            # Derivatives are by its inputs: those by its weights would be half of the work.
+            self._predictor = self._network(self._weights).to(self._dtype).requires_grad_(False)
         found, count = [], len(statements)
         with one_thread(), torch.set_grad_enabled(slopes):
             for start in range(0, count, _BLOCK):

@@ -23,12 +23,12 @@ def autotune_cost_models() -> list[PluginSpec]:
 
 @hookimpl
 def autotune_strategies() -> list[PluginSpec]:
-    """Returns the strategy, which descends along the core's own model if not told otherwise."""
+    """Returns the strategy, which descends along the learned model if not told otherwise."""
     return [
         PluginSpec(
             "felix",
             "autotune_felix.strategy:FelixStrategy",
             "Descends along the cost model's gradient on relaxed schedules, as in Felix",
-            default_cost_model="analytic",
+            default_cost_model="felix-mlp",
         )
     ]
