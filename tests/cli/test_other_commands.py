@@ -64,7 +64,8 @@ def test_plugins_lists_what_is_registered(cli: Any) -> None:
 
 def test_workloads_lists_builders(cli: Any) -> None:
     builders = {item["name"]: item for item in json.loads(cli("workloads", "--json", "-").stdout)}
-    assert builders["gemm"]["shape"] == [{"name": n, "default": None} for n in ("m", "n", "k")]
+    sizes = [{"name": n, "default": None} for n in ("m", "n", "k")]
+    assert builders["gemm"]["shape"] == [*sizes, {"name": "requantize", "default": 0}]
     assert {"name": "stride", "default": 1} in builders["conv2d"]["shape"]
     assert "kh (default 3)" in cli("workloads").stdout
 

@@ -302,9 +302,9 @@ def _append_requantized(
         raise InvalidValueError(
             f"{name}: requantize must be an integer from 0 to 30, not {shift!r}"
         )
-    parameters["requantize"] = shift
     if shift == 0:
         return
+    parameters["requantize"] = shift
     before = stages[-1]
     if before.output.dtype != "int32" or parameters["dtype"] not in BYTE_DTYPES:
         raise InvalidValueError(
