@@ -187,7 +187,9 @@ def test_disabled_by_name_of_entry_point_or_distribution(
     monkeypatch.setenv(plugins.DISABLE_VARIABLE, f"nothing , {name}")
     manager = PluginManager()
     assert "autotune_example.plugin" not in sys.modules
-    assert manager.names("strategy") == ("evolutionary", "grid", "random")
+    # Other plugins that are installed here are not touched.
+    assert set(manager.names("strategy")) >= {"evolutionary", "grid", "random"}
+    assert "example-coordinate" not in manager.names("strategy")
     with pytest.raises(UnknownNameError, match="'example' is disabled"):
         manager.get("strategy", "example-coordinate")
     absent = [status for status in failures(manager) if status.name == "nothing"]
