@@ -1,24 +1,30 @@
 """Is the gradient worth having: descent, evolution and random sampling on one cost model.
 
+    python benchmarks/descent.py [--quick] [--cost-model NAME] [--weights FILE] [--seeds N]
+                                 [--only TEXT] [--json FILE] [--check]
+
 Nothing is measured: what counts is the prediction reached with equal numbers of predictions, and
 the processor's seconds that a round of `felix` takes. Needs `autotune-felix`.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from autotune_felix.strategy import FelixStrategy
+from autotune_felix.felix_mlp import FelixMlp
+from autotune_felix.strategy import DIFFERENTIABLE, FelixStrategy
 from common import Bar, basic_parser, finish_with
 from numpy.typing import NDArray
 
-from autotune import make_workload
+from autotune import Target, make_workload
 from autotune.cost_models import DifferentiableCostModel
 from autotune.cost_models.analytic import AnalyticCostModel
 from autotune.records import Outcome
@@ -36,6 +42,8 @@ TASKS = {
 }
 MACHINES = ("skylake-avx512", "a100")
 PICKS = 16
+# Outcomes that networks without weights for a machine are told.
+TOLD = 64
 GENERATIONS = 4
 
 TOGGLES: Mapping[str, Mapping[str, Any]] = {
@@ -98,6 +106,35 @@ class Counted(DifferentiableCostModel):
         """Restore nothing."""
 
 
+def made(
+    name: str, weights: Path | None, target: Target, space: SketchSpace
+) -> DifferentiableCostModel:
+    """The cost model of all contenders on one task.
+
+    Networks without weights for the machine are told what the estimate says, with noise: there
+    is nothing to learn in that, but they cost what they cost.
+
+    Args:
+        name: Which.
+        weights: File of `felix-mlp` for CPUs.
+        target: The machine.
+        space: The sketches of the task.
+    """
+    if name == AnalyticCostModel.name:
+        return AnalyticCostModel(target)
+    model = FelixMlp(target)
+    if weights is not None and target.kind == "cpu":
+        with weights.open("rb") as stream:
+            model.load(stream)
+        return model
+    rng = np.random.default_rng(0)
+    sample = space.sample(TOLD, rng)
+    latencies = np.exp(rng.normal(-model.predict(sample), 0.3)).tolist()
+    outcomes = [Outcome("ok", latency, (latency,)) for latency in latencies]
+    model.update(list(zip(sample, outcomes, strict=True)))
+    return model
+
+
 @dataclass
 class Reached:
     """What one contender's first round gives, by seed.
@@ -147,21 +184,22 @@ def play(
     return CandidateBatch.of(picks), time.process_time() - begun
 
 
-def compare(name: str, machine: str, seeds: int) -> dict[str, Reached]:
+def compare(name: str, machine: str, options: argparse.Namespace) -> dict[str, Reached]:
     """All contenders on one task: `felix` with each toggle, then the others with as much."""
     target = preset(machine)
     workload = make_workload(name, TASKS[name])
     space = SketchSpace(workload, target, ReferenceBackend().limits(target))
+    shared = made(options.cost_model, options.weights, target, space)
     found = {label: Reached() for label in ("one sketch", *TOGGLES, "evolution", "random")}
-    for seed in range(seeds):
-        for label, options in {"one sketch": {"sketches": 1}, **TOGGLES}.items():
-            model = Counted(AnalyticCostModel(target))
-            found[label].add(model, *play(FelixStrategy, space, model, seed, options))
+    for seed in range(options.seeds):
+        for label, toggled in {"one sketch": {"sketches": 1}, **TOGGLES}.items():
+            model = Counted(shared)
+            found[label].add(model, *play(FelixStrategy, space, model, seed, toggled))
         budget = found["ours"].evaluations[-1]
-        model = Counted(AnalyticCostModel(target))
+        model = Counted(shared)
         sized = {"generations": GENERATIONS, "population": max(2, budget // (GENERATIONS + 1))}
         found["evolution"].add(model, *play(EvolutionaryStrategy, space, model, seed, sized))
-        model = Counted(AnalyticCostModel(target))
+        model = Counted(shared)
         sample = space.sample(budget, np.random.default_rng(seed))
         best = np.argsort(-model.predict(sample), kind="stable")[:PICKS]
         found["random"].add(model, CandidateBatch.of(sample.take(best)), 0.0)
@@ -204,20 +242,27 @@ def bars_of(found: Mapping[str, Mapping[str, Reached]]) -> list[Bar]:
 
 def main() -> int:
     """Run; returns the exit status."""
+    tasks = {f"{name}, {machine}": (name, machine) for machine in MACHINES for name in TASKS}
     parser = basic_parser(__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10, help="number of seeds (3 with --quick)")
+    parser.add_argument("--seeds", type=int, help="number of seeds; 10, or 3 with --quick")
+    parser.add_argument("--cost-model", choices=DIFFERENTIABLE, default=FelixMlp.name)
+    parser.add_argument("--weights", type=Path, help="trained felix-mlp, for the tasks on CPUs")
+    parser.add_argument("--only", metavar="TEXT", help="a part of the tasks' names")
     options = parser.parse_args()
+    options.seeds = options.seeds or (3 if options.quick else 10)
     found = {}
-    for machine in MACHINES:
-        for name in TASKS:
-            title = f"{name}, {machine}"
-            found[title] = compare(name, machine, 3 if options.quick else options.seeds)
+    for title, (name, machine) in tasks.items():
+        if options.only is None or options.only in title:
+            found[title] = compare(name, machine, options)
             show(title, found[title])
+    if not found:
+        parser.error(f"--only {options.only}: there are {', '.join(tasks)}")
     data = {
+        "cost model": options.cost_model,
         "reached": {
             title: {label: asdict(reached) for label, reached in contenders.items()}
             for title, contenders in found.items()
-        }
+        },
     }
     return finish_with(options, data, bars_of(found))
 

@@ -243,3 +243,13 @@ def test_every_suite_is_documented() -> None:
     modules = {path.stem for path in folder.glob("*_suite.py")}
     documented = {names(row[1])[0].split(".")[2] for row in rows("conformance.md", "kind")}
     assert documented == modules
+
+
+def test_laws_of_felix_name_tests_that_exist() -> None:
+    folders = (ROOT / "tests", ROOT / "plugins" / "felix" / "tests", ROOT / "src")
+    named = [name for row in rows("felix.md", "law") for name in names(row[1])]
+    assert len(named) > 40
+    for name in named:
+        file, _, test = name.partition("::")
+        texts = [path.read_text(encoding="utf-8") for it in folders for path in it.rglob(file)]
+        assert any(f"def {test}(" in text for text in texts), name
