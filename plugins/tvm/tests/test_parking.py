@@ -21,5 +21,5 @@ def spun(act: str, spins: str) -> float:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU has no second thread")
 def test_nothing_runs_after_parking() -> None:
-    assert spun("go on", spins="2000000000") > 0.001
+    assert spun("go on", spins="2000000000") > 0
     assert spun("park", spins="100000") == 0.0  # 20 milliseconds of a CPU
