@@ -25,6 +25,7 @@ from common import Bar, basic_parser, finish_with, machine
 from numpy.typing import NDArray
 
 from autotune import Target, make_workload
+from autotune.constraints import problem_of
 from autotune.errors import UnsupportedTarget
 from autotune.nest import nest_tape
 from autotune.pam import pam_features
@@ -58,7 +59,9 @@ PSA_ROWS, PAM_ROWS, SAMPLER_ROWS = 1 << 15, 1 << 12, 1 << 16
 SECONDS = 0.3
 TVM_CANDIDATES, QUICK_TVM_CANDIDATES = 16, 4
 SOLVES, QUICK_SOLVES = 20, 5
-ENUMERATED, ENUMERATION_SECONDS = 1000, 5.0
+ENUMERATED = 1000
+# Of CP-SAT's deterministic time, for one point or for all that are enumerated.
+BUDGET = 10.0
 
 
 @dataclass
@@ -187,19 +190,19 @@ def solve_all(result: Rates, sketches: Sequence[Sketch], solves: int) -> None:
     Raises:
         ImportError: OR-tools is not installed.
     """
-    from cpsat import SketchModel
+    from autotune.constraints.cpsat import CpSatSampler
 
-    models = [SketchModel(sketch) for sketch in sketches]
-    points: list[set[Any]] = [set() for _ in models]
+    samplers = [CpSatSampler(problem_of(sketch), BUDGET) for sketch in sketches]
+    points: list[set[tuple[int, ...]]] = [set() for _ in samplers]
 
     def solve(index: int) -> int:
-        points[index].update(models[index].sample(seed) for seed in range(solves))
+        points[index].update(map(tuple, samplers[index].sample(solves, 0).tolist()))
         return solves
 
     def enumerate_some(index: int) -> int:
-        return max(1, len(models[index].enumerated(ENUMERATED, ENUMERATION_SECONDS)))
+        return len(samplers[index].enumerate(ENUMERATED))
 
-    every = range(len(models))
+    every = range(len(samplers))
     result.cpsat = together([rate_once(partial(solve, index)) for index in every])
     result.cpsat_distinct = statistics.fmean(len(found) / solves for found in points)
     result.cpsat_enumeration = together(

@@ -27,6 +27,18 @@ def test_solutions_are_solutions_where_there_are_any(problem: ConstraintProblem)
     assert all(is_solution(problem, row) for row in map(tuple, sampler.sample(2, 0).tolist()))
 
 
+@settings(deadline=None, max_examples=40)
+@given(made_problems())
+def test_enumeration_is_complete(problem: ConstraintProblem) -> None:
+    """And stops where it is told to."""
+    expected, sampler = brute_force(problem), CpSatSampler(problem, budget=10.0)
+    found = sampler.enumerate(len(expected) + 1).tolist()
+    assert len(found) == len(expected)
+    assert set(map(tuple, found)) == expected
+    some = len(expected) // 2
+    assert len(sampler.enumerate(some)) == some
+
+
 @pytest.mark.parametrize("problem", [dl_boost_gemm(64, 64, 64), vta_gemm(64, 128, 64)])
 def test_one_seed_gives_the_same_rows_in_any_order(problem: ConstraintProblem) -> None:
     rows = CpSatSampler(problem).sample(6, 3)
@@ -43,6 +55,8 @@ def test_a_spent_budget_is_no_silence() -> None:
     problem = ConstraintProblem("primes", factors, (product,))
     with pytest.raises(SamplingFailed, match="'primes': CP-SAT found no solution within"):
         CpSatSampler(problem, budget=1e-9).sample(1, 0)
+    with pytest.raises(SamplingFailed, match="'primes': CP-SAT found 0 solutions within"):
+        CpSatSampler(problem, budget=1e-9).enumerate(3)
 
 
 def test_contradictions_are_told_apart() -> None:

@@ -12,6 +12,7 @@ from autotune.constraints import (
     AtMost,
     ConstraintProblem,
     ContradictoryConstraints,
+    Product,
     constraint_text,
     describe_problem,
     origin_text,
@@ -21,7 +22,7 @@ from autotune.constraints import (
 from autotune.expressions import var
 from autotune.nest import derive_nest
 from autotune.sketch_rules import sketch_space_with_plugged_rules
-from autotune.sketches import STEP_TYPES, Sketch
+from autotune.sketches import STEP_TYPES, PadExtent, Sketch, Tile
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.lattice import build_lattice
 from autotune.targets import preset
@@ -66,12 +67,39 @@ def test_solutions_are_the_feasible_configurations(sketch: Sketch) -> None:
     assert ConstraintProblem.from_json(problem.to_json()) == problem
 
 
+@pytest.mark.parametrize(
+    "sketch", SKETCHES, ids=lambda sketch: f"{sketch.workload.name}-{sketch.name}"
+)
+def test_every_split_and_every_buffer_is_in_the_problem(sketch: Sketch) -> None:
+    """Nothing that the steps cut or allocate is forgotten: loops of every split multiply to its
+    axis, padded or not, and the bytes of every buffer are a variable's."""
+    problem = problem_of(sketch)
+    row = solve(problem).sample(1, 2)[0].tolist()
+    point = dict(zip(problem.variable_names, row, strict=True))
+    products = {frozenset(c.factors): c for c in problem.constraints if isinstance(c, Product)}
+    padded = {(s.stage, s.axis): s.extent for s in sketch.steps if isinstance(s, PadExtent)}
+    for step in sketch.steps:
+        if isinstance(step, Tile) and all(factor.op == "var" for factor in step.factors):
+            total = value(products[frozenset(step.factors)].total, point)
+            extent = padded.get((step.stage, step.axis))
+            if extent is not None:
+                assert total == value(extent, point)
+            elif step.stage in {stage.name for stage in sketch.workload.stages}:
+                assert total == sketch.workload.stage(step.stage).axis(step.axis).extent
+    sizes = {point[v.name] for v in problem.variables if v.kind == "memory"}
+    for buffer in derive_nest(sketch).buffers:
+        assert value(buffer.bytes, point) in sizes
+
+
 def test_every_product_and_buffer_says_which_step_it_follows_from() -> None:
     sketch = next(s for s in SKETCHES if s.name == "packed-panel")
     texts = {constraint_text(c): origin_text(c) for c in problem_of(sketch).constraints}
     assert texts["60 = C.i.0 * C.i.1 * C.i.2"] == "workload, tile C i"
     assert texts["32 = C.k.0 * C.k.1"] == "workload, tile C k"
     assert texts["B.pack bytes = 1 * 32 * B.pack side 2 * 4"] == "allocation, pack C B j.1"
+    direct = next(s for s in SKETCHES if s.name == "direct")
+    texts |= {constraint_text(c): origin_text(c) for c in problem_of(direct).constraints}
+    assert texts["C.init loop C.i.0*C.j.0 = C.i.0 * C.j.0"] == "loop nest, parallel C"
     assert texts["C.tile bytes <= 2048"] == (
         "test: accumulate tile on the stack, accumulate C i.1"
     )

@@ -92,6 +92,51 @@ class CpSatSampler:
             rows[index] = self._solution(np.random.default_rng((seed, first + index)))
         return rows
 
+    def enumerate(self, most: int) -> Matrix:
+        """The first ``most`` solutions [at most ``most``, variables] in the order of the search,
+        all of them if there are fewer; neighbours in it are alike.
+
+        Raises:
+            SamplingFailed: the budget was spent before.
+        """
+        from ortools.sat.python import cp_model
+
+        found: list[list[int]] = []
+        if self._contradictory or most < 1:
+            return self._rows(found)
+        columns = [self._variables[name] for name in self.problem.variable_names]
+
+        class Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+            def on_solution_callback(self) -> None:
+                found.append([self.value(column) for column in columns])
+                if len(found) == most:
+                    self.stop_search()
+
+        self.model.clear_hints()
+        solver = self._solver()
+        solver.parameters.enumerate_all_solutions = True
+        status = solver.solve(self.model, Collector())
+        if len(found) < most and status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
+            raise self._spent(f"{len(found)} solutions", solver.status_name(status))
+        return self._rows(found)
+
+    def _rows(self, found: list[list[int]]) -> Matrix:
+        return np.array(found, dtype=np.int64).reshape(-1, len(self.problem.variable_names))
+
+    def _solver(self) -> cp_model.CpSolver:
+        from ortools.sat.python import cp_model
+
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_deterministic_time = self.budget
+        return solver
+
+    def _spent(self, found: str, status: str) -> SamplingFailed:
+        return SamplingFailed(
+            f"problem {self.problem.name!r}: CP-SAT found {found} within a deterministic time "
+            f"of {self.budget:g} ({status.lower()})"
+        )
+
     def _solution(self, rng: np.random.Generator) -> list[int]:
         from ortools.sat.python import cp_model
 
@@ -102,20 +147,15 @@ class CpSatSampler:
             domain = self._domains[name]
             if isinstance(domain, tuple) and domain:
                 self.model.add_hint(variable, int(rng.choice(domain)))
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
+        solver = self._solver()
         solver.parameters.randomize_search = True
         solver.parameters.random_seed = int(rng.integers(2**31))
-        solver.parameters.max_deterministic_time = self.budget
         status = solver.solve(self.model)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return [solver.value(self._variables[name]) for name in self.problem.variable_names]
         if status == cp_model.INFEASIBLE:
             raise SamplingFailed(f"problem {self.problem.name!r} has no solution")
-        raise SamplingFailed(
-            f"problem {self.problem.name!r}: CP-SAT found no solution within a deterministic time "
-            f"of {self.budget:g} ({solver.status_name(status).lower()})"
-        )
+        raise self._spent("no solution", solver.status_name(status))
 
     def _value(self, expression: IntExpr) -> cp_model.IntVar:
         """A variable that equals the expression; equal expressions share one."""

@@ -102,7 +102,8 @@ class _Draft:
                 known = loop.extent in self.named or loop.extent.op in ("const", "var")
                 if not known:
                     step = next(
-                        (_step_text(s) for s in self.sketch.steps if _splits(s, loop.extent)), ""
+                        (_step_text(s) for s in self.sketch.steps if _splits(s, loop.extent)),
+                        _deciding_step(self.sketch, loop.extent),
                     )
                     self._side(f"{statement.name} loop {loop.name}", loop.extent, step)
 
