@@ -38,7 +38,11 @@ def _network(kind: type[RankingNetwork]) -> RankingNetwork:
 def test_scores_are_those_of_the_network(kind: type[RankingNetwork], count: int) -> None:
     network, programs = _network(kind), _programs(count)
     owners = np.repeat(np.arange(count), np.diff(programs.offsets))
-    parts: list[NDArray[Any]] = [programs.statements, owners, programs.dataflow]
+    accesses = programs.dataflow.reshape(-1, 23)
+    parts: list[NDArray[Any]] = [
+        *(programs.statements, np.arange(len(owners)), owners),
+        *(accesses, np.arange(len(accesses)).reshape(-1, 8)),
+    ]
     wanted = network(*(torch.from_numpy(part) for part in parts)).numpy()
     np.testing.assert_allclose(scores_of(network, programs, CPU), wanted, atol=1e-5)
 

@@ -32,6 +32,19 @@ def _network(kind: type[RankingNetwork] = PaCMNetwork) -> RankingNetwork:
     return kind()
 
 
+def _scores(
+    network: RankingNetwork,
+    statements: torch.Tensor,
+    programs: torch.Tensor,
+    dataflow: torch.Tensor,
+) -> torch.Tensor:
+    """Every statement and access given for itself, whether it is one of another program or not."""
+    accesses = dataflow.flatten(0, 1)
+    which, places = torch.arange(len(statements)), torch.arange(len(accesses))
+    found: torch.Tensor = network(statements, which, programs, accesses, places.view(-1, 8))
+    return found
+
+
 @pytest.mark.parametrize(("kind", "count"), [(PaCMNetwork, 417_409), (TenSetNetwork, 242_433)])
 def test_parameters(kind: type[RankingNetwork], count: int) -> None:
     assert sum(parameter.numel() for parameter in kind().parameters()) == count
@@ -60,7 +73,7 @@ def test_without_data_flow_the_branch_is_a_constant() -> None:
     assert found.std(dim=0).max() == 0
     statements, programs, dataflow = _inputs()
     network.eval()
-    scores = network(statements, programs, torch.zeros_like(dataflow))
+    scores = _scores(network, statements, programs, torch.zeros_like(dataflow))
     assert len(set(scores.tolist())) == len(COUNTS)
 
 
@@ -68,12 +81,14 @@ def test_without_data_flow_the_branch_is_a_constant() -> None:
 def test_statements_count_for_their_program_only(kind: type[RankingNetwork]) -> None:
     network = _network(kind).eval()
     statements, programs, dataflow = _inputs()
-    scores = network(statements, programs, dataflow)
+    scores = _scores(network, statements, programs, dataflow)
     order = torch.randperm(len(programs), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(network(statements[order], programs[order], dataflow), scores)
+    torch.testing.assert_close(
+        _scores(network, statements[order], programs[order], dataflow), scores
+    )
     changed = statements.clone()
     changed[programs == 2] += 1.0
-    different = network(changed, programs, dataflow) != scores
+    different = _scores(network, changed, programs, dataflow) != scores
     assert different.tolist() == [False, False, True, False]
 
 
@@ -99,13 +114,13 @@ def test_folding_the_normaliser_changes_nothing(kind: type[RankingNetwork]) -> N
     assert not result.training and network.training
     for name, value in network.state_dict().items():
         assert torch.equal(value, before[name])
-    wanted = network.double().eval()(*scaled)
-    found = result.double()(statements, programs.long(), dataflow)
+    wanted = _scores(network.double().eval(), *scaled)
+    found = _scores(result.double(), statements, programs.long(), dataflow)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_inference_does_not_depend_on_the_batch() -> None:
     network = _network().eval()
     statements, programs, dataflow = _inputs()
-    alone = network(statements[:3], programs[:3], dataflow[:1])
-    torch.testing.assert_close(alone[0], network(statements, programs, dataflow)[0])
+    alone = _scores(network, statements[:3], programs[:3], dataflow[:1])
+    torch.testing.assert_close(alone[0], _scores(network, statements, programs, dataflow)[0])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.expressions import IntExpr
 from autotune.pruning_models import PruningModel
-from autotune.sketches import Candidate, CandidateBatch, Sketch, Step, UnrollLimit
+from autotune.sketches import CandidateBatch, Sketch, Step, UnrollLimit
 from autotune.spaces import SearchSpace
 from autotune.strategies import Rows
 from autotune.strategies.sampling import spread
@@ -71,8 +69,7 @@ class Drafter:
         """
         if self._space.count() <= self._options.configurations:
             if self._everything is None:
-                rows = _rows_of(self._sketches, self._space.enumerate())
-                self._everything = ScoredRows.of(rows, self.score)
+                self._everything = ScoredRows.of(_all_rows(self._space), self.score)
             looked_at = self._everything
         else:
             looked_at = self._searched(kept, history)
@@ -203,16 +200,8 @@ def _variables(step: Step) -> set[str]:
     return names
 
 
-def _rows_of(sketches: tuple[Sketch, ...], candidates: Iterable[Candidate]) -> Rows:
-    """Rows of many candidates, each sketch's in the order given."""
-    index = {id(sketch): position for position, sketch in enumerate(sketches)}
-    found: list[list[tuple[int, ...]]] = [[] for _ in sketches]
-    for candidate in candidates:
-        found[index[id(candidate.sketch)]].append(candidate.values)
-    return Rows(
-        sketches,
-        tuple(
-            np.array(values, dtype=np.int64).reshape(len(values), len(sketch.params))
-            for sketch, values in zip(sketches, found, strict=True)
-        ),
-    )
+def _all_rows(space: SearchSpace) -> Rows:
+    """All rows of a space, each sketch's in the order of their enumeration."""
+    sketches = space.sketches()
+    lattices = map(space.lattice, sketches)
+    return Rows(sketches, tuple(lattice.listed(0, lattice.count) for lattice in lattices))

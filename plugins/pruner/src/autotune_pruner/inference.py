@@ -9,7 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from autotune_pruner.networks import DATAFLOW_WIDTH, FLOW_LENGTH, HIDDEN, RankingNetwork
+from autotune_pruner.networks import (
+    DATAFLOW_WIDTH,
+    FLOW_LENGTH,
+    HIDDEN,
+    RankingNetwork,
+    gathered,
+)
 from autotune_pruner.programs import Programs
 
 __all__ = ["distinct_rows", "scores_of"]
@@ -47,7 +53,7 @@ def scores_of(
     tables = _in_blocks(network.encode_accesses, accesses, device)
     places = _on(place.reshape(count, FLOW_LENGTH), device)
     found = [
-        network.rank(summed[block], tuple(_gathered(table, places[block]) for table in tables))
+        network.rank(summed[block], tuple(gathered(table, places[block]) for table in tables))
         for block in (_on(each, device) for each in _blocks(count))
     ]
     scores: NDArray[np.float64] = torch.cat(found)[:count].cpu().numpy().astype(np.float64)
@@ -81,13 +87,6 @@ def _in_blocks(
     """What ``layers`` make of each row."""
     found = [layers(_on(rows[block], device)) for block in _blocks(len(rows))]
     return tuple(torch.cat(parts)[: len(rows)] for parts in zip(*found, strict=True))
-
-
-def _gathered(table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Rows of ``[m, groups, width]`` at ``[n, 8]``, as ``[n, groups, 8, width]``."""
-    groups = torch.arange(table.shape[1], device=table.device)
-    rows = places.unsqueeze(1) * len(groups) + groups.unsqueeze(1)
-    return table.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
 
 def _on(values: NDArray[Any], device: torch.device) -> torch.Tensor:

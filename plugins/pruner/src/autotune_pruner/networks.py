@@ -23,6 +23,7 @@ __all__ = [
     "Scale",
     "TenSetNetwork",
     "folded",
+    "gathered",
     "queries_and_keys",
     "summed_attention",
 ]
@@ -82,18 +83,26 @@ class RankingNetwork(nn.Module):  # type: ignore[misc]
     dataflow_encoder: Any
 
     def forward(
-        self, statements: torch.Tensor, programs: torch.Tensor, dataflow: torch.Tensor
+        self,
+        statements: torch.Tensor,
+        which: torch.Tensor,
+        programs: torch.Tensor,
+        accesses: torch.Tensor,
+        places: torch.Tensor,
     ) -> torch.Tensor:
-        """Scores ``[n]``.
+        """Scores ``[n]``; what several programs have in common can be given, and encoded, once.
 
         Args:
-            statements: ``[rows, 174]``, the statements of all programs.
-            programs: int64 ``[rows]``: the program, from 0 to n - 1, of each statement.
-            dataflow: ``[n, 8, 23]``.
+            statements: ``[m, 174]``, those that occur.
+            which: int64 ``[rows]``: which of them each statement of all programs is.
+            programs: int64 ``[rows]``: the program, from 0 to n - 1, that it belongs to.
+            accesses: ``[k, 23]``, those that occur.
+            places: int64 ``[n, 8]``: which of them each program has in its data flow.
         """
-        encoded = self.statement_encoder(statements)
-        summed = encoded.new_zeros(len(dataflow), HIDDEN).index_add(0, programs, encoded)
-        return self.rank(summed, _grouped(self.encode_accesses(dataflow.flatten(0, 1))))
+        encoded = self.statement_encoder(statements).index_select(0, which)
+        summed = encoded.new_zeros(len(places), HIDDEN).index_add(0, programs, encoded)
+        tables = self.encode_accesses(accesses)
+        return self.rank(summed, tuple(gathered(table, places) for table in tables))
 
     def encode_accesses(self, dataflow: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What the network makes of each access by itself; nothing if it reads no data flow.
@@ -148,7 +157,10 @@ class PaCMNetwork(RankingNetwork):
 
     def flow(self, dataflow: torch.Tensor) -> torch.Tensor:
         """The data-flow branch: ``[n, 8, 23]`` to ``[n, 128]``."""
-        return self._flow_of(_grouped(self.encode_accesses(dataflow.flatten(0, 1))))
+        rows = dataflow.flatten(0, 1)
+        places = torch.arange(len(rows), device=rows.device).view(-1, FLOW_LENGTH)
+        encoded, projected = self.encode_accesses(rows)
+        return self._flow_of((gathered(encoded, places), gathered(projected, places)))
 
     def _flow_of(self, accesses: tuple[torch.Tensor, ...]) -> torch.Tensor:
         encoded, projected = accesses
@@ -183,9 +195,11 @@ def queries_and_keys(attention: nn.MultiheadAttention, x: torch.Tensor) -> torch
     return projected.transpose(1, 2).flatten(2)
 
 
-def _grouped(accesses: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Tensors ``[n 8, groups, width]`` as ``[n, groups, 8, width]``."""
-    return tuple(it.unflatten(0, (-1, FLOW_LENGTH)).transpose(1, 2) for it in accesses)
+def gathered(table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Rows of ``[m, groups, width]`` at ``[n, 8]``, as ``[n, groups, 8, width]``."""
+    groups = torch.arange(table.shape[1], device=table.device)
+    rows = places.unsqueeze(1) * len(groups) + groups.unsqueeze(1)
+    return table.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
 
 
 def summed_attention(

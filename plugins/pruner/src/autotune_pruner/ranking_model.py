@@ -111,12 +111,15 @@ class RankingModel(TrainableCostModel):
         """Scores of shape [n]; zeros before there is anything to score with."""
         if self._current is None or not len(batch):
             return np.zeros(len(batch))
-        if self._predictor is None:
-            network = self._network(self._current)
-            self._predictor = folded(network, self._current.normaliser)
         programs = featurise(batch, self._target, self._fidelity, self._threads)
         with deterministic(1), torch.inference_mode():
-            return scores_of(self._predictor, programs, self._device)
+            return scores_of(self._ready(self._current), programs, self._device)
+
+    def _ready(self, weights: Weights) -> RankingNetwork:
+        """The network that predicts with these weights, made once."""
+        if self._predictor is None:
+            self._predictor = folded(self._network(weights), weights.normaliser)
+        return self._predictor
 
     def update(self, outcomes: Sequence[Told]) -> None:
         """Add outcomes, and learn from all there are so far.

@@ -13,7 +13,8 @@ import torch
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune_pruner.networks import Normaliser, RankingNetwork
+from autotune_pruner.inference import distinct_rows
+from autotune_pruner.networks import DATAFLOW_WIDTH, FLOW_LENGTH, Normaliser, RankingNetwork
 from autotune_pruner.programs import Programs, TrainingData
 from autotune_pruner.ranking import lambda_rank_loss
 
@@ -243,13 +244,16 @@ def split_rows(
 
 
 class _Tensors:
-    """Training data on the network's device, normalised."""
+    """Training data on the network's device, normalised; rows that are the same are there once."""
 
     def __init__(self, data: TrainingData, normaliser: Normaliser, device: torch.device) -> None:
         self.programs: Programs = data.programs
         self.device = device
-        self.statements = self._on_device(normaliser.statements.apply(data.programs.statements))
-        self.dataflow = self._on_device(normaliser.dataflow.apply(data.programs.dataflow))
+        statements, self.which = distinct_rows(data.programs.statements)
+        accesses, places = distinct_rows(data.programs.dataflow.reshape(-1, DATAFLOW_WIDTH))
+        self.places = places.reshape(-1, FLOW_LENGTH)
+        self.statements = self._on_device(normaliser.statements.apply(statements))
+        self.accesses = self._on_device(normaliser.dataflow.apply(accesses))
         self.labels = self._on_device(data.labels)
 
     def _on_device(self, values: NDArray[Any]) -> torch.Tensor:
@@ -257,13 +261,17 @@ class _Tensors:
 
     def loss(self, network: RankingNetwork, batch: Batch) -> torch.Tensor:
         rows, owners = self.programs.rows(batch.indices)
-        indices = self._on_device(batch.indices)
+        statements, which = np.unique(self.which[rows], return_inverse=True)
+        accesses, places = np.unique(self.places[batch.indices], return_inverse=True)
         scores = network(
-            self.statements[self._on_device(rows)],
+            self.statements[self._on_device(statements)],
+            self._on_device(which),
             self._on_device(owners),
-            self.dataflow[indices],
+            self.accesses[self._on_device(accesses)],
+            self._on_device(places.reshape(-1, FLOW_LENGTH)),
         )
-        return lambda_rank_loss(scores, self.labels[indices], self._on_device(batch.queries))
+        labels = self.labels[self._on_device(batch.indices)]
+        return lambda_rank_loss(scores, labels, self._on_device(batch.queries))
 
 
 class _Trainer:
