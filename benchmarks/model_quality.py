@@ -25,6 +25,7 @@ from typing import Any
 import attrs
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
+from numpy.typing import NDArray
 from pieces import append_piece, read_pieces
 
 from autotune import Target, open_database
@@ -40,9 +41,11 @@ from autotune.dataset import (
     score_groups,
     training_groups,
 )
+from autotune.pam import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
 from autotune.parts import create_part
 from autotune.plugins import manager
 from autotune.report import Table
+from autotune.sketches import CandidateBatch
 
 FOLDS, QUICK_FOLDS = 10, 3
 # Programs of each task that are looked at with --quick.
@@ -50,7 +53,9 @@ QUICK_PROGRAMS = 64
 # Any order is as likely as any other.
 RANDOM = "random"
 UNTRAINED = ("psa",)
-TRAINED = ("gbdt", "tenset-mlp", "pacm")
+# The trees of `gbdt`, with what the networks read instead of its own features.
+PAM_TREES = "gbdt-pam"
+TRAINED = ("gbdt", PAM_TREES, "tenset-mlp", "pacm")
 JUDGED, PUBLISHED = "pacm", "tenset-mlp"
 
 # The difference between the two of Pruner's networks that its interval must not go below.
@@ -128,7 +133,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if path is None or not path.exists():
             parser.error("--report needs --results" if path is None else f"there is no {path}")
     cost, pruning = (manager().names(kind) for kind in ("cost_model", "pruning_model"))
-    allowed = {RANDOM, *cost, *pruning}
+    allowed = {RANDOM, *cost, *pruning, *([PAM_TREES] if "gbdt" in cost else [])}
     if options.models is None:
         options.models = [n for n in (RANDOM, *UNTRAINED, *TRAINED) if n in allowed]
     else:
@@ -207,10 +212,34 @@ def judge(
         tasks = score_groups(made.score, left_out)
     else:
         arguments |= {"seed": piece.seed, "threads": threads}
+        if name == PAM_TREES:
+            name = "gbdt"
+            arguments |= {"features": pam_table, "feature_version": PAM_VERSION}
         model = make_trainable(name, target, **arguments)
         model.fit(kept)
         tasks = score_groups(model.predict, left_out)
     return dict(quality_figures(tasks))
+
+
+def pam_table(batch: CandidateBatch, target: Target) -> NDArray[np.float64]:
+    """The features of statements and of the data flow as one row for each candidate.
+
+    Trees want as many columns for every program: so of each of the 164 columns of a statement
+    the sum over the program's statements, and the largest; then the 8 accesses as they are.
+
+    Returns:
+        ``[n, 512]``.
+    """
+    parts = [np.zeros((0, 2 * len(FEATURE_COLUMNS) + 8 * len(DATAFLOW_COLUMNS)))]
+    for sketch, matrix in batch.parts:
+        if not len(matrix):
+            continue
+        found = pam_features(sketch, matrix, target)
+        starts = found.offsets[:-1]
+        summed, largest = (pool.reduceat(found.values, starts) for pool in (np.add, np.maximum))
+        flow = found.dataflow.reshape(len(matrix), -1)
+        parts.append(np.concatenate([summed, largest, flow], axis=1).astype(np.float64))
+    return np.concatenate(parts)
 
 
 # Figures by name, then by model, then by fold.

@@ -32,8 +32,8 @@ class CostModelOptions:
 
     fidelity: str = option("ours")
     epochs: int = option(0, low=0)
-    growth: float = option(2.0, low=1.0)
-    fine_tune_steps: int = option(6, low=1)
+    growth: float = option(3.0, low=1.0)
+    fine_tune_steps: int = option(4, low=1)
     fine_tune_batch: int = option(64, low=2)
     device: str = option("cpu")
 

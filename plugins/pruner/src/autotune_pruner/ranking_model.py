@@ -113,13 +113,10 @@ class RankingModel(TrainableCostModel):
             return np.zeros(len(batch))
         programs = featurise(batch, self._target, self._fidelity, self._threads)
         with deterministic(1), torch.inference_mode():
-            return scores_of(self._ready(self._current), programs, self._device)
-
-    def _ready(self, weights: Weights) -> RankingNetwork:
-        """The network that predicts with these weights, made once."""
-        if self._predictor is None:
-            self._predictor = folded(self._network(weights), weights.normaliser)
-        return self._predictor
+            if self._predictor is None:
+                network = self._network(self._current)
+                self._predictor = folded(network, self._current.normaliser)
+            return scores_of(self._predictor, programs, self._device)
 
     def update(self, outcomes: Sequence[Told]) -> None:
         """Add outcomes, and learn from all there are so far.
@@ -272,11 +269,12 @@ class RankingModel(TrainableCostModel):
 
     def _network(self, weights: Weights | None) -> RankingNetwork:
         """A network with these weights, or with first ones that depend on the seed only."""
-        with torch.random.fork_rng(devices=[]):
+        # So few numbers are no work for several threads, which would only wait for each other.
+        with deterministic(1), torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._seed)
             network = type(self).make_network()
-        if weights is not None:
-            weights.apply(network)
+            if weights is not None:
+                weights.apply(network)
         placed: RankingNetwork = network.to(self._device)
         return placed
 
@@ -320,7 +318,8 @@ class RankingModel(TrainableCostModel):
         history = fit(network, data, normaliser, settings, make_batches)
         if not history.message:
             self._current = Weights.of(network, normaliser)
-            self._predictor = None
+            with deterministic(1):
+                self._predictor = folded(network, normaliser)
         return history
 
 
