@@ -123,6 +123,10 @@ def test_show_explains_a_schedule(cli: Any) -> None:
     assert set(shown) == {"record", "steps", "script", "nest"}
     only = cli("show", "--part", "steps", "--database", "records.db").stdout
     assert "Steps" in only and "Script" not in only
+    done = cli("show", "--constraints", "--database", "records.db", "--json", "-")
+    data = json.loads(done.stdout)
+    assert set(data) == {"record", "constraints", "problem"}
+    assert ConstraintProblem.from_json(data["problem"]).digest in data["constraints"]
     assert cli("show", "--record", "nonsense", "--database", "records.db").status == 2
 
 

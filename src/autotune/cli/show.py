@@ -117,7 +117,7 @@ def _show_record(output: Output, record: Record, wanted: Sequence[str]) -> int:
     shown = {part: texts[part]() for part in TITLES if part in wanted}
     if wanted is USUAL and not record.outcome.readings:
         del shown["readings"]
-    output.json({"record": record.to_json(), **shown})
+    output.json({"record": record.to_json(), **shown, **_problem(candidate.sketch, shown)})
     output.table(records_table([record]))
     return _say(output, shown)
 
@@ -130,7 +130,6 @@ def _show_sketch(
     options: Mapping[str, Any],
 ) -> int:
     """A sketch of a fresh space, without a configuration."""
-    from autotune.constraints import problem_of
     from autotune.errors import InvalidValueError, UnknownNameError
     from autotune.nest import describe, describe_tape, nest_tape
 
@@ -155,10 +154,7 @@ def _show_sketch(
         "constraints": lambda: _constraints(sketch),
     }
     shown = {part: texts[part]() for part in SYMBOLIC if part in wanted}
-    data: dict[str, Any] = {"sketch": sketch.to_json(), **shown}
-    if "constraints" in shown:
-        data["problem"] = problem_of(sketch).to_json()
-    output.json(data)
+    output.json({"sketch": sketch.to_json(), **shown, **_problem(sketch, shown)})
     return _say(output, shown)
 
 
@@ -167,6 +163,13 @@ def _constraints(sketch: Sketch) -> str:
 
     problem = problem_of(sketch)
     return describe_problem(problem, solve(problem).count)
+
+
+def _problem(sketch: Sketch, shown: Mapping[str, str]) -> dict[str, Any]:
+    """What JSON has besides the text of the constraints, where they are shown: the problem."""
+    from autotune.constraints import problem_of
+
+    return {"problem": problem_of(sketch).to_json()} if "constraints" in shown else {}
 
 
 def _say(output: Output, shown: Mapping[str, str]) -> int:
