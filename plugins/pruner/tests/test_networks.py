@@ -93,6 +93,24 @@ def test_statements_count_for_their_program_only(kind: type[RankingNetwork]) -> 
 
 
 @pytest.mark.parametrize("kind", [PaCMNetwork, TenSetNetwork])
+def test_what_is_given_once_counts_wherever_it_is_used(kind: type[RankingNetwork]) -> None:
+    network = _network(kind).double()
+    statements, programs, dataflow = (item.double() for item in _inputs())
+    programs, accesses = programs.long(), dataflow.flatten(0, 1)[:5]
+    which, places = torch.arange(len(programs)) % 3, torch.arange(32).view(4, 8) % 5
+    found: list[list[torch.Tensor]] = []
+    for scores in (
+        network(statements[:3], which, programs, accesses, places),
+        _scores(network, statements[which], programs, accesses[places]),
+    ):
+        network.zero_grad()
+        (scores * torch.arange(4)).sum().backward()
+        found.append([scores.detach(), *(item.grad.clone() for item in network.parameters())])
+    for once, repeated in zip(*found, strict=True):
+        torch.testing.assert_close(once, repeated)
+
+
+@pytest.mark.parametrize("kind", [PaCMNetwork, TenSetNetwork])
 def test_folding_the_normaliser_changes_nothing(kind: type[RankingNetwork]) -> None:
     rng = np.random.default_rng(0)
     statement, access = (
