@@ -20,11 +20,13 @@ from autotune.constraints import (
     solve,
 )
 from autotune.expressions import var
+from autotune.intrinsics import find_intrinsic
 from autotune.nest import derive_nest
 from autotune.sketch_rules import sketch_space_with_plugged_rules
 from autotune.sketches import STEP_TYPES, PadExtent, Sketch, Tile
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.lattice import build_lattice
+from autotune.spaces.rules import intrinsic_sketch
 from autotune.targets import preset
 from autotune.workloads import Workload, conv2d, gemm, softmax
 
@@ -141,3 +143,17 @@ def test_an_empty_space_names_what_contradicts() -> None:
         sketch_space_with_plugged_rules(gemm(m=64, n=64, k=64), preset("avx512"), narrow)
     assert "tiny: accumulate tile on the stack" in str(caught.value)
     assert "C.tile bytes <= 4" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["wmma-16x16x16", "mma-m16n8k16", "vta-1x16x16"])
+def test_spaces_of_instructions_without_hardware(name: str) -> None:
+    intrinsic = find_intrinsic(name)
+    sketch = intrinsic_sketch(gemm(m=64, n=1024, k=4096), "C", intrinsic)
+    problem, lattice = problem_of(sketch), build_lattice(sketch)
+    solutions = solve(problem)
+    assert solutions.count == lattice.count > 0
+    drawn = solutions.sample(20, 1)
+    assert problem.variable_names == sketch.param_names
+    assert lattice.contains(drawn).all()
+    origins = " ".join(map(origin_text, problem.constraints))
+    assert all(f"bytes of {scope}" in origins for scope in intrinsic.capacities)
