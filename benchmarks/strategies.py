@@ -2,7 +2,8 @@
 
     python benchmarks/strategies.py [--quick] [--results FILE] [--report] [--json FILE] [--check]
                                     [--workloads NAME,...] [--contenders NAME,...]
-                                    [--threads N] [--checkpoint FILE] [--metaschedule-python PATH]
+                                    [--threads N] [--checkpoint FILE|NAME]
+                                    [--metaschedule-python PATH]
 
 Every contender tunes every workload with several seeds, each in a fresh process with an empty
 database. When all runs of a workload are there, their winners are built again and timed in turns:
@@ -14,7 +15,6 @@ there and measures nothing.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import importlib.util
 import shlex
 import sys
@@ -32,6 +32,7 @@ from strategy_report import ABLATIONS, METASCHEDULE, Study, bars_of, print_repor
 
 from autotune import RecordFilter, make_workload, open_database
 from autotune.plugins import manager
+from autotune.settings import trained_model
 
 TRIALS, SEEDS, METASCHEDULE_SEEDS, QUICK_SEEDS = 200, 5, 3, 1
 ROUND_SIZE = 16
@@ -81,6 +82,7 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     )
 }
 CHECKPOINTED = "moa-pruner"
+CHECKPOINT = "pacm-cpu"
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,12 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar=("NAME", "ARGUMENTS"),
         help="another, such as: grid '--strategy grid'",
     )
-    parser.add_argument("--checkpoint", type=Path, help=f"model file that {CHECKPOINTED} loads")
+    parser.add_argument(
+        "--checkpoint",
+        default=CHECKPOINT,
+        metavar="FILE|NAME",
+        help=f"trained model that {CHECKPOINTED} begins with; {CHECKPOINT}, which comes with it",
+    )
     parser.add_argument("--threads", type=int, help="of all programs; default one per core")
     parser.add_argument("--trials", type=int, default=TRIALS, help="budget; bars need the default")
     parser.add_argument("--seeds", type=int, help=f"{SEEDS}, or {QUICK_SEEDS} with --quick")
@@ -167,8 +174,6 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         unknown = sorted(set(given) - set(known))
         if unknown and not (options.report and known is allowed):
             parser.error(f"there is no {unknown[0]!r} here, only {', '.join(sorted(known))}")
-    if CHECKPOINTED in (options.contenders or ()) and not (options.checkpoint or options.report):
-        parser.error(f"{CHECKPOINTED} starts from a trained model: name it by --checkpoint")
     return options
 
 
@@ -196,9 +201,6 @@ def installed(options: argparse.Namespace) -> list[str]:
     if options.quick:
         ablations = {it for found in ABLATIONS.values() for it in found}
         names = [name for name in names if name not in ablations]
-    if CHECKPOINTED in names and options.checkpoint is None:
-        print(f"without {CHECKPOINTED}: there is no --checkpoint")
-        names.remove(CHECKPOINTED)
     return names if options.quick else [*names, METASCHEDULE]
 
 
@@ -209,7 +211,7 @@ def arguments_of(options: argparse.Namespace, contender: str) -> list[str]:
         return [*arguments, *options.own[contender]]
     arguments += STRATEGIES[contender]
     if contender == CHECKPOINTED:
-        arguments += ["--load-cost-model", str(options.checkpoint)]
+        arguments += ["--load-cost-model", options.checkpoint]
     return arguments
 
 
@@ -225,8 +227,7 @@ def named_arguments(options: argparse.Namespace, contender: str) -> list[str]:
     arguments = arguments_of(options, contender)
     for place, name in enumerate(arguments[:-1]):
         if name == "--load-cost-model":
-            content = Path(arguments[place + 1]).read_bytes()
-            arguments[place + 1] = hashlib.sha256(content).hexdigest()
+            arguments[place + 1] = trained_model(arguments[place + 1]).digest
     return arguments
 
 
