@@ -236,3 +236,9 @@ class _ReferencePlugin:
     @hookimpl
     def autotune_backends(self) -> list[PluginSpec]:
         return [PluginSpec("reference", REFERENCE_BACKEND, "for this test")]
+
+
+def test_a_sketch_is_offered_where_there_are_no_records(cli: Any) -> None:
+    done = cli("show", "gemm", "--shape", "m=8,n=8,k=8", "--constraints")
+    assert done.status == 2 and "there is no such file" in done.stderr
+    assert "name it by --sketch" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,7 @@ def command(
     from autotune.cli.app import NOTHING_FOUND
     from autotune.cli.output import Output
     from autotune.database import open_database
+    from autotune.errors import DatabaseError
 
     flags = {"tape": tape, "constraints": constraints}
     wanted = (*parts, *(part for part, given in flags.items() if given))
@@ -90,6 +92,11 @@ def command(
     if sketch_name is not None:
         return _show_sketch(output, sketch_name, record_id, wanted or USUAL_SYMBOLIC, options)
     query = Query.read(**options)
+    if wanted and set(wanted) <= set(SYMBOLIC) and not os.path.exists(database):
+        raise DatabaseError(
+            f"database {database!r}: there is no such file; to show a sketch of the space itself, "
+            "which needs no record, name it by --sketch"
+        )
     with open_database(database, read_only=True) as opened:
         record = chosen_record(opened, query, record_id)
     if record is None:
