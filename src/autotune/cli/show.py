@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -92,13 +91,14 @@ def command(
     if sketch_name is not None:
         return _show_sketch(output, sketch_name, record_id, wanted or USUAL_SYMBOLIC, options)
     query = Query.read(**options)
-    if wanted and set(wanted) <= set(SYMBOLIC) and not os.path.exists(database):
-        raise DatabaseError(
-            f"database {database!r}: there is no such file; to show a sketch of the space itself, "
-            "which needs no record, name it by --sketch"
-        )
-    with open_database(database, read_only=True) as opened:
-        record = chosen_record(opened, query, record_id)
+    try:
+        with open_database(database, read_only=True) as opened:
+            record = chosen_record(opened, query, record_id)
+    except DatabaseError as error:
+        if wanted and set(wanted) <= set(SYMBOLIC):
+            hint = "a sketch of the space itself needs no record: name it by --sketch"
+            raise DatabaseError(f"{error}; {hint}") from error
+        raise
     if record is None:
         click.echo(f"autotune: no valid record in {database} matches", err=True)
         output.json(None)
