@@ -11,6 +11,7 @@ import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ __all__ = [
     "seconds_over",
     "shared_seconds",
     "target_of",
+    "timed_steps",
     "trials_to_target",
     "true_latencies",
 ]
@@ -39,7 +41,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Point:
-    """State of a run: candidates that it has measured, its seconds, its best latency so far."""
+    """State of a run: candidates that it has measured, its seconds, its best program's latency."""
 
     trials: int
     seconds: float
@@ -56,7 +58,7 @@ class Run:
         seed: Its seed.
         budget: Candidates that it was allowed.
         seconds: Wall seconds of the whole run.
-        points: Where its best latency became less, in order.
+        points: Where another program became its best one, in order.
     """
 
     workload: str
@@ -68,11 +70,11 @@ class Run:
 
     @property
     def latency(self) -> float:
-        """Best latency in the end, in seconds; infinite where nothing was valid."""
-        return self.points[-1].latency if self.points else math.inf
+        """Latency of what it ended with, in seconds; infinite where nothing was valid."""
+        return _last([point.latency for point in self.points])
 
     def reached(self, target: float) -> Point | None:
-        """Where its best latency first was at most ``target`` seconds; None where it never was."""
+        """Where its best program first took at most ``target`` seconds; None where none did."""
         return next((point for point in self.points if point.latency <= target), None)
 
     def trials_to(self, target: float) -> int:
@@ -86,12 +88,12 @@ class Run:
         return MISSED * self.seconds if point is None else point.seconds
 
     def after_trials(self, trials: int) -> float:
-        """Best latency of the first so many candidates, in seconds."""
-        return min((p.latency for p in self.points if p.trials <= trials), default=math.inf)
+        """What it would have ended with after so many candidates, in seconds."""
+        return _last([p.latency for p in self.points if p.trials <= trials])
 
     def after_seconds(self, seconds: float) -> float:
-        """Best latency of the first wall seconds, in seconds."""
-        return min((p.latency for p in self.points if p.seconds <= seconds), default=math.inf)
+        """What it would have ended with after these wall seconds, in seconds."""
+        return _last([p.latency for p in self.points if p.seconds <= seconds])
 
     def calibrated(self, latency: float) -> Run:
         """The run as it were if its winner's latency had been this.
@@ -134,6 +136,26 @@ def improvements(
         if best is not None and (not points or best < points[-1].latency):
             points.append(Point(trial + 1, before + elapsed, best))
     return tuple(points)
+
+
+def timed_steps(steps: Sequence[Mapping[str, Any]], before: float) -> tuple[Point, ...]:
+    """The best programs of a run by the turns that they took after it.
+
+    One that was slower than the one before it, although the run took it for faster, is what the
+    run would have ended with all the same.
+
+    Args:
+        steps: Of each program its ``trial``, counted from 0, the ``elapsed`` seconds of the run by
+            then, and its ``seconds`` per call in each turn.
+        before: Seconds between the start of the command and that of the run's clock.
+    """
+    if not steps:
+        return ()
+    latencies = true_latencies({str(number): it["seconds"] for number, it in enumerate(steps)})
+    return tuple(
+        Point(step["trial"] + 1, before + step["elapsed"], latencies[str(number)])
+        for number, step in enumerate(steps)
+    )
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -242,6 +264,10 @@ def curve_at(
 def shared_seconds(runs: Sequence[Run]) -> float:
     """Wall seconds that every run had: equal budgets of time, cut from runs of equal trials."""
     return min(run.seconds for run in runs)
+
+
+def _last(latencies: Sequence[float]) -> float:
+    return latencies[-1] if latencies else math.inf
 
 
 def _bounds(ordered: Sequence[float]) -> tuple[float, float]:

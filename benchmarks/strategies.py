@@ -6,10 +6,11 @@
                                     [--metaschedule-python PATH]
 
 Every contender tunes every workload with several seeds, each in a fresh process with an empty
-database. When all runs of a workload are there, their winners are built again and timed in turns:
-by these latencies runs are compared. A run, and the turns of a workload, are pieces: they are
-appended to ``--results``, and what is there already is not done again. ``--report`` shows what is
-there and measures nothing.
+database. After each run everything that was its best program for a while is built again and timed
+in turns: that tells when it had found what. When all runs of a workload are there, their winners
+take turns, too: by these latencies runs are compared. A run, and the turns of a workload, are
+pieces: they are appended to ``--results``, and what is there already is not done again.
+``--report`` shows what is there and measures nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 
 from common import TuningFailed, basic_parser, compare, cores, finish_with, machine, tune
 from common import metaschedule as run_metaschedule
+from incumbents import steps_of, time_steps
 from pieces import append_piece, read_pieces
 from strategy_report import ABLATIONS, METASCHEDULE, Study, bars_of, print_report
 
@@ -307,17 +309,16 @@ def run_strategy(options: argparse.Namespace, piece: Piece, workload: Workload) 
             database,
             arguments=arguments_of(options, piece.contender),
         )
-        best = tuned["best"]
-        record = None
-        if best is not None:
-            with open_database(database, read_only=True) as records:
-                found = records.best(RecordFilter(workload=tuned["task"]["digest"]))
-            record = found and found.to_json()
+        with open_database(database, read_only=True) as opened:
+            chosen = RecordFilter(workload=tuned["task"]["digest"])
+            winner, records = opened.best(chosen), list(opened.records(chosen))
+    steps = [] if winner is None else steps_of(tuned["history"], records, winner)
     return {
         "wall": wall,
-        "latency": record and record["outcome"]["latency"],
-        "schedule": record,
+        "latency": winner and winner.latency,
+        "schedule": winner and winner.to_json(),
         "history": tuned["history"],
+        "steps": time_steps(steps) if steps else [],
         "seconds": tuned["seconds"],
         "rounds": -(-tuned["trials"] // ROUND_SIZE),
         "cost_model": tuned["cost_model"],

@@ -13,7 +13,6 @@ from common import Bar
 from search_quality import (
     Figure,
     Interval,
-    Point,
     Run,
     Runs,
     area_over,
@@ -24,6 +23,7 @@ from search_quality import (
     seconds_over,
     shared_seconds,
     target_of,
+    timed_steps,
     trials_to_target,
     true_latencies,
 )
@@ -164,12 +164,10 @@ def _run_of(line: Mapping[str, Any]) -> Run:
     before = 0.0
     if "seconds" in line:
         before = max(0.0, line["wall"] - line["seconds"]["total"])
-    points = improvements(line["history"], before)
-    if points and line["latency"] is not None and line["latency"] != points[-1].latency:
-        # The confirmation at the end rejected what had seemed faster; when the other was found is
-        # not known, but that it was.
-        points = tuple(point for point in points if point.latency > line["latency"])
-        points += (Point(line["trials"], line["wall"], line["latency"]),)
+    if "steps" in line:
+        points = timed_steps(line["steps"], before)
+    else:
+        points = improvements(line["history"], before)
     return Run(
         line["workload"], line["contender"], line["seed"], line["trials"], line["wall"], points
     )

@@ -43,6 +43,22 @@ def test_points_are_where_it_became_better() -> None:
     assert found == (quality.Point(2, 2.5, 8.0), quality.Point(4, 4.5, 6.0))
 
 
+def test_the_best_programs_of_a_run_by_their_turns() -> None:
+    # The last turn is twice as slow for all; the third program only seemed to be faster.
+    steps = [
+        {"trial": 0, "elapsed": 1.0, "seconds": [8.0, 8.0, 16.0]},
+        {"trial": 9, "elapsed": 2.0, "seconds": [4.0, 4.0, 8.0]},
+        {"trial": 20, "elapsed": 3.0, "seconds": [5.0, 5.0, 10.0]},
+    ]
+    points = quality.timed_steps(steps, before=0.5)
+    assert [(it.trials, it.seconds) for it in points] == [(1, 1.5), (10, 2.5), (21, 3.5)]
+    assert [it.latency for it in points] == pytest.approx([8.0, 4.0, 5.0])
+    found = run(*((it.trials, it.seconds, it.latency) for it in points))
+    assert found.after_trials(200) == found.latency == pytest.approx(5.0)
+    assert found.trials_to(4.1) == 10, "it had that once"
+    assert quality.timed_steps([], 0.0) == ()
+
+
 def test_trials_and_seconds_to_a_target() -> None:
     it = run((2, 1.0, 8.0), (50, 20.0, 5.0), (120, 70.0, 4.0))
     assert (it.trials_to(8.0), it.trials_to(5.0), it.trials_to(4.5)) == (2, 50, 120)

@@ -75,12 +75,15 @@ def test_without_all_runs_a_bar_has_no_value(tmp_path: Path) -> None:
     assert status == 1
 
 
-def test_a_winner_that_the_confirmation_rejected(tmp_path: Path) -> None:
-    rejected = {**EVOLUTIONARY, "latency": 7e-3}
-    _, data, _ = _report(tmp_path, [RANDOM, rejected])
+def test_a_run_whose_best_programs_took_turns(tmp_path: Path) -> None:
+    # Seen from its end the second program was the better one, but the run took the third for it.
+    steps = [(0, 1.0, [9e-3] * 2), (20, 4.0, [5e-3] * 2), (60, 9.0, [6e-3] * 2)]
+    timed = [{"trial": t, "elapsed": s, "seconds": seconds} for t, s, seconds in steps]
+    _, data, _ = _report(tmp_path, [RANDOM, {**EVOLUTIONARY, "steps": timed}, TURNS])
     points = data["runs"][1]["points"]
-    # When the other one was found is not known.
-    assert [(it["trials"], it["latency"]) for it in points] == [(1, 9e-3), (200, 7e-3)]
+    # In the turns of all winners its own takes 4.5e-3.
+    assert [it["trials"] for it in points] == [1, 21, 61]
+    assert [it["latency"] for it in points] == pytest.approx([6.75e-3, 3.75e-3, 4.5e-3])
 
 
 def test_runs_on_another_number_of_threads_do_not_join(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Which programs of a tuning run are timed again after it, and how."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import autotune
+from autotune import Record, RecordFilter, open_database
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from autotune.workloads import gemm
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def _load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"_benchmark_{name}", BENCHMARKS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+incumbents: Any = _load("incumbents")
+
+History = list[tuple[int, float, float | None]]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[History, list[Record]]:
+    """History and records of a run."""
+    database = tmp_path_factory.mktemp("run") / "records.db"
+    result = autotune.tune(
+        gemm(m=8, n=8, k=8),
+        backend=REFERENCE_BACKEND,
+        space=TOY_SPACE,
+        cost_model="random",
+        pruning_model=None,
+        trials=12,
+        threads=1,
+        database=database,
+    )
+    with open_database(database, read_only=True) as opened:
+        records = list(opened.records(RecordFilter(run_id=result.run_id)))
+    return [(it.trial, it.elapsed, it.best) for it in result.history], records
+
+
+def test_every_program_that_was_the_best_for_a_while(tuned: tuple[History, list[Record]]) -> None:
+    history, records = tuned
+    bests = [best for _, _, best in history]
+    changes = [t for t, best in enumerate(bests) if best is not None and best not in bests[:t]]
+    winner = next(record for record in records if record.trial == changes[-1])
+    steps = incumbents.steps_of(history, records, winner)
+    assert [trial for trial, _, _ in steps] == changes
+    assert [record.trial for _, _, record in steps] == changes
+
+    # Another one that the confirmation put in its place is what the run ended with.
+    other = next(record for record in records if record.trial not in changes)
+    *before, last = incumbents.steps_of(history, records, other)
+    assert before == steps
+    assert last == (history[-1][0], history[-1][1], other)
+
+
+def test_they_take_turns(
+    tuned: tuple[History, list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incumbents, "TURN_SECONDS", 1e-6)
+    monkeypatch.setattr(incumbents, "TURNS", 4)
+    _, records = tuned
+    steps = [(record.trial, 0.5 * record.trial, record) for record in records[:3]]
+    timed = incumbents.time_steps(steps)
+    assert [(it["trial"], it["elapsed"]) for it in timed] == [(0, 0.0), (1, 0.5), (2, 1.0)]
+    assert [len(it["seconds"]) for it in timed] == [4] * 3
+    assert all(0 < seconds < math.inf for it in timed for seconds in it["seconds"])
+
+    # A program that cannot be built has no turns.
+    unknown = attrs.evolve(records[0].candidate, values=(0,) * len(records[0].candidate.values))
+    broken = attrs.evolve(records[0], candidate=unknown)
+    timed = incumbents.time_steps([*steps, (9, 1.0, broken)])
+    assert [it["trial"] for it in timed] == [0, 1, 2]
