@@ -172,7 +172,7 @@ def main() -> int:
 def parsed_options() -> argparse.Namespace:
     """The options, with defaults that depend on each other filled in."""
     parser = basic_parser(__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, help="budget of each run; 64, or 16 with --quick")
+    parser.add_argument("--trials", type=int, default=64, help="budget of each run; default 64")
     parser.add_argument("--seeds", type=int, help="number of seeds; 3, or 1 with --quick")
     parser.add_argument("--threads", type=int, nargs="+", help="1 and all cores if not given")
     parser.add_argument(
@@ -184,8 +184,6 @@ def parsed_options() -> argparse.Namespace:
     options = parser.parse_args()
     if not Path(options.torch_python).exists():
         parser.error(f"--torch-python: there is no {options.torch_python}")
-    if options.trials is None:
-        options.trials = 16 if options.quick else 64
     if options.seeds is None:
         options.seeds = 1 if options.quick else 3
     if options.threads is None:

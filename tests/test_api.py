@@ -23,6 +23,7 @@ from autotune.errors import (
     UnsupportedTarget,
 )
 from autotune.events import Event, TrialFinished
+from autotune.targets import preset
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE
 from autotune.workloads import gemm
@@ -94,6 +95,11 @@ def test_the_same_call_is_answered_from_records(tmp_path: Path) -> None:
         ({"round_size": 0}, InvalidValueError, "round_size must be"),
         ({"threads": 0}, InvalidValueError, "threads must be"),
         ({"threads": 100_000}, InvalidValueError, "threads must be at most"),
+        (
+            {"target": preset("haswell").with_cores(100_000), "threads": None},
+            InvalidValueError,
+            "has 100000 cores, and this process may use",
+        ),
         ({"target": "haswel"}, UnknownNameError, "Did you mean 'haswell'"),
         ({"backend": "tvn"}, UnknownNameError, "unknown backend 'tvn'"),
         ({"space": "sketsh"}, UnknownNameError, "Did you mean 'sketch'"),

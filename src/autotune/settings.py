@@ -123,7 +123,7 @@ class Settings:
         _check_whole("seed", seed, 0)
         if lookahead not in (0, 1):
             raise InvalidValueError(f"lookahead must be 0 or 1 rounds, not {lookahead!r}")
-        described = checked_target(target, threads)
+        described = _check_cores(checked_target(target, threads))
         return Settings(
             target=described,
             threads=described.cores,
@@ -264,6 +264,16 @@ def checked_target(target: Target | str | os.PathLike[str], threads: int | None)
             f"not {threads}"
         )
     return described if threads == described.cores else described.with_cores(threads)
+
+
+def _check_cores(target: Target) -> Target:
+    """Refuse to time programs on more threads than there are CPUs."""
+    if target.kind == "cpu" and target.cores > usable_cpus():
+        raise InvalidValueError(
+            f"target {target.name!r} has {target.cores} cores, and this process may use "
+            f"{usable_cpus()} CPUs: say how many threads are to be used of them (--threads)"
+        )
+    return target
 
 
 def usable_cpus() -> int:
