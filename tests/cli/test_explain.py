@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
+
+from autotune.spaces import SketchSpace
+from autotune.targets import Target
+from autotune.testing.reference_backend import ReferenceBackend
 from autotune.testing.toy_parts import REFERENCE_BACKEND
+from autotune.workloads import gemm
 
 
 def test_the_fastest_record_is_explained(cli: Any) -> None:
@@ -41,6 +47,20 @@ def test_a_configuration_in_a_file(cli: Any) -> None:
     assert "unknown sketch 'direkt'" in explained(sketch="direkt", config={}).stderr
     assert "not of the form" in explained(config={}).stderr
     assert "cannot be read" in cli("explain", *shape, "--config", "none.json").stderr
+
+
+def test_a_feasible_configuration_in_a_file(cli: Any) -> None:
+    target, workload = Target.detect(), gemm(m=16, n=32, k=16)
+    space = SketchSpace(workload, target, ReferenceBackend().limits(target))
+    (candidate,) = space.sample(1, np.random.default_rng(0))
+    asked = {"sketch": candidate.sketch.name, "config": candidate.config}
+    (cli.folder / "config.json").write_text(json.dumps(asked))
+    shape = ("gemm", "--shape", "m=16,n=32,k=16", "--backend", REFERENCE_BACKEND)
+    done = cli("explain", *shape, "--config", "config.json", "--json", "-")
+    assert done.status == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["candidate"]["config"] == candidate.config
+    assert {slope["name"] for slope in found["params"]} == set(candidate.config)
 
 
 def test_what_cannot_be_explained(cli: Any) -> None:
