@@ -48,6 +48,9 @@ def schedule_of(module: Any, workload: Workload, candidate: Candidate, imported:
 def scheduled_module(request: BuildRequest) -> Any:
     """The module to compile: TVM's, with the candidate's steps applied.
 
+    Tile registers are configured once in the body of a parallel loop, which no primitive of a
+    schedule can do: the schedule's own module does it in every call.
+
     Raises:
         InvalidSchedule: a step cannot be applied.
     """
@@ -56,7 +59,10 @@ def scheduled_module(request: BuildRequest) -> Any:
     if request.candidate is None:
         return module
     imported = request.program is not None
-    scheduled = schedule_of(module, request.workload, request.candidate, imported).mod
+    from autotune_tvm.tile_configuration import configured_once
+
+    made = schedule_of(module, request.workload, request.candidate, imported).mod
+    scheduled = configured_once(made)
     if not imported:
         return scheduled
     from autotune_tvm.importer import with_narrow_indices
