@@ -75,7 +75,7 @@ def predictions(model: Any) -> list[float]:
 @functools.cache
 def expected() -> list[list[float]]:
     """What a model that makes no faults predicts."""
-    # Whichever test comes first may have set a fault by now, and this model has no process of its own.
+    # Whichever test comes first may have set a fault by now; this model has no process of its own.
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv(FAULT_VARIABLE, raising=False)
         model = FaultyCostModel(seed=5)

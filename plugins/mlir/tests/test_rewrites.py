@@ -9,6 +9,8 @@ import pytest
 from autotune_mlir import bindings, compiler
 from autotune_mlir.rewrites import rewrite
 
+from autotune.backends import ALIGNMENT
+
 STRIDED = "memref<2x3xf32, strided<[8, 1], offset: 4>>"
 PROGRAM = f"""
 func.func @kernel(%in: memref<2x3xf32>, %out: memref<6x8xf32>, %dense: memref<2x3xf32>) {{
@@ -16,6 +18,10 @@ func.func @kernel(%in: memref<2x3xf32>, %out: memref<6x8xf32>, %dense: memref<2x
     : memref<6x8xf32> to {STRIDED}
   memref.copy %in, %part : memref<2x3xf32> to {STRIDED}
   memref.copy %in, %dense : memref<2x3xf32> to memref<2x3xf32>
+  %buffer = memref.alloc() : memref<2xf32>
+  memref.dealloc %buffer : memref<2xf32>
+  %own = memref.alloc() {{alignment = 8}} : memref<2xf32>
+  memref.dealloc %own : memref<2xf32>
   %i = arith.constant 0 : index
   %x = memref.load %in[%i, %i] : memref<2x3xf32>
   %product = arith.mulf %x, %x : f32
@@ -50,3 +56,8 @@ def test_sums_and_products_may_be_fused_and_what_was_allowed_stays_so(text: str)
 
 def test_functions_that_processors_have_stay(text: str) -> None:
     assert "math.sqrt" in text
+
+
+def test_buffers_begin_where_lines_of_the_cache_do(text: str) -> None:
+    aligned = re.findall(r"memref.alloc\(\) {alignment = (\d+)", text)
+    assert sorted(map(int, aligned)) == [8, ALIGNMENT]

@@ -17,7 +17,7 @@ from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
-from autotune_mlir.passes import BUFFERIZATION, lowering
+from autotune_mlir.passes import bufferization, lowering
 from autotune_mlir.rewrites import rewrite
 
 __all__ = [
@@ -212,7 +212,7 @@ def lower(
     with _here(module.context) as ir:
         try:
             parse = loaded.passmanager.PassManager.parse
-            parse(BUFFERIZATION).run(module.operation)
+            parse(bufferization(threads)).run(module.operation)
             rewrite(ir, module)
             parse(lowering(loaded.distribution, threads)).run(module.operation)
         except ir.MLIRError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune_mlir.bindings import Distribution
 
-__all__ = ["BUFFERIZATION", "lowering"]
+__all__ = ["bufferization", "lowering"]
 
 # Before bufferization, or what hoisting leaves behind is bufferized into copies between buffers
 # with strides, for which there is no function to call.
@@ -14,6 +14,8 @@ _BUFFERS = (
     "empty-tensor-to-alloc-tensor",
     "one-shot-bufferize{bufferize-function-boundaries=true "
     "function-boundary-type-conversion=identity-layout-map buffer-alignment=64}",
+)
+_PLACES = (
     "func.func(buffer-hoisting,promote-buffers-to-stack{max-alloc-size-in-bytes=4096},"
     "buffer-loop-hoisting)",
     "buffer-deallocation-pipeline",
@@ -24,8 +26,18 @@ _LOOPS = (
 )
 
 
-BUFFERIZATION = f"builtin.module({','.join((*_CLEANUP, *_BUFFERS, *_CLEANUP))})"
-"""From tensors to buffers, as ``PassManager.parse`` takes it."""
+def bufferization(threads: int) -> str:
+    """From tensors to buffers, as ``PassManager.parse`` takes it.
+
+    A parallel loop is the scope of what its body puts on the stack, and an ordinary loop is not:
+    there every iteration would take more of it until the function returns. What is to become an
+    ordinary loop therefore does so before buffers get their places, which are then outside it.
+
+    Args:
+        threads: On how many threads parallel loops run; with one they are ordinary loops.
+    """
+    loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
+    return f"builtin.module({','.join((*_CLEANUP, *_BUFFERS, *loops, *_PLACES, *_CLEANUP))})"
 
 
 def lowering(distribution: Distribution, threads: int) -> str:
@@ -33,7 +45,7 @@ def lowering(distribution: Distribution, threads: int) -> str:
 
     Args:
         distribution: Of the bindings: releases of LLVM differ in the names of options.
-        threads: On how many threads parallel loops run; with one they are ordinary loops.
+        threads: On how many threads parallel loops run; with one there are none any more.
     """
     passes = (
         *_LOOPS,
@@ -60,7 +72,7 @@ def lowering(distribution: Distribution, threads: int) -> str:
 
 def _parallel(threads: int) -> tuple[str, ...]:
     if threads == 1:
-        return ("func.func(scf-forall-to-for)",)
+        return ()
     return (
         "func.func(scf-forall-to-parallel)",
         f"convert-scf-to-openmp{{num-threads={threads}}}",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from autotune.backends import ALIGNMENT
 from autotune_mlir.fast_math import expand_functions
 
 __all__ = ["rewrite"]
 
 _FUSABLE = frozenset({"arith.addf", "arith.subf", "arith.mulf"})
+_ALLOCATIONS = frozenset({"memref.alloc", "memref.alloca"})
+_ALIGNED = "alignment"
 
 
 def rewrite(ir: Any, module: Any) -> None:
@@ -19,6 +22,8 @@ def rewrite(ir: Any, module: Any) -> None:
       the function that MLIR would call for it is not in the bindings.
     - Sums and products of floats may be fused into one operation of the processor, which rounds
       once, as C compilers do and as contractions of vectors are.
+    - Buffers that a schedule has asked for are aligned like all others, or each vector of a copied
+      operand would lie across two lines of the cache.
 
     Args:
         ir: The ``ir`` module of the bindings.
@@ -27,6 +32,7 @@ def rewrite(ir: Any, module: Any) -> None:
     functions: list[Any] = []
     copies: list[Any] = []
     fusable: list[Any] = []
+    alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNMENT)
 
     def visit(operation: Any) -> Any:
         name = operation.name
@@ -36,6 +42,8 @@ def rewrite(ir: Any, module: Any) -> None:
             copies.append(operation.operation)
         elif name in _FUSABLE:
             fusable.append(operation.operation)
+        elif name in _ALLOCATIONS and _ALIGNED not in operation.attributes:
+            operation.attributes[_ALIGNED] = alignment
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
