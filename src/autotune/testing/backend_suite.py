@@ -45,6 +45,7 @@ from autotune.measure.validation import expectations, mismatch
 from autotune.records import MeasureKey, Outcome, Record
 from autotune.sketches import STEP_TYPES, Candidate
 from autotune.targets import Target
+from autotune.testing.guarded_arrays import guarded_calls
 from autotune.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 
 
@@ -142,8 +143,7 @@ class BackendSuite:
     def test_the_untuned_program_is_right(
         self, backend: Backend, target: Target, workload: Workload, program: str | None
     ) -> None:
-        call, inputs = self._bound(backend, self.request(workload, target, None, program))
-        self._check(workload, call, inputs)
+        self._check_between_guards(backend, self.request(workload, target, None, program))
 
     @pytest.mark.parametrize(
         "workload",
@@ -153,8 +153,7 @@ class BackendSuite:
     def test_other_workloads_are_right(
         self, backend: Backend, target: Target, workload: Workload
     ) -> None:
-        call, inputs = self._bound(backend, self.request(workload, target))
-        self._check(workload, call, inputs)
+        self._check_between_guards(backend, self.request(workload, target))
 
     def test_candidates_are_right(
         self,
@@ -167,8 +166,7 @@ class BackendSuite:
         assert candidates
         for candidate in candidates:
             request = self.request(workload, target, candidate, program)
-            call, inputs = self._bound(backend, request)
-            self._check(workload, call, inputs)
+            self._check_between_guards(backend, request)
 
     def test_a_candidate_survives_the_way_to_a_worker(
         self,
@@ -410,6 +408,16 @@ class BackendSuite:
         inputs = random_inputs(request.workload, np.random.default_rng(0))
         executable = backend.build(request)
         return bind_copies(executable, request.workload, list(inputs.values())), inputs
+
+    def _check_between_guards(self, backend: Backend, request: BuildRequest) -> None:
+        """Check what is computed, and that nothing beside the arrays is read or written to.
+
+        A program that does so ends this process by SIGSEGV.
+        """
+        inputs = random_inputs(request.workload, np.random.default_rng(0))
+        executable = backend.build(request)
+        for call in guarded_calls(executable, request.workload, list(inputs.values())):
+            self._check(request.workload, call, inputs)
 
     def _arguments(self, workload: Workload) -> tuple[list[Array], list[Array]]:
         """Inputs and outputs as `bind` wants them."""
