@@ -44,6 +44,8 @@ WORKLOADS = (
     conv2d(h=14, w=14, ci=64, co=32, pad=1, bias=1, relu=1, dtype="u8s8s32"),
     conv2d(h=3, w=28, ci=128, co=40, kh=1, kw=1, dtype="int8"),
     batch_matmul(b=2, m=32, n=32, k=64, dtype="u8s8s32"),
+    conv2d(h=13, w=13, ci=64, co=72, pad=1, stride=2, requantize=8, dtype="u8s8s32"),
+    conv2d(h=4, w=83, ci=64, co=32, kh=2, kw=1, stride=3, dtype="int8"),
 )
 
 
@@ -75,8 +77,10 @@ def request(candidate: Candidate) -> BuildRequest:
         (gemm(m=56, n=64, k=64, dtype="int8"), "amx-28x32x64-signed"),
         (conv2d(h=28, w=28, ci=128, co=32, pad=1, dtype="u8s8s32"), "amx-28x32x128"),
         (conv2d(h=14, w=14, ci=256, co=32, kh=1, kw=1, dtype="u8s8s32"), "amx-14x32x256"),
-        (conv2d(h=28, w=28, ci=64, co=32, pad=1, stride=2, dtype="u8s8s32"), "vnni-16x4"),
-        (gemm(m=48, n=64, k=64, dtype="u8s8s32"), "vnni-16x4"),
+        (conv2d(h=28, w=28, ci=64, co=32, pad=1, stride=2, dtype="u8s8s32"), "amx-14x32x64"),
+        (conv2d(h=7, w=7, ci=64, co=32, pad=1, dtype="int8"), "amx-7x32x64-signed"),
+        (gemm(m=48, n=64, k=64, dtype="u8s8s32"), "amx-16x32x64"),
+        (gemm(m=40, n=64, k=64, dtype="u8s8s32"), "vnni-16x4"),
         (gemm(m=64, n=64, k=96, dtype="int8"), "vnni-16x4-signed"),
     ],
     ids=str,

@@ -60,7 +60,7 @@ def _product(
 
 
 def _tiles(rows: int, depth: int, left: str, suffix: str) -> Intrinsic:
-    """Four tiles of sums, each over ``depth`` products: all eight tile registers of AMX."""
+    """Sums over ``depth`` products in tile registers: two tiles, or four where rows need two."""
     return Intrinsic(
         f"amx-{rows}x32x{depth}{suffix}",
         f"a product of {rows}x{depth} and {depth}x32 bytes, {left} * int8, in tile registers",
@@ -86,8 +86,8 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
             *(
                 _tiles(rows, depth, left, suffix)
                 for left, suffix in (("uint8", ""), ("int8", "-signed"))
-                # Rows of images are multiples of 14 more often than of 32.
-                for rows in (32, 28, 14)
+                # Rows of images are multiples of 14 or of 7 more often than of 32.
+                for rows in (32, 28, 16, 14, 7)
                 for depth in (256, 128, 64)
             ),
             _dot("vnni-16x4", 16, ("avx512vnni",), "autotune_tvm.dot_products:vnni_512", "uint8"),

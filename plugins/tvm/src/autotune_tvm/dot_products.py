@@ -35,15 +35,21 @@ class TensorCall:
 
 
 @cache
-def registered(name: str) -> str:
+def registered(name: str, row_step: int = 1) -> str:
     """Register the calls of an intrinsic with TVM; returns TVM's name for them.
+
+    Args:
+        name: Of the declaration.
+        row_step: Rows of the left factor from one that is read to the next. An intrinsic whose
+            calls have several is made for other steps than 1 by a second argument.
 
     Raises:
         InvalidValueError: the intrinsic has no implementation for TVM.
     """
     intrinsic = find_intrinsic(name)
-    call: TensorCall = intrinsic.implementation("tvm")(intrinsic)
-    known = f"autotune.{name}"
+    make = intrinsic.implementation("tvm")
+    call: TensorCall = make(intrinsic) if row_step == 1 else make(intrinsic, row_step)
+    known = f"autotune.{name}" if row_step == 1 else f"autotune.{name}/{row_step}"
     TensorIntrin.register(known, call.description, call.implementation, override=True)
     return known
 

@@ -17,6 +17,7 @@ from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune.expressions import IntExpr
 from autotune.expressions.integer import evaluate
+from autotune.intrinsics import find_intrinsic
 from autotune.nest import layout_conflict
 from autotune.sketches import (
     Accumulate,
@@ -458,4 +459,18 @@ class _Replay:
 
     def _tensorize(self, step: Tensorize) -> None:
         outermost = self.loops[step.stage, step.loops[0]]
-        self.sch.tensorize(outermost, dot_products.registered(step.intrinsic))
+        name = dot_products.registered(step.intrinsic, self._row_step(step))
+        self.sch.tensorize(outermost, name)
+
+    def _row_step(self, step: Tensorize) -> int:
+        """Rows of the left factor between two that follow each other in a call."""
+        intrinsic = find_intrinsic(step.intrinsic)
+        if len(intrinsic.spatial_axes) < 2:
+            return 1
+        stage = self.workload.stage(step.stage)
+        row, vector = (axis.name for axis in stage.spatial_axes[-2:])
+        for load in stage.loads:
+            forms = stage.access_map(load)
+            if not any(vector in form.coefficients for form in forms):
+                return max(form.coefficients.get(row, 0) for form in forms)
+        raise InvalidSchedule(f"{step}: no operand is the same for all lanes")

@@ -1,7 +1,7 @@
 """TVM's calls of AMX: products of bytes in tile registers.
 
-A call configures the tile registers, which belong to the thread, adds a product to two by two
-tiles of sums, and clears them again. Linux lets a process use these registers only when it has
+A call configures the tile registers, which belong to the thread, adds a product to two or two by
+two tiles of sums, and clears them again. Linux lets a process use these registers only when it has
 asked for them; here it asks when a program with such calls is made.
 """
 
@@ -30,67 +30,79 @@ def ask_for_tiles() -> bool:
     return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)) == 0
 
 
-def tiles(intrinsic: Intrinsic) -> TensorCall:
-    """``tdpbusd`` or ``tdpbssd`` on two by two tiles: registers 0 to 3 are the sums.
+def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
+    """``tdpbusd`` or ``tdpbssd`` on tiles: registers 0 to 3 are the sums, two for every block.
 
-    Registers 4 and 5 are halves of the left factor, 6 and 7 of the right one.
+    Registers 4 and 5 are blocks of rows of the left factor, 6 and 7 halves of the right one. Rows
+    that fit one register are one block: a product takes as many cycles as it has rows, but the
+    right factor is loaded for every block.
+
+    Args:
+        intrinsic: The declaration.
+        row_step: Rows of the left factor from one that is read to the next.
     """
     ask_for_tiles()
     depth, left = intrinsic.reduce_axes[0].extent, intrinsic.left.dtype
     product = "llvm.x86.tdpbusd" if left == "uint8" else "llvm.x86.tdpbssd"
     rows = intrinsic.spatial_axes[0].extent
-    half = rows // 2
+    reach = (rows - 1) * row_step + 1
+    two = rows > _ROWS
+    half = rows // 2 if two else rows
     configuration = _configuration(half)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def description(data: T.handle, weights: T.handle, sums: T.handle) -> None:
         sa, sb, sc = T.int32(), T.int32(), T.int32()
-        A = T.match_buffer(data, (rows, depth), left, strides=[sa, 1], offset_factor=1)
+        A = T.match_buffer(data, (reach, depth), left, strides=[sa, 1], offset_factor=1)
         B = T.match_buffer(
             weights, (depth // 4, 32, 4), "int8", strides=[sb, 4, 1], offset_factor=1
         )
         C = T.match_buffer(sums, (rows, 32), "int32", strides=[sc, 1], offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:rows, 0:32], A[0:rows, 0:depth], B[0 : depth // 4, 0:32, 0:4])
+            T.reads(C[0:rows, 0:32], A[0:reach, 0:depth], B[0 : depth // 4, 0:32, 0:4])
             T.writes(C[0:rows, 0:32])
             for i in T.serial(0, rows):
                 for k in T.serial(0, depth):
                     for j in T.serial(0, 32):
                         with T.sblock("update"):
                             vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                            C[vi, vj] = C[vi, vj] + T.cast(A[vi, vk], "int32") * T.cast(
+                            C[vi, vj] = C[vi, vj] + T.cast(A[vi * row_step, vk], "int32") * T.cast(
                                 B[vk // 4, vj, vk % 4], "int32"
                             )
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def implementation(data: T.handle, weights: T.handle, sums: T.handle) -> None:
         sa, sb, sc = T.int32(), T.int32(), T.int32()
-        A = T.match_buffer(data, (rows, depth), left, strides=[sa, 1], offset_factor=1)
+        A = T.match_buffer(data, (reach, depth), left, strides=[sa, 1], offset_factor=1)
         B = T.match_buffer(
             weights, (depth // 4, 32, 4), "int8", strides=[sb, 4, 1], offset_factor=1
         )
         C = T.match_buffer(sums, (rows, 32), "int32", strides=[sc, 1], offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:rows, 0:32], A[0:rows, 0:depth], B[0 : depth // 4, 0:32, 0:4])
+            T.reads(C[0:rows, 0:32], A[0:reach, 0:depth], B[0 : depth // 4, 0:32, 0:4])
             T.writes(C[0:rows, 0:32])
             T.evaluate(_call("llvm.x86.ldtilecfg", configuration))
             T.evaluate(_move("load", 0, C.access_ptr("r", offset=0), 4 * sc))
             T.evaluate(_move("load", 1, C.access_ptr("r", offset=16), 4 * sc))
-            T.evaluate(_move("load", 2, C.access_ptr("r", offset=half * sc), 4 * sc))
-            T.evaluate(_move("load", 3, C.access_ptr("r", offset=half * sc + 16), 4 * sc))
+            if two:
+                T.evaluate(_move("load", 2, C.access_ptr("r", offset=half * sc), 4 * sc))
+                T.evaluate(_move("load", 3, C.access_ptr("r", offset=half * sc + 16), 4 * sc))
             for step in T.unroll(0, depth // 64):
-                T.evaluate(_move("load", 4, A.access_ptr("r", offset=64 * step), sa))
+                T.evaluate(_move("load", 4, A.access_ptr("r", offset=64 * step), row_step * sa))
                 T.evaluate(_move("load", 6, B.access_ptr("r", offset=16 * step * sb), sb))
                 T.evaluate(_move("load", 7, B.access_ptr("r", offset=16 * step * sb + 64), sb))
                 T.evaluate(_call(product, *_bytes(0, 4, 6)))
                 T.evaluate(_call(product, *_bytes(1, 4, 7)))
-                T.evaluate(_move("load", 5, A.access_ptr("r", offset=64 * step + half * sa), sa))
-                T.evaluate(_call(product, *_bytes(2, 5, 6)))
-                T.evaluate(_call(product, *_bytes(3, 5, 7)))
+                if two:
+                    second = A.access_ptr("r", offset=64 * step + half * row_step * sa)
+                    T.evaluate(_move("load", 5, second, row_step * sa))
+                    T.evaluate(_call(product, *_bytes(2, 5, 6)))
+                    T.evaluate(_call(product, *_bytes(3, 5, 7)))
             T.evaluate(_move("store", 0, C.access_ptr("w", offset=0), 4 * sc))
             T.evaluate(_move("store", 1, C.access_ptr("w", offset=16), 4 * sc))
-            T.evaluate(_move("store", 2, C.access_ptr("w", offset=half * sc), 4 * sc))
-            T.evaluate(_move("store", 3, C.access_ptr("w", offset=half * sc + 16), 4 * sc))
+            if two:
+                T.evaluate(_move("store", 2, C.access_ptr("w", offset=half * sc), 4 * sc))
+                T.evaluate(_move("store", 3, C.access_ptr("w", offset=half * sc + 16), 4 * sc))
             T.evaluate(_call("llvm.x86.tilerelease"))
 
     return TensorCall(description, implementation)

@@ -97,10 +97,10 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
 def _moves_rows(
     stage: Stage, data: tuple[AffineForm, ...], weights: tuple[AffineForm, ...]
 ) -> bool:
-    """Whether the stage's last row axis goes from one row of the left factor to the next."""
+    """Whether the stage's last row axis goes through rows of the left factor, evenly apart."""
     axis = stage.spatial_axes[-2].name
     steps = [form.coefficients[axis] for form in data if axis in form.coefficients]
-    return steps == [1] and not depends_on(weights, axis)
+    return len(steps) == 1 and steps[0] > 0 and not depends_on(weights, axis)
 
 
 def _factors(body: ScalarExpr, dtype: str) -> tuple[Load, ...]:
