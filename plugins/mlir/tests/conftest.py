@@ -32,6 +32,3 @@ def backend() -> MLIRBackend:
     backend = MLIRBackend()
     backend.warm_up()
     return backend
-
-
-needs_openmp = pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")

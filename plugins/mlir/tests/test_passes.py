@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from autotune_mlir import bindings
+from autotune_mlir import bindings, openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.passes import bufferization
 from mlir_schedules import candidates, scheduled
@@ -24,6 +24,8 @@ SCOPES = ("func.func", "scf.forall")
 # A row of what is copied takes 2 KiB, and is put on the stack.
 PRODUCT = gemm(m=96, n=128, k=512)
 LITTLE_STACK = 512 << 10
+
+needs_openmp = pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")
 
 
 def surroundings(module: Any, threads: int) -> list[list[str]]:
@@ -58,7 +60,7 @@ def test_no_loop_takes_from_the_stack_each_time(threads: int, target: Target) ->
     assert outermost <= {"func.func"} if threads == 1 else "scf.forall" in outermost
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=needs_openmp)])
 def test_many_tiles_need_no_more_stack_than_one(
     threads: int, backend: MLIRBackend, target: Target
 ) -> None:
