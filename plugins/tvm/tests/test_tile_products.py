@@ -144,3 +144,14 @@ def test_the_machine_code_has_the_instruction(workload: int, instruction: str) -
     text = str(generate_code(lowered, TARGET, 1)[0].inspect_source("s"))
     assert len(re.findall(rf"\b{instruction}\b", text)) >= 4
     assert "ldtilecfg" in text and "tilerelease" in text
+
+
+def test_packed_rows_are_permuted_by_one_instruction_for_16_columns() -> None:
+    """LLVM recognises the shuffle in a permutation that it can see, and makes eleven of it."""
+    whole = [c for c in samples(WORKLOADS[0], 3) if c.config.get("C.j.extent", 64) == 64]
+    assert whole
+    for candidate in whole[:2]:
+        lowered = lower_module(scheduled_module(request(candidate)), TARGET, 1)
+        text = str(generate_code(lowered, TARGET, 1)[0].inspect_source("s"))
+        assert len(re.findall(r"\bvpermb\b", text)) >= 2
+        assert not re.search(r"vpunpcklbw|vpinsrb|vpextrb", text)

@@ -70,7 +70,8 @@ def _tiles(rows: int, depth: int, left: str, suffix: str) -> Intrinsic:
             "weights", "int8", (("k", depth // 4), ("j", 32), ("k", 4)), row_stride=True
         ),
         IntrinsicOperand("sums", "int32", (("i", rows), ("j", 32)), row_stride=True),
-        features=("amx-int8", "amx-tile"),
+        # All processors with AMX have the last one, by which the right factor is packed.
+        features=("amx-int8", "amx-tile", "avx512vbmi"),
         implementations={"tvm": "autotune_tvm.tile_products:tiles"},
     )
 

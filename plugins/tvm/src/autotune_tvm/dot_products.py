@@ -24,6 +24,11 @@ __all__ = ["TensorCall", "interleaving", "registered", "vnni_256", "vnni_512", "
 _GROUP = 4
 # Makes an unsigned byte that is larger by 128 of a signed one, four at a time.
 _SIGN_BITS = -0x7F7F7F80
+# Where the four bytes of a column lie in four rows of 16 that follow each other, and from one
+# column to the next.
+_FIRST_COLUMN, _NEXT_COLUMN = 0x30201000, 0x01010101
+# The eight bits from each of these bits on are the bytes of 64 bits themselves.
+_OWN_BITS = 0x3830282018100800
 
 
 @frozen
@@ -55,10 +60,18 @@ def registered(name: str, row_step: int = 1) -> str:
 
 
 @cache
-def interleaving(dtype: str, lanes: int, size: int) -> str:
-    """Register a copy of ``size`` rows of ``lanes`` elements, interleaved; returns its name."""
-    known = f"autotune.interleave.{dtype}.{size}x{lanes}"
-    call = _interleaving(dtype, lanes, size)
+def interleaving(dtype: str, lanes: int, size: int, permutes: bool) -> str:
+    """Register a copy of ``size`` rows of ``lanes`` elements, interleaved; returns its name.
+
+    Args:
+        dtype: Of the elements.
+        lanes: Elements of a row.
+        size: Number of rows.
+        permutes: Whether the target permutes the bytes of a vector (AVX512-VBMI).
+    """
+    permuted = permutes and dtype in ("int8", "uint8") and size == _GROUP and lanes % 16 == 0
+    known = f"autotune.interleave.{dtype}.{size}x{lanes}{'.permuted' if permuted else ''}"
+    call = _permuted(dtype, lanes) if permuted else _interleaving(dtype, lanes, size)
     TensorIntrin.register(known, call.description, call.implementation, override=True)
     return known
 
@@ -170,3 +183,48 @@ def _interleaving(dtype: str, lanes: int, size: int) -> TensorCall:
             B[0, T.ramp(T.int32(0), 1, lanes * size)] = woven(A)
 
     return TensorCall(description, implementation)
+
+
+def _permuted(dtype: str, lanes: int) -> TensorCall:
+    """Four rows of bytes, interleaved by one permutation (``vpermb``) for every 16 columns.
+
+    LLVM makes four times as many instructions of the same shuffle, and recognises it in a
+    permutation by constant indices. So the indices go through an instruction that it does not
+    look through, and that here changes nothing (``vpmultishiftqb``); it comes before all loops.
+    """
+
+    def woven(rows: Any, part: Any) -> Any:
+        vectors = [rows.vload([row, 16 * part], dtype=f"{dtype}x16") for row in range(_GROUP)]
+        order = [tirx.const(index, "int32") for index in range(16 * _GROUP)]
+        own = _bytes(tirx.Broadcast(tirx.const(_OWN_BITS, "int64"), 8))
+        columns = tirx.Ramp(
+            tirx.const(_FIRST_COLUMN, "int32"), tirx.const(_NEXT_COLUMN, "int32"), 16
+        )
+        indices = _of_bytes("llvm.x86.avx512.pmultishift.qb.512", own, _bytes(columns))
+        whole = tirx.reinterpret("int8x64", tirx.Shuffle(vectors, order))
+        found = _of_bytes("llvm.x86.avx512.permvar.qi.512", whole, indices)
+        return tirx.reinterpret(f"{dtype}x64", found)
+
+    description = _interleaving(dtype, lanes, _GROUP).description
+
+    @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
+    def implementation(rows: T.handle, groups: T.handle) -> None:
+        s = T.int32()
+        A = T.match_buffer(rows, (4, lanes), dtype, strides=[s, 1], offset_factor=1)
+        B = T.match_buffer(groups, (lanes, 4), dtype, offset_factor=1)
+        with T.sblock("root"):
+            T.reads(A[0:4, 0:lanes])
+            T.writes(B[0:lanes, 0:4])
+            for part in T.unroll(0, lanes // 16):
+                B[16 * part, T.ramp(T.int32(0), 1, 64)] = woven(A, part)
+
+    return TensorCall(description, implementation)
+
+
+def _bytes(vector: Any) -> Any:
+    return tirx.reinterpret("int8x64", vector)
+
+
+def _of_bytes(name: str, *arguments: Any) -> Any:
+    code = tvm.target.codegen.llvm_lookup_intrinsic_id(name)
+    return tirx.call_llvm_pure_intrin("int8x64", tirx.const(code, "uint32"), *arguments)

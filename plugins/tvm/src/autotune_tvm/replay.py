@@ -51,6 +51,7 @@ from autotune_tvm.pad import PaddedBlock, pad_block
 from autotune_tvm.threads import check_threads
 
 _THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
+_PERMUTES = "avx512vbmi"
 _LOCAL_TAGS = {_THREAD_TAGS["vthread"], _THREAD_TAGS["thread"]}
 
 
@@ -108,8 +109,8 @@ class _Replay:
 
     ``placed`` says where the buffers that hold the results of stages are: inside which loop, given
     by its stage and its name. ``groups`` says how copies of operands are interleaved, by stage and
-    operand; ``called`` which loops become calls. ``bound`` says whether any loop is bound to a
-    level of a GPU.
+    operand; ``called`` which loops become calls; ``features`` what a target surely has, by the
+    stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU.
     """
 
     workload: Workload
@@ -124,6 +125,7 @@ class _Replay:
     placed: dict[str, tuple[str, str]] = field(factory=dict)
     groups: dict[tuple[str, str], Interleave] = field(factory=dict)
     called: list[Tensorize] = field(factory=list)
+    features: dict[str, tuple[str, ...]] = field(factory=dict)
     bound: bool = False
 
     def value(self, expression: IntExpr) -> int:
@@ -154,6 +156,8 @@ class _Replay:
         for step in steps:
             if isinstance(step, Interleave):
                 self.groups[step.stage, step.operand] = step
+            if isinstance(step, Tensorize):
+                self.features[step.stage] = find_intrinsic(step.intrinsic).features
 
     def pad(self, steps: tuple[Step, ...]) -> None:
         """Give padded stages their padded operands and result before anything else is done."""
@@ -308,7 +312,9 @@ class _Replay:
         block = self.sch.get(copy)
         dtype = str(block.writes[0].source.dtype)
         if isinstance(block.body, tirx.BufferStore) and isinstance(block.body.value, TensorLoad):
-            self.sch.tensorize(row, dot_products.interleaving(dtype, step.lanes, size))
+            permutes = _PERMUTES in self.features.get(step.stage, ())
+            name = dot_products.interleaving(dtype, step.lanes, size, permutes)
+            self.sch.tensorize(row, name)
         else:
             self.sch.unroll(row)
             self.sch.vectorize(vector)
