@@ -49,6 +49,7 @@ from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.pad import PaddedBlock, pad_block
 from autotune_tvm.threads import check_threads
+from autotune_tvm.whole_groups import INTERLEAVED
 
 _THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
 _PERMUTES = "avx512vbmi"
@@ -311,11 +312,12 @@ class _Replay:
         self.sch.reorder(rest, row, vector)
         block = self.sch.get(copy)
         dtype = str(block.writes[0].source.dtype)
+        permutes = _PERMUTES in self.features.get(step.stage, ())
+        name = dot_products.interleaving(dtype, step.lanes, size, permutes)
         if isinstance(block.body, tirx.BufferStore) and isinstance(block.body.value, TensorLoad):
-            permutes = _PERMUTES in self.features.get(step.stage, ())
-            name = dot_products.interleaving(dtype, step.lanes, size, permutes)
             self.sch.tensorize(row, name)
         else:
+            self.sch.annotate(copy, INTERLEAVED, name)
             self.sch.unroll(row)
             self.sch.vectorize(vector)
         return groups

@@ -48,8 +48,9 @@ def schedule_of(module: Any, workload: Workload, candidate: Candidate, imported:
 def scheduled_module(request: BuildRequest) -> Any:
     """The module to compile: TVM's, with the candidate's steps applied.
 
-    Tile registers are configured once in the body of a parallel loop, which no primitive of a
-    schedule can do: the schedule's own module does it in every call.
+    Two things are done to it that no primitive of a schedule can do, and without which it is
+    right but slower: tile registers are configured once in the body of a parallel loop, and
+    padded copies are woven where they are whole.
 
     Raises:
         InvalidSchedule: a step cannot be applied.
@@ -60,9 +61,10 @@ def scheduled_module(request: BuildRequest) -> Any:
         return module
     imported = request.program is not None
     from autotune_tvm.tile_configuration import configured_once
+    from autotune_tvm.whole_groups import woven_where_whole
 
     made = schedule_of(module, request.workload, request.candidate, imported).mod
-    scheduled = configured_once(made)
+    scheduled = configured_once(woven_where_whole(made))
     if not imported:
         return scheduled
     from autotune_tvm.importer import with_narrow_indices

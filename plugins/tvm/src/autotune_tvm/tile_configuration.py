@@ -17,7 +17,7 @@ from tvm.ir import Call, IRModule
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_equal
 
-__all__ = ["configured_once"]
+__all__ = ["configured_once", "inside", "rebuilt"]
 
 _CONFIGURE, _CLEAR = "llvm.x86.ldtilecfg", "llvm.x86.tilerelease"
 
@@ -40,20 +40,20 @@ def configured_once(module: IRModule) -> IRModule:
 def _mended(node: Any) -> Any:
     """The statement with its outermost parallel loops mended."""
     if not isinstance(node, tirx.For) or node.kind != tirx.ForKind.PARALLEL:
-        return _rebuilt(node, [_mended(inner) for inner in _inside(node)])
+        return rebuilt(node, [_mended(inner) for inner in inside(node)])
     found = _calls(node.body, _CONFIGURE)
     if not found or not all(structural_equal(found[0], other) for other in found):
         return node
     clear = _calls(node.body, _CLEAR)[0]
     (body,) = _without_calls(node.body)
-    return _rebuilt(node, [tirx.SeqStmt([found[0], *_sequence(body), clear])])
+    return rebuilt(node, [tirx.SeqStmt([found[0], *_sequence(body), clear])])
 
 
 def _without_calls(node: Any) -> list[Any]:
     """The statement without what configures and clears registers; nothing where that is all."""
     if _name(node) in (_CONFIGURE, _CLEAR):
         return []
-    return [_rebuilt(node, [kept for inner in _inside(node) for kept in _without_calls(inner)])]
+    return [rebuilt(node, [kept for inner in inside(node) for kept in _without_calls(inner)])]
 
 
 def _calls(node: Any, name: str) -> list[Any]:
@@ -63,7 +63,7 @@ def _calls(node: Any, name: str) -> list[Any]:
 def _statements(node: Any) -> Iterator[Any]:
     """The statement and all in it."""
     yield node
-    for inner in _inside(node):
+    for inner in inside(node):
         yield from _statements(inner)
 
 
@@ -81,7 +81,7 @@ def _sequence(node: Any) -> list[Any]:
     return list(node.seq) if isinstance(node, tirx.SeqStmt) else [node]
 
 
-def _inside(node: Any) -> list[Any]:
+def inside(node: Any) -> list[Any]:
     """The statements directly inside one of those that a scheduled program consists of."""
     if isinstance(node, tirx.SeqStmt):
         return list(node.seq)
@@ -90,7 +90,7 @@ def _inside(node: Any) -> list[Any]:
     return [node.body] if isinstance(node, (tirx.For, SBlock)) else []
 
 
-def _rebuilt(node: Any, inside: list[Any]) -> Any:
+def rebuilt(node: Any, inside: list[Any]) -> Any:
     """The statement with others directly inside."""
     if isinstance(node, tirx.SeqStmt):
         return tirx.SeqStmt(inside) if len(inside) > 1 else inside[0]
