@@ -95,7 +95,8 @@ def torch_bytes_call(
 
     Args:
         name: ``gemm`` or ``conv2d``.
-        parameters: The workload's parameters, defaults included; ``requantize`` asks for bytes.
+        parameters: The workload's parameters, defaults included; those with ``requantize`` ask
+            for bytes.
         engine: Torch's name of the library that computes layers; its weights are packed before.
     """
     import torch
@@ -103,7 +104,7 @@ def torch_bytes_call(
 
     p = parameters
     torch.backends.quantized.engine = engine
-    if not p["requantize"]:
+    if not p.get("requantize"):
         left = torch.randint(-128, 128, (p["m"], p["k"]), dtype=torch.int8)
         right = torch.randint(-128, 128, (p["k"], p["n"]), dtype=torch.int8)
         return lambda: torch._int_mm(left, right)

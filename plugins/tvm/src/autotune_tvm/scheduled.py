@@ -48,9 +48,9 @@ def schedule_of(module: Any, workload: Workload, candidate: Candidate, imported:
 def scheduled_module(request: BuildRequest) -> Any:
     """The module to compile: TVM's, with the candidate's steps applied.
 
-    Two things are done to it that no primitive of a schedule can do, and without which it is
-    right but slower: tile registers are configured once in the body of a parallel loop, and
-    padded copies are woven where they are whole.
+    Three things are done to it that no primitive of a schedule can do, and without which it is
+    right but slower: padded copies are woven where they are whole, tile registers are configured
+    once in the body of a parallel loop, and sums stay in them over reduce loops.
 
     Raises:
         InvalidSchedule: a step cannot be applied.
@@ -61,10 +61,11 @@ def scheduled_module(request: BuildRequest) -> Any:
         return module
     imported = request.program is not None
     from autotune_tvm.tile_configuration import configured_once
+    from autotune_tvm.tile_sums import sums_kept
     from autotune_tvm.whole_groups import woven_where_whole
 
     made = schedule_of(module, request.workload, request.candidate, imported).mod
-    scheduled = configured_once(woven_where_whole(made))
+    scheduled = sums_kept(configured_once(woven_where_whole(made)))
     if not imported:
         return scheduled
     from autotune_tvm.importer import with_narrow_indices

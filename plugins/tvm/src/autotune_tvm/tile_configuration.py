@@ -17,9 +17,12 @@ from tvm.ir import Call, IRModule
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_equal
 
-__all__ = ["configured_once", "inside", "rebuilt"]
+__all__ = ["CONFIGURE", "configured_once", "inside", "intrinsic_of", "rebuilt", "statements"]
 
-_CONFIGURE, _CLEAR = "llvm.x86.ldtilecfg", "llvm.x86.tilerelease"
+CONFIGURE = "llvm.x86.ldtilecfg"
+"""What configures the registers, and clears them."""
+
+_CLEAR = "llvm.x86.tilerelease"
 
 
 def configured_once(module: IRModule) -> IRModule:
@@ -28,7 +31,7 @@ def configured_once(module: IRModule) -> IRModule:
     Parallel loops without calls, and those whose calls differ in the configuration, stay as they
     are, as do calls outside of parallel loops: registers belong to the thread.
     """
-    if not any(_calls(function.body, _CONFIGURE) for function in module.functions.values()):
+    if not any(_calls(function.body, CONFIGURE) for function in module.functions.values()):
         return module
     functions = {
         name: function.with_body(_mended(function.body))
@@ -41,7 +44,7 @@ def _mended(node: Any) -> Any:
     """The statement with its outermost parallel loops mended."""
     if not isinstance(node, tirx.For) or node.kind != tirx.ForKind.PARALLEL:
         return rebuilt(node, [_mended(inner) for inner in inside(node)])
-    found = _calls(node.body, _CONFIGURE)
+    found = _calls(node.body, CONFIGURE)
     if not found or not all(structural_equal(found[0], other) for other in found):
         return node
     clear = _calls(node.body, _CLEAR)[0]
@@ -51,23 +54,23 @@ def _mended(node: Any) -> Any:
 
 def _without_calls(node: Any) -> list[Any]:
     """The statement without what configures and clears registers; nothing where that is all."""
-    if _name(node) in (_CONFIGURE, _CLEAR):
+    if intrinsic_of(node) in (CONFIGURE, _CLEAR):
         return []
     return [rebuilt(node, [kept for inner in inside(node) for kept in _without_calls(inner)])]
 
 
 def _calls(node: Any, name: str) -> list[Any]:
-    return [statement for statement in _statements(node) if _name(statement) == name]
+    return [statement for statement in statements(node) if intrinsic_of(statement) == name]
 
 
-def _statements(node: Any) -> Iterator[Any]:
+def statements(node: Any) -> Iterator[Any]:
     """The statement and all in it."""
     yield node
     for inner in inside(node):
-        yield from _statements(inner)
+        yield from statements(inner)
 
 
-def _name(node: Any) -> str:
+def intrinsic_of(node: Any) -> str:
     """Name of the LLVM intrinsic that a statement calls; empty where it is no such call."""
     if not isinstance(node, tirx.Evaluate) or not isinstance(node.value, Call):
         return ""

@@ -18,10 +18,13 @@ from tvm.script import tirx as T
 from autotune.intrinsics import Intrinsic
 from autotune_tvm.dot_products import TensorCall
 
-__all__ = ["ask_for_tiles", "tiles"]
+__all__ = ["SUMS", "ask_for_tiles", "move", "tiles"]
 
 _ROWS, _ROW_BYTES, _REGISTERS = 16, 64, 8
 _WEIGHTS = (6, 7)
+SUMS = (0, 1, 2, 3)
+"""The registers of sums: two for every block of rows."""
+
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
@@ -82,27 +85,27 @@ def tiles(intrinsic: Intrinsic, row_step: int = 1) -> TensorCall:
             T.reads(C[0:rows, 0:32], A[0:reach, 0:depth], B[0 : depth // 4, 0:32, 0:4])
             T.writes(C[0:rows, 0:32])
             T.evaluate(_call("llvm.x86.ldtilecfg", configuration))
-            T.evaluate(_move("load", 0, C.access_ptr("r", offset=0), 4 * sc))
-            T.evaluate(_move("load", 1, C.access_ptr("r", offset=16), 4 * sc))
+            T.evaluate(move("load", 0, C.access_ptr("r", offset=0), 4 * sc))
+            T.evaluate(move("load", 1, C.access_ptr("r", offset=16), 4 * sc))
             if two:
-                T.evaluate(_move("load", 2, C.access_ptr("r", offset=half * sc), 4 * sc))
-                T.evaluate(_move("load", 3, C.access_ptr("r", offset=half * sc + 16), 4 * sc))
+                T.evaluate(move("load", 2, C.access_ptr("r", offset=half * sc), 4 * sc))
+                T.evaluate(move("load", 3, C.access_ptr("r", offset=half * sc + 16), 4 * sc))
             for step in T.unroll(0, depth // 64):
-                T.evaluate(_move("load", 4, A.access_ptr("r", offset=64 * step), row_step * sa))
-                T.evaluate(_move("load", 6, B.access_ptr("r", offset=16 * step * sb), sb))
-                T.evaluate(_move("load", 7, B.access_ptr("r", offset=16 * step * sb + 64), sb))
+                T.evaluate(move("load", 4, A.access_ptr("r", offset=64 * step), row_step * sa))
+                T.evaluate(move("load", 6, B.access_ptr("r", offset=16 * step * sb), sb))
+                T.evaluate(move("load", 7, B.access_ptr("r", offset=16 * step * sb + 64), sb))
                 T.evaluate(_call(product, *_bytes(0, 4, 6)))
                 T.evaluate(_call(product, *_bytes(1, 4, 7)))
                 if two:
                     second = A.access_ptr("r", offset=64 * step + half * row_step * sa)
-                    T.evaluate(_move("load", 5, second, row_step * sa))
+                    T.evaluate(move("load", 5, second, row_step * sa))
                     T.evaluate(_call(product, *_bytes(2, 5, 6)))
                     T.evaluate(_call(product, *_bytes(3, 5, 7)))
-            T.evaluate(_move("store", 0, C.access_ptr("w", offset=0), 4 * sc))
-            T.evaluate(_move("store", 1, C.access_ptr("w", offset=16), 4 * sc))
+            T.evaluate(move("store", 0, C.access_ptr("w", offset=0), 4 * sc))
+            T.evaluate(move("store", 1, C.access_ptr("w", offset=16), 4 * sc))
             if two:
-                T.evaluate(_move("store", 2, C.access_ptr("w", offset=half * sc), 4 * sc))
-                T.evaluate(_move("store", 3, C.access_ptr("w", offset=half * sc + 16), 4 * sc))
+                T.evaluate(move("store", 2, C.access_ptr("w", offset=half * sc), 4 * sc))
+                T.evaluate(move("store", 3, C.access_ptr("w", offset=half * sc + 16), 4 * sc))
             T.evaluate(_call("llvm.x86.tilerelease"))
 
     return TensorCall(description, implementation)
@@ -127,7 +130,7 @@ def _call(name: str, *arguments: Any) -> Any:
     return tirx.call_llvm_intrin("void", tirx.const(code, "uint32"), *arguments)
 
 
-def _move(direction: str, register: int, place: Any, stride: Any) -> Any:
+def move(direction: str, register: int, place: Any, stride: Any) -> Any:
     """Load a tile register from memory, or store it, with rows ``stride`` bytes apart."""
     name = "llvm.x86.tileloadd64" if direction == "load" else "llvm.x86.tilestored64"
     return _call(name, *_bytes(register), place, tirx.Cast("int64", stride))

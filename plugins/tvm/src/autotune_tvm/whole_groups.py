@@ -17,7 +17,7 @@ from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
 
 from autotune_tvm.tile_configuration import inside, rebuilt
 
-__all__ = ["INTERLEAVED", "woven_where_whole"]
+__all__ = ["INTERLEAVED", "at", "woven_where_whole"]
 
 INTERLEAVED = "autotune.interleaved"
 """Annotation of the block of a padded copy: the name of the call for a group that is whole."""
@@ -69,10 +69,10 @@ def _whole_group(rows: Any, realize: Any) -> Any:
         return None
     own = [item.var for item in block.iter_vars]
     first, last = (
-        [_at(value, [rows.loop_var, lanes.loop_var], corner) for value in realize.iter_values]
+        [at(value, [rows.loop_var, lanes.loop_var], corner) for value in realize.iter_values]
         for corner in ((0, 0), (int(rows.extent) - 1, int(lanes.extent) - 1))
     )
-    fits = [_at(variable, own, last) < limit for variable, limit in bounds]
+    fits = [at(variable, own, last) < limit for variable, limit in bounds]
     source = _region(load, own, first, (int(rows.extent), int(lanes.extent)))
     target = _region(store, own, first, (int(lanes.extent), int(rows.extent)))
     call = _call(str(block.annotations[INTERLEAVED]), str(block.name_hint), source, target)
@@ -103,7 +103,7 @@ def _terms(condition: Any) -> list[Any]:
     return [condition]
 
 
-def _at(expression: Any, variables: list[Any], values: Any) -> Any:
+def at(expression: Any, variables: list[Any], values: Any) -> Any:
     """The expression with values for variables."""
     fresh = [tirx.const(value, "int32") if isinstance(value, int) else value for value in values]
     (found,) = tirx.IndexMap(variables, [expression], None).map_indices(fresh)
@@ -112,7 +112,7 @@ def _at(expression: Any, variables: list[Any], values: Any) -> Any:
 
 def _region(access: Any, own: list[Any], first: list[Any], extents: tuple[int, int]) -> Any:
     """What a group reads or writes: so much of the last two dimensions, from its first element."""
-    begin = [_at(index, own, first) for index in access.indices]
+    begin = [at(index, own, first) for index in access.indices]
     sizes = [*(1 for _ in begin[:-2]), *extents]
     ranges = [
         tvm.ir.Range.from_min_extent(at, size) for at, size in zip(begin, sizes, strict=True)
