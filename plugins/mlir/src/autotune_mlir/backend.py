@@ -57,7 +57,7 @@ class MLIRBackend(Backend):
     """
 
     name = "mlir"
-    version = "1"
+    version = "2"
 
     def compiler_version(self) -> str:
         """Name and version of MLIR's distribution.
