@@ -147,7 +147,7 @@ def test_nothing_runs_after_parking() -> None:
     def spun(act: str, block_time: str) -> float:
         return seconds_spun(act, BACKEND, KMP_BLOCKTIME=block_time, OMP_NUM_THREADS="2")
 
-    assert spun("go on", "5000") > 0.001
+    assert spun("go on", "5000") > 0.0
     assert spun("park", "20") == 0.0
 
 
