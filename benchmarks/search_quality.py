@@ -25,6 +25,7 @@ __all__ = [
     "geometric_mean",
     "improvements",
     "interval_of",
+    "latency_over",
     "seconds_over",
     "shared_seconds",
     "target_of",
@@ -206,6 +207,17 @@ def seconds_over(runs: Runs, reference: Runs, tolerance: float = 0.0) -> float:
         whole = statistics.median(run.seconds for run in reference[name])
         shares.append(geometric_mean([run.seconds_to(target) / whole for run in found]))
     return geometric_mean(shares)
+
+
+def latency_over(runs: Runs, reference: Runs) -> float:
+    """What runs ended with over what the reference's did, in geometric means. Less is better."""
+    return geometric_mean(
+        [
+            geometric_mean([run.latency for run in found])
+            / geometric_mean([run.latency for run in reference[name]])
+            for name, found in runs.items()
+        ]
+    )
 
 
 def area_over(runs: Runs, reference: Runs) -> float:

@@ -173,17 +173,19 @@ def _run_of(line: Mapping[str, Any]) -> Run:
     )
 
 
-def print_report(study: Study) -> None:
-    """All tables."""
+def print_report(study: Study, measured: bool = True) -> None:
+    """All tables; those of runs that measured nothing tell no seconds."""
     for workload, runs in study.by_workload().items():
-        print(f"\n{workload_table(workload, runs).to_text()}", flush=True)
+        print(f"\n{workload_table(workload, runs, measured).to_text()}", flush=True)
     if study.uncalibrated:
         print(f"\nby what runs measured themselves, without turns: {study.uncalibrated}")
     if study.rounds:
         print(f"\n{rounds_table(study).to_text()}", flush=True)
 
 
-def workload_table(workload: str, runs: Mapping[str, Sequence[Run]]) -> Table:
+def workload_table(
+    workload: str, runs: Mapping[str, Sequence[Run]], measured: bool = True
+) -> Table:
     """One line for each contender: what it had found when, and how soon it reached the target."""
     every = [run for found in runs.values() for run in found]
     budget = every[0].budget
@@ -199,9 +201,10 @@ def workload_table(workload: str, runs: Mapping[str, Sequence[Run]]) -> Table:
             known = whole or mark == budget
             latency: Callable[[Run], float] = partial(_after_trials, trials=mark)
             cells.append(_cell(curve_at(found, latency), 1e3) if known else "")
-        timed = curve_at(found, partial(_after_seconds, seconds=seconds)) if whole else None
-        cells.append(_cell(timed, 1e3) if whole else "")
-        cells.append(f"{statistics.median(run.seconds for run in found):.0f}")
+        if measured:
+            timed = curve_at(found, partial(_after_seconds, seconds=seconds)) if whole else None
+            cells.append(_cell(timed, 1e3) if whole else "")
+            cells.append(f"{statistics.median(run.seconds for run in found):.0f}")
         if target is None:
             cells += ["", ""]
         else:
@@ -210,7 +213,8 @@ def workload_table(workload: str, runs: Mapping[str, Sequence[Run]]) -> Table:
             cells.append(f"{trials:.0f}" if whole else "")
         rows.append(tuple(cells))
     heads = ["contender", "runs>", *(f"{mark} trials>" for mark in marks)]
-    heads += [f"{seconds:.0f} s>", "wall s>", "trials to target>", "mean>"]
+    heads += [f"{seconds:.0f} s>", "wall s>"] if measured else []
+    heads += ["trials to target>", "mean>"]
     title = f"{workload}: ms, geometric mean of the seeds with its 95 % interval"
     notes = () if target is None else (f"target {target * 1e3:.3f} ms",)
     return Table(title, tuple(heads), tuple(rows), notes)
@@ -246,13 +250,19 @@ def rounds_table(study: Study) -> Table:
     return Table("ms of a round, as far as nothing is built meanwhile", heads, tuple(rows))
 
 
-def bars_of(study: Study, expected: Mapping[Cell, int], compute_bound: Sequence[str]) -> list[Bar]:
+def bars_of(
+    study: Study,
+    expected: Mapping[Cell, int],
+    compute_bound: Sequence[str],
+    measured: bool = True,
+) -> list[Bar]:
     """The promises, of the contenders that are there.
 
     Args:
         study: The runs.
         expected: How many runs there should be.
         compute_bound: Workloads that arithmetic limits.
+        measured: Whether programs were built and run: else nothing took time, or could fail.
     """
     workloads = list(dict.fromkeys(name for name, _ in expected))
     there = {contender for _, contender in expected}
@@ -267,7 +277,7 @@ def bars_of(study: Study, expected: Mapping[Cell, int], compute_bound: Sequence[
             figure = partial(trials_to_target, tolerance=TOLERANCE)
             bar = partial(_bar, study, expected, contender, REFERENCE, workloads)
             bars.append(bar(name, figure, trials))
-        if contender in there and contender in TIMED:
+        if measured and contender in there and contender in TIMED:
             bars += _time_bars(study, expected, contender, workloads, compute_bound)
     for contender, ablations in ABLATIONS.items():
         for ablation in ablations:
@@ -275,7 +285,7 @@ def bars_of(study: Study, expected: Mapping[Cell, int], compute_bound: Sequence[
                 name = f"{contender}, median curve over that of {ablation}"
                 bar = partial(_bar, study, expected, contender, ablation, workloads)
                 bars.append(bar(name, area_over, 1.0))
-        if contender in there:
+        if measured and contender in there:
             counts = [it for (_, who), it in study.failures.items() if who == contender]
             failed, measured = (sum(it[column] for it in counts) for column in (0, 1))
             name = f"{contender}, share of measured candidates that failed"

@@ -172,3 +172,9 @@ def test_areas_are_of_median_curves() -> None:
     late = [run((101, 1.0, 2.0))]
     assert quality.area_over({"gmm": late}, {"gmm": slow}) == pytest.approx(0.25), "from there on"
     assert quality.area_over({"gmm": [run()]}, {"gmm": slow}) == math.inf
+
+
+def test_results_over_those_of_the_reference() -> None:
+    runs = {"a": [run((1, 1.0, 2.0)), run((1, 1.0, 8.0))], "b": [run((1, 1.0, 3.0))]}
+    reference = {"a": [run((1, 1.0, 1.0))], "b": [run((1, 1.0, 3.0))]}
+    assert quality.latency_over(runs, reference) == pytest.approx(2.0)
