@@ -14,13 +14,18 @@ from bowls import Bowl
 from felix_spaces import space
 
 from autotune.cost_models import RandomCostModel
+from autotune.cost_models.analytic import AnalyticCostModel
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.expressions import const, var
 from autotune.records import Outcome
 from autotune.sketches import AtMost, CandidateBatch, Factor, Sketch
+from autotune.spaces import SketchSpace
 from autotune.spaces.search_space import SearchSpace
 from autotune.strategies import StrategyContext
+from autotune.targets import preset
+from autotune.testing.reference_backend import ReferenceBackend
 from autotune.testing.toy_space import ToySpace
+from autotune.workload_spec import make_workload
 
 
 def strategy(
@@ -116,6 +121,17 @@ def test_picks_are_ranked_by_their_own_predictions() -> None:
     assert found["aligned"] == sorted(found["aligned"], reverse=True)
     assert found["misaligned"] != sorted(found["misaligned"], reverse=True)
     assert np.mean(found["aligned"]) > np.mean(found["misaligned"])
+
+
+def test_misaligned_ranking_looks_at_nothing_that_a_model_cannot_see() -> None:
+    """Rounding gives a factor of 24 where 8 is the most, which no model has a prediction for."""
+    target = preset("skylake-avx512")
+    workload = make_workload("dense", {"m": 8, "n": 16, "k": 48})
+    search_space = SketchSpace(workload, target, ReferenceBackend().limits(target))
+    options = {"ranking": "misaligned", "repairs": 0, "polish": 0, "steps": 16, "epsilon": 0.0}
+    asked = strategy(search_space, AnalyticCostModel(target=target), **options).ask(8)
+    assert asked
+    assert search_space.contains(CandidateBatch.of(asked)).all()
 
 
 def test_polishing_never_makes_the_best_worse() -> None:

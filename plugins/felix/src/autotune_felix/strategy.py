@@ -15,6 +15,7 @@ import numpy as np
 from attrs import frozen
 
 from autotune.cost_models import require_differentiable
+from autotune.relaxed import param_bounds
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.strategies import RecordedStrategy, Rows, StrategyContext
 from autotune.strategies.recorded import check_count
@@ -206,9 +207,13 @@ class FelixStrategy(RecordedStrategy):
 
     def _ranked_by(self, index: int, harvest: Harvest) -> Reals:
         """What ranks the rows of a harvest: their predictions, [m]."""
-        aligned = self.options.ranking == "aligned"
-        ranked = harvest.rows if aligned else harvest.passed
-        sketch = self._relaxed[index].sketch
+        sketch, ranked = self._relaxed[index].sketch, harvest.rows
+        if self.options.ranking == "misaligned":
+            # Configurations outside of the space, too: as near to them as a model can look.
+            bounds = param_bounds(sketch)
+            limits = [bounds[name] for name in sketch.param_names]
+            low, high = np.array(limits, dtype=np.int64).T
+            ranked = np.clip(harvest.passed, low, high)
         return self._scores(CandidateBatch(((sketch, ranked),)))[: len(harvest.rows)]
 
     def _best(self, rows: Rows, scores: Reals, n: int) -> list[Candidate]:
