@@ -64,7 +64,7 @@ class PrunerOptions:
     measured_ratio: float = option(0.1, low=0.0, high=1.0)
     epsilon: float = option(0.1, low=0.0, high=1.0)
     heap: int = option(2, low=1, high=1000)
-    prior: int = option(40, low=0)
+    prior: int = option(200, low=0)
     sketch_trials: int = option(3, low=0, high=1_000_000)
 
 
