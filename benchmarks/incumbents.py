@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotune.measure import LocalMeasurer, MeasureProtocol
+from search_quality import improvements
+from turns import long_protocol
+
+from autotune.measure import LocalMeasurer
 from autotune.records import Record
 from autotune.targets import Target
 
@@ -33,12 +36,10 @@ def steps_of(
         winner: What it ended with, which need not be what seemed the fastest before.
     """
     by_trial = {record.trial: record for record in records}
-    steps: list[Step] = []
-    least = float("inf")
-    for trial, elapsed, best in history:
-        if best is not None and best < least:
-            least = best
-            steps.append((trial, elapsed, by_trial[trial]))
+    steps = [
+        (point.trials - 1, point.seconds, by_trial[point.trials - 1])
+        for point in improvements(history, 0.0)
+    ]
     if steps[-1][2].candidate.digest != winner.candidate.digest:
         trial, elapsed, _ = history[-1]
         steps.append((trial, elapsed, winner))
@@ -53,13 +54,7 @@ def time_steps(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
         turn; without those whose program failed by then.
     """
     first = steps[0][2]
-    protocol = MeasureProtocol(
-        min_sample_seconds=TURN_SECONDS,
-        samples_per_turn=1,
-        min_rounds=TURNS,
-        max_rounds=TURNS,
-        resolution=1e-9,
-    )
+    protocol = long_protocol(TURNS, TURN_SECONDS)
     workload, key = first.candidate.sketch.workload, first.key
     target = Target.from_json(first.target)
     with LocalMeasurer(key.backend, target, key.threads, workload, protocol=protocol) as measurer:

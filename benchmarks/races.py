@@ -15,8 +15,9 @@ import numpy as np
 from candidate_server import CandidateServer
 from common import Bar, cores
 from draft import draw
+from turns import long_protocol
 
-from autotune.measure import LocalMeasurer, MeasureProtocol
+from autotune.measure import LocalMeasurer
 from autotune.records import Outcome
 from autotune.sketches import Candidate
 from autotune.targets import Target
@@ -88,17 +89,6 @@ def spread(ratios: Sequence[float]) -> float:
     return max(ratios) / min(ratios) - 1
 
 
-def long_protocol(turns: int) -> MeasureProtocol:
-    """Turns until they are all over, whatever is known before."""
-    return MeasureProtocol(
-        min_sample_seconds=TURN_SECONDS,
-        samples_per_turn=1,
-        min_rounds=turns,
-        max_rounds=turns,
-        resolution=1e-9,
-    )
-
-
 def fastest(
     candidates: Sequence[Candidate], outcomes: Sequence[Outcome], seconds: float
 ) -> Choice:
@@ -120,7 +110,7 @@ def time_in_turns(
     candidates: Sequence[Candidate], target: Target, turns: int, seed: int
 ) -> tuple[list[Outcome], float]:
     """Outcomes of candidates that were timed in turns, and the seconds that took."""
-    workload, protocol = candidates[0].sketch.workload, long_protocol(turns)
+    workload, protocol = candidates[0].sketch.workload, long_protocol(turns, TURN_SECONDS)
     with LocalMeasurer("tvm", target, cores(), workload, protocol=protocol, seed=seed) as measurer:
         outcomes = measurer.rematch(candidates)
         return outcomes, measurer.seconds["run"]

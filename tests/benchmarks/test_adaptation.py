@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from benchmark_scripts import benchmark_scripts
 
 from autotune.cost_models import TrainingGroup
 from autotune.targets import preset
 from autotune.testing.toy_parts import toy_trees
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
 def adaptation() -> Iterator[ModuleType]:
-    """The script as a module; what it imports from beside itself is forgotten afterwards."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(BENCHMARKS))
-    yield importlib.import_module("adaptation")
-    sys.path.remove(str(BENCHMARKS))
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == BENCHMARKS:
-            del sys.modules[name]
+    """The script as a module."""
+    with benchmark_scripts("adaptation") as (module,):
+        yield module
 
 
 def test_a_model_is_judged_before_and_after_each_round(adaptation: ModuleType) -> None:

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
+from benchmark_scripts import benchmark_scripts
 
 import autotune
 from autotune import Record, RecordFilter, open_database
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
 from autotune.workloads import gemm
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def _load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(f"_benchmark_{name}", BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-incumbents: Any = _load("incumbents")
+with benchmark_scripts("incumbents") as (incumbents,):
+    pass
 
 History = list[tuple[int, float, float | None]]
 

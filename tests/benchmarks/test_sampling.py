@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_scripts import benchmark_scripts
 
 from autotune.spaces.lattice import build_lattice
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def sampling() -> Any:
-    """The script as a module, under a name that is nobody else's."""
-    path = BENCHMARKS / "sampling.py"
-    spec = importlib.util.spec_from_file_location("_benchmark_sampling", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-    return module
+def sampling() -> Iterator[Any]:
+    """The script as a module."""
+    with benchmark_scripts("sampling") as (module,):
+        yield module
 
 
 def test_bias_is_the_distance_from_uniform(sampling: Any) -> None:

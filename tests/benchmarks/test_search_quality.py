@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from benchmark_scripts import benchmark_scripts
 from hypothesis import given
 from hypothesis import strategies as st
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def load(name: str) -> ModuleType:
-    """A module of the benchmarks, which are no package, under a name that is nobody else's."""
-    spec = importlib.util.spec_from_file_location(f"_benchmark_{name}", BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-quality: Any = load("search_quality")
-pieces: Any = load("pieces")
+with benchmark_scripts("search_quality", "pieces") as (quality, pieces):
+    pass
 
 
 def run(*points: tuple[int, float, float], seconds: float = 100.0) -> Any:

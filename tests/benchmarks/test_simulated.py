@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_scripts import BENCHMARKS, benchmark_scripts
 
 from autotune import make_workload, open_database
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -23,7 +23,6 @@ from autotune.targets import preset
 
 pytest.importorskip("lightgbm")
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 TARGET = preset("skylake-avx512")
 LABEL = "gemm-0"
@@ -31,15 +30,10 @@ LABEL = "gemm-0"
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[Any]:
-    """The modules; what they import from beside themselves is forgotten afterwards."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(BENCHMARKS))
+    """The modules."""
     names = ("simulated", "simulation")
-    yield SimpleNamespace(**{name: importlib.import_module(name) for name in names})
-    sys.path.remove(str(BENCHMARKS))
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == BENCHMARKS:
-            del sys.modules[name]
+    with benchmark_scripts(*names) as modules:
+        yield SimpleNamespace(**dict(zip(names, modules, strict=True)))
 
 
 @pytest.fixture(scope="module")

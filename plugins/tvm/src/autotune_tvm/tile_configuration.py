@@ -8,7 +8,7 @@ parallel loop agree on the configuration, the body of that loop needs only one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm
@@ -17,7 +17,15 @@ from tvm.ir import Call, IRModule
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_equal
 
-__all__ = ["CONFIGURE", "configured_once", "inside", "intrinsic_of", "rebuilt", "statements"]
+__all__ = [
+    "CONFIGURE",
+    "configured_once",
+    "inside",
+    "intrinsic_of",
+    "rebuilt",
+    "statements",
+    "with_bodies",
+]
 
 CONFIGURE = "llvm.x86.ldtilecfg"
 """What configures the registers, and clears them."""
@@ -33,10 +41,15 @@ def configured_once(module: IRModule) -> IRModule:
     """
     if not any(_calls(function.body, CONFIGURE) for function in module.functions.values()):
         return module
-    functions = {
-        name: function.with_body(_mended(function.body))
-        for name, function in module.functions.items()
-    }
+    return with_bodies(module, _mended)
+
+
+def with_bodies(module: IRModule, changed: Callable[[Any], Any]) -> IRModule:
+    """A module with changed bodies of its functions; those that stay the same are left alone."""
+    functions = {}
+    for name, function in module.functions.items():
+        body = changed(function.body)
+        functions[name] = function if body.same_as(function.body) else function.with_body(body)
     return IRModule(functions, attrs=module.attrs)
 
 

@@ -17,7 +17,14 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.stmt import MatchBufferRegion
 from tvm_ffi import structural_equal
 
-from autotune_tvm.tile_configuration import CONFIGURE, inside, intrinsic_of, rebuilt, statements
+from autotune_tvm.tile_configuration import (
+    CONFIGURE,
+    inside,
+    intrinsic_of,
+    rebuilt,
+    statements,
+    with_bodies,
+)
 from autotune_tvm.tile_products import SUMS, move
 from autotune_tvm.whole_groups import at
 
@@ -39,11 +46,7 @@ def sums_kept(module: IRModule) -> IRModule:
 
     Calls that configure the registers themselves, which clears them, stay as they are.
     """
-    functions = {}
-    for name, function in module.functions.items():
-        body = _sequence(_kept(function.body))
-        functions[name] = function if body.same_as(function.body) else function.with_body(body)
-    return IRModule(functions, attrs=module.attrs)
+    return with_bodies(module, lambda body: _sequence(_kept(body)))
 
 
 def _kept(node: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import IRModule, TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
 
-from autotune_tvm.tile_configuration import inside, rebuilt
+from autotune_tvm.tile_configuration import inside, rebuilt, with_bodies
 
 __all__ = ["INTERLEAVED", "at", "woven_where_whole"]
 
@@ -31,11 +31,7 @@ def woven_where_whole(module: IRModule) -> IRModule:
     The loops over the rows of a group and over its lanes are the innermost two around a block
     with the annotation :data:`INTERLEAVED`. Other copies stay as they are.
     """
-    functions = {}
-    for name, function in module.functions.items():
-        body = _woven(function.body)
-        functions[name] = function if body.same_as(function.body) else function.with_body(body)
-    return IRModule(functions, attrs=module.attrs)
+    return with_bodies(module, _woven)
 
 
 def _woven(node: Any) -> Any:
