@@ -208,7 +208,7 @@ def test_fresh_ignores_records_also_when_it_is_resumed(bench: Bench) -> None:
 
 def test_other_conditions_are_another_run(bench: Bench) -> None:
     first = bench.run(8)
-    bench.protocol = "warm-2"
+    bench.protocol = "warm-3"
     second = bench.run(8)
     assert second.run_id != first.run_id and second.cached == 0
     bench.seed = 4

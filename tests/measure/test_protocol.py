@@ -10,8 +10,8 @@ from autotune.measure import PROTOCOL_VERSION, MeasureProtocol
 
 
 def test_the_default_is_called_by_its_version() -> None:
-    assert MeasureProtocol().identity == f"warm-{PROTOCOL_VERSION}" == "warm-2"
-    assert MeasureProtocol(cold=True).identity == "cold-2"
+    assert MeasureProtocol().identity == f"warm-{PROTOCOL_VERSION}" == "warm-3"
+    assert MeasureProtocol(cold=True).identity == "cold-3"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_the_default_is_called_by_its_version() -> None:
     [{"deadlines": {"run": 1.0}}, {"baseline_patience": 2.0}, {"memory_bytes": 1 << 30}],
 )
 def test_what_is_given_up_on_is_no_part_of_the_identity(options: dict[str, Any]) -> None:
-    assert MeasureProtocol(**options).identity == "warm-2"
+    assert MeasureProtocol(**options).identity == "warm-3"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_what_is_given_up_on_is_no_part_of_the_identity(options: dict[str, Any])
 )
 def test_what_decides_the_numbers_is(options: dict[str, Any]) -> None:
     identity = MeasureProtocol(**options).identity
-    assert identity.startswith("warm-2+")
+    assert identity.startswith("warm-3+")
     assert identity == MeasureProtocol(**options).identity
 
 

@@ -80,16 +80,25 @@ def test_a_difference_beyond_the_noise_is_found(rounds: int) -> None:
     assert found >= 190
 
 
-@given(st.lists(SECONDS, min_size=1, max_size=9), st.lists(SECONDS, min_size=1, max_size=9))
-def test_clearly_slower_is_a_strict_order(one: list[float], other: list[float]) -> None:
-    assert not (clearly_slower(one, other) and clearly_slower(other, one))
-    assert not clearly_slower(one, one)
-    # A tenth may be nothing but another speed of the machine.
-    beyond_all_doubt = min(one) > max(other) * 1.1
-    if beyond_all_doubt:
-        assert clearly_slower(one, other)
-    if len(one) < 6 and len(other) < 6:
-        assert clearly_slower(one, other) == beyond_all_doubt
+PAIRS = st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=9)
+
+
+@given(PAIRS, st.integers(0, 8), st.floats(1, 10))
+def test_clearly_slower_is_what_every_pair_says(
+    pairs: list[tuple[float, float]], spoilt: int, factor: float
+) -> None:
+    ours, best = zip(*pairs, strict=True)
+    assert not (clearly_slower(ours, best) and clearly_slower(best, ours))
+    assert not clearly_slower(ours, ours)
+    assert clearly_slower([1.2 * it for it in best], best)
+    # A machine that is slow during one of several pairs does not decide.
+    others = (
+        [*best[:spoilt], best[spoilt] * factor, *best[spoilt + 1 :]]
+        if spoilt < len(best)
+        else best
+    )
+    if len(best) > 1:
+        assert not clearly_slower(others, best)
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=9), st.floats(0.1, 10), SECONDS)

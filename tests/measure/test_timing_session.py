@@ -73,10 +73,26 @@ def test_a_worse_program_is_done_with_once_the_best_was_sampled_beside_it() -> N
     timing, leader = with_leader(machine)
     trial = machine.trial(1, Program(1.5e-3))
     timing.screen(trial)
-    assert operations(machine) == [("run", 1), ("sample", 0)]
+    pairs = [("sample", 0), ("sample", 1)] * PROTOCOL.min_samples
+    assert operations(machine) == [("run", 1), *pairs]
     assert trial.outcome is not None
     assert trial.outcome.latency == pytest.approx(1.5e-3)
     assert timing.leader is leader
+
+
+@pytest.mark.parametrize("factor", [1.6, 1 / 1.6])
+def test_a_machine_that_changes_its_speed_meanwhile_rules_nobody_out(factor: float) -> None:
+    changes = np.arange(0.0, 0.015, 3e-4)
+    for change in changes:
+        machine = Machine()
+        timing, _ = with_leader(machine)
+        when = machine.now + change
+        machine.slowdown = lambda now, when=when: factor if now > when else 1.0
+        trial = machine.trial(1, Program(1e-3))
+        timing.screen(trial)
+        assert trial.outcome is None
+        assert trial.latency == pytest.approx(1e-3)
+    assert machine.now < when
 
 
 def test_one_that_may_be_the_best_waits_for_its_turns() -> None:
@@ -94,7 +110,7 @@ def test_one_that_may_be_the_best_waits_for_its_turns() -> None:
     assert [item[:2] for item in told] == [(leader.digest, trial.digest)]
     rounds = told[0][2].rounds
     assert PROTOCOL.min_rounds <= rounds <= PROTOCOL.max_rounds
-    assert len(trial.outcome.samples) == PROTOCOL.min_samples + rounds
+    assert len(trial.outcome.samples) == 2 * PROTOCOL.min_samples + rounds
 
 
 def test_everybody_has_its_turn_in_random_order_and_at_changing_places() -> None:

@@ -72,7 +72,7 @@ def command() -> None:
     type=click.Choice(STATUSES),
     help="Outcome of the records.  [default: any; ok in a backend's format]",
 )
-@click.option("--protocol", metavar="NAME", help="Measuring protocol, such as warm-2.")
+@click.option("--protocol", metavar="NAME", help="Measuring protocol, such as warm-3.")
 @click.option("--run", "run_id", metavar="RUN", help="Only what this run measured.")
 @click.option("--best-only", is_flag=True, help="The fastest of each workload only.")
 @click.option(

@@ -13,7 +13,7 @@ from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
 
-PROTOCOL_VERSION = "2"
+PROTOCOL_VERSION = "3"
 
 PHASES = ("start", "task", "build", "load", "verify", "run", "observe")
 
@@ -60,9 +60,9 @@ class MeasureProtocol:
         deadlines: Seconds that each phase may take, by the names in ``PHASES``; those left out
             keep their default. A phase that takes longer is a ``timeout``.
         min_sample_seconds: A sample repeats the call until it lasts about this long.
-        min_samples: Samples of a candidate before it is compared with the best one, and fewest
-            samples where there is nothing to compare with, unless they would take longer than
-            ``limit_seconds``.
+        min_samples: Samples of a candidate before it is compared with the best one, samples of
+            both in that comparison, and fewest samples where there is nothing to compare with,
+            unless they would take longer than ``limit_seconds``.
         max_samples: Most samples where there is nothing to compare with.
         target_half_width: Where there is nothing to compare with, sampling ends when the
             confidence interval of the median is no wider than this share of the median to either
@@ -128,7 +128,7 @@ class MeasureProtocol:
 
     @property
     def identity(self) -> str:
-        """Names what decides the numbers: ``warm-2``, with a digest unless all is default.
+        """Names what decides the numbers: ``warm-3``, with a digest unless all is default.
 
         Outcomes measured under different identities are not comparable; this goes into the
         measure key of every record.

@@ -44,18 +44,17 @@ def rounded(latency: float) -> float:
     return float(f"{latency:.{_DIGITS}g}")
 
 
-def clearly_slower(samples: Sequence[float], best: Sequence[float]) -> bool:
-    """Whether ``samples`` are slower than those of the best program, interval against interval.
+def clearly_slower(ours: Sequence[float], best: Sequence[float]) -> bool:
+    """Whether a program is slower than the best one in every pair of samples, by a tenth.
 
-    With fewer than six samples there is no interval of the median that deserves the name: the
-    whole range takes its place, and a tenth more, because a machine may change its speed between
-    two samples.
+    Few pairs give no interval of the median that deserves the name. A machine that changes its
+    speed between two samples spoils one pair, seldom all of them.
+
+    Args:
+        ours: Samples of the program, taken alternately with those of the best one.
+        best: Samples of the best one.
     """
-    return _interval(samples)[0] > _interval(best)[1]
-
-
-def _interval(samples: Sequence[float]) -> tuple[float, float]:
-    return median_interval(samples) or (min(samples), max(samples) * _FEW_SAMPLES)
+    return all(own > _FEW_SAMPLES * other for own, other in zip(ours, best, strict=False))
 
 
 def drift_of(samples: Sequence[float], latency: float) -> float:

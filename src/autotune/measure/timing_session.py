@@ -15,6 +15,7 @@ from autotune.measure.racing import (
     NEXT_TO_NOTHING,
     Race,
     clearly_slower,
+    compare,
     credible,
     drift_of,
     latency_after,
@@ -115,18 +116,34 @@ class TimingSession:
             trial.drift = self._drift
             trial.finish()
             return
-        beside = self._sample(self.leader, self._protocol.min_samples, 0)
         self._drift_age = 0
-        if beside is None:
+        ours, best = self._beside(self.leader, trial)
+        if trial.outcome is not None or not self._is_held(trial):
+            return
+        if not ours:
             # The best program is gone; what is known of the machine's speed has to do.
             trial.drift = self._drift
             trial.finish()
             return
-        self._drift = trial.drift = drift_of(beside, self.latency)
-        if clearly_slower(trial.samples, beside):
+        self._drift = drift_of(best, self.latency)
+        trial.samples += ours
+        trial.set_latency(self.latency / compare(ours, best).ratio)
+        if clearly_slower(ours, best):
             trial.finish()
         else:
             self._contenders.append(trial)
+
+    def _beside(self, leader: Trial, trial: Trial) -> tuple[list[float], list[float]]:
+        """Samples of a program and as many of the best one, taken alternately."""
+        ours: list[float] = []
+        best: list[float] = []
+        for _ in range(self._protocol.min_samples):
+            for one, samples in ((leader, best), (trial, ours)):
+                sample = self._sample(one, 1, 0)
+                if sample is None:
+                    return ours, best[: len(ours)]
+                samples += sample
+        return ours, best
 
     def release_lost(self) -> None:
         """Have those checked and timed again whose worker has ended before their turns."""

@@ -27,7 +27,7 @@ class MeasureKey:
         backend_version: Version of the backend plugin.
         compiler_version: Version of the compiler behind it.
         threads: Threads the program ran on.
-        protocol: Identity of the measuring protocol, such as ``warm-2``: whether caches were
+        protocol: Identity of the measuring protocol, such as ``warm-3``: whether caches were
             warm, and the version of the timing procedure.
     """
 
