@@ -9,17 +9,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from made_workloads import two_products
 from numpy.typing import NDArray
 
-from autotune.expressions import AffineForm, Binary, IntExpr, Load, var
+from autotune.expressions import AffineForm, IntExpr
 from autotune.expressions.integer import evaluate
 from autotune.nest import LoopNest, Statement, derive_nest, nest_tape
 from autotune.sketches import Candidate, FuseConsumer, PadExtent
 from autotune.spaces import SketchSpace
 from autotune.workloads import (
-    Axis,
     Stage,
-    Tensor,
     Workload,
     batch_matmul,
     conv2d,
@@ -208,20 +207,7 @@ def test_buffers_are_allocated_around_their_users(
 
 def test_two_stages_may_pack_one_operand(space_of: SpaceOf) -> None:
     """Each has a copy of its own, and quantities of its own on the tape."""
-
-    def product(name: str, right: str, columns: int) -> Stage:
-        axes = (Axis("i", 32), Axis("j", columns), Axis("k", 4, "reduce"))
-        left = Load("A", (var("i"), var("k")))
-        body = Binary("mul", left, Load(right, (var("k"), var("j"))))
-        return Stage(Tensor(name, (32, columns), "float32"), axes, body, "add")
-
-    inputs = (
-        Tensor("A", (32, 4), "float32"),
-        Tensor("B", (4, 16), "float32"),
-        Tensor("E", (4, 32), "float32"),
-    )
-    stages = (product("C", "B", 16), product("D", "E", 32))
-    space = space_of(Workload("two", inputs, stages, ("C", "D")))
+    space = space_of(two_products(32, 4))
     sketch = next(s for s in space.sketches() if s.name == "plain-rows+plain-rows")
     nest = derive_nest(sketch)
     copies = [statement.name for statement in nest.statements if statement.role == "pack"]

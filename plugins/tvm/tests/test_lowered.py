@@ -17,9 +17,10 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.lowered import LoweredNest, lowered_nest
 from autotune_tvm.replay import schedule
+from made_workloads import two_products
 from tvm import s_tir
 
-from autotune.expressions import Binary, IntExpr, Load, const, var
+from autotune.expressions import IntExpr, Load, const, var
 from autotune.expressions.integer import evaluate
 from autotune.nest import derive_nest, nest_tape
 from autotune.nest.loop_nest import Loop, LoopNest
@@ -52,24 +53,6 @@ from autotune.workloads import (
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 
-def two_products() -> Workload:
-    """Two matrix products that read, and may pack, the same left operand."""
-
-    def product(name: str, right: str, columns: int) -> Stage:
-        axes = (Axis("i", 12), Axis("j", columns), Axis("k", 6, "reduce"))
-        left = Load("A", (var("i"), var("k")))
-        body = Binary("mul", left, Load(right, (var("k"), var("j"))))
-        return Stage(Tensor(name, (12, columns), "float32"), axes, body, "add")
-
-    inputs = (
-        Tensor("A", (12, 6), "float32"),
-        Tensor("B", (6, 16), "float32"),
-        Tensor("E", (6, 32), "float32"),
-    )
-    stages = (product("C", "B", 16), product("D", "E", 32))
-    return Workload("two", inputs, stages, ("C", "D"))
-
-
 WORKLOADS = (
     gemm(m=64, n=64, k=64),
     gemm(m=37, n=53, k=29),
@@ -95,7 +78,7 @@ WORKLOADS = (
     softmax(m=2, n=100, dtype="float64"),
     elementwise(m=4, n=6),
     elementwise(m=7, n=48),
-    two_products(),
+    two_products(12, 6),
 )
 
 

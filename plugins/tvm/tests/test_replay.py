@@ -11,6 +11,7 @@ import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
+from made_workloads import two_products
 from tvm.script import tirx as T
 
 from autotune.backends import InvalidSchedule
@@ -48,24 +49,6 @@ from autotune.workloads import (
 )
 
 Check = Callable[..., Any]
-
-
-def two_products() -> Workload:
-    """Two matrix products that read, and may pack, the same left operand."""
-
-    def product(name: str, right: str, columns: int) -> Stage:
-        axes = (Axis("i", 12), Axis("j", columns), Axis("k", 6, "reduce"))
-        left = Load("A", (var("i"), var("k")))
-        body = Binary("mul", left, Load(right, (var("k"), var("j"))))
-        return Stage(Tensor(name, (12, columns), "float32"), axes, body, "add")
-
-    inputs = (
-        Tensor("A", (12, 6), "float32"),
-        Tensor("B", (6, 16), "float32"),
-        Tensor("E", (6, 32), "float32"),
-    )
-    stages = (product("C", "B", 16), product("D", "E", 32))
-    return Workload("two", inputs, stages, ("C", "D"))
 
 
 WORKLOADS = (
@@ -106,7 +89,7 @@ def test_scheduled_programs_compute_the_reference(
 def test_two_stages_may_pack_one_operand(
     backend: TVMBackend, target: Target, check: Check
 ) -> None:
-    workload = two_products()
+    workload = two_products(12, 6)
     space = SketchSpace(workload, target, backend.limits(target))
     both = [s for s in space.sketches() if sum(isinstance(x, Pack) for x in s.steps) == 2]
     for candidate in space.sample(3 * len(space.sketches()), np.random.default_rng(1)):

@@ -11,6 +11,7 @@ from attrs import define, field
 from autotune.records import OUTCOME_STATUSES, MeasureKey, Record
 from autotune.report import formats
 from autotune.report.confirmation import short_name
+from autotune.report.grouping import by_measure_key
 from autotune.report.table import Table
 from autotune.workload_spec import task_name
 from autotune.workloads import Workload
@@ -67,15 +68,7 @@ def summarize(records: Iterable[Record]) -> list[Holding]:
 
     Memory does not grow with the number of records.
     """
-    holdings: dict[tuple[str, MeasureKey], Holding] = {}
-    for record in records:
-        workload = record.candidate.sketch.workload
-        group = workload.digest, record.key
-        if group not in holdings:
-            target = str(record.target.get("name", "-"))
-            holdings[group] = Holding(workload, record.key, target)
-        holdings[group].add(record)
-    return list(holdings.values())
+    return by_measure_key(records, Holding)
 
 
 def holdings_table(holdings: Sequence[Holding]) -> Table:

@@ -11,6 +11,7 @@ from attrs import define, field
 
 from autotune.records import OUTCOME_STATUSES, MeasureKey, Record
 from autotune.report import formats
+from autotune.report.grouping import by_measure_key
 from autotune.report.table import Table
 from autotune.workload_spec import task_name
 from autotune.workloads import Workload
@@ -68,15 +69,7 @@ class Spread:
 
 def spreads(records: Iterable[Record]) -> list[Spread]:
     """One for each workload under each measure key, in order of appearance."""
-    found: dict[tuple[str, MeasureKey], Spread] = {}
-    for record in records:
-        workload = record.candidate.sketch.workload
-        group = workload.digest, record.key
-        if group not in found:
-            target = str(record.target.get("name", "-"))
-            found[group] = Spread(workload, record.key, target)
-        found[group].add(record)
-    return list(found.values())
+    return by_measure_key(records, Spread)
 
 
 def spread_table(found: Sequence[Spread]) -> Table:

@@ -1,0 +1,64 @@
+"""Workloads for tests of several packages."""
+
+from __future__ import annotations
+
+from autotune.expressions import Binary, Load, var
+from autotune.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+
+__all__ = ["SMALL_WORKLOADS", "two_products"]
+
+SMALL_WORKLOADS = {
+    "gemm": gemm(m=17, n=33, k=29),
+    "gemm-one": gemm(m=1, n=1, k=1),
+    "gemm-f64": gemm(m=5, n=7, k=11, dtype="float64"),
+    "gemm-int8": gemm(m=13, n=31, k=37, dtype="int8"),
+    "gemm-int32": gemm(m=3, n=5, k=7, dtype="int32"),
+    "batch-matmul": batch_matmul(b=3, m=5, n=7, k=11),
+    "batch-matmul-int8": batch_matmul(b=2, m=3, n=5, k=4, dtype="int8"),
+    "dense": dense(m=5, n=11, k=13),
+    "dense-plain": dense(m=5, n=11, k=13, bias=0, relu=0),
+    "conv2d": conv2d(h=9, w=7, ci=3, co=5),
+    "conv2d-padded": conv2d(n=2, h=9, w=7, ci=3, co=5, pad=1, bias=1, relu=1),
+    "conv2d-strided": conv2d(h=11, w=13, ci=3, co=4, stride=2, pad=1),
+    "conv2d-dilated": conv2d(h=11, w=13, ci=2, co=3, dilation=2, pad=2, kh=3, kw=2),
+    "conv2d-both": conv2d(h=17, w=13, ci=2, co=3, stride=3, dilation=2, pad=1, relu=1),
+    "conv2d-1x1": conv2d(h=5, w=5, ci=7, co=3, kh=1, kw=1),
+    "conv2d-1x1-strided": conv2d(h=6, w=5, ci=7, co=3, kh=1, kw=1, stride=2),
+    "conv2d-f64": conv2d(h=5, w=5, ci=2, co=3, pad=1, dtype="float64"),
+    "depthwise": depthwise_conv2d(h=9, w=7, c=5, pad=1),
+    "depthwise-strided": depthwise_conv2d(h=9, w=8, c=3, pad=2, stride=2, dilation=2),
+    "softmax": softmax(m=5, n=17),
+    "softmax-f64": softmax(m=1, n=3, dtype="float64"),
+    "elementwise": elementwise(m=5, n=17),
+}
+"""Every builder, with sizes that nothing divides, in types that it allows."""
+
+
+def two_products(rows: int, depth: int) -> Workload:
+    """Two matrix products that read, and may pack, the same left operand of [rows, depth]."""
+
+    def product(name: str, right: str, columns: int) -> Stage:
+        axes = (Axis("i", rows), Axis("j", columns), Axis("k", depth, "reduce"))
+        left = Load("A", (var("i"), var("k")))
+        body = Binary("mul", left, Load(right, (var("k"), var("j"))))
+        return Stage(Tensor(name, (rows, columns), "float32"), axes, body, "add")
+
+    inputs = (
+        Tensor("A", (rows, depth), "float32"),
+        Tensor("B", (depth, 16), "float32"),
+        Tensor("E", (depth, 32), "float32"),
+    )
+    stages = (product("C", "B", 16), product("D", "E", 32))
+    return Workload("two", inputs, stages, ("C", "D"))
