@@ -364,6 +364,24 @@ def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
     assert bool(beside) == (not matters)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU to spare")
+def test_nothing_is_timed_before_the_last_builds_of_a_batch_have_begun(
+    make_measurer: MakeMeasurer,
+    candidates: list[Candidate],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else every timing waits for the builds that its worker has before it."""
+    monkeypatch.setattr(module, "quiet_neighbour_matters", lambda *_: False)
+    log = tmp_path / "log"
+    measurer = make_measurer(log=str(log), build_seconds=0.05, threads=1)
+    measurer.submit(candidates)
+    assert statuses(measurer.collect(Collecting())) == ["ok"] * 10
+    first = min(timing.begin for timing in spans(log, "time"))
+    begun = sum(build.begin < first for build in spans(log, "build"))
+    assert begun == len(candidates)
+
+
 def test_a_new_worker_starts_before_anything_else_is_timed(
     make_measurer: MakeMeasurer,
     candidates: list[Candidate],

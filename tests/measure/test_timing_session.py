@@ -325,6 +325,16 @@ def rematch(machine: Machine, *programs: Program) -> list[Trial]:
     return trials
 
 
+def test_long_calls_have_one_sample_in_a_turn() -> None:
+    machine = Machine()
+    timing = session(machine)
+    short = machine.trial(0, Program(1e-3))
+    long = machine.trial(1, Program(2 * PROTOCOL.budget_seconds))
+    assert timing.check(short) and timing.check(long)
+    assert len(timing.turn(short, 0) or ()) == PROTOCOL.samples_per_turn
+    assert len(timing.turn(long, 0) or ()) == 1
+
+
 def test_samples_of_a_rematch_are_of_the_same_turns() -> None:
     machine = Machine(drifting(3, seconds=0.01), noise=0.005)
     first, second, untuned = rematch(machine, Program(1e-3), Program(1.1e-3), Program(5e-3))

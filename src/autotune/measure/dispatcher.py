@@ -74,7 +74,7 @@ class Dispatcher:
                 on_reply(reply)
 
     def settle_down(self) -> None:
-        """Wait until the workers that are reserved have nothing to do, and new ones are up."""
+        """Wait until the workers that time have nothing else to do, and new ones are up."""
         while not self.pool.is_quiet:
             self.pump()
         # A worker that was replaced imports its compiler first: that would disturb.

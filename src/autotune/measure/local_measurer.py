@@ -24,7 +24,7 @@ from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.held import HeldTrial
 from autotune.measure.measurer import Collecting, Held, Measurer
 from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
-from autotune.measure.pool import WorkerPool
+from autotune.measure.pool import MOST_AHEAD, WorkerPool
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial
@@ -281,7 +281,7 @@ class LocalMeasurer(Measurer):
         timing, chunk = self._started().timing, batch.chunk
         while group := self._next_group(chunk, collecting):
             self._hold(timing.lost_leader)
-            with self._undisturbed(group):
+            with self._undisturbed(group, later=_open(chunk)):
                 for trial in group:
                     timing.screen(trial)
                     batch.tell(collecting.on_outcome)
@@ -290,7 +290,7 @@ class LocalMeasurer(Measurer):
             if collecting.enough():
                 break
         self._hold(timing.lost_leader)
-        with self._undisturbed(chunk):
+        with self._undisturbed(_open(chunk)):
             timing.settle(collecting.on_comparison)
         for trial in chunk:
             trial.take_from_twin()
@@ -301,9 +301,11 @@ class LocalMeasurer(Measurer):
         self._build_ahead()
 
     def _next_group(self, chunk: Sequence[Trial], collecting: Collecting) -> list[Trial]:
-        """Built candidates that are to be timed now; none when all are timed.
+        """Built candidates of one worker that are to be timed now; none when all are timed.
 
-        All at once, or, where others are built meanwhile, those that one worker holds.
+        What is timed keeps its worker from building, and that of the best candidate. So nothing
+        is timed before most workers have begun the last that they build of the chunk, and where
+        builds disturb, before all is built.
         """
         crew = self._started()
         while True:
@@ -311,13 +313,23 @@ class LocalMeasurer(Measurer):
             for trial in chunk:
                 self._look_up(trial, collecting)
             untimed = [trial for trial in chunk if crew.timing.is_untimed(trial)]
-            if not untimed:
-                return []
             built = [trial for trial in untimed if crew.holds(trial)]
-            if built and (self._overlaps or len(built) == len(untimed)):
-                return _held_by_one(built) if self._overlaps else built
+            by_a_few = self._workers // 2 * MOST_AHEAD if self._overlaps and built else 0
+            if len(untimed) - len(built) <= by_a_few:
+                return self._held_by_one(built)
             with self._timed("build"):
                 crew.building.attend(untimed)
+
+    def _held_by_one(self, built: Sequence[Trial]) -> list[Trial]:
+        """Those that one worker holds; what the best candidate's holds comes last.
+
+        That worker is needed for the others, too, which may build again after their turn.
+        """
+        leader = self._started().timing.leader
+        busy = None if leader is None else leader.place
+        places = [trial.place for trial in built]
+        first = next((place for place in places if place != busy), busy)
+        return [trial for trial in built if trial.place == first]
 
     def _look_up(self, trial: Trial, collecting: Collecting) -> None:
         """Find out whether a candidate's program has been measured, by this run or before."""
@@ -347,13 +359,20 @@ class LocalMeasurer(Measurer):
                 trial.place = None
 
     @contextmanager
-    def _undisturbed(self, trials: Sequence[Trial]) -> Iterator[None]:
-        """Time is taken inside: whatever would share CPUs with it waits."""
+    def _undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:
+        """Time is taken inside: whatever would share CPUs with it waits.
+
+        Args:
+            trials: What is timed.
+            later: What may be timed next: the workers that hold it begin nothing that would have
+                to be waited for then.
+        """
         crew = self._started()
         with self._timed("run"):
             leader = crew.timing.leader
             timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
-            crew.pool.reserve(timed if self._overlaps else range(self._workers))
+            soon = {trial.place[0] for trial in later if trial.place is not None}
+            crew.pool.reserve(timed if self._overlaps else range(self._workers), soon)
             try:
                 crew.dispatcher.settle_down()
                 builders = [pid for index, pid in crew.pool.pids().items() if index not in timed]
@@ -453,11 +472,9 @@ class _Crew:
             self.pool.tell({"op": "known", "programs": known})
 
 
-def _held_by_one(built: Sequence[Trial]) -> list[Trial]:
-    """Those that the worker holds which holds most."""
-    workers = [trial.place[0] for trial in built if trial.place is not None]
-    most = max(set(workers), key=workers.count)
-    return [trial for trial in built if trial.place is not None and trial.place[0] == most]
+def _open(chunk: Sequence[Trial]) -> list[Trial]:
+    """Those that have no outcome yet."""
+    return [trial for trial in chunk if trial.outcome is None]
 
 
 def _ignore(_reply: object) -> None:

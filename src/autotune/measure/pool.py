@@ -19,14 +19,14 @@ from autotune.isolation.errors import WorkerStartFailed
 from autotune.isolation.memory import available_memory, may_build, resident_bytes
 from autotune.isolation.worker_process import WorkerDied, WorkerProcess
 
-__all__ = ["Job", "Place", "Reply", "WorkerPool"]
+__all__ = ["MOST_AHEAD", "Job", "Place", "Reply", "WorkerPool"]
 
 # How long a death that closes no pipe (a grandchild holds it open) may go unnoticed.
 _POLL_SECONDS = 0.05
 _MOST_START_FAILURES = 3
 # Jobs that a worker has before it: enough for as long as a search takes, few enough that one
 # worker does not wait while another has work left.
-_MOST_AHEAD = 4
+MOST_AHEAD = 4
 
 Place = tuple[int, int]
 """A worker as it is now: its position, and how often it has been replaced."""
@@ -87,6 +87,7 @@ class _Slot:
         told: Whether it was sent something of ``setup`` that it has not answered.
         begun: Whether it has announced a phase of what it is doing.
         reserved: Whether it gets only jobs that are for it.
+        timing: Whether it is also to have nothing else to do.
     """
 
     index: int
@@ -97,6 +98,7 @@ class _Slot:
     told: bool = False
     begun: bool = False
     reserved: bool = False
+    timing: bool = False
     phase: str = "start"
     since: float = 0.0
     deadline: float = 0.0
@@ -210,13 +212,19 @@ class WorkerPool:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the reserved workers have nothing to do."""
-        return not any(slot.waiting for slot in self._slots if slot.reserved)
+        """Whether the workers that are reserved for timing have nothing to do."""
+        return not any(slot.waiting for slot in self._slots if slot.timing)
 
-    def reserve(self, indices: Collection[int]) -> None:
-        """Give the workers at these positions, and no others, only jobs that are for them."""
+    def reserve(self, timing: Collection[int], later: Collection[int] = ()) -> None:
+        """Give the workers at these positions, and no others, only jobs that are for them.
+
+        Args:
+            timing: Those that are to be quiet now.
+            later: Those that are to be so soon, and may end what they are doing.
+        """
         for slot in self._slots:
-            slot.reserved = slot.index in indices
+            slot.timing = slot.index in timing
+            slot.reserved = slot.timing or slot.index in later
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Have jobs done; their replies come from :meth:`poll`."""
@@ -239,7 +247,7 @@ class WorkerPool:
         """Forget every job; workers that were at one are replaced."""
         self._queue.clear()
         for slot in self._slots:
-            slot.reserved = False
+            slot.reserved = slot.timing = False
             if slot.jobs:
                 slot.jobs.clear()
                 self._replace(slot)
@@ -275,7 +283,7 @@ class WorkerPool:
 
     def _next_assignment(self) -> tuple[Job, _Slot] | None:
         for slot in sorted(self._slots, key=lambda slot: len(slot.jobs)):
-            if not slot.ready or len(slot.jobs) >= _MOST_AHEAD:
+            if not slot.ready or len(slot.jobs) >= MOST_AHEAD:
                 continue
             anybody = not slot.reserved and (slot.jobs or self._has_room())
             wanted = (None, slot.place) if anybody else (slot.place,)

@@ -226,7 +226,8 @@ class TimingSession:
 
     def turn(self, trial: Trial, placement: int) -> list[float] | None:
         """Samples of one turn of a held program; None when it is gone or has failed."""
-        return self._sample(trial, self._protocol.samples_per_turn, placement)
+        is_long = statistics.median(trial.samples) > self._protocol.budget_seconds
+        return self._sample(trial, 1 if is_long else self._protocol.samples_per_turn, placement)
 
     def _race(
         self, leader: Trial, challengers: Sequence[Trial], on_comparison: OnComparison | None
@@ -266,7 +267,7 @@ class TimingSession:
         """One turn of every program; returns whether the first one is still there."""
         placement = race.rounds
         for number in self._rng.permutation(race.running):
-            samples = self._sample(entries[number], self._protocol.samples_per_turn, placement)
+            samples = self.turn(entries[number], placement)
             if samples is None:
                 race.withdraw(int(number))
                 if number == 0:
