@@ -285,11 +285,14 @@ class WorkerPool:
         for slot in sorted(self._slots, key=lambda slot: len(slot.jobs)):
             if not slot.ready or len(slot.jobs) >= MOST_AHEAD:
                 continue
-            anybody = not slot.reserved and (slot.jobs or self._has_room())
-            wanted = (None, slot.place) if anybody else (slot.place,)
-            for job in self._queue:
-                if job.place in wanted:
-                    return job, slot
+            for_it = next((job for job in self._queue if job.place == slot.place), None)
+            if for_it is not None:
+                return for_it, slot
+            if slot.reserved:
+                continue
+            common = next((job for job in self._queue if job.place is None), None)
+            if common is not None and (slot.jobs or self._has_room()):
+                return common, slot
         return None
 
     def _has_room(self) -> bool:

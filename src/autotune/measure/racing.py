@@ -51,8 +51,8 @@ def clearly_slower(ours: Sequence[float], best: Sequence[float]) -> bool:
     speed between two samples spoils one pair, seldom all of them.
 
     Args:
-        ours: Samples of the program, taken alternately with those of the best one.
-        best: Samples of the best one.
+        ours: Samples of the program.
+        best: Samples of the best one, each taken right before or after that of the program.
     """
     return all(own > _FEW_SAMPLES * other for own, other in zip(ours, best, strict=False))
 

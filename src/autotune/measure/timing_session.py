@@ -126,7 +126,7 @@ class TimingSession:
             trial.finish()
             return
         self._drift = drift_of(best, self.latency)
-        trial.samples += ours
+        trial.samples += ours[1:]
         trial.set_latency(self.latency / compare(ours, best).ratio)
         if clearly_slower(ours, best):
             trial.finish()
@@ -134,16 +134,24 @@ class TimingSession:
             self._contenders.append(trial)
 
     def _beside(self, leader: Trial, trial: Trial) -> tuple[list[float], list[float]]:
-        """Samples of a program and as many of the best one, taken alternately."""
-        ours: list[float] = []
-        best: list[float] = []
-        for _ in range(self._protocol.min_samples):
-            for one, samples in ((leader, best), (trial, ours)):
-                sample = self._sample(one, 1, 0)
-                if sample is None:
-                    return ours, best[: len(ours)]
-                samples += sample
-        return ours, best
+        """Pairs of samples, of a program and of the best one, each taken one after the other.
+
+        They change places after every other sample, and the program has just been sampled. That
+        is as seldom as pairs allow: the first call after a change is not timed, as caches hold
+        the data of the other one.
+        """
+        count = self._protocol.min_samples
+        ours, best = trial.samples[-1:], list[float]()
+        now, then = (leader, best), (trial, ours)
+        while len(ours) < count or len(best) < count:
+            who, samples = now
+            new = self._sample(who, min(2, count - len(samples)), 0)
+            if new is None:
+                break
+            samples += new
+            now, then = then, now
+        complete = min(len(ours), len(best))
+        return ours[:complete], best[:complete]
 
     def release_lost(self) -> None:
         """Have those checked and timed again whose worker has ended before their turns."""
