@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from autotune_felix.felix_gp import FelixGp
 from autotune_felix.felix_mlp import FelixMlp
 from autotune_felix.strategy import DIFFERENTIABLE, FelixStrategy
 from common import Bar, basic_parser, finish_with
@@ -61,6 +62,13 @@ TOGGLES: Mapping[str, Mapping[str, Any]] = {
     "published": {"fidelity": "published"},
 }
 """Options of `felix`, one at a time."""
+ONLY_SCORES: Mapping[str, Any] = {
+    "even_drafts": False,
+    "sampled_drafts": 0.0,
+    "spacing": 0.0,
+    "sketch_share": 1.0,
+}
+"""Options with which a round's picks are the best of what points passed, as is compared here."""
 
 ROUND_SECONDS = 2.0
 SKETCH_SECONDS = 0.4
@@ -111,7 +119,7 @@ def made(
 ) -> DifferentiableCostModel:
     """The cost model of all contenders on one task.
 
-    Networks without weights for the machine are told what the estimate says, with noise: there
+    Models without weights for the machine are told what the estimate says, with noise: there
     is nothing to learn in that, but they cost what they cost.
 
     Args:
@@ -122,11 +130,18 @@ def made(
     """
     if name == AnalyticCostModel.name:
         return AnalyticCostModel(target)
+    if name == FelixGp.name:
+        return _told(FelixGp(target), space)
     model = FelixMlp(target)
     if weights is not None and target.kind == "cpu":
         with weights.open("rb") as stream:
             model.load(stream)
         return model
+    return _told(model, space)
+
+
+def _told(model: DifferentiableCostModel, space: SketchSpace) -> DifferentiableCostModel:
+    """The model after outcomes that are what it predicted, with noise."""
     rng = np.random.default_rng(0)
     sample = space.sample(TOLD, rng)
     latencies = np.exp(rng.normal(-model.predict(sample), 0.3)).tolist()
@@ -194,7 +209,8 @@ def compare(name: str, machine: str, options: argparse.Namespace) -> dict[str, R
     for seed in range(options.seeds):
         for label, toggled in {"one sketch": {"sketches": 1}, **TOGGLES}.items():
             model = Counted(shared)
-            found[label].add(model, *play(FelixStrategy, space, model, seed, toggled))
+            wanted = {**ONLY_SCORES, **toggled}
+            found[label].add(model, *play(FelixStrategy, space, model, seed, wanted))
         budget = found["ours"].evaluations[-1]
         model = Counted(shared)
         sized = {"generations": GENERATIONS, "population": max(2, budget // (GENERATIONS + 1))}

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
+from collections import Counter
 from typing import Any
 
 import attrs
@@ -132,6 +134,51 @@ def test_misaligned_ranking_looks_at_nothing_that_a_model_cannot_see() -> None:
     asked = strategy(search_space, AnalyticCostModel(target=target), **options).ask(8)
     assert asked
     assert search_space.contains(CandidateBatch.of(asked)).all()
+
+
+def test_no_sketch_has_more_than_its_share_while_others_have_any() -> None:
+    search_space = space("gemm", "cpu")
+    model = AnalyticCostModel(target=preset("sapphirerapids-4core"))
+    given = {"even_drafts": False, "sampled_drafts": 0.0, "sketch_trials": 0, "epsilon": 0.0}
+    most = {}
+    for share in (0.25, 0.5, 1.0):
+        asked = strategy(search_space, model, sketch_share=share, **given).ask(16)
+        counts = Counter(candidate.sketch.digest for candidate in asked)
+        assert sum(counts.values()) == 16
+        most[share] = max(counts.values())
+    assert most[0.25] == 4 < most[1.0] and most[0.5] <= 8
+
+
+def test_picks_of_a_sketch_are_apart() -> None:
+    search_space = space("gemm", "cpu")
+    model = AnalyticCostModel(target=preset("sapphirerapids-4core"))
+    least = {}
+    for spacing in (0.0, 4.0):
+        given = {"spacing": spacing, "sampled_drafts": 0.0, "epsilon": 0.0}
+        asked = strategy(search_space, model, **given).ask(12)
+        distances = [
+            np.abs(np.log2(one.values) - np.log2(other.values)).sum()
+            for one, other in itertools.combinations(asked, 2)
+            if one.sketch.digest == other.sketch.digest
+        ]
+        least[spacing] = min(distances)
+    assert least[0.0] < 4.0 <= least[4.0]
+
+
+def test_drafts_are_even_and_in_part_sampled() -> None:
+    search_space = space("gemm", "cpu")
+    model = AnalyticCostModel(target=preset("sapphirerapids-4core"))
+    found = {}
+    for sampled in (0.0, 0.5):
+        searched = strategy(search_space, model, sampled_drafts=sampled, epsilon=0.0)
+        asked = searched.ask(20)
+        counts = Counter(candidate.sketch.digest for candidate in asked)
+        assert len(asked) == 20 and max(counts.values()) - min(counts.values()) <= 1
+        found[sampled] = float(np.median(model.predict(CandidateBatch.of(asked))))
+        searched.tell([(asked[0], Outcome("ok", 1.0, (1.0,)))])
+        later = Counter(candidate.sketch.digest for candidate in searched.ask(20))
+        assert max(later.values()) > 20 / len(search_space.sketches()) + 1
+    assert found[0.5] < found[0.0]  # Those of the sample are worse by the model's own word.
 
 
 def test_polishing_never_makes_the_best_worse() -> None:

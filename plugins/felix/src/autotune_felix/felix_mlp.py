@@ -17,15 +17,15 @@ from autotune.cost_models import (
     read_model,
     write_model,
 )
-from autotune.cost_models.analytic import AnalyticEstimate
 from autotune.cost_models.model_state import check_model
 from autotune.errors import InvalidValueError
-from autotune.pam import RELAXED_COLUMNS, RELAXED_VERSION, RelaxedFeatures
+from autotune.pam import RELAXED_COLUMNS
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidate import order_of
 from autotune_felix.labelled import Labelled, Scale
 from autotune_felix.mlp_options import checked_mlp_options
 from autotune_felix.mlp_weights import MlpWeights
+from autotune_felix.program_columns import ProgramColumns
 from autotune_felix.residual_network import ResidualEnsemble
 from autotune_felix.residual_training import TrainingSettings, bounded, one_thread, train
 from autotune_felix.told import Told, ToldSoFar
@@ -80,9 +80,8 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
     ) -> None:
         self.options = checked_mlp_options(options)
         self._seed = seed
-        self._estimate = AnalyticEstimate(target)
-        self._features = RelaxedFeatures(target)
-        self._program_columns = len(self._estimate.components)
+        self._columns = ProgramColumns(target)
+        self._program_columns = len(self._columns.components)
         self._dtype = torch.float64 if self.options.precision == "double" else torch.float32
         self._forget()
 
@@ -134,42 +133,21 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
 
         The networks see the components relative to the estimate; the slopes count both ways.
         """
-        seconds = self._estimate.seconds(sketch, rows)
-        latency, shares = self._estimate.joined(seconds, np.zeros(self._program_columns))
-        names = self._estimate.components
         if self._weights is None or not len(rows):
-            return names, seconds, shares * np.log(2.0)
-        values = self._features.at(sketch, rows).values
-        beside = np.log(seconds) - latency[:, None]
-        _, by_statement, by_program = self._residuals(values, beside, slopes=True)
-        weights = shares + by_program - shares * by_program.sum(axis=1, keepdims=True)
-        columns = tuple(
-            f"statement {place}: {name}"
-            for place in range(values.shape[1])
-            for name in RELAXED_COLUMNS
-        )
-        flat = values.reshape(len(rows), -1), by_statement.reshape(len(rows), -1)
-        return (
-            (*names, *columns),
-            np.concatenate([seconds, flat[0]], axis=1),
-            np.concatenate([weights * np.log(2.0), flat[1]], axis=1),
-        )
+            seconds, _, shares = self._columns.estimated(sketch, rows)
+            return self._columns.components, seconds, shares * np.log(2.0)
+        points = self._columns.at(sketch, rows)
+        return points.slopes(*self._residuals(points.statements, points.beside, slopes=True)[1:])
 
     def _evaluated(self, sketch: Sketch, rows: Values, *, slopes: bool) -> tuple[Values, Values]:
-        seconds = self._estimate.seconds(sketch, rows)
-        latency, shares = self._estimate.joined(seconds, np.zeros(self._program_columns))
         if self._weights is None or not len(rows):
-            gradient = self._estimate.gradient(sketch, rows, seconds, shares) if slopes else rows
-            return latency, gradient
-        points = self._features.at(sketch, rows)
-        beside = np.log(seconds) - latency[:, None]
-        residuals, by_statement, by_program = self._residuals(points.values, beside, slopes=slopes)
-        if not slopes:
-            return latency + residuals, rows
-        # The columns of a program are components relative to the estimate, which moves too.
-        weights = shares + by_program - shares * by_program.sum(axis=1, keepdims=True)
-        gradient = self._estimate.gradient(sketch, rows, seconds, weights)
-        return latency + residuals, gradient + points.gradient(by_statement)
+            seconds, latency, shares = self._columns.estimated(sketch, rows)
+            if not slopes:
+                return latency, rows
+            return latency, self._columns.estimate.gradient(sketch, rows, seconds, shares)
+        points = self._columns.at(sketch, rows)
+        residuals, *by_columns = self._residuals(points.statements, points.beside, slopes=slopes)
+        return points.latency + residuals, points.gradient(*by_columns) if slopes else rows
 
     def _residuals(
         self, statements: Values, beside: Values, *, slopes: bool
@@ -246,18 +224,16 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         candidates = [candidate for candidate, _ in told]
         parts = []
         for sketch, matrix in CandidateBatch.of(candidates).parts:
-            rows = matrix.astype(np.float64)
-            seconds = self._estimate.seconds(sketch, rows)
-            latency, _ = self._estimate.joined(seconds, np.zeros(self._program_columns))
-            statements = self._features.at(sketch, rows).values.astype(np.float32)
+            points = self._columns.at(sketch, matrix.astype(np.float64))
+            statements = points.statements.astype(np.float32)
             number = tasks.setdefault(sketch.workload.digest, len(tasks))
             parts.append(
                 Labelled(
                     statements.reshape(-1, statements.shape[2]),
-                    np.full(len(rows), statements.shape[1], dtype=np.int64),
-                    (np.log(seconds) - latency[:, None]).astype(np.float32),
-                    -latency.astype(np.float32),
-                    np.full(len(rows), number, dtype=np.int64),
+                    np.full(len(matrix), statements.shape[1], dtype=np.int64),
+                    points.beside.astype(np.float32),
+                    -points.latency.astype(np.float32),
+                    np.full(len(matrix), number, dtype=np.int64),
                 )
             )
         found = Labelled.joined(parts).take(np.array(order_of(candidates), dtype=np.int64))
@@ -332,7 +308,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             replayed = self._replayed if len(self._replayed) else self._own.of_other_tasks()
             arrays = self._weights.to_arrays()
             arrays |= {f"replay.{name}": each for name, each in replayed.to_arrays().items()}
-        write_model(stream, self.name, self._version, arrays)
+        write_model(stream, self.name, self._columns.version, arrays)
 
     def load(self, stream: BinaryIO) -> None:
         """Begin with what :meth:`save` wrote; all that was learned is forgotten.
@@ -341,7 +317,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             InvalidValueError: the file is damaged, of another model, of other options, or its
                 features have another version, which is named together with the own one.
         """
-        arrays = read_model(stream, self.name, self._version).arrays
+        arrays = read_model(stream, self.name, self._columns.version).arrays
         weights = MlpWeights.from_arrays(arrays) if arrays else None
         replayed = None
         if weights is not None:
@@ -359,10 +335,6 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             self._weights = self._base = weights
             self._replayed, self._file = replayed, weights.digest
 
-    @property
-    def _version(self) -> str:
-        return f"{RELAXED_VERSION}+{'-'.join(self._estimate.components)}"
-
     def state(self) -> dict[str, Any]:
         """A JSON object with weights as text and what the model was told, without features.
 
@@ -373,7 +345,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             self._text = weights, weights.to_json()
         return {
             "model": self.name,
-            "feature_version": self._version,
+            "feature_version": self._columns.version,
             "seed": self._seed,
             "file": self._file,
             "updates": self._updates,
@@ -390,10 +362,11 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
                 another file.
         """
         check_model(self.name, state)
-        if state["feature_version"] != self._version or state["file"] != self._file:
+        version = self._columns.version
+        if state["feature_version"] != version or state["file"] != self._file:
             raise InvalidValueError(
                 f"the state has features {state['feature_version']!r} and goes on from the file "
-                f"{state['file'] or 'none'}; here are {self._version!r} and {self._file or 'none'}"
+                f"{state['file'] or 'none'}; here are {version!r} and {self._file or 'none'}"
             )
         weights = None if state["weights"] is None else MlpWeights.from_json(state["weights"])
         self._network(weights)

@@ -35,6 +35,10 @@ PUBLISHED: Mapping[str, Any] = {
     "epsilon": 0.0,
     "sketches": 1000,
     "sketch_trials": 0,
+    "even_drafts": False,
+    "sampled_drafts": 0.0,
+    "spacing": 0.0,
+    "sketch_share": 1.0,
 }
 """Options that ``fidelity=published`` changes; those that a user gives count."""
 
@@ -51,6 +55,14 @@ class FelixOptions:
             three tenths of the steps.
         sketches: Most sketches that points descend in, in one round.
         sketch_trials: Candidates that every sketch gets before only scores count.
+        even_drafts: Whether all sketches in which points descended get equally many candidates
+            until there are outcomes.
+        sampled_drafts: Share of the picks by score that are the best of a sample until there are
+            outcomes, and not what points passed.
+        spacing: Octaves, summed over the parameters, that picks by score of one round and sketch
+            are apart while there are others.
+        sketch_share: Share of the other picks by score that one sketch may have, while others in
+            which points descended have any left.
         epsilon: Share of each round that is sampled at random instead of picked by score.
         measured_share: Share of the points that begin near the best measured candidates.
         noise: Deviation of these from the candidates, in exponents and octaves.
@@ -77,6 +89,10 @@ class FelixOptions:
     learning_rate: float = option(0.5, low=0.0, high=100.0)
     sketches: int = option(5, low=1, high=1000)
     sketch_trials: int = option(3, low=0, high=1_000_000)
+    even_drafts: bool = option(True)
+    sampled_drafts: float = option(0.5, low=0.0, high=1.0)
+    spacing: float = option(4.0, low=0.0, high=1000.0)
+    sketch_share: float = option(0.5, low=0.0, high=1.0)
     epsilon: float = option(0.1, low=0.0, high=1.0)
     measured_share: float = option(0.25, low=0.0, high=1.0)
     noise: float = option(0.5, low=0.0, high=100.0)

@@ -11,13 +11,18 @@ AUTOTUNE_API_VERSION = 1
 
 @hookimpl
 def autotune_cost_models() -> list[PluginSpec]:
-    """Returns the cost model to descend along."""
+    """Returns the cost models to descend along."""
     return [
+        PluginSpec(
+            "felix-gp",
+            "autotune_felix.felix_gp:FelixGp",
+            "Estimate from the loop nest plus a Gaussian process, with a gradient",
+        ),
         PluginSpec(
             "felix-mlp",
             "autotune_felix.felix_mlp:FelixMlp",
             "Estimate from the loop nest plus a learned residual, with a gradient, as in Felix",
-        )
+        ),
     ]
 
 
@@ -29,6 +34,6 @@ def autotune_strategies() -> list[PluginSpec]:
             "felix",
             "autotune_felix.strategy:FelixStrategy",
             "Descends along the cost model's gradient on relaxed schedules, as in Felix",
-            default_cost_model="felix-mlp",
+            default_cost_model="felix-gp",
         )
     ]

@@ -7,7 +7,7 @@ predicted latency and penalties, rounds all that they pass and measures what is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from autotune.relaxed import param_bounds
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.strategies import RecordedStrategy, Rows, StrategyContext
 from autotune.strategies.recorded import check_count
+from autotune.strategies.rows import Positions
 from autotune.strategies.sampling import spread
 from autotune_felix.descent import descend
 from autotune_felix.harvest import Harvest, distinct, harvested
@@ -31,7 +32,7 @@ from autotune_felix.simplex import Reals, Whole
 
 __all__ = ["DIFFERENTIABLE", "FelixStrategy"]
 
-DIFFERENTIABLE = ("analytic", "felix-mlp")
+DIFFERENTIABLE = ("analytic", "felix-gp", "felix-mlp")
 """Cost models with a gradient, for messages."""
 
 # Configurations of each sketch that are sampled in a round: the choices that points begin with,
@@ -65,7 +66,8 @@ class FelixStrategy(RecordedStrategy):
     Half of a round's sketches are the most promising, by the predictions of a sample and of the
     best measured; the other half those with the fewest candidates, until each had
     ``sketch_trials``. A round's picks are the best predictions of rows that were never asked for,
-    and a random share.
+    apart from each other, at most a share of them of one sketch while others have any, and a
+    random share. Until there are outcomes all sketches get equally many, in part of a sample.
     """
 
     name = "felix"
@@ -95,7 +97,6 @@ class FelixStrategy(RecordedStrategy):
         # Rounded up or down at random, so that the share holds for small rounds too.
         greedy = n - int(self.options.epsilon * n + self._context.rng.random())
         chosen = self._picked(greedy)
-        self._history.add(chosen)
         return chosen + self._sampler.draw(n - len(chosen))
 
     def state(self) -> dict[str, Any]:
@@ -112,7 +113,10 @@ class FelixStrategy(RecordedStrategy):
         self._descents = [int(count) for count in state["descents"]]
 
     def _picked(self, n: int) -> list[Candidate]:
-        """The best ``n`` that one round of descents finds, with what sketches are owed."""
+        """The best ``n`` that one round of descents finds, with what sketches are owed.
+
+        While there are no outcomes, some of them are the best of a sample.
+        """
         sketches = self._history.sketches
         sample = Rows.of(
             sketches, self._context.space.sample(_SAMPLE * len(sketches), self._context.rng)
@@ -125,7 +129,21 @@ class FelixStrategy(RecordedStrategy):
             rows[index], scores[index] = self._polished(
                 index, harvest.rows, self._ranked_by(index, harvest)
             )
-        return self._best(Rows(sketches, tuple(rows)), np.concatenate([np.zeros(0), *scores]), n)
+        drafted = int(self.options.sampled_drafts * n) if self._is_drafting else 0
+        found = Rows(sketches, tuple(rows)), np.concatenate([np.zeros(0), *scores])
+        chosen = self._best(*found, n - drafted)
+        self._history.add(chosen)
+        if drafted:
+            fresh = self._history.unseen(sample)
+            others = self._best(fresh, self._scores(fresh.batch()), drafted)
+            self._history.add(others)
+            chosen += others
+        return chosen
+
+    @property
+    def _is_drafting(self) -> bool:
+        """Whether nothing is known of any candidate."""
+        return not len(self._history.best(1))
 
     def _chosen(self, sample: Rows, measured: Rows) -> list[int]:
         """Sketches to descend in: the most promising, and beside them those owed candidates."""
@@ -220,14 +238,42 @@ class FelixStrategy(RecordedStrategy):
         """The best of rows that were never asked for, half of them for sketches that are owed."""
         order = np.lexsort((self._context.rng.random(len(scores)), -scores))
         usable = np.isfinite(scores) & ~self._history.is_asked(rows)
-        order = order[usable[order]]
+        order = _apart(order[usable[order]], rows, n, self.options.spacing)
         owners, counts = rows.owners[order], self._history.counts
-        owed = [max(0, self.options.sketch_trials - count) for count in counts]
+        is_draft = self.options.even_drafts and self._is_drafting
+        owed = [n if is_draft else max(0, self.options.sketch_trials - it) for it in counts]
         queues = [order[owners == index][:most] for index, most in enumerate(owed)]
-        chosen = spread(counts, queues, (n + 1) // 2)
+        chosen = spread(counts, queues, n if is_draft else (n + 1) // 2)
         rest = order[~np.isin(order, chosen)]
-        return rows.candidates([*chosen, *_first(rest, n - len(chosen))])
+        most = max(1, math.ceil(self.options.sketch_share * (n - len(chosen))))
+        rest = _shared(rest, rows.owners[rest], most)
+        return rows.candidates([*chosen, *rest[: n - len(chosen)].tolist()])
 
 
-def _first(positions: Sequence[int] | Whole, n: int) -> list[int]:
-    return [int(position) for position in positions[:n]]
+def _apart(order: Positions, rows: Rows, n: int, spacing: float) -> Positions:
+    """The order with the first ``n`` of each sketch so far apart that follow, then the others.
+
+    Distances are sums of octaves over the parameters.
+    """
+    is_kept = np.zeros(len(order), dtype=np.bool_)
+    owners = rows.owners[order]
+    for index, matrix in enumerate(rows.matrices):
+        places = np.flatnonzero(owners == index)
+        octaves = np.log2(np.maximum(matrix[order[places] - rows.starts[index]], 0.5))
+        is_open = np.ones(len(places), dtype=np.bool_)
+        for _ in range(n):
+            if not is_open.any():
+                break
+            first = int(is_open.argmax())
+            is_kept[places[first]] = True
+            is_open &= np.abs(octaves - octaves[first]).sum(axis=1) >= spacing
+            is_open[first] = False
+    return np.concatenate([order[is_kept], order[~is_kept]])
+
+
+def _shared(order: Positions, owners: Positions, most: int) -> Positions:
+    """The order with all but the first ``most`` of each sketch behind the others."""
+    is_early = np.zeros(len(order), dtype=np.bool_)
+    for owner in np.unique(owners):
+        is_early[np.flatnonzero(owners == owner)[:most]] = True
+    return np.concatenate([order[is_early], order[~is_early]])

@@ -1,0 +1,240 @@
+"""The cost model ``felix-gp``: the analytic estimate plus a Gaussian process, differentiable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from autotune.cost_models import DifferentiableCostModel
+from autotune.cost_models.model_state import check_model
+from autotune.errors import InvalidValueError
+from autotune.options import option, read_options
+from autotune.sketches import CandidateBatch, Sketch
+from autotune.sketches.candidate import order_of
+from autotune_felix.gaussian_process import Fit, Process, Scales, conditioned, fitted
+from autotune_felix.program_columns import ProgramColumns, ProgramPoints
+from autotune_felix.told import Told, ToldSoFar
+
+if TYPE_CHECKING:
+    from autotune.targets import Target
+
+__all__ = ["FelixGp", "FelixGpOptions"]
+
+Values = NDArray[np.float64]
+
+_ARRAYS = ("columns", "groups", "labels", "latencies")
+
+
+@frozen
+class FelixGpOptions:
+    """Options of ``felix-gp``.
+
+    Attributes:
+        caution: Standard deviations that are added to the logarithm of latency: what outcomes say
+            little of is not taken for a gain.
+        outcomes: Most outcomes of a task that it reasons from: the fastest half and the latest.
+    """
+
+    caution: float = option(0.5, low=0.0, high=10.0)
+    outcomes: int = option(512, low=2, high=4096)
+
+
+@frozen(eq=False)
+class _Learned:
+    """Outcomes of one workload, in order.
+
+    Attributes:
+        columns: ``[n, columns]``.
+        groups: Number of the sketch of each, ``[n]``.
+        labels: Logarithm of the latency over the estimate, ``[n]``.
+        latencies: Logarithm of the latency, ``[n]``.
+    """
+
+    columns: Values
+    groups: NDArray[np.int64]
+    labels: Values
+    latencies: Values
+
+    def take(self, places: NDArray[np.int64]) -> _Learned:
+        """Those at the given places, in that order."""
+        return _Learned(*(getattr(self, name)[places] for name in _ARRAYS))
+
+
+class FelixGp(DifferentiableCostModel):
+    """Predicts the logarithm of latency: an estimate from the nest, and what outcomes add to it.
+
+    What is measured over what was estimated is taken for a Gaussian process over the relaxed
+    columns of a program, with something in common for each sketch. A prediction is what the
+    process expects, and a share of how unsure it is. Far from all outcomes that is the estimate.
+    Latencies of a workload say nothing of another.
+
+    Args:
+        target: What the candidates are for.
+        seed: Not used: nothing is random.
+        threads: Not used.
+        options: See :class:`FelixGpOptions`.
+
+    Raises:
+        InvalidValueError: an option is unknown or out of its bounds.
+    """
+
+    name = "felix-gp"
+
+    def __init__(
+        self,
+        target: Target,
+        seed: int = 0,
+        threads: int = 1,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.options = read_options(f"cost model {self.name!r}", FelixGpOptions, options)
+        self._columns = ProgramColumns(target)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._told = ToldSoFar()
+        self._sketches: dict[str, int] = {}
+        self._learned: dict[str, _Learned] = {}
+        self._scales: dict[str, Scales] = {}
+        self._processes: dict[str, Process] = {}
+
+    def relaxed(self, sketch: Sketch, rows: Values) -> tuple[Values, Values]:
+        """The logarithm of the predicted seconds, up to a constant, and its gradient."""
+        process = self._processes.get(sketch.workload.digest)
+        if process is None or not len(rows):
+            seconds, latency, shares = self._columns.estimated(sketch, rows)
+            return latency, self._columns.estimate.gradient(sketch, rows, seconds, shares)
+        points = self._columns.at(sketch, rows)
+        added, *slopes = self._added(process, sketch, points)
+        return points.latency + added, points.gradient(*slopes)
+
+    def predict(self, batch: CandidateBatch) -> Values:
+        """Minus the logarithm of the predicted seconds, up to a constant, [n]."""
+        parts = []
+        for sketch, matrix in batch.parts:
+            rows = matrix.astype(np.float64)
+            process = self._processes.get(sketch.workload.digest)
+            if process is None or not len(rows):
+                parts.append(self._columns.estimated(sketch, rows)[1])
+            else:
+                points = self._columns.at(sketch, rows)
+                parts.append(points.latency + self._added(process, sketch, points)[0])
+        return -np.concatenate([np.zeros(0), *parts])
+
+    def feature_slopes(
+        self, sketch: Sketch, rows: Values
+    ) -> tuple[tuple[str, ...], Values, Values]:
+        """Seconds of the estimate's components, and relaxed columns of each statement.
+
+        The process sees the components relative to the estimate; the slopes count both ways.
+        """
+        process = self._processes.get(sketch.workload.digest)
+        if process is None or not len(rows):
+            seconds, _, shares = self._columns.estimated(sketch, rows)
+            return self._columns.components, seconds, shares * np.log(2.0)
+        points = self._columns.at(sketch, rows)
+        return points.slopes(*self._added(process, sketch, points)[1:])
+
+    def _added(
+        self, process: Process, sketch: Sketch, points: ProgramPoints
+    ) -> tuple[Values, Values, Values]:
+        """What the process adds ``[n]``, and its derivatives by both kinds of columns."""
+        group = self._sketches.get(sketch.digest, -1)
+        added, slope = process.predicted(_pooled(points), group, self.options.caution)
+        width = points.statements.shape[2]
+        by_statement = np.broadcast_to(slope[:, None, :width], points.statements.shape)
+        return added, by_statement, slope[:, width:]
+
+    def update(self, outcomes: Sequence[Told]) -> None:
+        """Learn from what has a latency."""
+        valid = [pair for pair in outcomes if pair[1].latency]
+        if valid:
+            self._told.add(valid)
+            for workload in self._add(valid):
+                self._reason(workload, fitted)
+
+    def _add(self, valid: Sequence[Told]) -> list[str]:
+        """Note outcomes, in their order; returns the workloads that they are of."""
+        candidates = [candidate for candidate, _ in valid]
+        parts = []
+        for sketch, matrix in CandidateBatch.of(candidates).parts:
+            points = self._columns.at(sketch, matrix.astype(np.float64))
+            number = self._sketches.setdefault(sketch.digest, len(self._sketches))
+            groups = np.full(len(matrix), number, dtype=np.int64)
+            parts.append(_Learned(_pooled(points), groups, -points.latency, -points.latency))
+        found = _joined(parts).take(np.array(order_of(candidates), dtype=np.int64))
+        latencies = np.log([float(outcome.latency or 1.0) for _, outcome in valid])
+        found = evolve(found, labels=found.labels + latencies, latencies=latencies)
+        workloads = np.array([candidate.sketch.workload.digest for candidate in candidates])
+        told = list(dict.fromkeys(workloads.tolist()))
+        for workload in told:
+            known = [self._learned[workload]] if workload in self._learned else []
+            new = found.take(np.flatnonzero(workloads == workload))
+            self._learned[workload] = _joined([*known, new])
+        return told
+
+    def _reason(self, workload: str, fit: Fit) -> None:
+        """Make the process of a workload anew, from the scales that it had."""
+        learned = self._learned[workload]
+        kept = _kept(learned.latencies, self.options.outcomes)
+        width = len(self._columns.components)
+        others = learned.columns.shape[1] - width
+        # Components of the estimate count as much together as all columns of statements do.
+        shares = np.concatenate([np.full(others, 1.0 / others), np.full(width, 1.0 / width)])
+        self._processes[workload] = process = fit(
+            learned.columns[kept],
+            shares,
+            learned.groups[kept],
+            learned.labels[kept],
+            self._scales.get(workload, Scales()),
+        )
+        self._scales[workload] = process.scales
+
+    def state(self) -> dict[str, Any]:
+        """A JSON object with what the model was told, without features."""
+        return {
+            "model": self.name,
+            "feature_version": self._columns.version,
+            "scales": {name: scales.to_json() for name, scales in self._scales.items()},
+            "told": self._told.to_json(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` returned.
+
+        Raises:
+            InvalidValueError: the state is of another model or other features.
+        """
+        check_model(self.name, state)
+        if state["feature_version"] != self._columns.version:
+            raise InvalidValueError(
+                f"the state has features {state['feature_version']!r}; here are "
+                f"{self._columns.version!r}"
+            )
+        told = ToldSoFar.read(state["told"])
+        self._forget()
+        self._scales = {name: Scales.from_json(each) for name, each in state["scales"].items()}
+        if told:
+            self._told.add(told)
+            for workload in self._add(told):
+                self._reason(workload, conditioned)
+
+
+def _pooled(points: ProgramPoints) -> Values:
+    """Columns of programs: the sum over their statements, and the components, ``[n, columns]``."""
+    return np.concatenate([points.statements.sum(axis=1), points.beside], axis=1)
+
+
+def _joined(parts: Sequence[_Learned]) -> _Learned:
+    return _Learned(*(np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS))
+
+
+def _kept(latencies: Values, most: int) -> NDArray[np.int64]:
+    """Places of the latest half of ``most`` and of the fastest others, ascending."""
+    earlier = max(0, len(latencies) - (most + 1) // 2)
+    fastest = np.argsort(latencies[:earlier], kind="stable")[: most // 2]
+    return np.concatenate([np.sort(fastest), np.arange(earlier, len(latencies))])

@@ -1,0 +1,123 @@
+"""What learned models read of programs between configurations, and the way back to parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.cost_models.analytic import AnalyticEstimate
+from autotune.pam import RELAXED_COLUMNS, RELAXED_VERSION, RelaxedFeatures, RelaxedPoints
+from autotune.sketches import Sketch
+
+if TYPE_CHECKING:
+    from autotune.targets import Target
+
+__all__ = ["ProgramColumns", "ProgramPoints"]
+
+Values = NDArray[np.float64]
+
+
+@frozen(eq=False)
+class ProgramPoints:
+    """The estimate at points of one sketch, and what models add to it by.
+
+    Attributes:
+        seconds: What each component of the estimate takes, ``[n, components]``.
+        latency: Logarithm of the estimate, ``[n]``.
+        shares: Derivative of it by the logarithms of the components, ``[n, components]``.
+        statements: Relaxed columns of each statement, ``[n, statements, columns]``.
+    """
+
+    seconds: Values
+    latency: Values
+    shares: Values
+    _features: RelaxedPoints
+    _rows: Values
+    _sketch: Sketch
+    _estimate: AnalyticEstimate
+
+    @property
+    def statements(self) -> Values:
+        """Relaxed columns of each statement, ``[n, statements, columns]``."""
+        return self._features.values
+
+    @property
+    def beside(self) -> Values:
+        """Logarithms of the components relative to the estimate, ``[n, components]``."""
+        return np.asarray(np.log(self.seconds) - self.latency[:, None])
+
+    def weights(self, by_beside: Values) -> Values:
+        """Derivative by the logarithms of components of the estimate plus what is added to it.
+
+        Args:
+            by_beside: Derivative of what is added by :attr:`beside`, which moves with the
+                estimate, ``[n, components]``.
+        """
+        total = by_beside.sum(axis=1, keepdims=True)
+        return np.asarray(self.shares + by_beside - self.shares * total)
+
+    def gradient(self, by_statement: Values, by_beside: Values) -> Values:
+        """Gradient ``[n, params]`` of the estimate plus what is added to it.
+
+        Args:
+            by_statement: Derivative of what is added by :attr:`statements`.
+            by_beside: The same by :attr:`beside`.
+        """
+        weights = self.weights(by_beside)
+        own = self._estimate.gradient(self._sketch, self._rows, self.seconds, weights)
+        return own + self._features.gradient(by_statement)
+
+    def slopes(
+        self, by_statement: Values, by_beside: Values
+    ) -> tuple[tuple[str, ...], Values, Values]:
+        """Names, values and slopes by doubling of all that is read, for `autotune explain`."""
+        count, places, _ = self.statements.shape
+        columns = tuple(
+            f"statement {place}: {name}" for place in range(places) for name in RELAXED_COLUMNS
+        )
+        flat = self.statements.reshape(count, -1), by_statement.reshape(count, -1)
+        return (
+            (*self._estimate.components, *columns),
+            np.concatenate([self.seconds, flat[0]], axis=1),
+            np.concatenate([self.weights(by_beside) * np.log(2.0), flat[1]], axis=1),
+        )
+
+
+class ProgramColumns:
+    """The analytic estimate and relaxed features of any sketch for one target.
+
+    Args:
+        target: What the programs are for.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.estimate = AnalyticEstimate(target)
+        self._features = RelaxedFeatures(target)
+
+    @property
+    def version(self) -> str:
+        """Meaning of the columns; what was learned from others is not to be used."""
+        return f"{RELAXED_VERSION}+{'-'.join(self.estimate.components)}"
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Names of what the estimate is made of."""
+        return self.estimate.components
+
+    def estimated(self, sketch: Sketch, rows: Values) -> tuple[Values, Values, Values]:
+        """Seconds of the components, logarithm of the estimate, and shares; see the points."""
+        seconds = self.estimate.seconds(sketch, rows)
+        return (seconds, *self.estimate.joined(seconds, np.zeros(len(self.components))))
+
+    def at(self, sketch: Sketch, rows: Values) -> ProgramPoints:
+        """Points ``[n, params]`` of a sketch.
+
+        Raises:
+            InvalidValueError: the points do not fit the sketch or are outside its bounds, or the
+                sketch cannot be relaxed.
+        """
+        features = self._features.at(sketch, rows)
+        return ProgramPoints(*self.estimated(sketch, rows), features, rows, sketch, self.estimate)

@@ -1,0 +1,125 @@
+"""The model that reasons from few outcomes: laws of its gradient, and what it learns."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+from autotune_felix.felix_gp import FelixGp
+from autotune_felix.plugin import autotune_cost_models
+from numpy.typing import NDArray
+
+from autotune.cost_models import AnalyticCostModel
+from autotune.errors import InvalidValueError
+from autotune.records import Outcome
+from autotune.targets import preset
+from autotune.testing.cost_model_suite import CostModelFactory, Told
+from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
+from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
+
+CPU = preset("sapphirerapids-4core")
+
+
+def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
+
+
+def told(n: int, seed: int, extent: int = 64) -> Told:
+    candidates = ToySpace(extent).sample(n, np.random.default_rng(seed))
+    return [(candidate, toy_outcome(candidate)) for candidate in candidates]
+
+
+class TestFelixGp(DifferentiableCostModelSuite):
+    @pytest.fixture
+    def cost_model_factory(self) -> CostModelFactory:
+        return lambda: FelixGp(CPU, options={"outcomes": 30})
+
+
+def test_the_plugin_names_it() -> None:
+    specs = {spec.name: spec for spec in autotune_cost_models()}
+    assert specs[FelixGp.name].resolve() is FelixGp
+
+
+def test_without_outcomes_it_is_the_estimate() -> None:
+    batch = ToySpace().sample(30, np.random.default_rng(0))
+    model, estimate = FelixGp(CPU), AnalyticCostModel(CPU)
+    model.update(told(20, 1, extent=32))  # Of another workload.
+    np.testing.assert_array_equal(model.predict(batch), estimate.predict(batch))
+    sketch, rows = batch.parts[0]
+    for one, other in zip(
+        model.relaxed(sketch, rows.astype(float)),
+        estimate.relaxed(sketch, rows.astype(float)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_few_outcomes_teach_it_what_the_estimate_does_not_know() -> None:
+    batch = ToySpace(64).sample(500, np.random.default_rng(9))
+    truth = 1 / toy_latencies(batch)
+    model = FelixGp(CPU)
+    before = rank_correlation(model.predict(batch), truth)
+    model.update(told(16, 0))
+    model.update(told(16, 1))
+    assert rank_correlation(model.predict(batch), truth) > before + 0.2
+
+
+def test_what_was_measured_is_predicted_and_surer_than_the_rest() -> None:
+    known = told(40, 1)
+    cautious, bold = (FelixGp(CPU, options={"caution": c}) for c in (1.0, 0.0))
+    for each in (cautious, bold):
+        each.update(known)
+    batch = ToySpace(64).sample(200, np.random.default_rng(0))
+    doubts = bold.predict(batch) - cautious.predict(batch)
+    measured = {candidate.digest for candidate, _ in known}
+    is_known = np.array([candidate.digest in measured for candidate in batch])
+    assert (doubts > 0).all() and is_known.any()
+    assert doubts[is_known].mean() < doubts[~is_known].mean()
+
+
+def test_the_fastest_and_the_latest_outcomes_are_kept() -> None:
+    """The 3 latest of 6, and the 3 fastest others: what was slow before changes nothing."""
+    known = [pair for pair in told(40, 1) if pair[1].latency]
+    early = range(len(known) - 3)
+    fastest = sorted(early, key=lambda place: float(known[place][1].latency or 0.0))[:3]
+    model, other = (FelixGp(CPU, options={"outcomes": 6}) for _ in range(2))
+    model.update(known)
+    other.update([known[place] for place in sorted(fastest)] + known[-3:])
+    batch = ToySpace(64).sample(30, np.random.default_rng(0))
+    np.testing.assert_array_equal(model.predict(batch), other.predict(batch))
+
+
+def test_a_slower_machine_changes_no_order() -> None:
+    """Latencies count relative to each other."""
+    known, batch = told(30, 1), ToySpace(64).sample(100, np.random.default_rng(0))
+    slower = [
+        (candidate, attrs.evolve(outcome, latency=7.0 * outcome.latency))
+        for candidate, outcome in known
+        if isinstance(outcome, Outcome) and outcome.latency
+    ]
+    model, other = FelixGp(CPU), FelixGp(CPU)
+    model.update(known)
+    other.update(slower)
+    difference = model.predict(batch) - other.predict(batch)
+    np.testing.assert_allclose(difference, np.log(7.0), rtol=1e-9)
+
+
+def test_it_names_what_it_reads() -> None:
+    sketch, rows = ToySpace(64).sample(6, np.random.default_rng(0)).parts[0]
+    model = FelixGp(CPU)
+    few = model.feature_slopes(sketch, rows.astype(float))
+    model.update(told(30, 1))
+    names, values, slopes = model.feature_slopes(sketch, rows.astype(float))
+    assert names[: len(few[0])] == few[0] and len(names) > len(few[0])
+    assert values.shape == slopes.shape == (len(rows), len(names))
+    np.testing.assert_array_equal(values[:, : len(few[0])], few[1])
+    assert np.isfinite(slopes).all() and slopes.any()
+
+
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="outcomes"):
+        FelixGp(CPU, options={"outcomes": 1})
+    model = FelixGp(CPU)
+    model.update(told(16, 1))
+    with pytest.raises(InvalidValueError, match="features"):
+        FelixGp(preset("a100")).load_state(model.state())
