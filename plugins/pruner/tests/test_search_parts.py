@@ -12,7 +12,11 @@ import pytest
 from autotune_pruner import plugin
 from autotune_pruner.psa_options import ConfigurablePSA, PSAOptions
 from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
-from autotune_pruner.strategy_options import MoAPrunerOptions, PrunerOptions
+from autotune_pruner.strategy_options import (
+    MoAPrunerOptions,
+    PrunerOptions,
+    checked_strategy_options,
+)
 
 
 def test_every_part_resolves() -> None:
@@ -38,10 +42,18 @@ def test_every_option_is_described(options: type) -> None:
     assert described == [attribute.name for attribute in attrs.fields(options)]
 
 
-def test_the_options_of_both_strategies_differ_in_the_prior_only() -> None:
+def test_the_strategies_differ_in_what_is_known_at_first() -> None:
     ours, adapted = attrs.asdict(PrunerOptions()), attrs.asdict(MoAPrunerOptions())
-    assert {name for name in ours if ours[name] != adapted[name]} == {"prior"}
+    different = {name: adapted[name] for name in ours if ours[name] != adapted[name]}
+    assert different == {"prior_share": 0.5, "epsilon": 0.0, "sketch_trials": 0}
     assert ours.keys() == adapted.keys()
+
+
+def test_both_are_published_alike() -> None:
+    given = {"fidelity": "published"}
+    ours = checked_strategy_options("pruner", PrunerOptions, given)
+    adapted = checked_strategy_options("moa-pruner", MoAPrunerOptions, given)
+    assert ours.epsilon == adapted.epsilon == 0.1
 
 
 def test_the_pruning_model_lists_its_options() -> None:

@@ -234,10 +234,11 @@ def test_the_draft_decides_while_the_cost_model_knows_nothing() -> None:
 
 @pytest.mark.parametrize(("told", "share"), [(0, 1.0), (20, 0.5), (40, 0.0)])
 def test_the_say_of_the_draft_shrinks_with_what_was_measured(told: int, share: float) -> None:
-    searching = strategy({"prior": 40})
     valid = [item for item in SPACE.enumerate() if toy_outcome(item).status == "ok"]
-    searching.tell(measured(valid[:told]))
-    assert searching.prior_weight() == pytest.approx(share)
+    for at_first in (1.0, 0.5):
+        searching = strategy({"prior": 40, "prior_share": at_first})
+        searching.tell(measured(valid[:told]))
+        assert searching.prior_weight() == pytest.approx(share * at_first)
 
 
 def test_a_model_that_knows_other_tasks_ranks_from_the_start() -> None:

@@ -164,9 +164,9 @@ class PrunerStrategy(RecordedStrategy):
         return np.lexsort((self._context.rng.random(len(merit)), -merit))
 
     def prior_weight(self) -> float:
-        """Share of the pruning model in a ranking, from 1 to 0."""
-        prior = self.options.prior
-        return 1.0 - len(self._history.best(prior)) / prior if prior else 0.0
+        """Share of the pruning model in a ranking: ``prior_share`` at first, 0 in the end."""
+        prior, share = self.options.prior, self.options.prior_share
+        return share * (1.0 - len(self._history.best(prior)) / prior) if prior else 0.0
 
     def _owed(self, scored: ScoredRows, order: Positions, n: int) -> list[int]:
         """Up to ``n`` positions from sketches that have not had their trials yet."""

@@ -14,7 +14,7 @@ __all__ = ["MoAPrunerOptions", "PrunerOptions", "checked_strategy_options"]
 
 _FIDELITIES = ("ours", "published")
 # Where these are not given.
-_PUBLISHED = {"population": 1536, "generations": 1}
+_PUBLISHED = {"population": 1536, "generations": 1, "epsilon": 0.1}
 
 
 @frozen
@@ -45,6 +45,7 @@ class PrunerOptions:
             Ours renews a draft early that has fewer left.
         prior: Measured candidates after which only the cost model ranks. Until then the pruning
             model has a say that shrinks evenly. As published, it only breaks ties.
+        prior_share: That say before anything was measured: 1 ranks by the pruning model alone.
         sketch_trials: Candidates that every sketch gets before only scores count; as published,
             none.
     """
@@ -65,6 +66,7 @@ class PrunerOptions:
     epsilon: float = option(0.1, low=0.0, high=1.0)
     heap: int = option(2, low=1, high=1000)
     prior: int = option(200, low=0)
+    prior_share: float = option(1.0, low=0.0, high=1.0)
     sketch_trials: int = option(3, low=0, high=1_000_000)
 
 
@@ -72,11 +74,18 @@ class PrunerOptions:
 class MoAPrunerOptions(PrunerOptions):
     """Options of ``moa-pruner``: those of ``pruner``.
 
+    The cost model knows other tasks: it is worth as much as the pruning model at first, and what
+    both of them think slow need not be tried.
+
     Attributes:
-        prior: As for ``pruner``, but 0: the cost model knows other tasks from the start.
+        prior_share: As for ``pruner``, but one half.
+        epsilon: As for ``pruner``, but 0, unless as published.
+        sketch_trials: As for ``pruner``, but 0.
     """
 
-    prior: int = option(0, low=0)
+    prior_share: float = option(0.5, low=0.0, high=1.0)
+    epsilon: float = option(0.0, low=0.0, high=1.0)
+    sketch_trials: int = option(0, low=0, high=1_000_000)
 
 
 _Options = TypeVar("_Options", bound=PrunerOptions)
