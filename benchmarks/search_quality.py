@@ -165,20 +165,15 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def true_latencies(turns: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Latencies of programs that took turns.
+    """Latencies of programs that took turns: the least of each.
 
-    The machine may be slower in one round than in another, for all of them: a program's latency is
-    the median over the rounds of its share, times the middle of all rounds.
+    Others on the machine only ever slow a program down, and not always: of many short turns, some
+    are undisturbed. Ratios within a round would have the disturbances of two programs.
 
     Args:
         turns: Seconds of every program, one for each round.
     """
-    levels = [geometric_mean(round_) for round_ in zip(*turns.values(), strict=True)]
-    level = statistics.median(levels)
-    return {
-        name: level * statistics.median(s / it for s, it in zip(seconds, levels, strict=True))
-        for name, seconds in turns.items()
-    }
+    return {name: min(seconds) for name, seconds in turns.items()}
 
 
 def target_of(reference: Sequence[Run], tolerance: float = 0.0) -> float:

@@ -70,12 +70,9 @@ def test_a_run_by_what_its_winner_takes() -> None:
 
 
 def test_latencies_of_programs_that_took_turns() -> None:
-    # The second round is ten times slower for both; in the third, something hit one of them.
-    turns = {"one": [1.0, 10.0, 1.0], "other": [4.0, 40.0, 64.0]}
-    found = quality.true_latencies(turns)
-    assert found["other"] / found["one"] == pytest.approx(4.0)
-    # Levels of the rounds: 2, 20 and 8.
-    assert math.sqrt(found["one"] * found["other"]) == pytest.approx(8.0)
+    # Others were there in the second round, and for one program in the third, too.
+    turns = {"one": [1.1, 10.0, 1.0], "other": [4.0, 40.0, 64.0]}
+    assert quality.true_latencies(turns) == {"one": 1.0, "other": 4.0}
 
 
 def test_the_target_is_the_median_and_a_tolerance() -> None:
