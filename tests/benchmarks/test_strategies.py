@@ -81,9 +81,9 @@ def test_a_run_whose_best_programs_took_turns(tmp_path: Path) -> None:
     timed = [{"trial": t, "elapsed": s, "seconds": seconds} for t, s, seconds in steps]
     _, data, _ = _report(tmp_path, [RANDOM, {**EVOLUTIONARY, "steps": timed}, TURNS])
     points = data["runs"][1]["points"]
-    # In the turns of all winners its own takes 4.5e-3.
+    # In the turns of all winners its own takes 3e-3 at least.
     assert [it["trials"] for it in points] == [1, 21, 61]
-    assert [it["latency"] for it in points] == pytest.approx([6.75e-3, 3.75e-3, 4.5e-3])
+    assert [it["latency"] for it in points] == pytest.approx([4.5e-3, 2.5e-3, 3e-3])
 
 
 def test_runs_on_another_number_of_threads_do_not_join(tmp_path: Path) -> None:

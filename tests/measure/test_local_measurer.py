@@ -31,6 +31,13 @@ def pairs(workload: Workload) -> list[Candidate]:
     return [Candidate(sketch, values) for values in itertools.product((1, 2), (0, 1, 2))]
 
 
+@pytest.fixture
+def many(workload: Workload) -> list[Candidate]:
+    """As many candidates as two workers build at once."""
+    sketch = Sketch("toy", workload, (Ordinal("tile", tuple(range(1, 17))),), (), ())
+    return [Candidate(sketch, (tile,)) for tile in range(1, 17)]
+
+
 @frozen
 class Span:
     """Something that a worker did.
@@ -346,19 +353,20 @@ def test_candidates_are_built_while_nobody_waits(
 @pytest.mark.parametrize("matters", [False, True])
 def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
     make_measurer: MakeMeasurer,
-    candidates: list[Candidate],
+    many: list[Candidate],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     matters: bool,
 ) -> None:
     monkeypatch.setattr(module, "quiet_neighbour_matters", lambda *_: matters)
     log = tmp_path / "log"
-    # Enough for two chunks: the second batch is built while the first is timed.
+    # The second batch is built while the first is timed: one worker times as soon as it has built
+    # what it was given, the other has a dozen to build then.
     measurer = make_measurer(log=str(log), build_seconds=0.05, threads=1)
-    measurer.submit(candidates[:5])
-    measurer.submit(candidates[5:])
-    for _ in range(2):
-        assert statuses(measurer.collect(Collecting())) == ["ok"] * 5
+    measurer.submit(many[:1])
+    measurer.submit(many[1:])
+    for size in (1, 15):
+        assert statuses(measurer.collect(Collecting())) == ["ok"] * size
     builds, timings = spans(log, "build"), spans(log, "time")
     beside = [(b, t) for b in builds for t in timings if b.overlaps(t)]
     assert all(build.worker != timing.worker for build, timing in beside)
@@ -368,7 +376,7 @@ def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU to spare")
 def test_nothing_is_timed_before_the_last_builds_of_a_batch_are_handed_out(
     make_measurer: MakeMeasurer,
-    workload: Workload,
+    many: list[Candidate],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -376,8 +384,7 @@ def test_nothing_is_timed_before_the_last_builds_of_a_batch_are_handed_out(
     monkeypatch.setattr(module, "quiet_neighbour_matters", lambda *_: False)
     log = tmp_path / "log"
     measurer = make_measurer(log=str(log), build_seconds=0.05, threads=1)
-    sketch = Sketch("toy", workload, (Ordinal("tile", tuple(range(1, 17))),), (), ())
-    measurer.submit([Candidate(sketch, (tile,)) for tile in range(1, 17)])
+    measurer.submit(many)
     assert statuses(measurer.collect(Collecting())) == ["ok"] * 16
     first = min(timing.begin for timing in spans(log, "time"))
     begun = sum(build.begin < first for build in spans(log, "build"))
