@@ -172,6 +172,7 @@ def tune_tasks(
             guard=guard,
             protocol=timing,
             prepared=lambda: _wait_ready(models.values()),
+            clock=_clock,
             began=began,
         )
         return tuner.run()

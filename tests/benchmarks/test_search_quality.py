@@ -70,9 +70,9 @@ def test_a_run_by_what_its_winner_takes() -> None:
 
 
 def test_latencies_of_programs_that_took_turns() -> None:
-    # Others were there in the second round, and for one program in the third, too.
-    turns = {"one": [1.1, 10.0, 1.0], "other": [4.0, 40.0, 64.0]}
-    assert quality.true_latencies(turns) == {"one": 1.0, "other": 4.0}
+    # The second round is ten times slower for all; in the third, something hit one of them.
+    turns = {"one": [1.0, 10.0, 1.0], "two": [2.0, 20.0, 2.0], "other": [4.0, 40.0, 64.0]}
+    assert quality.true_latencies(turns) == {"one": 1.0, "two": 2.0, "other": 4.0}
 
 
 def test_the_target_is_the_median_and_a_tolerance() -> None:

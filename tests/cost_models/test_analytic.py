@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 from attrs import evolve
-from numpy.typing import NDArray
+from toy_outcomes import rank_correlation
 
 from autotune.cost_models import AnalyticCostModel, GradientBoostedTrees, require_differentiable
 from autotune.errors import InvalidValueError
@@ -37,10 +37,6 @@ WORKLOADS = {
 def sampled(name: str, kind: str, n: int = 60) -> CandidateBatch:
     space = SketchSpace(WORKLOADS[name], CPU if kind == "cpu" else GPU, LIMITS)
     return space.sample(n, np.random.default_rng(7))
-
-
-def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
 
 
 class TestOnToys(DifferentiableCostModelSuite):

@@ -10,29 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from toy_outcomes import rank_correlation, told
 
 from autotune.cost_models import GradientBoostedTrees, TrainingGroup, write_model
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.records import Outcome
-from autotune.sketches import Candidate, CandidateBatch
+from autotune.sketches import CandidateBatch
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
-from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
+from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies
 
 SPACE = ToySpace(extent=64)
 
 
 def _model(**arguments: Any) -> GradientBoostedTrees:
     return GradientBoostedTrees(**{"target": None, "features": toy_features, **arguments})
-
-
-def _told(n: int, seed: int = 0, space: ToySpace = SPACE) -> list[tuple[Candidate, Outcome]]:
-    candidates = list(space.sample(n, np.random.default_rng(seed)))
-    return [(candidate, toy_outcome(candidate)) for candidate in candidates]
-
-
-def _rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
 
 
 class TestGradientBoostedTrees(TrainableCostModelSuite):
@@ -58,8 +50,8 @@ def test_it_learns_to_rank(n: int, correlation: float) -> None:
     found = []
     for seed in range(5):
         model = _model(seed=seed)
-        model.update(_told(n, seed))
-        found.append(_rank_correlation(model.predict(batch), 1 / toy_latencies(batch)))
+        model.update(told(n, seed))
+        found.append(rank_correlation(model.predict(batch), 1 / toy_latencies(batch)))
     assert np.median(found) > correlation
 
 
@@ -80,22 +72,21 @@ def test_failures_rank_below_what_works() -> None:
 
 def test_tasks_of_any_size_share_the_model() -> None:
     # The same bowl, a million times slower for the large workload: labels are relative.
-    small, large = ToySpace(extent=32), ToySpace(extent=64)
     slow = [
         (candidate, Outcome(outcome.status, outcome.latency and outcome.latency * 1e6))
-        for candidate, outcome in _told(60, 1, large)
+        for candidate, outcome in told(60, 1, extent=64)
     ]
-    batch = small.sample(500, np.random.default_rng(5))
+    batch = ToySpace(extent=32).sample(500, np.random.default_rng(5))
     model = _model()
     model.update(slow)
-    model.update(_told(60, 2, small))
-    assert _rank_correlation(model.predict(batch), 1 / toy_latencies(batch)) > 0.7
+    model.update(told(60, 2, extent=32))
+    assert rank_correlation(model.predict(batch), 1 / toy_latencies(batch)) > 0.7
     assert 0.9 < model.predict(batch).max() < 1.3
 
 
 def test_order_of_outcomes_may_mix_sketches() -> None:
-    told = _told(40)
-    mixed = [told[index] for index in np.random.default_rng(0).permutation(40)]
+    outcomes = told(40)
+    mixed = [outcomes[index] for index in np.random.default_rng(0).permutation(40)]
     model, memorised = _model(), []
     model.update(mixed)
     for row, (candidate, outcome) in zip(model.state()["features"], mixed, strict=True):
@@ -105,10 +96,10 @@ def test_order_of_outcomes_may_mix_sketches() -> None:
 
 
 def test_a_latency_of_zero_is_the_best() -> None:
-    told = _told(20)
+    outcomes = told(20)
     model = _model()
-    model.update([(told[0][0], Outcome("ok", 0.0)), *told[1:]])
-    assert np.isfinite(model.predict(CandidateBatch.of([told[0][0]]))).all()
+    model.update([(outcomes[0][0], Outcome("ok", 0.0)), *outcomes[1:]])
+    assert np.isfinite(model.predict(CandidateBatch.of([outcomes[0][0]]))).all()
 
 
 def test_features_that_are_not_finite_are_stored_as_json() -> None:
@@ -118,19 +109,19 @@ def test_features_that_are_not_finite_are_stored_as_json() -> None:
         return table
 
     model = _model(features=features)
-    model.update(_told(20))
+    model.update(told(20))
     json.dumps(model.state(), allow_nan=False)
     assert np.isfinite(model.predict(SPACE.sample(5, np.random.default_rng(0)))).all()
 
 
 def test_features_of_the_wrong_shape_are_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"must have shape \(4, 6\), not \(3, 6\)"):
-        _model(features=lambda batch, target: toy_features(batch)[1:]).update(_told(4))
+        _model(features=lambda batch, target: toy_features(batch)[1:]).update(told(4))
 
 
 def test_another_feature_version_is_refused_naming_both() -> None:
     model = _model(feature_version="a")
-    model.update(_told(4))
+    model.update(told(4))
     with pytest.raises(InvalidValueError, match="version 'a'.*version 'b'"):
         _model(feature_version="b").load_state(model.state())
 
@@ -142,9 +133,9 @@ def test_training_and_prediction_take_little_time() -> None:
     model = _model(features=features)
     seconds = []
     for _ in range(3):
-        told = _told(64)
+        outcomes = told(64)
         begin = time.process_time()
-        model.update(told)
+        model.update(outcomes)
         model.predict(SPACE.sample(1024, np.random.default_rng(0)))
         seconds.append(time.process_time() - begin)
     # About 0.03 s where this was written; the bound leaves room for slower machines.
@@ -154,7 +145,7 @@ def test_training_and_prediction_take_little_time() -> None:
 def test_without_lightgbm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     with pytest.raises(AutotuneError, match="pip install lightgbm"):
-        _model().update(_told(4))
+        _model().update(told(4))
     assert _model().predict(SPACE.sample(2, np.random.default_rng(0))).tolist() == [0.0, 0.0]
 
 
@@ -175,9 +166,9 @@ def test_lightgbm_is_imported_when_needed() -> None:
 
 
 def _fitted(**arguments: Any) -> GradientBoostedTrees:
-    told = tuple(_told(200, 3))
+    outcomes = tuple(told(200, 3))
     model = _model(**arguments)
-    model.fit([TrainingGroup("toy", told[0][0].sketch.workload.digest, told)])
+    model.fit([TrainingGroup("toy", outcomes[0][0].sketch.workload.digest, outcomes)])
     return model
 
 
@@ -194,16 +185,16 @@ def test_what_was_learned_before_helps_from_the_first_outcome() -> None:
     batch = SPACE.sample(500, np.random.default_rng(9))
     truth = 1 / toy_latencies(batch)
     pretrained, fresh = _loaded(_fitted()), _model()
-    assert _rank_correlation(pretrained.predict(batch), truth) > 0.85
+    assert rank_correlation(pretrained.predict(batch), truth) > 0.85
     for model in (pretrained, fresh):
-        model.update(_told(8, 5))
-    gain = _rank_correlation(pretrained.predict(batch), truth)
-    assert gain > _rank_correlation(fresh.predict(batch), truth)
+        model.update(told(8, 5))
+    gain = rank_correlation(pretrained.predict(batch), truth)
+    assert gain > rank_correlation(fresh.predict(batch), truth)
 
 
 def test_fitting_says_what_it_saw() -> None:
-    told = tuple(_told(50))
-    group = TrainingGroup("toy", told[0][0].sketch.workload.digest, told)
+    outcomes = tuple(told(50))
+    group = TrainingGroup("toy", outcomes[0][0].sketch.workload.digest, outcomes)
     seen = _model().fit([group])
     assert (seen["tasks"], seen["rows"]) == (1, 50)
     assert 0 < seen["training_error"] < 0.3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import autotune
+from autotune import api
 from autotune.dataset import ListedTask, RecordedTask, record_tasks, recording, training_groups
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.events import Event, RoundStarted
+from autotune.events import Event, EventListener, RoundStarted
 from autotune.interrupts import TuningInterrupted
 from autotune.measure import PROTOCOLS
-from autotune.testing.reference_backend import SCRIPT_VARIABLE
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 
 TASKS = [ListedTask(f"gemm-{n}", "gemm", {"m": n, "n": n, "k": n}) for n in (8, 16, 32)]
@@ -118,15 +118,37 @@ def test_time_ends_it_between_tasks(tmp_path: Path) -> None:
     assert [item.task.name for item in _record(tmp_path)] == ["gemm-8", "gemm-16", "gemm-32"]
 
 
+class Ending:
+    """A clock that shows far too many seconds once some rounds have begun."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def __call__(self) -> float:
+        return time.monotonic() + (1e6 if self.rounds <= 0 else 0.0)
+
+    def listen(self, event: Event) -> None:
+        self.rounds -= isinstance(event, RoundStarted)
+
+    @contextmanager
+    def watching(self, task: ListedTask) -> Iterator[list[EventListener]]:
+        yield [self.listen]
+
+
 def test_time_ends_it_within_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"build_seconds": 0.05}))
-    (item,) = _record(tmp_path, TASKS[2:], programs=400, time=1.5)
-    assert not item.is_complete and item.trials < 400
-    before, _ = _stored(tmp_path)
-    # The seconds of earlier calls do not count.
-    (more,) = _record(tmp_path, TASKS[2:], programs=400, time=1.5)
-    after, runs = _stored(tmp_path)
-    assert more.trials >= item.trials and len(after) >= len(before) and runs == 1
+    trials, stored = [], []
+    for _ in range(2):
+        # The seconds of earlier calls do not count.
+        ending = Ending(rounds=3)
+        monkeypatch.setattr(api, "_clock", ending)
+        settings: dict[str, Any] = {"programs": 400, "time": 1e5, "watching": ending.watching}
+        (item,) = _record(tmp_path, TASKS[2:], **settings)
+        assert not item.is_complete
+        trials.append(item.trials)
+        stored.append(_stored(tmp_path))
+    assert 8 <= trials[0] < trials[1] < 400
+    assert [len(records) for records, _ in stored] == trials
+    assert [runs for _, runs in stored] == [1, 1]
 
 
 def test_a_task_without_schedules_is_passed_over(

@@ -330,16 +330,21 @@ def test_an_interrupt_tells_all_that_was_timed(
     assert told[1].duplicate_of == pairs[0].digest
 
 
+def await_builds(log: Path, count: int) -> None:
+    """Wait, without asking the measurer for anything, until so many builds are over."""
+    deadline = time.monotonic() + 20
+    while sum(it.end > it.begin for it in spans(log, "build")) < count:
+        assert time.monotonic() < deadline, "workers had other things to do first"
+        time.sleep(0.01)
+
+
 def test_candidates_are_built_while_nobody_waits(
     make_measurer: MakeMeasurer, candidates: list[Candidate], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
     measurer = make_measurer(log=str(log), build_seconds=0.05)
     measurer.submit(candidates[:6])
-    deadline = time.monotonic() + 20
-    while sum(it.end > it.begin for it in spans(log, "build")) < 6:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    await_builds(log, 6)
     collected = time.monotonic()
     assert statuses(measurer.collect(Collecting())) == ["ok"] * 6
     assert len(spans(log, "build")) == 6
@@ -347,6 +352,18 @@ def test_candidates_are_built_while_nobody_waits(
     noted = measurer.take_build_spans()
     assert len(noted) == 6
     assert all(begin < end < collected for begin, end in noted)
+
+
+def test_the_next_batch_is_built_while_the_search_learns_from_the_last(
+    make_measurer: MakeMeasurer, many: list[Candidate], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    measurer = make_measurer(log=str(log), build_seconds=0.01)
+    measurer.submit(many[:12])
+    measurer.collect(Collecting())
+    measurer.submit(many[12:])
+    await_builds(log, 16)
+    assert statuses(measurer.collect(Collecting())) == ["ok"] * 4
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs a CPU to spare")

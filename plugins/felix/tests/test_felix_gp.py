@@ -7,26 +7,17 @@ import numpy as np
 import pytest
 from autotune_felix.felix_gp import FelixGp
 from autotune_felix.plugin import autotune_cost_models
-from numpy.typing import NDArray
+from toy_outcomes import rank_correlation, told
 
 from autotune.cost_models import AnalyticCostModel
 from autotune.errors import InvalidValueError
 from autotune.records import Outcome
 from autotune.targets import preset
-from autotune.testing.cost_model_suite import CostModelFactory, Told
+from autotune.testing.cost_model_suite import CostModelFactory
 from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
-from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
+from autotune.testing.toy_space import ToySpace, toy_latencies
 
 CPU = preset("sapphirerapids-4core")
-
-
-def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
-
-
-def told(n: int, seed: int, extent: int = 64) -> Told:
-    candidates = ToySpace(extent).sample(n, np.random.default_rng(seed))
-    return [(candidate, toy_outcome(candidate)) for candidate in candidates]
 
 
 class TestFelixGp(DifferentiableCostModelSuite):

@@ -11,27 +11,18 @@ import torch
 from autotune_felix.felix_mlp import FelixMlp
 from autotune_felix.plugin import autotune_cost_models
 from autotune_felix.residual_training import TrainingSettings
-from numpy.typing import NDArray
+from toy_outcomes import rank_correlation, told
 
 from autotune.cost_models import AnalyticCostModel, TrainingGroup
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.sketches import CandidateBatch
 from autotune.targets import preset
-from autotune.testing.cost_model_suite import CostModelFactory, Told, TrainableCostModelSuite
+from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
-from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
+from autotune.testing.toy_space import ToySpace, toy_latencies
 
 CPU = preset("sapphirerapids-4core")
 SMALL = {"members": 2, "width": 16, "steps": 20, "fit_epochs": 2}
-
-
-def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])
-
-
-def told(n: int, seed: int, extent: int = 64) -> Told:
-    candidates = ToySpace(extent).sample(n, np.random.default_rng(seed))
-    return [(candidate, toy_outcome(candidate)) for candidate in candidates]
 
 
 class TestInDouble(DifferentiableCostModelSuite):

@@ -16,7 +16,9 @@ from autotune_pruner.training import (
     shuffled_batches,
     split_rows,
 )
-from toy_outcomes import TARGET, Told, crashes, told
+from toy_outcomes import TARGET, crashes, told
+
+from autotune.testing.cost_model_suite import Told
 
 
 def _data(outcomes: Told) -> TrainingData:

@@ -24,7 +24,7 @@ from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.held import HeldTrial
 from autotune.measure.measurer import Collecting, Held, Measurer
 from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
-from autotune.measure.pool import MOST_AHEAD, WorkerPool
+from autotune.measure.pool import MOST_AHEAD, Place, WorkerPool
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial
@@ -350,13 +350,19 @@ class LocalMeasurer(Measurer):
             self._started().building.await_all(trials)
 
     def _forget(self, trials: Sequence[Trial]) -> None:
-        """Let workers free the programs of trials that are over."""
+        """Let workers free the programs of trials that are over.
+
+        In one message each: a worker is only given a few at a time, and builds are to follow.
+        """
         crew, seconds = self._started(), self._protocol.deadlines["load"]
+        numbers: dict[Place, list[int]] = {}
         for trial in trials:
             if trial.place is not None and crew.holds(trial) and trial is not crew.timing.leader:
-                message = {"op": "forget", "numbers": [trial.number]}
-                crew.dispatcher.post(message, {"load": seconds}, _ignore, trial.place)
+                numbers.setdefault(trial.place, []).append(trial.number)
                 trial.place = None
+        for place, those in numbers.items():
+            message = {"op": "forget", "numbers": those}
+            crew.dispatcher.post(message, {"load": seconds}, _ignore, place)
 
     @contextmanager
     def _undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:

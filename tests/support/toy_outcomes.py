@@ -1,20 +1,19 @@
-"""Data for tests of cost models."""
+"""Outcomes of the toy space to teach cost models with, and how well a model ranks after it."""
 
 from __future__ import annotations
 
 import io
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.cost_models import TrainableCostModel, TrainingGroup
 from autotune.records import Outcome
-from autotune.sketches import Candidate
 from autotune.targets import preset
+from autotune.testing.cost_model_suite import Told
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 TARGET = preset("skylake-avx512")
-
-Told = list[tuple[Candidate, Outcome]]
 
 
 def told(n: int, seed: int = 0, extent: int = 64) -> Told:
@@ -40,3 +39,8 @@ def saved(model: TrainableCostModel) -> io.BytesIO:
     model.save(stream)
     stream.seek(0)
     return stream
+
+
+def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Spearman's, of values without ties."""
+    return float(np.corrcoef(one.argsort().argsort(), other.argsort().argsort())[0, 1])

@@ -1,0 +1,37 @@
+"""Contenders that take turns, each in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmark_scripts import benchmark_scripts
+
+from autotune.testing.toy_parts import REFERENCE_BACKEND
+from autotune.workloads import gemm
+
+with benchmark_scripts("common", "serve") as (common, serve):
+    pass
+
+
+def test_contenders_have_their_turns_and_those_that_fail_are_told(tmp_path: Path) -> None:
+    workload = gemm(m=8, n=8, k=8).to_json()
+    numpy = {"kind": "numpy", "workload": workload, "threads": 1, "backend": REFERENCE_BACKEND}
+    none = {**numpy, "kind": "record", "database": str(tmp_path / "none.db")}
+    turns = common.Turns(rounds=3, pause=0.0, samples=2, sample_seconds=1e-5)
+    requests = {name: (it, sys.executable) for name, it in (("numpy", numpy), ("none", none))}
+    found, errors = common.compare(requests, turns)
+    assert list(found) == ["numpy"] and len(found["numpy"]) == 3
+    assert all(0 < seconds < 1 for seconds in found["numpy"])
+    assert list(errors) == ["none"]
+
+
+def test_the_least_of_the_samples_counts() -> None:
+    asked: list[int] = []
+
+    def timer(number: int) -> float:
+        asked.append(number)
+        return 1e-3 * (1 + len(asked) % 3)
+
+    assert serve.measured(timer, samples=5, seconds=0.02) == 1e-3
+    assert len(asked) == 7 and len(set(asked[2:])) == 1
