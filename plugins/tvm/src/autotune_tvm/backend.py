@@ -115,6 +115,7 @@ class TVMBackend(Backend):
 
     def warm_up(self) -> None:
         """Import TVM and compile one small function, which initialises LLVM."""
+        runtime.load()
         from autotune_tvm.emit import module_for
 
         target = Target(kind="cpu", name="warm-up", processor="x86-64")

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from importlib import metadata, util
 
-from autotune_tvm import runtime
-
 __all__ = ["KNOWN_GOOD", "findings", "known_bad_pairs"]
 
 Finding = tuple[str, str, str]
@@ -111,13 +109,11 @@ def _threads(found: str) -> Finding:
 def _imports() -> list[Finding]:
     if util.find_spec("torch") is None:
         return []
-    disabled = runtime.WORKER_ENVIRONMENT["TVM_FFI_DISABLE_TORCH_C_DLPACK"]
     return [
         (
             "torch",
             "ok",
-            "torch is installed: workers import TVM without it "
-            f"(TVM_FFI_DISABLE_TORCH_C_DLPACK={disabled}) and never register tensor intrinsics, "
-            "which would take 40 s",
+            "torch is installed: workers import TVM without it and never register tensor "
+            "intrinsics, which would take 40 s",
         )
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 from autotune.errors import UnsupportedTarget
 
@@ -23,8 +25,10 @@ WORKER_ENVIRONMENT = {
     # busy for a tenth of a second after every parallel kernel, into whatever is timed next; this
     # many last a fifth of a millisecond, longer than any gap between the calls of one measurement.
     "TVM_THREAD_POOL_SPIN_COUNT": "1000",
-    # Where torch is installed, importing TVM would import it and maybe compile an extension.
+    # Where torch is installed, importing TVM would import it, which takes longer than all the
+    # rest, and maybe compile an extension. TVM's own variable prevents the second only.
     "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
+    "AUTOTUNE_TVM_WITHOUT_TORCH": "1",
 }
 """Environment of every worker, besides ``TVM_NUM_THREADS``."""
 
@@ -32,13 +36,13 @@ _configured = threading.local()
 
 
 def load() -> Any:
-    """Import TVM.
+    """Import TVM, in a worker without torch.
 
     Raises:
         UnsupportedTarget: it cannot be imported; says why.
     """
     try:
-        with _no_collection():
+        with _no_collection(), _torch_hidden():
             import tvm
     except (ImportError, OSError) as error:
         raise UnsupportedTarget(f"TVM cannot be imported: {error}") from error
@@ -93,6 +97,20 @@ def _no_collection() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
+
+
+@contextmanager
+def _torch_hidden() -> Iterator[None]:
+    """Inside, importing torch fails in a worker, as where there is none; TVM goes on without."""
+    if os.environ.get("AUTOTUNE_TVM_WITHOUT_TORCH") != "1" or "torch" in sys.modules:
+        yield
+        return
+    hidden = cast("dict[str, ModuleType | None]", sys.modules)
+    hidden["torch"] = None
+    try:
+        yield
+    finally:
+        del hidden["torch"]
 
 
 @contextmanager
