@@ -22,12 +22,25 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
-# Rounds of the final timing, in each of which every contender has one turn.
-ROUNDS = 15
 # Share of the peak of multiply-adds that a matrix product can be asked to reach.
 REACHABLE = 0.85
-# Pause before a turn: the threads of the contender before it stop polling for work.
-PAUSE_SECONDS = 0.15
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How contenders take turns.
+
+    Attributes:
+        rounds: In each of which every contender has one turn.
+        pause: Seconds before a turn: the threads of the contender before it stop polling for work.
+        samples: Of a turn, of which the least counts.
+        sample_seconds: What each of them takes.
+    """
+
+    rounds: int = 15
+    pause: float = 0.15
+    samples: int = 10
+    sample_seconds: float = 0.01
 
 
 @dataclass
@@ -280,10 +293,10 @@ class Contender:
     ) -> None:
         self.close()
 
-    def seconds(self) -> float:
+    def seconds(self, turns: Turns) -> float:
         """Seconds per call, now."""
         assert self.process.stdin is not None
-        self.process.stdin.write("\n")
+        self.process.stdin.write(f"{turns.samples} {turns.sample_seconds}\n")
         self.process.stdin.flush()
         return float(self._line()["seconds"])
 
@@ -307,12 +320,13 @@ class Contender:
 
 
 def compare(
-    requests: Mapping[str, tuple[Mapping[str, Any], str]],
+    requests: Mapping[str, tuple[Mapping[str, Any], str]], turns: Turns = Turns()
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Time contenders in turns; returns seconds per call by round, and why some are missing.
 
     Args:
         requests: What to serve and with which interpreter, by contender.
+        turns: How many turns they take, and how long these are.
     """
     contenders: dict[str, Contender] = {}
     errors: dict[str, str] = {}
@@ -326,11 +340,11 @@ def compare(
             else:
                 contenders[name] = contender
                 final[name] = []
-        for number in range(ROUNDS):
+        for number in range(turns.rounds):
             order = list(contenders) if number % 2 == 0 else list(reversed(contenders))
             for name in order:
-                time.sleep(PAUSE_SECONDS)
-                final[name].append(contenders[name].seconds())
+                time.sleep(turns.pause)
+                final[name].append(contenders[name].seconds(turns))
     finally:
         for contender in contenders.values():
             contender.close()

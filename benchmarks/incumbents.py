@@ -18,8 +18,8 @@ from autotune.targets import Target
 
 __all__ = ["steps_of", "time_steps"]
 
-# Many short turns: what counts is the least, and a machine that others use is its own for moments.
-TURNS, TURN_SECONDS = 100, 1e-3
+# Many short turns: a machine that others use changes its speed within a long one.
+TURNS, TURN_SECONDS = 30, 1e-3
 _DIGITS = 5
 
 Step = tuple[int, float, Record]

@@ -165,15 +165,20 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def true_latencies(turns: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Latencies of programs that took turns: the least of each.
+    """Latencies of programs that took turns.
 
-    Others on the machine only ever slow a program down, and not always: of many short turns, some
-    are undisturbed. Ratios within a round would have the disturbances of two programs.
+    The machine may be slower in one round than in another, for all of them. A program's latency is
+    the median over the rounds of its share of the round's level, times the median of the levels.
 
     Args:
         turns: Seconds of every program, one for each round.
     """
-    return {name: min(seconds) for name, seconds in turns.items()}
+    levels = [statistics.median(round_) for round_ in zip(*turns.values(), strict=True)]
+    level = statistics.median(levels)
+    return {
+        name: level * statistics.median(s / it for s, it in zip(seconds, levels, strict=True))
+        for name, seconds in turns.items()
+    }
 
 
 def target_of(reference: Sequence[Run], tolerance: float = 0.0) -> float:

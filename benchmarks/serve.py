@@ -3,8 +3,10 @@
     python benchmarks/serve.py '{"kind": ..., ...}'
 
 builds what the JSON object describes, prints ``{"ready": ...}``, and then answers every line on
-standard input with a line ``{"seconds": S}``: the least of several samples of one call, as others
-only ever slow a program down. Between answers it sleeps. Kinds:
+standard input, such as ``10 0.01``, with a line ``{"seconds": S}``: the least of that many samples
+of one call, each of that many seconds, as others only ever slow a program down. How fast a program
+is also depends on where its arrays lie, so it has other ones in every answer. Between answers it
+sleeps. Kinds:
 
 - ``record``: the best record of a workload in a database (``database``, ``workload``);
 - ``schedule``: a record in its JSON form (``schedule``);
@@ -28,88 +30,87 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-SAMPLES = 10
-SAMPLE_SECONDS = 0.01
+PEAK_SECONDS = 0.01
 
 # Runs the program a number of times and returns seconds per call.
 Timer = Callable[[int], float]
+# Makes the timer of an answer, which has a number.
+Maker = Callable[[int], Timer]
 
 
 def main() -> int:
     """Serve until standard input ends."""
     request = json.loads(sys.argv[1])
-    kinds: dict[str, Callable[[dict[str, Any]], Timer]] = {
-        "record": record_timer,
-        "schedule": schedule_timer,
-        "module": module_timer,
-        "numpy": numpy_timer,
-        "torch": torch_timer,
-        "peak": peak_timer,
+    kinds: dict[str, Callable[[dict[str, Any]], Maker]] = {
+        "record": record_maker,
+        "schedule": schedule_maker,
+        "module": module_maker,
+        "numpy": numpy_maker,
+        "torch": torch_maker,
+        "peak": peak_maker,
     }
     try:
-        timer = kinds[request["kind"]](request)
+        made = kinds[request["kind"]](request)
     except ModuleNotFoundError as error:
         print(json.dumps({"error": f"{error.name} is not installed"}), flush=True)
         return 1
+    timer = made(0)
     timer(1)
     print(json.dumps({"ready": True}), flush=True)
-    for _ in sys.stdin:
-        print(json.dumps({"seconds": measured(timer)}), flush=True)
+    for number, line in enumerate(sys.stdin, start=1):
+        samples, seconds = line.split()
+        # The arrays of the answer before are still there: memory is not what they had.
+        timer = made(number)
+        print(json.dumps({"seconds": measured(timer, int(samples), float(seconds))}), flush=True)
     return 0
 
 
-def measured(timer: Timer) -> float:
-    """Seconds per call: the least of some samples after a warm one."""
+def measured(timer: Timer, samples: int, seconds: float) -> float:
+    """Seconds per call: the least of some samples of so many seconds, after a warm one."""
     estimate = timer(1)
-    estimate = min(estimate, timer(max(1, int(SAMPLE_SECONDS / 4 / max(estimate, 1e-9)))))
-    number = max(1, round(SAMPLE_SECONDS / max(estimate, 1e-9)))
-    return min(timer(number) for _ in range(SAMPLES))
+    estimate = min(estimate, timer(max(1, int(seconds / 4 / max(estimate, 1e-9)))))
+    number = max(1, round(seconds / max(estimate, 1e-9)))
+    return min(timer(number) for _ in range(samples))
 
 
-def record_timer(request: dict[str, Any]) -> Timer:
+def record_maker(request: dict[str, Any]) -> Maker:
     """The best record, built as ``Result.build`` does."""
     import autotune
-    from autotune.backends import bind_copies
 
     workload = autotune.Workload.from_json(request["workload"])
     with autotune.open_database(request["database"], read_only=True) as database:
         record = database.best(autotune.RecordFilter(workload=workload.digest))
     if record is None:
         raise SystemExit("the database has no record of this workload")
-    executable = autotune.compile_record(record).executable
-    return bind_copies(executable, workload, _inputs(workload)).time
+    return _placed(autotune.compile_record(record).executable, workload)
 
 
-def schedule_timer(request: dict[str, Any]) -> Timer:
+def schedule_maker(request: dict[str, Any]) -> Maker:
     """A record that is in the request itself, built likewise."""
     import autotune
-    from autotune.backends import bind_copies
 
     record = autotune.Record.from_json(request["schedule"])
     workload = record.candidate.sketch.workload
-    executable = autotune.compile_record(record).executable
-    return bind_copies(executable, workload, _inputs(workload)).time
+    return _placed(autotune.compile_record(record).executable, workload)
 
 
-def module_timer(request: dict[str, Any]) -> Timer:
+def module_maker(request: dict[str, Any]) -> Maker:
     """A module of TVM's, compiled for this machine as this project compiles its own."""
     from autotune_tvm import compiler
     from autotune_tvm.backend import TVMExecutable
     from autotune_tvm.importer import module_from_text
 
     from autotune import Target, Workload
-    from autotune.backends import bind_copies
 
     workload = Workload.from_json(request["workload"])
     threads = request["threads"]
     module = module_from_text(request["module"])
     built = compiler.compile_module(module, Target.detect(), threads)
     names = (*(tensor.name for tensor in workload.inputs), *workload.outputs)
-    executable = TVMExecutable(built, workload, names, threads)
-    return bind_copies(executable, workload, _inputs(workload)).time
+    return _placed(TVMExecutable(built, workload, names, threads), workload)
 
 
-def numpy_timer(request: dict[str, Any]) -> Timer:
+def numpy_maker(request: dict[str, Any]) -> Maker:
     """An operator as numpy has it."""
     from vendors import numpy_call
 
@@ -117,22 +118,28 @@ def numpy_timer(request: dict[str, Any]) -> Timer:
 
     workload = Workload.from_json(request["workload"])
     output = workload.tensors[workload.outputs[0]]
-    return _timer(numpy_call(workload.name, _inputs(workload), output.shape, output.dtype))
+    shape, dtype = output.shape, output.dtype
+    return lambda _: _timer(numpy_call(workload.name, _inputs(workload), shape, dtype))
 
 
-def torch_timer(request: dict[str, Any]) -> Timer:
+def torch_maker(request: dict[str, Any]) -> Maker:
     """An operator as torch has it; images are in channels-last layout."""
     import torch
     from vendors import torch_bytes_call, torch_call
 
     torch.set_num_threads(request["threads"])
-    torch.manual_seed(0)
-    with torch.inference_mode():
-        if request["parameters"].get("dtype", "float32") in ("int8", "u8s8s32"):
-            call = torch_bytes_call(request["workload"], request["parameters"], request["engine"])
-        else:
-            call = torch_call(request["workload"], request["parameters"])
-    return _timer(torch.inference_mode()(call))
+    workload, parameters = request["workload"], request["parameters"]
+
+    def made(_: int) -> Timer:
+        torch.manual_seed(0)
+        with torch.inference_mode():
+            if parameters.get("dtype", "float32") in ("int8", "u8s8s32"):
+                call = torch_bytes_call(workload, parameters, request["engine"])
+            else:
+                call = torch_call(workload, parameters)
+        return _timer(torch.inference_mode()(call))
+
+    return made
 
 
 def _timer(call: Callable[[], object]) -> Timer:
@@ -147,7 +154,7 @@ def _timer(call: Callable[[], object]) -> Timer:
     return timer
 
 
-def peak_timer(request: dict[str, Any]) -> Timer:
+def peak_maker(request: dict[str, Any]) -> Maker:
     """The float32 arithmetic of a workload, and nothing else."""
     from autotune import Target, Workload
     from autotune.targets import measure_rates
@@ -156,9 +163,23 @@ def peak_timer(request: dict[str, Any]) -> Timer:
     target = Target.detect()
 
     def timer(number: int) -> float:
-        return flop / float(measure_rates(target, SAMPLE_SECONDS).peak_flops["float32"])
+        return flop / float(measure_rates(target, PEAK_SECONDS).peak_flops["float32"])
 
-    return timer
+    return lambda _: timer
+
+
+def _placed(executable: Any, workload: Any) -> Maker:
+    """Binds a program to arrays at other places each time."""
+    from autotune.measure.arena import Arena
+
+    inputs = _inputs(workload)
+
+    def made(number: int) -> Timer:
+        bound = executable.bind(*Arena(workload, inputs, seed=number).place(0))
+        timer: Timer = bound.time
+        return timer
+
+    return made
 
 
 def _inputs(workload: Any) -> list[Any]:

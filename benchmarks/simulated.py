@@ -296,7 +296,7 @@ def run_all(
                 append_piece(
                     results, {"kind": "run", **vars(piece), "arguments": arguments, **line}
                 )
-                shown = f"{line['latency'] * 1e3:.3f} ms, {line['wall']:.0f} s of the processor"
+                shown = f"{line['latency'] * 1e3:.4g} ms, {line['wall']:.0f} s of the processor"
                 print(f"{number} {piece.workload} {piece.contender}/{piece.seed}: {shown}")
             sys.stdout.flush()
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import TuningFailed, basic_parser, compare, cores, finish_with, machine, tune
+from common import TuningFailed, Turns, basic_parser, compare, cores, finish_with, machine, tune
 from common import metaschedule as run_metaschedule
 from incumbents import steps_of, time_steps
 from pieces import append_piece, read_pieces
@@ -292,7 +292,7 @@ def run_piece(options: argparse.Namespace, piece: Piece) -> dict[str, Any] | Non
             print(error, flush=True)
             return None
     latency = kept["latency"]
-    shown = "nothing valid" if latency is None else f"{latency * 1e3:.3f} ms"
+    shown = "nothing valid" if latency is None else f"{latency * 1e3:.4g} ms"
     print(f"{shown} in {kept['wall']:.0f} s", flush=True)
     return kept
 
@@ -349,13 +349,24 @@ def time_winners(
     if not winners:
         return
     print(f"{workload}: {len(winners)} winners take turns", flush=True)
+    threads = options.threads or cores()
     turns, errors = compare(
-        {label: request_of(line, options.threads or cores()) for label, line in winners.items()}
+        {label: request_of(line, threads) for label, line in winners.items()},
+        turns_of(threads),
     )
     for label, why in errors.items():
         print(f"    {label} was not timed: {why}", flush=True)
     head = {"kind": "turns", "workload": workload, "trials": options.trials}
     append_piece(results, {**head, "turns": turns, "errors": errors, "machine": machine()})
+
+
+def turns_of(threads: int) -> Turns:
+    """Many short turns: a machine that others use changes its speed within one that is long.
+
+    Only threads that poll for work need a pause, in which they stop; programs of one have none.
+    """
+    pause = 0.0 if threads == 1 else Turns.pause
+    return Turns(rounds=100, pause=pause, samples=3, sample_seconds=2e-3)
 
 
 def request_of(line: Mapping[str, Any], threads: int) -> tuple[dict[str, Any], str]:

@@ -216,7 +216,7 @@ def workload_table(
     heads += [f"{seconds:.0f} s>", "wall s>"] if measured else []
     heads += ["trials to target>", "mean>"]
     title = f"{workload}: ms, geometric mean of the seeds with its 95 % interval"
-    notes = () if target is None else (f"target {target * 1e3:.3f} ms",)
+    notes = () if target is None else (f"target {target * 1e3:.4g} ms",)
     return Table(title, tuple(heads), tuple(rows), notes)
 
 
@@ -237,7 +237,7 @@ def _cell(interval: Interval | None, scale: float) -> str:
     if interval is None:
         return "-"
     value, low, high = (x * scale for x in (interval.value, interval.low, interval.high))
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{value:.4g} [{low:.4g}, {high:.4g}]"
 
 
 def rounds_table(study: Study) -> Table:
