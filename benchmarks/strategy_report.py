@@ -287,9 +287,9 @@ def bars_of(
                 bars.append(bar(name, area_over, 1.0))
         if measured and contender in there:
             counts = [it for (_, who), it in study.failures.items() if who == contender]
-            failed, measured = (sum(it[column] for it in counts) for column in (0, 1))
+            failed, done = (sum(it[column] for it in counts) for column in (0, 1))
             name = f"{contender}, share of measured candidates that failed"
-            value = failed / measured if measured else None
+            value = failed / done if done else None
             bars.append(Bar(name, value, MOST_FAILED, at_most=True))
     return bars
 

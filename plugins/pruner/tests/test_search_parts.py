@@ -45,7 +45,7 @@ def test_every_option_is_described(options: type) -> None:
 def test_the_strategies_differ_in_what_is_known_at_first() -> None:
     ours, adapted = attrs.asdict(PrunerOptions()), attrs.asdict(MoAPrunerOptions())
     different = {name: adapted[name] for name in ours if ours[name] != adapted[name]}
-    assert different == {"prior_share": 0.5, "epsilon": 0.0, "sketch_trials": 0}
+    assert different == {"prior_share": 0.5}
     assert ours.keys() == adapted.keys()
 
 

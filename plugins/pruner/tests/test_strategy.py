@@ -257,12 +257,13 @@ def test_rounds_are_proposed_ahead_of_outcomes() -> None:
     assert len(set(asked)) == len(asked) == 5 * TRIALS
 
 
-def test_every_sketch_gets_its_trials_although_it_looks_bad() -> None:
+@pytest.mark.parametrize("cls", [PrunerStrategy, MoAPrunerStrategy])
+def test_every_sketch_gets_its_trials_although_it_looks_bad(cls: type[PrunerStrategy]) -> None:
     class Sequential(Ignorant):
         def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
             return -toy_features(batch)[:, 5]
 
-    searching = strategy({"prior": 0, "epsilon": 0.0}, cost_model=Sequential())
+    searching = strategy({"prior": 0, "epsilon": 0.0}, cost_model=Sequential(), cls=cls)
     names = Counter(item.sketch.name for _ in range(3) for item in searching.ask(TRIALS))
     assert names["toy parallel"] == 3
 

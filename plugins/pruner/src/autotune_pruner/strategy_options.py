@@ -74,18 +74,13 @@ class PrunerOptions:
 class MoAPrunerOptions(PrunerOptions):
     """Options of ``moa-pruner``: those of ``pruner``.
 
-    The cost model knows other tasks: it is worth as much as the pruning model at first, and what
-    both of them think slow need not be tried.
+    The cost model knows other tasks: it is worth as much as the pruning model at first.
 
     Attributes:
         prior_share: As for ``pruner``, but one half.
-        epsilon: As for ``pruner``, but 0, unless as published.
-        sketch_trials: As for ``pruner``, but 0.
     """
 
     prior_share: float = option(0.5, low=0.0, high=1.0)
-    epsilon: float = option(0.0, low=0.0, high=1.0)
-    sketch_trials: int = option(0, low=0, high=1_000_000)
 
 
 _Options = TypeVar("_Options", bound=PrunerOptions)
