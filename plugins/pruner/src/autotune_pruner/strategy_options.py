@@ -14,7 +14,7 @@ __all__ = ["MoAPrunerOptions", "PrunerOptions", "checked_strategy_options"]
 
 _FIDELITIES = ("ours", "published")
 # Where these are not given.
-_PUBLISHED = {"population": 1536, "generations": 1, "epsilon": 0.1}
+_PUBLISHED = {"population": 1536, "generations": 1}
 
 
 @frozen
