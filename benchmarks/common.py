@@ -73,7 +73,7 @@ class Bar:
 
     def __str__(self) -> str:
         sign = "<=" if self.at_most else ">="
-        value = "not measured" if self.value is None else f"{self.value:.3g}"
+        value = "not measured" if self.value is None else _told(self.value, self.wanted)
         note = f" ({self.note})" if self.note else ""
         if not self.applies:
             share = f"{REACHABLE:.0%} of the peak of multiply-adds"
@@ -82,6 +82,12 @@ class Bar:
         return f"{'ok ' if self.holds else 'LOW' if not self.at_most else 'HIGH'}  " + (
             f"{self.name}: {value}, wanted {sign} {self.wanted:g}{note}"
         )
+
+
+def _told(value: float, wanted: float) -> str:
+    """Three digits of a value, or five where three would read like what is wanted."""
+    short = f"{value:.3g}"
+    return short if float(short) != wanted else f"{value:.5g}"
 
 
 @dataclass

@@ -25,6 +25,7 @@ __all__ = [
     "geometric_mean",
     "improvements",
     "interval_of",
+    "knowing",
     "latency_over",
     "seconds_over",
     "shared_seconds",
@@ -238,6 +239,25 @@ def area_over(runs: Runs, reference: Runs) -> float:
                 ratios.append(one / other)
         shares.append(geometric_mean(ratios) if ratios else math.inf)
     return geometric_mean(shares)
+
+
+def knowing(runs: Runs, fastest: Mapping[str, float], after: int) -> Runs:
+    """The same runs, had each found the fastest program right after so many candidates.
+
+    No search can do better that proposes as many before it knows a latency.
+
+    Args:
+        runs: Runs by workload.
+        fastest: Latency of the fastest program that is known of each workload, in seconds.
+        after: How many candidates.
+    """
+
+    def told(run: Run) -> Run:
+        kept = tuple(point for point in run.points if point.trials <= after)
+        found = Point(after + 1, run.seconds, min(fastest[run.workload], run.after_trials(after)))
+        return replace(run, points=(*kept, found))
+
+    return {name: [told(run) for run in found] for name, found in runs.items()}
 
 
 def interval_of(figure: Figure, runs: Runs, reference: Runs, seed: int = 0) -> Interval:

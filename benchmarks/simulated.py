@@ -34,7 +34,6 @@ from simulation import Fit, Player, Task, Truth, chosen_tasks, fit_of, grown, pl
 from strategies import (
     CHECKPOINT,
     CHECKPOINTED,
-    ROUND_SIZE,
     SEEDS,
     STRATEGIES,
     TRIALS,
@@ -44,6 +43,7 @@ from strategy_report import (
     ABLATIONS,
     BASELINE,
     REFERENCE,
+    ROUND_SIZE,
     TOLERANCE,
     Study,
     bars_of,

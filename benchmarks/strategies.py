@@ -30,14 +30,13 @@ from common import TuningFailed, Turns, basic_parser, compare, cores, finish_wit
 from common import metaschedule as run_metaschedule
 from incumbents import steps_of, time_steps
 from pieces import append_piece, read_pieces
-from strategy_report import ABLATIONS, METASCHEDULE, Study, bars_of, print_report
+from strategy_report import ABLATIONS, METASCHEDULE, ROUND_SIZE, Study, bars_of, print_report
 
 from autotune import RecordFilter, make_workload, open_database
 from autotune.plugins import manager
 from autotune.settings import trained_model
 
 TRIALS, SEEDS, METASCHEDULE_SEEDS, QUICK_SEEDS = 200, 5, 3, 1
-ROUND_SIZE = 16
 
 
 @dataclass(frozen=True)

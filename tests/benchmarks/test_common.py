@@ -26,6 +26,13 @@ def test_contenders_have_their_turns_and_those_that_fail_are_told(tmp_path: Path
     assert list(errors) == ["none"]
 
 
+def test_a_bar_that_is_missed_by_little_does_not_read_like_one_that_is_kept() -> None:
+    missed = common.Bar("time over theirs", 1.0003, 1.0, at_most=True)
+    assert str(missed) == "HIGH  time over theirs: 1.0003, wanted <= 1"
+    assert str(common.Bar("time over theirs", 1.0, 1.0, at_most=True)).startswith("ok ")
+    assert str(common.Bar("trials", 17.04, 100, at_most=True)) == "ok   trials: 17, wanted <= 100"
+
+
 def test_the_least_of_the_samples_counts() -> None:
     asked: list[int] = []
 

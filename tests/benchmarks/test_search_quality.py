@@ -155,6 +155,17 @@ def test_areas_are_of_median_curves() -> None:
     assert quality.area_over({"gmm": [run()]}, {"gmm": slow}) == math.inf
 
 
+def test_an_all_knowing_search_is_as_good_as_the_reference_until_it_knows() -> None:
+    reference = {"gmm": [run((1, 1.0, 8.0), (150, 2.0, 2.0)), run((101, 1.0, 4.0))]}
+    told = quality.knowing(reference, {"gmm": 2.0}, 100)
+    assert [one.after_trials(100) for one in told["gmm"]] == [8.0, math.inf]
+    assert [one.after_trials(101) for one in told["gmm"]] == [2.0, 2.0]
+    slow = {"gmm": [run((1, 1.0, 8.0))]}
+    assert quality.area_over(quality.knowing(slow, {"gmm": 2.0}, 100), slow) == pytest.approx(0.5)
+    found = {"gmm": [run((1, 1.0, 2.0))]}
+    assert quality.area_over(quality.knowing(found, {"gmm": 2.0}, 100), found) == 1.0
+
+
 def test_results_over_those_of_the_reference() -> None:
     runs = {"a": [run((1, 1.0, 2.0)), run((1, 1.0, 8.0))], "b": [run((1, 1.0, 3.0))]}
     reference = {"a": [run((1, 1.0, 1.0))], "b": [run((1, 1.0, 3.0))]}
