@@ -359,9 +359,9 @@ def test_listing_imports_no_part() -> None:
 def test_importing_autotune_is_quick_and_light() -> None:
     code = """
         import sys, time
-        start = time.perf_counter()
+        start = time.process_time()
         import autotune
-        print(time.perf_counter() - start, *sys.modules)
+        print(time.process_time() - start, *sys.modules)
         """
     runs = [_run(code) for _ in range(3)]  # the first may have to compile
     assert not {"tvm", "torch", "lightgbm"} & set(runs[0])

@@ -69,14 +69,14 @@ def test_a_resumed_run_goes_on_in_the_same_log(spawn: Any, tmp_path: Path) -> No
     first = spawn(*command, **slow)
     _wait_for(log, "trial_finished", 18)
     first.send_signal(signal.SIGINT)
-    first.communicate(timeout=30)
+    first.communicate(timeout=60)
     assert first.returncode == 130
     assert isinstance(read(log)[-1], RunInterrupted)
     told = sum(isinstance(event, TrialFinished) for event in read(log))
     second = spawn(*command, **slow)
     _wait_for(log, "trial_finished", told + 10)
     second.kill()
-    second.communicate(timeout=30)
+    second.communicate(timeout=60)
     third = spawn(*command)
     _, stderr = third.communicate(timeout=60)
     assert third.returncode == 0, stderr
@@ -236,7 +236,7 @@ def _python(text: str, *arguments: str, prefix: list[str] | None = None) -> subp
 
 
 def _wait_for(path: Path, event: str, number: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if path.exists() and path.read_text().count(f'"event": "{event}"') >= number:
             return

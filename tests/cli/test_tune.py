@@ -172,7 +172,7 @@ def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(
     process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})})
     _wait_for_records(tmp_path / "records.db", 3)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     last = stderr.splitlines()[-1]
     assert "interrupted after" in last and "the same command resumes the run" in last
@@ -195,7 +195,7 @@ def test_a_killed_run_is_resumed(spawn: Any, tmp_path: Path) -> None:
     process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})})
     _wait_for_records(tmp_path / "records.db", 10)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     finished = spawn(*command)
     _, stderr = finished.communicate(timeout=60)
     assert finished.returncode == 0, stderr
@@ -204,7 +204,7 @@ def test_a_killed_run_is_resumed(spawn: Any, tmp_path: Path) -> None:
 
 
 def _wait_for_records(path: Path, number: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if path.exists() and _count(path) >= number:
             return

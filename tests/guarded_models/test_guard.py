@@ -118,7 +118,7 @@ def test_a_forgotten_guard_leaves_nothing(tmp_path: Path) -> None:
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         command = [sys.executable, "-c", code.format(end=end)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        child, deadline = Path("/proc", done.stdout.strip()), time.monotonic() + 30
+        child, deadline = Path("/proc", done.stdout.strip()), time.monotonic() + 60
         assert done.stdout.strip(), done.stderr
         while child.exists() and time.monotonic() < deadline:
             time.sleep(0.01)

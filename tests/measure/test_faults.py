@@ -304,7 +304,7 @@ def test_start_does_not_wait_for_the_compiler(workload: Workload, target: Target
     name = "autotune.testing.broken_backends:Slow"
     begin = time.perf_counter()
     with LocalMeasurer(name, target, 1, workload, workers=2):
-        assert time.perf_counter() - begin < 5
+        assert time.perf_counter() - begin < 30
 
 
 def test_a_backend_that_cannot_start_is_an_error(workload: Workload, target: Target) -> None:
@@ -373,7 +373,7 @@ def test_workers_end_with_their_host(
         if number is not None:
             time.sleep(0.3)
             host.send_signal(number)
-        host.wait(timeout=10)
+        host.wait(timeout=60)
     assert becomes_true(lambda: not any(map(session_members, workers)))
     assert becomes_true(lambda: not processes_with_folder(folder))
     assert becomes_true(lambda: not list(folder.iterdir()))

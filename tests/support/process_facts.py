@@ -38,7 +38,7 @@ def open_descriptors(pid: int | str = "self") -> dict[int, str]:
     return found
 
 
-def becomes_true(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+def becomes_true(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     """Whether a condition holds before the time is up, which only a failing test waits for."""
     end = time.monotonic() + seconds
     while not (holds := bool(condition())) and time.monotonic() < end:
