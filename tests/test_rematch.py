@@ -10,18 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tuner_bench import Bench
 
 import autotune
 from autotune.database import RecordFilter, open_database
 from autotune.events import WinnerConfirmed
 from autotune.records import Outcome
-from autotune.rematch import judge
+from autotune.rematch import MOST_LEADERS, challenger, distinct, judge, places
+from autotune.sketches import Candidate
+from autotune.strategies import RandomStrategy
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
 from autotune.trial_log import LogEntry
 from autotune.workloads import gemm
 
 SEED = 5
+# Enough for as many leaders as there may be.
+TRIALS = 96
 # The seed of what a run's winners are checked on: the third of its seeds, and one.
 OTHER_INPUTS = int(np.random.SeedSequence(SEED).spawn(3)[2].generate_state(1)[0]) + 1
 
@@ -91,6 +96,57 @@ def test_a_runner_up_within_the_noise_does_not_win() -> None:
     )
     # 2.5 % to this side, plus three standard deviations of counting.
     assert swapped / 400 <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / 400)
+
+
+def test_short_programs_are_timed_again_in_numbers_and_long_ones_two_at_a_time() -> None:
+    latencies = (1e-6, 1e-2, 1.5e-2, 2.7e-2, 2.8e-2, 10.0)
+    found = [places(latency, trials=200) for latency in latencies]
+    assert found == [MOST_LEADERS, MOST_LEADERS, 5, 3, 2, 2]
+
+
+def test_few_trials_have_few_leaders() -> None:
+    found = [places(1e-5, trials) for trials in (1, 15, 16, 48, 96, 1000)]
+    assert found == [2, 2, 3, 5, MOST_LEADERS, MOST_LEADERS]
+
+
+def test_leaders_have_programs_of_their_own() -> None:
+    found = [
+        (entry("a", 1.0), Outcome("ok", 1.0, lowered="p", binary="x")),
+        (entry("b", 1.1), Outcome("ok", 1.1, lowered="q", binary="x")),
+        (entry("c", 1.2), Outcome("ok", 1.2, lowered="q", binary="y")),  # as "b" was lowered
+        (entry("d", 1.3), Outcome("ok", 1.3, lowered="r")),
+        (entry("e", 1.4), Outcome("ok", 1.4, duplicate_of="d")),
+        (entry("f", 1.5), Outcome("ok", 1.5)),
+    ]
+    assert [it.digest for it in distinct(found, 8)] == ["a", "d", "f"]
+    assert [it.digest for it in distinct(found, 2)] == ["a", "d"]
+    assert distinct([], 8) == []
+
+
+def test_the_challenger_is_the_fastest_of_the_others_in_the_same_turns() -> None:
+    for seed in range(20):
+        assert challenger(turns(1.0, 1.2, 1.1, 1.3, seed=seed)) == 2
+        assert challenger(turns(1.0, 1.2, 1.1, 0.9, seed=seed)) == 3
+    assert challenger(turns(1.0, 1.2)) == 1
+
+
+def test_a_leader_that_was_timed_in_a_bad_minute_wins_in_the_end() -> None:
+    with open_database(":memory:") as database:
+        Bench(database, strategy=RandomStrategy).run(TRIALS)
+        found = sorted(database.records(), key=lambda record: record.latency or 0.0)
+    fastest, second, place = found[0].candidate, found[1].candidate, found[MOST_LEADERS - 2]
+
+    def outcome(candidate: Candidate) -> Outcome:
+        is_fastest = candidate.digest == fastest.digest
+        return place.outcome if is_fastest else valid_outcome(candidate)
+
+    with open_database(":memory:") as database:
+        result = Bench(database, strategy=RandomStrategy, outcome=outcome).run(TRIALS)
+        recorded = database.best(RecordFilter(run_id=result.run_id))
+    assert result.best is not None and result.confirmation is not None and recorded is not None
+    assert result.best.candidate == fastest == recorded.candidate
+    assert result.confirmation.runner_up == second.digest
+    assert recorded.latency == pytest.approx(found[0].latency)
 
 
 def test_no_gain_is_said_to_be_none() -> None:

@@ -24,7 +24,7 @@ from autotune.events import (
 from autotune.interrupts import InterruptGuard
 from autotune.measure import Collecting, Held, Leader, Measurer
 from autotune.records import Comparison, Confirmation, MeasureKey, Outcome, Record
-from autotune.rematch import judge
+from autotune.rematch import challenger, distinct, judge, places
 from autotune.sketches import Candidate
 from autotune.spaces import SearchSpace
 from autotune.stopwatch import Clock, Stopwatch
@@ -35,8 +35,8 @@ from autotune.workloads import Workload
 
 __all__ = ["RunContext", "TaskSession", "TaskSpec"]
 
-# Trials that are looked at for a second program: duplicates of the best one are none.
-_MOST_LEADERS = 8
+# Trials that are looked at for programs to compare: many may be duplicates of each other.
+_LOOKED_AT = 32
 
 MakeMeasurer = Callable[[], Measurer]
 
@@ -213,22 +213,21 @@ class TaskSession:
         )
 
     def confirm(self) -> None:
-        """Time the best candidate again, beside the second best and the untuned program.
+        """Time the best candidate again, beside its challenger and the untuned program.
 
-        Candidates that fail now are recorded as such, and the next best take their place.
+        The challenger is the fastest of the other leaders when all of them take turns. Candidates
+        that fail now are recorded as such, and the next best take their place.
         """
         rejected: list[str] = []
         while leaders := self._leaders(rejected):
-            programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
-            if self.baseline is not None and self.baseline.ok:
-                programs.append(None)
-            with self._accounting(self._prepared()) as measurer:
-                outcomes = measurer.rematch(programs)
-            failed = [pair for pair in zip(leaders, outcomes, strict=False) if not pair[1].ok]
-            for entry, outcome in failed:
-                self._amend(entry, outcome)
-                rejected.append(entry.digest)
-            if failed:
+            if len(leaders) > 2:
+                outcomes = self._rematch(leaders, rejected)
+                if outcomes is None:
+                    continue
+                leaders = [leaders[0], leaders[challenger(outcomes)]]
+            is_untuned_valid = self.baseline is not None and self.baseline.ok
+            outcomes = self._rematch(leaders, rejected, beside_untuned=is_untuned_valid)
+            if outcomes is None:
                 continue
             confirmation, better = judge(leaders, outcomes, rejected)
             if better is not None:
@@ -240,6 +239,24 @@ class TaskSession:
             return
         self.confirmation = None
 
+    def _rematch(
+        self, leaders: Sequence[LogEntry], rejected: list[str], *, beside_untuned: bool = False
+    ) -> list[Outcome] | None:
+        """Outcomes of leaders, and perhaps of the untuned program, from turns.
+
+        None where a leader failed; it is recorded so, and its digest added to ``rejected``.
+        """
+        programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
+        if beside_untuned:
+            programs.append(None)
+        with self._accounting(self._prepared()) as measurer:
+            outcomes = measurer.rematch(programs)
+        failed = [pair for pair in zip(leaders, outcomes, strict=False) if not pair[1].ok]
+        for entry, outcome in failed:
+            self._amend(entry, outcome)
+            rejected.append(entry.digest)
+        return None if failed else outcomes
+
     def hold_winner(self) -> Held:
         """Build the best candidate again, to be timed in turns with those of other backends."""
         entry = self.log.best
@@ -249,18 +266,17 @@ class TaskSession:
             return measurer.hold(self._candidate_of(entry))
 
     def _leaders(self, rejected: list[str]) -> list[LogEntry]:
-        """The fastest valid trial, and the fastest of another program.
+        """The fastest valid trial, and the fastest of some other programs.
 
         Records of other runs may say by now, because these found it out, that a candidate is not
         valid; it is logged so, and its digest added to ``rejected``.
         """
         while True:
-            leaders = self.log.leaders(_MOST_LEADERS)
+            leaders = self.log.leaders(_LOOKED_AT)
             found = [(entry, self._record_of(entry).outcome) for entry in leaders]
             gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
             if not gone:
-                others = [entry for entry, outcome in found[1:] if not _same(outcome, found[0])]
-                return [*leaders[:1], *others[:1]]
+                return distinct(found, places(self.log.best_latency or 0.0, len(self.log)))
             for digest, outcome in gone:
                 self.log.amend(digest, outcome)
                 rejected.append(digest)
@@ -392,10 +408,3 @@ class TaskSession:
                 elapsed=entry.elapsed,
             )
         )
-
-
-def _same(outcome: Outcome, best: tuple[LogEntry, Outcome]) -> bool:
-    """Whether an outcome is of the same program as the best trial's."""
-    entry, first = best
-    programs = {entry.digest, first.duplicate_of, first.lowered, first.binary} - {""}
-    return not programs.isdisjoint({outcome.duplicate_of, outcome.lowered, outcome.binary})

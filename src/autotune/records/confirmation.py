@@ -50,10 +50,10 @@ class Confirmation:
         winner: Digest of the winning candidate.
         latency: Median of its samples in seconds.
         samples: Seconds per call of every round.
-        runner_up: Digest of the second best candidate; "" when there is none.
+        runner_up: Digest of the fastest of the other leaders; "" when there is none.
         over_runner_up: The winner against the runner-up.
         over_baseline: The winner against the untuned program, when that could be run.
-        rejected: Digests of faster candidates that computed wrong numbers on these inputs.
+        rejected: Digests of leaders that failed, or computed wrong numbers on these inputs.
     """
 
     winner: str
