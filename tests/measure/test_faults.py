@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
-from attrs import evolve
 from process_facts import becomes_true, session_members
 
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
@@ -112,20 +111,19 @@ def test_hang(
     fault: str,
     phase: str,
 ) -> None:
-    protocol = evolve(quick, deadlines={**quick.deadlines, phase: 0.3})
-    measurer = make_measurer(
-        {"fault": fault, "phase": phase, "where": {"tile": 4}}, protocol=protocol
-    )
+    script = {"fault": fault, "phase": phase, "where": {"tile": 4}}
+    measurer = make_measurer(script, protocol=quick)
     outcomes = measurer.measure(candidates)
     assert statuses(outcomes) == ["ok"] * 3 + ["timeout"] + ["ok"] * 6
-    assert outcomes[3].message == f"{phase} took more than 0.3 s"
-    assert 0.3 <= outcomes[3].timings[phase] < 2
+    assert outcomes[3].message == f"{phase} took more than 1 s"
+    assert 1 <= outcomes[3].timings[phase] < 20
 
 
 def test_a_grandchild_goes_with_its_worker(
-    make_measurer: MakeMeasurer, candidates: list[Candidate]
+    make_measurer: MakeMeasurer, quick: MeasureProtocol, candidates: list[Candidate]
 ) -> None:
-    measurer = make_measurer({"fault": "grandchild", "phase": "run", "where": {"tile": 1}})
+    fault = {"fault": "grandchild", "phase": "run", "where": {"tile": 1}}
+    measurer = make_measurer(fault, protocol=quick)
     measurer.wait_ready()
     sessions = measurer.worker_pids
     measurer.measure(candidates[:2])

@@ -89,13 +89,11 @@ def signalling_what_hangs(folder: Path, number: signal.Signals) -> Iterator[None
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_killed_from_outside_in_any_phase(
     make_measurer: MakeMeasurer,
-    quick: MeasureProtocol,
     candidates: list[Candidate],
     folder: Path,
     number: signal.Signals,
 ) -> None:
-    patient = evolve(quick, deadlines=dict.fromkeys(quick.deadlines, 60.0))
-    measurer = make_measurer(*in_each_phase("hang"), protocol=patient)
+    measurer = make_measurer(*in_each_phase("hang"))
     with measurer, signalling_what_hangs(folder, number):
         outcomes = measurer.measure(candidates)
     assert statuses(outcomes) == in_phases("crash")
@@ -106,9 +104,12 @@ def test_a_worker_killed_from_outside_in_any_phase(
 
 @pytest.mark.parametrize("fault", ["stop", "silence"])
 def test_a_worker_that_says_no_more(
-    make_measurer: MakeMeasurer, candidates: list[Candidate], fault: str
+    make_measurer: MakeMeasurer,
+    quick: MeasureProtocol,
+    candidates: list[Candidate],
+    fault: str,
 ) -> None:
-    with make_measurer(*in_each_phase(fault)) as measurer:
+    with make_measurer(*in_each_phase(fault), protocol=quick) as measurer:
         outcomes = measurer.measure(candidates)
         assert statuses(outcomes) == in_phases("timeout")
     for tile, phase in PHASES.items():
@@ -149,9 +150,13 @@ def test_workers_stopped_while_idle(
 
 
 def test_a_daemon_of_a_candidate_goes_when_its_worker_goes(
-    make_measurer: MakeMeasurer, candidates: list[Candidate], folder: Path
+    make_measurer: MakeMeasurer,
+    quick: MeasureProtocol,
+    candidates: list[Candidate],
+    folder: Path,
 ) -> None:
-    with make_measurer({"fault": "daemon", "phase": "run", "where": {"tile": 1}}) as measurer:
+    daemon = {"fault": "daemon", "phase": "run", "where": {"tile": 1}}
+    with make_measurer(daemon, protocol=quick) as measurer:
         assert statuses(measurer.measure(candidates[:3])) == ["timeout", "ok", "ok"]
         # Two keepers, two workers.
         assert becomes_true(lambda: len(marked_processes(folder)) == 4)

@@ -210,12 +210,12 @@ def test_a_program_like_the_best_one_of_an_earlier_session_takes_its_latency(
 def test_what_takes_much_longer_than_the_best_is_given_up_early(
     make_measurer: MakeMeasurer, candidates: list[Candidate]
 ) -> None:
-    protocol = MeasureProtocol(hopeless_seconds=0.5)
+    protocol = MeasureProtocol(hopeless_seconds=1.0)
     fault = {"fault": "hang", "phase": "verify", "where": {"tile": 2}}
     outcomes = make_measurer(fault, protocol=protocol, workers=1).measure(candidates[:3])
     assert statuses(outcomes) == ["ok", "timeout", "ok"]
-    assert outcomes[1].message == "verify took more than 0.5 s"
-    assert 0.5 <= outcomes[1].timings["verify"] < protocol.deadlines["verify"]
+    assert outcomes[1].message == "verify took more than 1 s"
+    assert 1 <= outcomes[1].timings["verify"] < protocol.deadlines["verify"]
 
 
 @pytest.mark.parametrize("phase", ["verify", "run"])

@@ -87,7 +87,7 @@ def test_one_that_raises_is_left_out_and_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["HangsInBuild", "HangsInRun", "KillsItself"])
 def test_one_that_hangs_or_ends_the_worker_costs_no_candidate(tmp_path: Path, name: str) -> None:
-    protocol = MeasureProtocol(deadlines={"observe": 0.3})
+    protocol = MeasureProtocol(deadlines={"observe": 1.0})
     run = Run(tmp_path, f"faulty_observers:{name}", protocol=protocol)
     assert [outcome.status for outcome in run.outcomes] == ["ok"] * 8
     assert all(not outcome.readings.get(f"{name}/calls") for outcome in run.outcomes)
