@@ -83,14 +83,22 @@ def test_whole_groups_are_woven_and_all_elements_are_exact(
             np.testing.assert_array_equal(call.outputs()[0], expected, err_msg=str(candidate))
 
 
-def test_the_machine_code_of_a_padded_copy_permutes() -> None:
-    processor, workload = CASES[0]
+@pytest.mark.parametrize(
+    ("case", "instructions"),
+    [(CASES[0], {"vpermb": 2}), (CASES[3], {"vpermd": 1, "vpshufb": 1})],
+)
+def test_the_machine_code_of_a_padded_copy_permutes(
+    case: tuple[str, Workload], instructions: dict[str, int]
+) -> None:
+    processor, workload = case
     target = preset(processor).with_cores(1)
     lowered = lower_module(
         scheduled_module(request(padded(target, workload)[0], target)), target, 1
     )
     text = str(generate_code(lowered, target, 1)[0].inspect_source("s"))
-    assert len(re.findall(r"\bvpermb\b", text)) >= 2
+    for name, least in instructions.items():
+        assert len(re.findall(rf"\b{name}\b", text)) >= least
+    assert "vpunpck" not in text
 
 
 def test_other_programs_stay_as_they_are() -> None:

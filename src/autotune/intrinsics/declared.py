@@ -76,6 +76,8 @@ def _tiles(rows: int, depth: int, left: str, suffix: str) -> Intrinsic:
     )
 
 
+# All processors with the second have the first, by which the right factor is packed.
+_VNNI = ("avx512bw", "avx512vnni")
 _FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
 _REGISTERS = ("mma.matrix_a", "mma.matrix_b", "mma.accumulator")
 _VTA = ("vta.input", "vta.weight", "vta.accumulator")
@@ -91,11 +93,11 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
                 for rows in (32, 28, 16, 14, 7)
                 for depth in (256, 128, 64)
             ),
-            _dot("vnni-16x4", 16, ("avx512vnni",), "autotune_tvm.dot_products:vnni_512", "uint8"),
+            _dot("vnni-16x4", 16, _VNNI, "autotune_tvm.dot_products:vnni_512", "uint8"),
             _dot(
                 "vnni-16x4-signed",
                 16,
-                ("avx512vnni",),
+                _VNNI,
                 "autotune_tvm.dot_products:vnni_512_signed",
                 "int8",
             ),

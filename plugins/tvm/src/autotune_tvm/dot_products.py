@@ -7,7 +7,7 @@ elements lie together as an instruction reads them; :func:`autotune.nest.layout_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,8 @@ _SIGN_BITS = -0x7F7F7F80
 # Where the four bytes of a column lie in four rows of 16 that follow each other, and from one
 # column to the next.
 _FIRST_COLUMN, _NEXT_COLUMN = 0x30201000, 0x01010101
+# The same where they lie in four quarters of 16 bytes.
+_FIRST_OF_FOUR = 0x0C080400
 # The eight bits from each of these bits on are the bytes of 64 bits themselves.
 _OWN_BITS = 0x3830282018100800
 
@@ -60,18 +62,22 @@ def registered(name: str, row_step: int = 1) -> str:
 
 
 @cache
-def interleaving(dtype: str, lanes: int, size: int, permutes: bool) -> str:
+def interleaving(dtype: str, lanes: int, size: int, features: tuple[str, ...]) -> str:
     """Register a copy of ``size`` rows of ``lanes`` elements, interleaved; returns its name.
 
     Args:
         dtype: Of the elements.
         lanes: Elements of a row.
         size: Number of rows.
-        permutes: Whether the target permutes the bytes of a vector (AVX512-VBMI).
+        features: What the target surely has.
     """
-    permuted = permutes and dtype in ("int8", "uint8") and size == _GROUP and lanes % 16 == 0
-    known = f"autotune.interleave.{dtype}.{size}x{lanes}{'.permuted' if permuted else ''}"
-    call = _permuted(dtype, lanes) if permuted else _interleaving(dtype, lanes, size)
+    known = f"autotune.interleave.{dtype}.{size}x{lanes}"
+    call = _interleaving(dtype, lanes, size)
+    if dtype in ("int8", "uint8") and size == _GROUP and lanes % 16 == 0:
+        woven = next((name for name in _WOVEN if name in features), None)
+        if woven is not None:
+            known += f".{woven}"
+            call = _woven_by_columns(dtype, lanes, _WOVEN[woven])
     TensorIntrin.register(known, call.description, call.implementation, override=True)
     return known
 
@@ -185,25 +191,20 @@ def _interleaving(dtype: str, lanes: int, size: int) -> TensorCall:
     return TensorCall(description, implementation)
 
 
-def _permuted(dtype: str, lanes: int) -> TensorCall:
-    """Four rows of bytes, interleaved by one permutation (``vpermb``) for every 16 columns.
+def _woven_by_columns(dtype: str, lanes: int, weave: Callable[[Any], Any]) -> TensorCall:
+    """Four rows of bytes, interleaved by a few instructions for every 16 columns.
 
-    LLVM makes four times as many instructions of the same shuffle, and recognises it in a
-    permutation by constant indices. So the indices go through an instruction that it does not
-    look through, and that here changes nothing (``vpmultishiftqb``); it comes before all loops.
+    Args:
+        dtype: Of the elements.
+        lanes: Elements of a row.
+        weave: Interleaves 16 columns of four rows that follow each other in a vector of 64 bytes.
     """
 
     def woven(rows: Any, part: Any) -> Any:
         vectors = [rows.vload([row, 16 * part], dtype=f"{dtype}x16") for row in range(_GROUP)]
         order = [tirx.const(index, "int32") for index in range(16 * _GROUP)]
-        own = _bytes(tirx.Broadcast(tirx.const(_OWN_BITS, "int64"), 8))
-        columns = tirx.Ramp(
-            tirx.const(_FIRST_COLUMN, "int32"), tirx.const(_NEXT_COLUMN, "int32"), 16
-        )
-        indices = _of_bytes("llvm.x86.avx512.pmultishift.qb.512", own, _bytes(columns))
         whole = tirx.reinterpret("int8x64", tirx.Shuffle(vectors, order))
-        found = _of_bytes("llvm.x86.avx512.permvar.qi.512", whole, indices)
-        return tirx.reinterpret(f"{dtype}x64", found)
+        return tirx.reinterpret(f"{dtype}x64", weave(whole))
 
     description = _interleaving(dtype, lanes, _GROUP).description
 
@@ -221,10 +222,59 @@ def _permuted(dtype: str, lanes: int) -> TensorCall:
     return TensorCall(description, implementation)
 
 
+def _woven_by_bytes(whole: Any) -> Any:
+    """By one permutation of bytes (``vpermb``).
+
+    LLVM makes four times as many instructions of the same shuffle, and recognises it in a
+    permutation by constant indices. So the indices go through an instruction that it does not
+    look through, and that here changes nothing (``vpmultishiftqb``); it comes before all loops.
+    """
+    own = _bytes(tirx.Broadcast(tirx.const(_OWN_BITS, "int64"), 8))
+    columns = _bytes(_ramp(_FIRST_COLUMN, _NEXT_COLUMN))
+    indices = _of_vectors("llvm.x86.avx512.pmultishift.qb.512", "int8x64", own, columns)
+    return _of_vectors("llvm.x86.avx512.permvar.qi.512", "int8x64", whole, indices)
+
+
+def _woven_by_quarters(whole: Any) -> Any:
+    """By a permutation of quarters of rows, and one of the bytes of each (``vpermd, vpshufb``).
+
+    The first brings four columns of all rows together. LLVM keeps the two as they are; of the
+    whole shuffle it makes eleven.
+    """
+    number = _ramp(0, 1)
+    row_first = _ramp(0, _GROUP) + tirx.shift_right(number, _broadcast(2))
+    quarters = _of_vectors(
+        "llvm.x86.avx512.permvar.si.512",
+        "int32x16",
+        tirx.reinterpret("int32x16", whole),
+        row_first,
+    )
+    column = tirx.bitwise_and(number, _broadcast(_GROUP - 1))
+    bytes_of_column = column * _broadcast(_NEXT_COLUMN) + _broadcast(_FIRST_OF_FOUR)
+    return _of_vectors(
+        "llvm.x86.avx512.pshuf.b.512", "int8x64", _bytes(quarters), _bytes(bytes_of_column)
+    )
+
+
+# How four rows of 16 bytes are interleaved best, by what the target has.
+_WOVEN: Mapping[str, Callable[[Any], Any]] = {
+    "avx512vbmi": _woven_by_bytes,
+    "avx512bw": _woven_by_quarters,
+}
+
+
+def _ramp(first: int, step: int) -> Any:
+    return tirx.Ramp(tirx.const(first, "int32"), tirx.const(step, "int32"), 16)
+
+
+def _broadcast(value: int) -> Any:
+    return tirx.Broadcast(tirx.const(value, "int32"), 16)
+
+
 def _bytes(vector: Any) -> Any:
     return tirx.reinterpret("int8x64", vector)
 
 
-def _of_bytes(name: str, *arguments: Any) -> Any:
+def _of_vectors(name: str, dtype: str, *arguments: Any) -> Any:
     code = tvm.target.codegen.llvm_lookup_intrinsic_id(name)
-    return tirx.call_llvm_pure_intrin("int8x64", tirx.const(code, "uint32"), *arguments)
+    return tirx.call_llvm_pure_intrin(dtype, tirx.const(code, "uint32"), *arguments)

@@ -52,7 +52,6 @@ from autotune_tvm.threads import check_threads
 from autotune_tvm.whole_groups import INTERLEAVED
 
 _THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
-_PERMUTES = "avx512vbmi"
 _LOCAL_TAGS = {_THREAD_TAGS["vthread"], _THREAD_TAGS["thread"]}
 
 
@@ -312,8 +311,8 @@ class _Replay:
         self.sch.reorder(rest, row, vector)
         block = self.sch.get(copy)
         dtype = str(block.writes[0].source.dtype)
-        permutes = _PERMUTES in self.features.get(step.stage, ())
-        name = dot_products.interleaving(dtype, step.lanes, size, permutes)
+        features = self.features.get(step.stage, ())
+        name = dot_products.interleaving(dtype, step.lanes, size, features)
         if isinstance(block.body, tirx.BufferStore) and isinstance(block.body.value, TensorLoad):
             self.sch.tensorize(row, name)
         else:
