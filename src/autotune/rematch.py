@@ -46,7 +46,7 @@ def distinct(found: Sequence[tuple[LogEntry, Outcome]], count: int) -> list[LogE
         count: How many at most.
     """
     seen: set[str] = set()
-    chosen = []
+    chosen: list[LogEntry] = []
     for entry, outcome in found:
         programs = {entry.digest, outcome.duplicate_of, outcome.lowered, outcome.binary} - {""}
         if len(chosen) < count and seen.isdisjoint(programs):

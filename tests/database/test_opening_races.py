@@ -116,10 +116,11 @@ def test_what_looks_damaged_while_others_use_it_is_judged_again(tmp_path: Path) 
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("error", [None, "disk I/O error", "malformed"])
 def test_a_file_that_is_replaced_while_it_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str | None
 ) -> None:
-    """A connection to a file that was moved aside would lose what it is given."""
+    """A connection to a file that was moved aside would lose what it is given, if it opens."""
     path = tmp_path / "records.db"
     with open_database(path) as database:
         database.append_record(sample_record(0))
@@ -133,6 +134,9 @@ def test_a_file_that_is_replaced_while_it_is_opened(
         connection = connect(path, read_only)
         if not seen:
             seen.append(str(recover(path, opening.identity_of(path), 0, damaged)))
+            if error is not None:
+                connection.close()
+                raise sqlite3.OperationalError(error)
         return connection
 
     monkeypatch.setattr(opening, "_connect_file", connect_late)

@@ -129,6 +129,8 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
             try:
                 connection = _checked(_connect_file(path, read_only), location, read_only)
             except (sqlite3.Error, UnicodeDecodeError) as error:
+                if _is_replaced(path, identity, read_only):
+                    continue
                 _check_recoverable(path, read_only, error)
                 if recovery is not None or false_alarms == _FALSE_ALARMS:
                     # What was written a moment ago cannot be read: the disk is at fault.
@@ -140,10 +142,19 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
                 else:
                     warn(str(recovery))
                 continue
-            if identity == identity_of(path) and (read_only or not is_begun(path)):
+            if not _is_replaced(path, identity, read_only):
                 return connection
-            # Another process puts, or has put, a recovered file in its place meanwhile.
             connection.close()
+
+
+def _is_replaced(path: Path, identity: tuple[int, int], read_only: bool) -> bool:
+    """Whether another process puts, or has put, a recovered file in the place of the opened one.
+
+    What failed meanwhile, such as reading a log that was moved aside, says nothing of the disk.
+    """
+    # Asked first: what was begun and is not any more has changed the identity.
+    is_being_replaced = not read_only and is_begun(path)
+    return is_being_replaced or identity != identity_of(path)
 
 
 def _checked(connection: sqlite3.Connection, location: str, read_only: bool) -> sqlite3.Connection:
