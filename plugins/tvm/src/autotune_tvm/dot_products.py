@@ -72,12 +72,13 @@ def interleaving(dtype: str, lanes: int, size: int, features: tuple[str, ...]) -
         features: What the target surely has.
     """
     known = f"autotune.interleave.{dtype}.{size}x{lanes}"
-    call = _interleaving(dtype, lanes, size)
-    if dtype in ("int8", "uint8") and size == _GROUP and lanes % 16 == 0:
-        woven = next((name for name in _WOVEN if name in features), None)
-        if woven is not None:
-            known += f".{woven}"
-            call = _woven_by_columns(dtype, lanes, _WOVEN[woven])
+    is_byte_group = dtype in ("int8", "uint8") and size == _GROUP and lanes % 16 == 0
+    feature = next((name for name in _WOVEN if is_byte_group and name in features), None)
+    if feature is None:
+        call = _interleaving(dtype, lanes, size)
+    else:
+        known += f".{feature}"
+        call = _woven_by_columns(dtype, lanes, _WOVEN[feature])
     TensorIntrin.register(known, call.description, call.implementation, override=True)
     return known
 
