@@ -28,8 +28,8 @@ from pieces import append_piece, read_pieces
 
 from autotune import Target
 from autotune.cli.options import read_options
-from autotune.cost_models import TrainableCostModel, TrainingGroup
-from autotune.dataset import (
+from autotune.models.cost import TrainableCostModel, TrainingGroup
+from autotune.models.training import (
     Interval,
     make_trainable,
     paired_bootstrap,

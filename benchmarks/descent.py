@@ -26,12 +26,12 @@ from common import Bar, basic_parser, finish_with
 from numpy.typing import NDArray
 
 from autotune import Target, make_workload
-from autotune.cost_models import DifferentiableCostModel
-from autotune.cost_models.analytic import AnalyticCostModel
-from autotune.records import Outcome
+from autotune.models.cost import DifferentiableCostModel
+from autotune.models.cost.analytic import AnalyticCostModel
+from autotune.search.strategies import EvolutionaryStrategy, Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.spaces import SketchSpace
-from autotune.strategies import EvolutionaryStrategy, Strategy, StrategyContext
+from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.reference_backend import ReferenceBackend
 

@@ -26,13 +26,14 @@ from common import Bar, basic_parser, cores, finish_with, machine
 from numpy.typing import NDArray
 
 from autotune import Target, make_workload
+from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer
-from autotune.parts import create_part
-from autotune.plugins import manager
-from autotune.records import Outcome
+from autotune.plugins.manager import manager
+from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidate import order_of
-from autotune.workloads import Workload
+from autotune.store.records import Outcome
+from autotune.targets import detect_cpu
 
 Array = NDArray[np.float64]
 
@@ -168,7 +169,7 @@ def score(model: str, candidates: Sequence[Candidate], target: Target) -> Array:
 def draw(name: str, count: int, seed: int) -> tuple[Workload, Target, list[Candidate]]:
     """Different random candidates of an operator, in random order."""
     builder, shape = OPERATORS[name]
-    workload, target = make_workload(builder, shape), Target.detect()
+    workload, target = make_workload(builder, shape), detect_cpu()
     backend = create_part("backend", "tvm")
     space = create_part(
         "search_space", "sketch", workload=workload, target=target, limits=backend.limits(target)

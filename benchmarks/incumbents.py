@@ -13,7 +13,7 @@ from search_quality import improvements
 from turns import long_protocol
 
 from autotune.measure import LocalMeasurer
-from autotune.records import Record
+from autotune.store.records import Record
 from autotune.targets import Target
 
 __all__ = ["steps_of", "time_steps"]

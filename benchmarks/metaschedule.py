@@ -68,10 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=None, help="write the result there")
     options = parser.parse_args(arguments)
 
-    from autotune.targets import Target
-    from autotune.workload_spec import make_workload
+    from autotune.plugins.workload_names import make_workload
+    from autotune.targets import detect_cpu
 
-    threads = options.threads or Target.detect().cores
+    threads = options.threads or detect_cpu().cores
     os.environ["TVM_NUM_THREADS"] = str(threads)
     os.environ["TVM_FFI_DISABLE_TORCH_C_DLPACK"] = "1"
     shape = {key: int(value) for key, value in (p.split("=") for p in options.shape.split(","))}
@@ -94,10 +94,10 @@ def tune(workload: Any, threads: int, trials: int, seed: int) -> dict[str, Any]:
     from autotune_tvm.importer import text_of
     from tvm.s_tir import meta_schedule
 
-    from autotune.targets import Target
+    from autotune.targets import detect_cpu
 
     logging.getLogger("tvm").setLevel(logging.ERROR)
-    machine = Target.detect()
+    machine = detect_cpu()
     target = tvm.target.Target(tvm_target(machine, threads))
     module = module_for(workload)
     with tempfile.TemporaryDirectory() as folder:

@@ -30,8 +30,9 @@ from pieces import append_piece, read_pieces
 
 from autotune import Target, open_database
 from autotune.cli.options import read_options
-from autotune.cost_models import TrainingGroup
-from autotune.dataset import (
+from autotune.models.cost import TrainingGroup
+from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
+from autotune.models.training import (
     Interval,
     folds_by_task,
     make_trainable,
@@ -41,9 +42,8 @@ from autotune.dataset import (
     score_groups,
     training_groups,
 )
-from autotune.pam import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
-from autotune.parts import create_part
-from autotune.plugins import manager
+from autotune.plugins.manager import manager
+from autotune.plugins.parts import create_part
 from autotune.report import Table
 from autotune.sketches import CandidateBatch
 

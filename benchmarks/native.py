@@ -25,15 +25,15 @@ from common import Bar, basic_parser, finish_with, machine
 from numpy.typing import NDArray
 
 from autotune import Target, make_workload
-from autotune.constraints import problem_of
 from autotune.errors import UnsupportedTarget
+from autotune.models.features import pam_features
 from autotune.nest import nest_tape
-from autotune.pam import pam_features
-from autotune.parts import create_part
+from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.lattice import Lattice, build_lattice
-from autotune.targets import preset
+from autotune.spaces.feasible import Lattice, build_lattice
+from autotune.spaces.problems import problem_of
+from autotune.targets import detect_cpu, preset
 
 Matrix = NDArray[np.int64]
 
@@ -190,7 +190,7 @@ def solve_all(result: Rates, sketches: Sequence[Sketch], solves: int) -> None:
     Raises:
         ImportError: OR-tools is not installed.
     """
-    from autotune.constraints.cpsat import CpSatSampler
+    from autotune.spaces.problems.cpsat import CpSatSampler
 
     samplers = [CpSatSampler(problem_of(sketch), BUDGET) for sketch in sketches]
     points: list[set[tuple[int, ...]]] = [set() for _ in samplers]
@@ -249,7 +249,7 @@ def main() -> int:
     options = parser.parse_args()
     here = machine()
     print("{processor}, one of {cores} cores, load {load:.1f}".format(**here), flush=True)
-    targets = {"cpu": Target.detect(), "gpu": preset(GPU)}
+    targets = {"cpu": detect_cpu(), "gpu": preset(GPU)}
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     found: dict[str, Rates] = {}
     bars: list[Bar] = []

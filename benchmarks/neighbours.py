@@ -19,7 +19,7 @@ from draft import draw
 from autotune.measure import Collecting, LocalMeasurer
 from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
 from autotune.measure.timing import median_interval
-from autotune.records import Outcome
+from autotune.store.records import Outcome
 
 OPERATOR = "gemm"
 # About as long as a build.

@@ -18,8 +18,8 @@ from draft import draw
 from turns import long_protocol
 
 from autotune.measure import LocalMeasurer
-from autotune.records import Outcome
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 from autotune.targets import Target
 
 # Each candidate's share of the exhaustive timing: turns, and the seconds of each.

@@ -29,11 +29,12 @@ from attrs import evolve
 from common import Bar, basic_parser, finish_with, machine
 
 from autotune import Target, make_workload
-from autotune.database import Database, RecordFilter, open_database
-from autotune.records import MeasureKey, Outcome, Record
 from autotune.sketches import STEP_TYPES, Candidate
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.lattice import build_lattice
+from autotune.spaces.feasible import build_lattice
+from autotune.store.database import Database, RecordFilter
+from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.store.sqlite import open_database
 
 SIZES = (1_000, 10_000, 100_000)
 QUICK_SIZES = (1_000, 10_000)

@@ -21,15 +21,15 @@ import numpy as np
 from attrs import evolve
 from common import Bar, basic_parser, finish_with, machine
 
-from autotune.constraints import ConstraintProblem, Member, Solutions, problem_of, solve
-from autotune.constraints.cpsat import CpSatSampler
-from autotune.expressions import var
+from autotune.ir.expressions import var
+from autotune.ir.workloads import conv2d, gemm
 from autotune.sketches import STEP_TYPES, ProductEquals, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasibility import feasible
-from autotune.spaces.lattice import Lattice, Matrix, build_lattice
+from autotune.spaces.feasible import Lattice, Matrix, build_lattice
+from autotune.spaces.feasible.residuals import feasible
+from autotune.spaces.problems import ConstraintProblem, Member, Solutions, problem_of, solve
+from autotune.spaces.problems.cpsat import CpSatSampler
 from autotune.targets import preset
-from autotune.workloads import conv2d, gemm
 
 # Microseconds for one feasible configuration of the largest sketch, on one core.
 WANTED = 20.0

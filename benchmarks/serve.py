@@ -100,12 +100,13 @@ def module_maker(request: dict[str, Any]) -> Maker:
     from autotune_tvm.backend import TVMExecutable
     from autotune_tvm.importer import module_from_text
 
-    from autotune import Target, Workload
+    from autotune import Workload
+    from autotune.targets import detect_cpu
 
     workload = Workload.from_json(request["workload"])
     threads = request["threads"]
     module = module_from_text(request["module"])
-    built = compiler.compile_module(module, Target.detect(), threads)
+    built = compiler.compile_module(module, detect_cpu(), threads)
     names = (*(tensor.name for tensor in workload.inputs), *workload.outputs)
     return _placed(TVMExecutable(built, workload, names, threads), workload)
 
@@ -156,11 +157,11 @@ def _timer(call: Callable[[], object]) -> Timer:
 
 def peak_maker(request: dict[str, Any]) -> Maker:
     """The float32 arithmetic of a workload, and nothing else."""
-    from autotune import Target, Workload
-    from autotune.targets import measure_rates
+    from autotune import Workload
+    from autotune.targets import detect_cpu, measure_rates
 
     flop = Workload.from_json(request["workload"]).flop
-    target = Target.detect()
+    target = detect_cpu()
 
     def timer(number: int) -> float:
         return flop / float(measure_rates(target, PEAK_SECONDS).peak_flops["float32"])
@@ -185,7 +186,7 @@ def _placed(executable: Any, workload: Any) -> Maker:
 def _inputs(workload: Any) -> list[Any]:
     import numpy as np
 
-    from autotune.workloads import random_inputs
+    from autotune.ir.workloads import random_inputs
 
     arrays = random_inputs(workload, np.random.default_rng(0))
     return [arrays[tensor.name] for tensor in workload.inputs]

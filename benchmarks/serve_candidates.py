@@ -42,9 +42,9 @@ from autotune.backends import (
     aligned_copy,
     aligned_empty,
 )
+from autotune.ir.workloads import random_inputs
 from autotune.measure.pinning import pinned
 from autotune.sketches import Candidate, Sketch
-from autotune.workloads import random_inputs
 
 SAMPLES = 3
 SAMPLE_SECONDS = 0.003

@@ -52,11 +52,11 @@ from strategy_report import (
 
 from autotune import open_database
 from autotune.cli.options import read_options
-from autotune.dataset import only_target, training_groups
-from autotune.parts import check_part
-from autotune.plugins import manager
+from autotune.models.training import only_target, training_groups
+from autotune.plugins.manager import manager
+from autotune.plugins.parts import check_part
 from autotune.report import Table
-from autotune.settings import default_cost_model, trained_model
+from autotune.tuning.settings import default_cost_model, trained_model
 
 MOST_TASKS, QUICK_TASKS, QUICK_SEEDS = 6, 2, 1
 # Recorded outcomes that a truth is grown from, at least.

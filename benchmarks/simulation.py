@@ -23,18 +23,18 @@ from model_quality import pam_table
 from numpy.typing import NDArray
 
 from autotune import Target
-from autotune.cost_models import CostModel, ModelFile, TrainingGroup
-from autotune.nest import pooled_features
-from autotune.parts import create_part
-from autotune.records import Outcome
-from autotune.search import Search
+from autotune.ir.workloads import Workload
+from autotune.models.cost import CostModel, ModelFile, TrainingGroup
+from autotune.models.features import pooled_features
+from autotune.plugins.parts import create_part
+from autotune.process.stopwatch import Stopwatch
+from autotune.search.schedulers import TaskInfo
+from autotune.search.search import Search
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidate import order_of
 from autotune.spaces import SearchSpace
-from autotune.stopwatch import Stopwatch
-from autotune.strategies import StrategyContext
-from autotune.task_schedulers import TaskInfo
-from autotune.workloads import Workload
+from autotune.store.records import Outcome
 
 __all__ = ["Fit", "Player", "Task", "Truth", "chosen_tasks", "fit_of", "grown", "play"]
 

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from autotune import open_database
-from autotune.cost_models import TrainingGroup
-from autotune.dataset import (
+from autotune.models.cost import TrainingGroup
+from autotune.models.training import (
     judge,
     make_trainable,
     only_target,
@@ -29,10 +29,10 @@ from autotune.dataset import (
     score_groups,
     training_groups,
 )
-from autotune.exchange import replacing
-from autotune.parts import create_part
+from autotune.plugins.parts import create_part
+from autotune.plugins.workload_names import make_workload
+from autotune.store.jsonl import replacing
 from autotune.targets import Target
-from autotune.workload_spec import make_workload
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = ROOT / "plugins" / "pruner"

@@ -12,40 +12,32 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CORE = ROOT / "src" / "autotune"
 
-# A package may import from its own row and from earlier ones, never from a later one.
-ORDER = (
-    ("errors",),
-    # Small helpers that know nothing but errors.
-    ("interrupts", "isolation", "options", "stopwatch"),
-    ("expressions",),
-    ("workloads", "targets"),
-    ("intrinsics",),
-    ("sketches",),
-    ("nest",),
-    ("relaxed", "pam"),
-    ("spaces",),
-    ("constraints",),
-    ("records",),
-    ("pruning_models", "cost_models", "strategies", "task_schedulers", "backends", "observers"),
-    ("measure", "database", "exchange"),
-    # Also every module directly in `autotune` that is not named here.
-    ("events", "guarded_models", "hooks", "plugins", "tuner"),
-    ("dataset", "mining"),
-    ("cli", "report", "testing", "__main__"),
+# The rooms along the data flow: a module imports from its own room and from earlier ones only.
+ROOMS = (
+    "errors",
+    "ir",
+    "targets",
+    "process",
+    "plugins",
+    "sketches",
+    "nest",
+    "spaces",
+    "store",
+    "models",
+    "backends",
+    "search",
+    "measure",
+    "tuning",
+    "report",
+    "cli",
+    "testing",
+    "__main__",
 )
-# A worker process finds its backend and observers by name, as the host does. Hooks and plugins
-# know nothing but errors.
-EXCEPTIONS = {
-    ("measure", "hooks"),
-    ("measure", "plugins"),
-    ("observers", "hooks"),
-    ("observers", "plugins"),
-}
 
 # Modules that import a package which the rest of the core does without.
-ASKED_FOR = (("relaxed/torch_function.py", "torch"), ("constraints/cpsat.py", "ortools"))
+ASKED_FOR = (("nest/relaxed/torch_function.py", "torch"), ("spaces/problems/cpsat.py", "ortools"))
 
-RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
+RANK = {room: rank for rank, room in enumerate(ROOMS)}
 PLUGIN_SOURCES = sorted(
     path
     for folder in (*ROOT.glob("plugins/*/src"), *ROOT.glob("tests/third_party/*/src"))
@@ -79,68 +71,65 @@ def imports(tree: ast.AST) -> Iterator[Import]:
                 yield Import(node.module or "", item.name, item.asname or item.name, node.lineno)
 
 
-def parts_of_core() -> set[str]:
-    """Packages and modules directly in ``autotune``."""
-    modules = {path.stem for path in CORE.glob("*.py")}
-    packages = {path.parent.name for path in CORE.glob("*/__init__.py")}
-    return (modules | packages | {"_native"}) - {"__init__"}
+def module_of(path: Path) -> str:
+    """Dotted name below ``autotune``; a package has the name of its folder."""
+    parts = path.relative_to(CORE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def rank(part: str) -> int:
-    is_package = (CORE / part).is_dir()
-    assert part in RANK or not is_package, f"package {part!r} has no place in the order"
-    return RANK.get(part, RANK["tuner"])
+MODULES = {module_of(path): path for path in sorted(CORE.rglob("*.py"))}
 
 
-def edges() -> Iterator[tuple[str, str, str]]:
-    """Importing part, imported part, and where."""
-    known = parts_of_core()
-    for path in sorted(CORE.rglob("*.py")):
-        part = path.relative_to(CORE).parts[0].removesuffix(".py")
-        if part == "__init__":
-            continue  # names are resolved there on first use
-        for found in imports(ast.parse(path.read_text())):
-            if found.path[0] != "autotune":
-                continue
-            target = found.path[1] if len(found.path) > 1 else "the package itself"
-            if target not in known:
-                target = "the package itself"
-            if target not in (part, "_native"):
-                yield part, target, f"{path.relative_to(ROOT)}:{found.line}"
-
-
-def test_imports_go_one_way() -> None:
-    wrong = []
-    for part, target, where in edges():
-        if (part, target) in EXCEPTIONS:
+def imported_modules(path: Path) -> Iterator[tuple[str, Import]]:
+    """Every module of the core that a file imports, at run time or for types."""
+    for found in imports(ast.parse(path.read_text())):
+        if found.path[0] != "autotune" or found.path[1:2] == ["_native"]:
             continue
-        last = len(ORDER) - 1
-        above = last if target == "the package itself" else rank(target)
-        if above > rank(part):
-            wrong.append(f"{where}: {part} imports {target}")
+        whole, module = ".".join(found.path[1:]), ".".join(found.module.split(".")[1:])
+        yield (whole if whole in MODULES else module), found
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[0]
+
+
+def test_every_module_has_a_room() -> None:
+    assert {room_of(module) for module in MODULES} - {""} == set(ROOMS)
+
+
+def test_imports_go_down_the_rooms_only() -> None:
+    wrong = []
+    for module, path in MODULES.items():
+        if module == "":
+            continue  # names are resolved there on first use
+        for target, found in imported_modules(path):
+            if target == "" or RANK[room_of(target)] > RANK[room_of(module)]:
+                wrong.append(f"{path.relative_to(ROOT)}:{found.line}: {module} imports {target}")
     assert not wrong, "\n".join(wrong)
 
 
-def test_exceptions_are_needed() -> None:
-    assert {(part, target) for part, target, _ in edges()} >= EXCEPTIONS
-
-
-def test_every_package_has_a_place() -> None:
-    packages = {path.parent.name for path in CORE.glob("*/__init__.py")}
-    assert packages <= set(RANK)
-    assert set(RANK) - {"__main__"} <= parts_of_core()
-
-
-def test_no_two_parts_import_each_other() -> None:
-    """Within one row the order is free, but there is one."""
-    graph: dict[str, set[str]] = {part: set() for part in parts_of_core()}
-    for part, target, _ in edges():
-        graph[part].add(target)
-    settled: set[str] = {"the package itself"}
-    while len(settled) < len(graph) + 1:
-        free = {part for part, needs in graph.items() if part not in settled and needs <= settled}
+def test_no_two_modules_import_each_other() -> None:
+    """Within a room the order is free, but there is one: its packages re-export, nothing more."""
+    graph = {
+        module: {target for target, _ in imported_modules(path)} - {module}
+        for module, path in MODULES.items()
+        if path.name != "__init__.py"
+    }
+    settled = set(MODULES) - set(graph)
+    while len(settled) < len(MODULES):
+        free = {m for m, needs in graph.items() if m not in settled and needs <= settled}
         assert free, f"a circle of imports among {sorted(set(graph) - settled)}"
         settled |= free
+
+
+def test_no_private_name_crosses_a_room() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{found.line}: {'.'.join(found.path)}"
+        for module, path in MODULES.items()
+        for target, found in imported_modules(path)
+        if any(map(private, found.path)) and room_of(target) != room_of(module)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("banned", ["tvm", "tvm_ffi", "torch_mlir", "mlir", "torch", "pickle"])

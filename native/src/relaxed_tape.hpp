@@ -10,7 +10,7 @@
 namespace autotune {
 
 // How one operation of a tape is read over real numbers. In the order in which Python numbers them. The docs of the
-// package `autotune.relaxed` define each; `select` forms take the condition first.
+// package `autotune.nest.relaxed` define each; `select` forms take the condition first.
 enum class Form : std::uint8_t {
     add,
     mul,

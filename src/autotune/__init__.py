@@ -2,7 +2,7 @@
 
     import autotune
 
-    result = autotune.tune(autotune.workloads.gemm(m=512, n=512, k=512), trials=64)
+    result = autotune.tune(autotune.ir.workloads.gemm(m=512, n=512, k=512), trials=64)
     print(result.best.outcome.latency)
     matmul = result.build()
 
@@ -15,22 +15,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotune import events as events
-    from autotune import report as report
-    from autotune import targets as targets
-    from autotune import workloads as workloads
-    from autotune.api import Task, tune, tune_tasks
-    from autotune.database import Database, RecordFilter, open_database
     from autotune.errors import AutotuneError, NoValidCandidate
-    from autotune.interrupts import TuningInterrupted
+    from autotune.ir import workloads as workloads
+    from autotune.ir.workloads import Workload
     from autotune.measure import MeasureProtocol
-    from autotune.records import Outcome, Record
-    from autotune.result import Result
+    from autotune.plugins.workload_names import make_workload
+    from autotune.process.interrupts import TuningInterrupted
     from autotune.sketches import Candidate
+    from autotune.store.database import Database, RecordFilter
+    from autotune.store.records import Outcome, Record
+    from autotune.store.sqlite import open_database
     from autotune.targets import Target
-    from autotune.tuned_function import TunedFunction, compile_record
-    from autotune.workload_spec import make_workload
-    from autotune.workloads import Workload
+    from autotune.tuning.api import Task, tune, tune_tasks
+    from autotune.tuning.result import Result
+    from autotune.tuning.tuned_function import TunedFunction, compile_record
 
 __all__ = [
     "AutotuneError",
@@ -48,11 +46,8 @@ __all__ = [
     "TuningInterrupted",
     "Workload",
     "compile_record",
-    "events",
     "make_workload",
     "open_database",
-    "report",
-    "targets",
     "tune",
     "tune_tasks",
     "workloads",
@@ -61,30 +56,29 @@ __all__ = [
 _MODULE_OF = {
     "AutotuneError": "autotune.errors",
     "Candidate": "autotune.sketches",
-    "Database": "autotune.database",
+    "Database": "autotune.store.database",
     "MeasureProtocol": "autotune.measure",
     "NoValidCandidate": "autotune.errors",
-    "Outcome": "autotune.records",
-    "Record": "autotune.records",
-    "RecordFilter": "autotune.database",
-    "Result": "autotune.result",
+    "Outcome": "autotune.store.records",
+    "Record": "autotune.store.records",
+    "RecordFilter": "autotune.store.database",
+    "Result": "autotune.tuning.result",
     "Target": "autotune.targets",
-    "Task": "autotune.api",
-    "TunedFunction": "autotune.tuned_function",
-    "TuningInterrupted": "autotune.interrupts",
-    "Workload": "autotune.workloads",
-    "compile_record": "autotune.tuned_function",
-    "make_workload": "autotune.workload_spec",
-    "open_database": "autotune.database",
-    "tune": "autotune.api",
-    "tune_tasks": "autotune.api",
+    "Task": "autotune.tuning.api",
+    "TunedFunction": "autotune.tuning.tuned_function",
+    "TuningInterrupted": "autotune.process.interrupts",
+    "Workload": "autotune.ir.workloads",
+    "compile_record": "autotune.tuning.tuned_function",
+    "make_workload": "autotune.plugins.workload_names",
+    "open_database": "autotune.store.sqlite",
+    "tune": "autotune.tuning.api",
+    "tune_tasks": "autotune.tuning.api",
 }
-_SUBMODULES = ("events", "report", "targets", "workloads")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"autotune.{name}")
+    if name == "workloads":
+        return importlib.import_module("autotune.ir.workloads")
     if name in _MODULE_OF:
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)
         globals()[name] = value

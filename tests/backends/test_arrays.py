@@ -20,9 +20,9 @@ from autotune.backends import (
 )
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import gemm, random_inputs, reference_outputs
 from autotune.targets import Target
 from autotune.testing.reference_backend import ReferenceBackend
-from autotune.workloads import gemm, random_inputs, reference_outputs
 
 PRODUCT = gemm(m=4, n=8, k=2)
 DTYPES = ("float32", "float64", "float16", "int8", "uint8", "int32", "bool")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmark_scripts import benchmark_scripts
 
-from autotune.cost_models import TrainingGroup
+from autotune.models.cost import TrainingGroup
 from autotune.targets import preset
 from autotune.testing.toy_parts import toy_trees
 from autotune.testing.toy_space import ToySpace, toy_outcome

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmark_scripts import benchmark_scripts
 
+from autotune.ir.workloads import gemm
 from autotune.testing.toy_parts import REFERENCE_BACKEND
-from autotune.workloads import gemm
 
 with benchmark_scripts("common", "serve") as (common, serve):
     pass

@@ -10,8 +10,8 @@ from benchmark_scripts import benchmark_scripts
 
 import autotune
 from autotune import Record, RecordFilter, open_database
+from autotune.ir.workloads import gemm
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
-from autotune.workloads import gemm
 
 with benchmark_scripts("incumbents") as (incumbents,):
     pass

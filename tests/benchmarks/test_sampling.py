@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmark_scripts import benchmark_scripts
 
-from autotune.spaces.lattice import build_lattice
+from autotune.spaces.feasible import build_lattice
 
 
 @pytest.fixture(scope="module")

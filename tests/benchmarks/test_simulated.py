@@ -17,8 +17,8 @@ from benchmark_scripts import BENCHMARKS, benchmark_scripts
 
 from autotune import make_workload, open_database
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.parts import create_part
-from autotune.records import MeasureKey, Outcome, Record
+from autotune.plugins.parts import create_part
+from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import preset
 
 pytest.importorskip("lightgbm")

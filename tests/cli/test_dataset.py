@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from autotune.cli.app import run
-from autotune.cost_models import ModelFile
+from autotune.models.cost import ModelFile
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 

@@ -17,8 +17,10 @@ import pytest
 
 from autotune.cli.event_log import EventLog
 from autotune.errors import InvalidValueError
-from autotune.event_json import read_events
-from autotune.events import (
+from autotune.testing.reference_backend import SCRIPT_VARIABLE
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from autotune.tuning.event_json import read_events
+from autotune.tuning.events import (
     BaselineMeasured,
     RunFinished,
     RunInterrupted,
@@ -27,8 +29,6 @@ from autotune.events import (
     WarningRaised,
     WorkersReady,
 )
-from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
 TUNE = ("tune", "gemm", "--shape", "m=8,n=8,k=8", *PARTS, "--threads", "1")
@@ -150,7 +150,7 @@ def test_several_processes_may_write_one_log(tmp_path: Path) -> None:
     text = (
         "import sys\n"
         "from autotune.cli.event_log import EventLog\n"
-        "from autotune.events import WarningRaised\n"
+        "from autotune.tuning.events import WarningRaised\n"
         "for number in range(100):\n"
         "    log = EventLog(sys.argv[1], sys.exit)\n"
         "    log(WarningRaised(sys.argv[2], str(number) * 200))\n"
@@ -194,8 +194,8 @@ def test_a_full_disk_is_one_warning_and_then_an_error(
         "import os, sys\n"
         "from autotune.cli.event_log import EventLog\n"
         "from autotune.errors import InvalidValueError\n"
-        "from autotune.event_json import read_events\n"
-        "from autotune.events import WarningRaised\n"
+        "from autotune.tuning.event_json import read_events\n"
+        "from autotune.tuning.events import WarningRaised\n"
         "said = []\n"
         "log = EventLog(sys.argv[1], said.append)\n"
         "for number in range(2000):\n"

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from autotune.ir.workloads import gemm
 from autotune.spaces import SketchSpace
-from autotune.targets import Target
+from autotune.targets import detect_cpu
 from autotune.testing.reference_backend import ReferenceBackend
 from autotune.testing.toy_parts import REFERENCE_BACKEND
-from autotune.workloads import gemm
 
 
 def test_the_fastest_record_is_explained(cli: Any) -> None:
@@ -50,7 +50,7 @@ def test_a_configuration_in_a_file(cli: Any) -> None:
 
 
 def test_a_feasible_configuration_in_a_file(cli: Any) -> None:
-    target, workload = Target.detect(), gemm(m=16, n=32, k=16)
+    target, workload = detect_cpu(), gemm(m=16, n=32, k=16)
     space = SketchSpace(workload, target, ReferenceBackend().limits(target))
     (candidate,) = space.sample(1, np.random.default_rng(0))
     asked = {"sketch": candidate.sketch.name, "config": candidate.config}

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from autotune.cli.app import SUMMARIES
-from autotune.constraints import ConstraintProblem
-from autotune.hooks import PluginSpec, hookimpl
-from autotune.plugins import manager
+from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins.manager import manager
+from autotune.spaces.problems import ConstraintProblem
 from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 

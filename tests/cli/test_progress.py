@@ -22,7 +22,11 @@ from hypothesis import strategies as st
 from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, chosen_mode, progress
 from autotune.cli.run_state import RunState
 from autotune.errors import InvalidValueError
-from autotune.events import (
+from autotune.store.records import Comparison, Confirmation, Outcome
+from autotune.testing.reference_backend import SCRIPT_VARIABLE
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from autotune.testing.toy_space import ToySpace
+from autotune.tuning.events import (
     AnsweredFromRecords,
     BaselineMeasured,
     CheckpointSaved,
@@ -36,10 +40,6 @@ from autotune.events import (
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.records import Comparison, Confirmation, Outcome
-from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
-from autotune.testing.toy_space import ToySpace
 
 CANDIDATE = next(iter(ToySpace().enumerate()))
 CRASH = Outcome("crash", message="worker failed during run: killed by SIGSEGV")

@@ -14,13 +14,13 @@ import pytest
 from attrs import evolve
 
 from autotune.backends import ExportReport
-from autotune.database import open_database
 from autotune.errors import InvalidValueError
-from autotune.exchange import record_line
-from autotune.records import Outcome, Record
+from autotune.ir.workloads import gemm
+from autotune.store.jsonl import record_line
+from autotune.store.records import Outcome, Record
+from autotune.store.sqlite import open_database
 from autotune.testing.database_suite import KEY, sample_record
 from autotune.testing.reference_backend import ReferenceBackend
-from autotune.workloads import gemm
 
 SMALL = gemm(m=4, n=4, k=4)
 RECORDS = (
@@ -197,7 +197,7 @@ class Exporting(ReferenceBackend):
 
 
 def test_a_backend_may_offer_a_format(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.parts.create_part", lambda kind, name: Exporting())
+    monkeypatch.setattr("autotune.plugins.parts.create_part", lambda kind, name: Exporting())
     done = cli("records", "export", "out", "--format", "names", "--json", "-")
     assert done.status == 1
     assert "record run-1/0 is left out: just so" in done.stderr

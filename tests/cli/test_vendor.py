@@ -10,7 +10,7 @@ import pytest
 from autotune.cli import machine, vendor
 from autotune.cli.machine import busy_cores
 from autotune.cli.vendor import compare
-from autotune.records import Outcome
+from autotune.store.records import Outcome
 
 
 def ok(*latencies: float) -> list[Outcome]:

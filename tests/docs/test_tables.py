@@ -12,11 +12,9 @@ import attrs
 import pytest
 
 from autotune import hooks, nest
-from autotune.event_json import event_name
-from autotune.events import Event
-from autotune.guarded_models import GuardLimits
+from autotune.ir.workloads import builders
 from autotune.measure import MeasureProtocol
-from autotune.records import OUTCOME_STATUSES
+from autotune.models.host import GuardLimits
 from autotune.sketches import STEP_VARIANTS
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import BUILT_IN_RULES, GPU_RULES, ScheduleLimits
@@ -24,8 +22,10 @@ from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.gpu_row_fusion import LABELS as ROW_LABELS
 from autotune.spaces.rules.gpu_tiling import LABELS
 from autotune.spaces.rules.multi_level_tiling import PACKINGS
+from autotune.store.records import OUTCOME_STATUSES
 from autotune.targets import preset
-from autotune.workloads import builders
+from autotune.tuning.event_json import event_name
+from autotune.tuning.events import Event
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

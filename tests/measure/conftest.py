@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from autotune.ir.workloads import Workload, gemm
 from autotune.measure import LocalMeasurer, MeasureProtocol
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
-from autotune.workloads import Workload, gemm
 
 _SCRIPT = (
     "log",

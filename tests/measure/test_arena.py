@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from autotune.backends import check_arguments
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload, gemm, random_inputs, softmax
 from autotune.measure.arena import Arena
-from autotune.workloads import Workload, gemm, random_inputs, softmax
 
 PAGE = 4096
 SMALL = gemm(m=5, n=7, k=3)

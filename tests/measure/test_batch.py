@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from autotune.measure.batch import Batch
 from autotune.measure.trial import Trial
-from autotune.records import Outcome
+from autotune.store.records import Outcome
 
 
 def outcome(number: int) -> Outcome:

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simulated_workers import toy_candidate
 
-from autotune.isolation.channel import Message
 from autotune.measure.building import Building
 from autotune.measure.dispatcher import Dispatcher, OnReply
 from autotune.measure.pool import Place, Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.trial import Trial
-from autotune.records import Outcome
+from autotune.process.channel import Message
+from autotune.store.records import Outcome
 
 
 @define(eq=False)

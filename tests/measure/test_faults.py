@@ -15,12 +15,12 @@ from threading import Timer
 import pytest
 from process_facts import becomes_true, session_members
 
+from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
-from autotune.records import Outcome
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 from autotune.targets import Target
 from autotune.testing.reference_backend import virtual_latency
-from autotune.workloads import Workload
 
 MakeMeasurer = Callable[..., LocalMeasurer]
 
@@ -329,7 +329,7 @@ HOST = """
 from autotune.measure import LocalMeasurer
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 from autotune.targets import Target
-from autotune.workloads import gemm
+from autotune.ir.workloads import gemm
 script = '{"faults": [{"fault": "FAULT", "phase": "run", "candidate": "baseline"}]}'
 target, workload = Target("cpu", "test"), gemm(m=8, n=8, k=8)
 measurer = LocalMeasurer(REFERENCE_BACKEND, target, 1, workload, script, workers=2)

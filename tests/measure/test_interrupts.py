@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, LocalMeasurer, local_measurer
 from autotune.measure.batch import Batch
 from autotune.measure.trial import Trial
-from autotune.records import Outcome
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
-from autotune.workloads import Workload
 
 OK = Outcome("ok", 1.0, (1.0,))
 

@@ -16,10 +16,10 @@ from attrs import evolve
 from process_facts import becomes_true, children_of, open_descriptors
 from small_disk import run_on_small_disk
 
-from autotune.isolation.processes import marked_processes
 from autotune.measure import LocalMeasurer, MeasureProtocol
-from autotune.records import Outcome
+from autotune.process.processes import marked_processes
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 from autotune.testing.misconduct import HANGING
 
 MakeMeasurer = Callable[..., LocalMeasurer]
@@ -180,7 +180,7 @@ from autotune.measure import LocalMeasurer
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND
-from autotune.workloads import gemm
+from autotune.ir.workloads import gemm
 
 def room():
     disk = os.statvfs(tempfile.gettempdir())

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from attrs import evolve, frozen
 
+from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, Leader, LocalMeasurer, MeasureProtocol
 from autotune.measure import local_measurer as module
 from autotune.measure.pool import MOST_AHEAD
-from autotune.records import Outcome
 from autotune.sketches import Candidate, Ordinal, Sketch
+from autotune.store.records import Outcome
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, virtual_latency
-from autotune.workloads import Workload
 
 MakeMeasurer = Callable[..., LocalMeasurer]
 

@@ -14,7 +14,7 @@ from autotune.measure import MeasureProtocol
 from autotune.measure.racing import compare
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial
-from autotune.records import Comparison
+from autotune.store.records import Comparison
 
 PROTOCOL = MeasureProtocol()
 

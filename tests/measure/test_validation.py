@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.measure.validation import (
-    expectations,
-    mismatch,
-    read_arrays,
-    relative_bound,
-    write_reference,
-)
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Workload,
     conv2d,
     gemm,
     random_inputs,
     reference_outputs,
     softmax,
+)
+from autotune.measure.validation import (
+    expectations,
+    mismatch,
+    read_arrays,
+    relative_bound,
+    write_reference,
 )
 
 

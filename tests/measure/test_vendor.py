@@ -5,15 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from autotune.expressions import Binary, Load, var
-from autotune.measure import MeasureProtocol
-from autotune.measure.vendor import (
-    MatrixProduct,
-    matrix_product,
-    measure_here,
-    vendor_latency,
-)
-from autotune.workloads import (
+from autotune.ir.expressions import Binary, Load, var
+from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,
@@ -24,6 +17,13 @@ from autotune.workloads import (
     elementwise,
     gemm,
     softmax,
+)
+from autotune.measure import MeasureProtocol
+from autotune.measure.vendor import (
+    MatrixProduct,
+    matrix_product,
+    measure_here,
+    vendor_latency,
 )
 
 EXTENTS = {"b": 3, "i": 5, "j": 7, "k": 11}

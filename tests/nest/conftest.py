@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from autotune.ir.workloads import Workload
 from autotune.sketches import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target, preset
-from autotune.workloads import Workload
 
 SpaceOf = Callable[[Workload], SketchSpace]
 

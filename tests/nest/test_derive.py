@@ -12,12 +12,9 @@ import pytest
 from made_workloads import two_products
 from numpy.typing import NDArray
 
-from autotune.expressions import AffineForm, IntExpr
-from autotune.expressions.integer import evaluate
-from autotune.nest import LoopNest, Statement, derive_nest, nest_tape
-from autotune.sketches import Candidate, FuseConsumer, PadExtent
-from autotune.spaces import SketchSpace
-from autotune.workloads import (
+from autotune.ir.expressions import AffineForm, IntExpr
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
     Stage,
     Workload,
     batch_matmul,
@@ -28,6 +25,9 @@ from autotune.workloads import (
     gemm,
     softmax,
 )
+from autotune.nest import LoopNest, Statement, derive_nest, nest_tape
+from autotune.sketches import Candidate, FuseConsumer, PadExtent
+from autotune.spaces import SketchSpace
 
 Ints = NDArray[np.int64]
 SpaceOf = Callable[[Workload], SketchSpace]

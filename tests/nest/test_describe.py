@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from autotune.ir.workloads import Workload, gemm
 from autotune.nest import derive_nest, describe
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
-from autotune.workloads import Workload, gemm
 
 SpaceOf = Callable[[Workload], SketchSpace]
 GOLDEN = Path(__file__).parent / "gemm.txt"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, less, maximum, select, var
+from autotune.ir.expressions import const, less, maximum, select, var
+from autotune.ir.workloads import Workload, gemm
 from autotune.nest import build_tape, describe_tape, nest_tape
 from autotune.spaces import SketchSpace
-from autotune.workloads import Workload, gemm
 
 SpaceOf = Callable[[Workload], SketchSpace]
 x, y = var("x"), var("y")

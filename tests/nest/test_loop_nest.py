@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.expressions import AffineForm, const, maximum, minimum, var
+from autotune.ir.expressions import AffineForm, const, maximum, minimum, var
 from autotune.nest import Access, Buffer, Loop, Statement
 from autotune.nest.loop_nest import clipped_hull, hull, is_axis
 

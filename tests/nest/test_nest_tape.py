@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.ir.workloads import Workload, conv2d, depthwise_conv2d, elementwise, gemm, softmax
 from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import STEP_TYPES, Sketch
 from autotune.spaces import BUILT_IN_RULES, GPU_RULES, ScheduleLimits
 from autotune.spaces.rules import generate_sketches
 from autotune.targets import preset
-from autotune.workloads import Workload, conv2d, depthwise_conv2d, elementwise, gemm, softmax
 
 WORKLOADS = (
     gemm(m=512, n=512, k=512),

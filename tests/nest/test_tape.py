@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles.tape import evaluate_row
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.expressions import (
+from autotune.ir.expressions import (
     IntExpr,
     ceildiv,
     const,
@@ -21,7 +21,7 @@ from autotune.expressions import (
     select,
     var,
 )
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions.integer import evaluate
 from autotune.nest import Tape, build_tape
 
 # A busy machine is no reason to fail.

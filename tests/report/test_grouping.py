@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from attrs import define, evolve, field
 
-from autotune.records import MeasureKey, Record
+from autotune.ir.workloads import Workload
 from autotune.report.grouping import by_measure_key
+from autotune.store.records import MeasureKey, Record
 from autotune.testing.database_suite import sample_record
-from autotune.workloads import Workload
 
 
 @define

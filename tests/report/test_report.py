@@ -7,16 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.plugins import PluginStatus
-from autotune.records import (
-    OUTCOME_STATUSES,
-    Comparison,
-    Confirmation,
-    MeasureKey,
-    Outcome,
-    Record,
-)
-from autotune.rejections import Rejection
+from autotune.plugins.manager import PluginStatus
+from autotune.process.stopwatch import ACTIVITIES, Stopwatch
 from autotune.report import (
     Finding,
     Table,
@@ -30,11 +22,19 @@ from autotune.report import (
     step_lines,
     time_line,
 )
-from autotune.result import HistoryPoint, Result
-from autotune.stopwatch import ACTIVITIES, Stopwatch
+from autotune.store.records import (
+    OUTCOME_STATUSES,
+    Comparison,
+    Confirmation,
+    MeasureKey,
+    Outcome,
+    Record,
+)
+from autotune.store.rejections import Rejection
+from autotune.store.trial_log import TrialLog, describe_counts
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
-from autotune.trial_log import TrialLog, describe_counts
+from autotune.tuning.result import HistoryPoint, Result
 
 GOLDEN = Path(__file__).with_name("result_version_1.json")
 

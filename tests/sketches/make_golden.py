@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from autotune.ir.workloads import dense
 from autotune.sketches import Sketch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
-from autotune.workloads import dense
 
 
 def golden_sketch() -> Sketch:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
+from autotune.ir.workloads import gemm
 from autotune.sketches import (
     Candidate,
     CandidateBatch,
@@ -21,7 +22,6 @@ from autotune.sketches import (
     Unroll,
 )
 from autotune.sketches.candidate import order_of
-from autotune.workloads import gemm
 
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None)

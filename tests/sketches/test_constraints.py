@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
 from autotune.sketches import AtLeast, AtMost, Constraint, OneOf, ProductEquals
 from autotune.sketches.constraints import constraint_from_json, constraint_to_json
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import conv2d, gemm, random_inputs, reference_outputs, softmax
 from autotune.sketches import SplitReduction, lane_axis, partial_name, split_reduction
-from autotune.workloads import conv2d, gemm, random_inputs, reference_outputs, softmax
 
 
 @settings(deadline=None)

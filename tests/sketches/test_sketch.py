@@ -11,10 +11,10 @@ import attrs
 import pytest
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload, dense, gemm
 from autotune.sketches import STEP_TYPES, Sketch, Unroll
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
-from autotune.workloads import Workload, dense, gemm
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "sketch.json").read_text())
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
@@ -81,7 +81,7 @@ from autotune.nest import nest_tape
 from autotune.sketches import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
-from autotune.workloads import conv2d, softmax
+from autotune.ir.workloads import conv2d, softmax
 limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 for workload in (conv2d(h=9, w=9, ci=4, co=40, pad=1, bias=1, relu=1), softmax(m=8, n=33)):
     space = SketchSpace(workload, preset("skylake-avx512-4core"), limits)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import IntExpr, const, var
+from autotune.ir.expressions import IntExpr, const, var
 from autotune.sketches import (
     BIND_ROLES,
     STEP_TYPES,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from autotune.expressions import Binary, Constant, Load, const, var
+from autotune.ir.expressions import Binary, Constant, Load, const, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
 from autotune.sketches import (
     STEP_TYPES,
     STEP_VARIANTS,
@@ -16,7 +17,6 @@ from autotune.sketches import (
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
-from autotune.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 

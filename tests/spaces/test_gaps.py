@@ -9,6 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import UnknownNameError, UnsupportedWorkload
+from autotune.ir.workloads import (
+    Workload,
+    conv2d,
+    elementwise,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
 from autotune.sketches import (
     STEP_TYPES,
     STEP_VARIANTS,
@@ -20,15 +29,6 @@ from autotune.sketches import (
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
-from autotune.workloads import (
-    Workload,
-    conv2d,
-    elementwise,
-    gemm,
-    random_inputs,
-    reference_outputs,
-    softmax,
-)
 
 CPU = preset("skylake-avx512-4core")
 WORKLOADS = [

@@ -9,8 +9,21 @@ import numpy as np
 import pytest
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import Binary, Load, Unary, var
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions import Binary, Load, Unary, var
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
 from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import (
     STEP_TYPES,
@@ -32,19 +45,6 @@ from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.gpu_levels import block_threads, thread_counts, vector_widths
 from autotune.targets import Target, preset
-from autotune.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
-    gemm,
-    softmax,
-)
 
 TARGET = preset("a100")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")

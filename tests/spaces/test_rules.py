@@ -5,7 +5,20 @@ from typing import Any
 import pytest
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import Binary, Constant, Load, ScalarExpr, Unary, var
+from autotune.ir.expressions import Binary, Constant, Load, ScalarExpr, Unary, var
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
 from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
@@ -26,19 +39,6 @@ from autotune.sketches import (
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import InlineRule, generate_sketches
 from autotune.targets import preset
-from autotune.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
-    gemm,
-    softmax,
-)
 
 TARGET = preset("skylake-avx512-4core")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")

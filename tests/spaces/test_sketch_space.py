@@ -8,13 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.expressions.integer import evaluate
-from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Factor, ProductEquals
-from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.rules import ElementwiseRule, InlineRule
-from autotune.targets import preset
-from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
-from autotune.workloads import (
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -24,6 +19,11 @@ from autotune.workloads import (
     gemm,
     softmax,
 )
+from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Factor, ProductEquals
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces.rules import ElementwiseRule, InlineRule
+from autotune.targets import preset
+from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
 
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None)

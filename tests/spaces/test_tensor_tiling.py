@@ -7,7 +7,15 @@ import pytest
 from attrs import evolve
 
 from autotune.errors import UnknownNameError
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
+    Workload,
+    batch_matmul,
+    conv2d,
+    gemm,
+    random_inputs,
+    reference_outputs,
+)
 from autotune.nest import derive_nest, layout_conflict, nest_tape
 from autotune.sketches import (
     STEP_TYPES,
@@ -21,14 +29,6 @@ from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
-from autotune.workloads import (
-    Workload,
-    batch_matmul,
-    conv2d,
-    gemm,
-    random_inputs,
-    reference_outputs,
-)
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test", backend="tvm")
 TARGET = preset("cascadelake-2core")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from autotune.isolation import Message
-from autotune.isolation.child import connect, serve
+from autotune.process import Message
+from autotune.process.child import connect, serve
 
 
 def double(question: Message) -> Message:

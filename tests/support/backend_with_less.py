@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.backends import BuildRequest, InvalidSchedule, LoweredProgram
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions.integer import evaluate
 from autotune.sketches import AtMost
 from autotune.testing.reference_backend import ReferenceBackend
 

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Mapping
 
-from autotune.observers import Availability, Observer
+from autotune.measure.observers import Availability, Observer
 
 __all__ = ["Counting", "HangsInBuild", "HangsInRun", "KillsItself", "Missing", "Raises"]
 

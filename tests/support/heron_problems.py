@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.constraints import (
+from autotune.ir.expressions import IntExpr, const, var
+from autotune.spaces.problems import (
     AtMost,
     Constraint,
     ConstraintProblem,
@@ -21,7 +22,6 @@ from autotune.constraints import (
     Sum,
     Variable,
 )
-from autotune.expressions import IntExpr, const, var
 
 IntLike = IntExpr | int | str
 

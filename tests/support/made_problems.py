@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from autotune.constraints import (
+from autotune.ir.expressions import IntExpr, const, maximum, var
+from autotune.spaces.problems import (
     AtLeast,
     AtMost,
     Clause,
@@ -22,7 +23,6 @@ from autotune.constraints import (
     Table,
     Variable,
 )
-from autotune.expressions import IntExpr, const, maximum, var
 
 NAMES = ("a", "b", "c", "d")
 _POSITIVE = st.lists(st.integers(1, 12), min_size=1, max_size=6, unique=True).map(tuple)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from autotune.expressions import IntExpr, const, less, maximum, minimum, select, var
+from autotune.ir.expressions import IntExpr, const, less, maximum, minimum, select, var
+from autotune.ir.workloads import gemm
 from autotune.sketches import (
     AtLeast,
     AtMost,
@@ -21,7 +22,6 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.workloads import gemm
 
 WORKLOAD = gemm(m=2, n=2, k=2)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.expressions import Binary, Load, var
-from autotune.workloads import (
+from autotune.ir.expressions import Binary, Load, var
+from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,

@@ -11,11 +11,11 @@ from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 
 from autotune.backends import BuildRequest
+from autotune.ir.workloads import Workload, reference
 from autotune.sketches import Candidate
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
 from autotune.testing.guarded_arrays import guarded_calls
-from autotune.workloads import Workload, reference
 
 
 def candidates(

@@ -22,10 +22,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from autotune.database import open_database, opening
+from autotune.store.sqlite import open_database, opening
 from autotune.testing.database_suite import sample_record
 
-GOLDEN = Path(__file__).parents[1] / "database" / "schema_1.db"
+GOLDEN = Path(__file__).parents[1] / "store" / "sqlite" / "schema_1.db"
 GOLDEN_TRIALS = 2
 PROCESSES = 4
 GROUPS = 8

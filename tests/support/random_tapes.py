@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as arrays
 
 from autotune.errors import InvalidValueError
 from autotune.nest import Tape
+from autotune.nest.relaxed import RelaxedTape
 from autotune.nest.tape import OPERATIONS
-from autotune.relaxed import RelaxedTape
 
 INPUTS = ("x", "y", "z")
 BOUNDS = {"x": (1.0, 12.0), "y": (1.0, 64.0), "z": (0.0, 3.0)}

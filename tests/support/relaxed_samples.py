@@ -8,12 +8,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.nest import Tape, nest_tape
-from autotune.relaxed import RelaxedTape, Smoothing, param_bounds
-from autotune.sketches import STEP_TYPES, Sketch
-from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.targets import Target, preset
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -23,6 +18,11 @@ from autotune.workloads import (
     gemm,
     softmax,
 )
+from autotune.nest import Tape, nest_tape
+from autotune.nest.relaxed import RelaxedTape, Smoothing, param_bounds
+from autotune.sketches import STEP_TYPES, Sketch
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import Target, preset
 
 Values = NDArray[np.float64]
 

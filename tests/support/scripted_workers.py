@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from process_facts import becomes_true
 
-from autotune.isolation import Message, WorkerDied, WorkerProcess
+from autotune.process import Message, WorkerDied, WorkerProcess
 
 StartChild = Callable[..., WorkerProcess]
 

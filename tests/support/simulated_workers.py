@@ -8,15 +8,15 @@ from typing import cast
 import numpy as np
 from attrs import define, field
 
-from autotune.isolation.channel import Message
+from autotune.ir.workloads import gemm
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.pool import Place, Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.trial import Trial
-from autotune.records import Outcome
+from autotune.process.channel import Message
 from autotune.sketches import Candidate, Ordinal, Sketch
-from autotune.workloads import gemm
+from autotune.store.records import Outcome
 
 __all__ = ["Machine", "Program", "drifting", "steady", "toy_candidate"]
 

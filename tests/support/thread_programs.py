@@ -15,10 +15,11 @@ __all__ = ["COUNT_THREADS", "in_fresh_process", "seconds_spun", "with_program"]
 _PROGRAM = """
     import importlib, os, sys, threading, time
     import numpy as np
+    from autotune.targets import detect_cpu
     from autotune.backends import BuildRequest, bind_copies
     from autotune.spaces.sketch_space import SketchSpace
     from autotune.targets import Target
-    from autotune.workloads import gemm
+    from autotune.ir.workloads import gemm
 
     def seconds_of_others():
         total = 0
@@ -29,7 +30,7 @@ _PROGRAM = """
         return total * 1e-9
 
     module, name = os.environ["BACKEND"].split(":")
-    backend, target = getattr(importlib.import_module(module), name)(), Target.detect()
+    backend, target = getattr(importlib.import_module(module), name)(), detect_cpu()
     workload = gemm(m=192, n=256, k=64)
     space = SketchSpace(workload, target, backend.limits(target))
     candidate = next(iter(space.sample(1, np.random.default_rng(0))))

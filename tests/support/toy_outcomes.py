@@ -7,8 +7,8 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_models import TrainableCostModel, TrainingGroup
-from autotune.records import Outcome
+from autotune.models.cost import TrainableCostModel, TrainingGroup
+from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import Told
 from autotune.testing.toy_space import ToySpace, toy_outcome

@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.cost_models import CostModel, RandomCostModel
-from autotune.database import Database
-from autotune.database.sqlite_database import SQLiteDatabase
-from autotune.events import Event, TrialFinished
-from autotune.interrupts import TuningInterrupted
-from autotune.records import MeasureKey, Outcome
-from autotune.result import Result
-from autotune.resume import RunSpec
+from autotune.models.cost import CostModel, RandomCostModel
+from autotune.process.interrupts import TuningInterrupted
+from autotune.search.schedulers import TaskInfo
+from autotune.search.schedulers.round_robin import RoundRobin
+from autotune.search.strategies import EvolutionaryStrategy, Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.strategies import EvolutionaryStrategy, Strategy, StrategyContext
+from autotune.store.database import Database
+from autotune.store.records import MeasureKey, Outcome
+from autotune.store.sqlite.sqlite_database import SQLiteDatabase
 from autotune.targets import Target, preset
-from autotune.task_schedulers import TaskInfo
-from autotune.task_schedulers.round_robin import RoundRobin
-from autotune.task_session import TaskSpec
 from autotune.testing.toy_parts import InProcessMeasurer, toy_trees, valid_outcome
 from autotune.testing.toy_space import ToySpace
-from autotune.tuner import Budget, Tuner
+from autotune.tuning.events import Event, TrialFinished
+from autotune.tuning.result import Result
+from autotune.tuning.resume import RunSpec
+from autotune.tuning.task import TaskSpec
+from autotune.tuning.tuner import Budget, Tuner
 
 TARGET: Target = preset("haswell")
 OutcomeOf = Callable[[Candidate], Outcome]

@@ -14,8 +14,8 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.database import open_database
-from autotune.records import Record, Run
+from autotune.store.records import Record, Run
+from autotune.store.sqlite import open_database
 from autotune.testing.reference_backend import REFERENCE_BACKEND, SCRIPT_VARIABLE
 
 PATIENCE = 120.0

@@ -4,13 +4,20 @@ import pytest
 from attrs import evolve
 
 from autotune.errors import InvalidValueError, UnsupportedTarget
-from autotune.targets import Target, fma_instruction_set, measure_rates, preset, repeat_times
+from autotune.targets import (
+    Target,
+    detect_cpu,
+    fma_instruction_set,
+    measure_rates,
+    preset,
+    repeat_times,
+)
 
 pytest.importorskip("autotune._native", reason="the native module is not built")
 
 
 def test_measured_rates_replace_the_estimates() -> None:
-    before = Target.detect()
+    before = detect_cpu()
     after = measure_rates(before, seconds=0.02)
     assert after.rates_measured and after.fingerprint == before.fingerprint
     assert 1e9 < after.peak_flops["float32"] < 1e14

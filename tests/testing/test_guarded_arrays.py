@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.backends import ALIGNMENT, BuildRequest
-from autotune.isolation.worker_process import worker_environment
-from autotune.targets import Target
+from autotune.ir.workloads import gemm, random_inputs, reference_outputs
+from autotune.process.worker_process import worker_environment
+from autotune.targets import detect_cpu
 from autotune.testing.guarded_arrays import guarded_calls, guarded_empty
 from autotune.testing.reference_backend import ReferenceBackend
-from autotune.workloads import gemm, random_inputs, reference_outputs
 
 TOUCH = """
 import ctypes, sys
@@ -67,7 +67,7 @@ def test_whoever_strays_is_ended(at_end: int, offset: int, write: int, survives:
 def test_programs_run_on_them() -> None:
     workload = gemm(m=3, n=5, k=7)
     inputs = random_inputs(workload, np.random.default_rng(0))
-    request = BuildRequest(workload, None, None, Target.detect(), 1)
+    request = BuildRequest(workload, None, None, detect_cpu(), 1)
     right = reference_outputs(workload, inputs)["C"]
     built = ReferenceBackend().build(request)
     calls = list(guarded_calls(built, workload, list(inputs.values())))

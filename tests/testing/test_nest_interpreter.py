@@ -4,12 +4,8 @@ import attrs
 import numpy as np
 import pytest
 
-from autotune.expressions import const
-from autotune.sketches import STEP_TYPES, Accumulate, Candidate, Pack, Tile
-from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.targets import preset
-from autotune.testing.nest_interpreter import run_candidate
-from autotune.workloads import (
+from autotune.ir.expressions import const
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -21,6 +17,10 @@ from autotune.workloads import (
     reference_outputs,
     softmax,
 )
+from autotune.sketches import STEP_TYPES, Accumulate, Candidate, Pack, Tile
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import preset
+from autotune.testing.nest_interpreter import run_candidate
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
 WORKLOADS = [

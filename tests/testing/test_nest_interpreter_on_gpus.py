@@ -8,7 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.expressions import const
+from autotune.ir.expressions import const
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    random_inputs,
+    reference_outputs,
+    softmax,
+)
 from autotune.nest import derive_nest
 from autotune.sketches import (
     STEP_TYPES,
@@ -25,21 +40,6 @@ from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 from autotune.testing import nest_interpreter
 from autotune.testing.nest_interpreter import run_candidate
-from autotune.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
-    gemm,
-    random_inputs,
-    reference_outputs,
-    softmax,
-)
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
 TARGET = preset("a100")

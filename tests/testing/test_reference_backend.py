@@ -7,6 +7,7 @@ import pytest
 
 from autotune.backends import Backend, BuildFailed, BuildRequest, InvalidSchedule, bind_copies
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs
 from autotune.measure.validation import expectations, mismatch
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.targets import Target
@@ -17,7 +18,6 @@ from autotune.testing.reference_backend import (
     ReferenceProgram,
     virtual_latency,
 )
-from autotune.workloads import Workload, gemm, random_inputs, reference_outputs
 
 ROWS = 12
 

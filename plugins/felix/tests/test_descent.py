@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.sketches import Sketch
-from autotune.spaces.lattice import Lattice
+from autotune.spaces.feasible import Lattice
 
 OURS = FelixOptions()
 PUBLISHED = checked_options("felix", {"fidelity": "published"})

@@ -8,7 +8,7 @@ from autotune_felix.penalties import Penalties
 from autotune_felix.relaxation import Relaxation
 from felix_spaces import sketches
 
-from autotune.expressions import IntExpr, const, var
+from autotune.ir.expressions import IntExpr, const, var
 from autotune.sketches import Factor, OneOf, Ordinal, ProductEquals, Sketch
 
 A, B, V = var("a"), var("b"), var("v")

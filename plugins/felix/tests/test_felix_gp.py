@@ -9,9 +9,9 @@ from autotune_felix.felix_gp import FelixGp
 from autotune_felix.plugin import autotune_cost_models
 from toy_outcomes import rank_correlation, told
 
-from autotune.cost_models import AnalyticCostModel
 from autotune.errors import InvalidValueError
-from autotune.records import Outcome
+from autotune.models.cost import AnalyticCostModel
+from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory
 from autotune.testing.differentiable_suite import DifferentiableCostModelSuite

@@ -13,8 +13,8 @@ from autotune_felix.plugin import autotune_cost_models
 from autotune_felix.residual_training import TrainingSettings
 from toy_outcomes import rank_correlation, told
 
-from autotune.cost_models import AnalyticCostModel, TrainingGroup
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.models.cost import AnalyticCostModel, TrainingGroup
 from autotune.sketches import CandidateBatch
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite

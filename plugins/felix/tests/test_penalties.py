@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, less, maximum, select, var
+from autotune.ir.expressions import const, less, maximum, select, var
 from autotune.sketches import AtLeast, AtMost, Constraint, OneOf, Ordinal, Sketch
-from autotune.spaces.feasibility import residuals
-from autotune.spaces.lattice import Lattice
+from autotune.spaces.feasible import Lattice
+from autotune.spaces.feasible.residuals import residuals
 
 SKETCHES = [pytest.param(sketch, lattice, id=name) for name, sketch, lattice in sketches()]
 EVERY_SKETCH = pytest.mark.parametrize(("sketch", "lattice"), SKETCHES)

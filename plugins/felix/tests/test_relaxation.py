@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
 from autotune.sketches import Categorical, Factor, Ordinal, ProductEquals, Sketch
-from autotune.spaces.lattice import Lattice
+from autotune.spaces.feasible import Lattice
 
 SKETCHES = [pytest.param(sketch, lattice, id=name) for name, sketch, lattice in sketches()]
 EVERY_SKETCH = pytest.mark.parametrize(("sketch", "lattice"), SKETCHES)

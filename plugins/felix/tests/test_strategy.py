@@ -15,19 +15,19 @@ from autotune_felix.strategy import FelixStrategy
 from bowls import Bowl
 from felix_spaces import space
 
-from autotune.cost_models import RandomCostModel
-from autotune.cost_models.analytic import AnalyticCostModel
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.expressions import const, var
-from autotune.records import Outcome
+from autotune.ir.expressions import const, var
+from autotune.models.cost import RandomCostModel
+from autotune.models.cost.analytic import AnalyticCostModel
+from autotune.plugins.workload_names import make_workload
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import AtMost, CandidateBatch, Factor, Sketch
 from autotune.spaces import SketchSpace
 from autotune.spaces.search_space import SearchSpace
-from autotune.strategies import StrategyContext
+from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.reference_backend import ReferenceBackend
 from autotune.testing.toy_space import ToySpace
-from autotune.workload_spec import make_workload
 
 
 def strategy(

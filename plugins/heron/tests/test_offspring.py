@@ -7,12 +7,12 @@ from autotune_heron.offspring import key_parameters, offspring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.ir.workloads import conv2d
 from autotune.sketches import STEP_TYPES
 from autotune.spaces import Lattice, ScheduleLimits, SketchSpace
-from autotune.spaces.feasibility import feasible
+from autotune.spaces.feasible.residuals import feasible
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
-from autotune.workloads import conv2d
 
 
 def conv_lattice() -> Lattice:

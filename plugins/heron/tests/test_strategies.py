@@ -13,12 +13,12 @@ from autotune_heron.strategies import (
 )
 from numpy.typing import NDArray
 
-from autotune.cost_models import RandomCostModel
 from autotune.errors import InvalidValueError
-from autotune.pruning_models import PruningModel
+from autotune.models.cost import RandomCostModel
+from autotune.models.pruning import PruningModel
+from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.spaces import Lattice
-from autotune.strategies import Strategy, StrategyContext
 from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
 
 SMALL = {"population": 30, "children": 40, "elite": 5}

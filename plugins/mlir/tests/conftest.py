@@ -8,7 +8,7 @@ import pytest
 from autotune_mlir import bindings, openmp
 from autotune_mlir.backend import MLIRBackend
 
-from autotune.targets import Target
+from autotune.targets import Target, detect_cpu
 
 # Read when the runtime is loaded: the same as in a worker.
 for _name, _value in openmp.worker_environment(2).items():
@@ -23,7 +23,7 @@ except bindings.BindingsMissing as error:
 @pytest.fixture(scope="session")
 def target() -> Target:
     """This machine."""
-    return Target.detect()
+    return detect_cpu()
 
 
 @pytest.fixture(scope="session")

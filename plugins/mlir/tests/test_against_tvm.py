@@ -11,11 +11,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_tvm.backend import TVMBackend
 
 from autotune.backends import Backend, BuildRequest, bind_copies
-from autotune.measure.validation import expectations, mismatch
-from autotune.sketches import Candidate
-from autotune.spaces import SketchSpace
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -26,6 +22,10 @@ from autotune.workloads import (
     random_inputs,
     softmax,
 )
+from autotune.measure.validation import expectations, mismatch
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import Target, detect_cpu
 
 WORKLOADS = (
     gemm(m=48, n=64, k=32),
@@ -59,7 +59,7 @@ def outputs_of(backend: Backend, candidate: Candidate, target: Target) -> list[n
     ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
 )
 def test_a_candidate_computes_the_same_with_both(workload: Workload) -> None:
-    target = Target.detect()
+    target = detect_cpu()
     mlir, tvm = MLIRBackend(), TVMBackend()
     space = SketchSpace(workload, target, mlir.limits(target))
     # Whole numbers are equal, others within what their roundings may come to.

@@ -12,15 +12,15 @@ from autotune_mlir.bindings import DISTRIBUTIONS, bindings_version
 from thread_programs import COUNT_THREADS, in_fresh_process, seconds_spun, with_program
 
 import autotune
-import autotune.hooks
+import autotune.plugins.hooks
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
 from autotune.errors import UnsupportedTarget
-from autotune.expressions import const
+from autotune.ir.expressions import const
+from autotune.ir.workloads import gemm
 from autotune.sketches import Candidate, Sketch, Tile
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target, preset
-from autotune.workloads import gemm
 
 BACKEND = "autotune_mlir.backend:MLIRBackend"
 SMALL = gemm(m=48, n=64, k=32)
@@ -42,7 +42,7 @@ def request_for(
 def test_registered_lazily() -> None:
     (spec,) = plugin.autotune_backends()
     assert spec.problem() is None
-    assert plugin.AUTOTUNE_API_VERSION == autotune.hooks.API_VERSION
+    assert plugin.AUTOTUNE_API_VERSION == autotune.plugins.hooks.API_VERSION
     assert spec.resolve() is MLIRBackend
 
 
@@ -51,7 +51,7 @@ def test_tuning_imports_no_other_compiler() -> None:
     printed = in_fresh_process(
         f"""
         import sys, autotune
-        from autotune.workloads import gemm
+        from autotune.ir.workloads import gemm
         result = autotune.tune(gemm(m=16, n=16, k=16), backend="mlir", trials=2, threads=1)
         heavy = {{*{sorted(DISTRIBUTIONS)!r}, "tvm", "tvm_ffi", "torch"}}
         print(result.best is not None, sorted(heavy & set(sys.modules)))

@@ -9,8 +9,9 @@ pytest.importorskip("tvm")
 
 import autotune
 from autotune.backends import ProgramFile
-from autotune.database import RecordFilter, open_database
-from autotune.events import Event, WarningRaised
+from autotune.store.database import RecordFilter
+from autotune.store.sqlite import open_database
+from autotune.tuning.events import Event, WarningRaised
 
 PRODUCT = """
 func.func @product(%a: tensor<32x48xf32>, %b: tensor<48x64xf32>) -> tensor<32x64xf32> {

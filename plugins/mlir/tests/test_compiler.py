@@ -24,7 +24,7 @@ from autotune.backends import (
     time_native_call,
 )
 from autotune.errors import InvalidValueError
-from autotune.workloads import Workload, gemm, random_inputs, reference_outputs
+from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs
 
 SMALL = gemm(m=16, n=32, k=8)
 PROGRAM = payload(SMALL)

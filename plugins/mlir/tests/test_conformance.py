@@ -9,12 +9,12 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS
 
 from autotune.backends import Backend, ImportedProgram
-from autotune.expressions import const
+from autotune.ir.expressions import const
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Sketch, Tile
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
 from autotune.testing.backend_suite import BackendSuite
-from autotune.workloads import Workload
 
 MATMUL = """
 func.func @matmul(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf32> {

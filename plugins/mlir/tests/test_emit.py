@@ -14,7 +14,7 @@ from made_workloads import SMALL_WORKLOADS
 
 from autotune.backends import BuildRequest, bind_copies
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
@@ -31,11 +31,8 @@ from autotune.expressions import (
     select,
     var,
 )
-from autotune.expressions.scalar import ARITHMETIC, COMPARISONS, LOGIC, UNARY
-from autotune.sketches import SplitReduction
-from autotune.sketches.rewrites import split_reduction
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.expressions.scalar import ARITHMETIC, COMPARISONS, LOGIC, UNARY
+from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,
@@ -45,6 +42,9 @@ from autotune.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.sketches import SplitReduction
+from autotune.sketches.rewrites import split_reduction
+from autotune.targets import detect_cpu
 
 Check = Callable[[Workload], None]
 
@@ -52,7 +52,7 @@ Check = Callable[[Workload], None]
 @pytest.fixture(scope="module")
 def check() -> Check:
     """Builds a workload without a schedule, runs it, and compares it with numpy."""
-    backend, target = MLIRBackend(), Target.detect()
+    backend, target = MLIRBackend(), detect_cpu()
 
     def checked(workload: Workload) -> None:
         arrays = random_inputs(workload, np.random.default_rng(7))

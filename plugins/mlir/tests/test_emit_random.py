@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.backends import BuildRequest, bind_copies
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
@@ -29,9 +29,8 @@ from autotune.expressions import (
     select,
     var,
 )
-from autotune.expressions.integer import evaluate
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,
@@ -39,6 +38,7 @@ from autotune.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.targets import detect_cpu
 
 AXES = ("i", "j", "k")
 EXAMPLES = 60
@@ -119,7 +119,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     return Workload("random", inputs, tuple(stages), tuple(outputs))
 
 
-BACKEND, TARGET = MLIRBackend(), Target.detect()
+BACKEND, TARGET = MLIRBackend(), detect_cpu()
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

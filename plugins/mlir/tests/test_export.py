@@ -25,12 +25,8 @@ from autotune_mlir.transform_library import (
 
 from autotune.backends import InvalidSchedule, ProgramFile, bind_copies
 from autotune.cli.app import run
-from autotune.database import open_database
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.records import MeasureKey, Outcome, Record
-from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -42,6 +38,10 @@ from autotune.workloads import (
     reference_outputs,
     softmax,
 )
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.store.sqlite import open_database
+from autotune.targets import detect_cpu
 
 MLIR_OPT = shutil.which("mlir-opt-22")
 NO_MLIR_OPT = "there is no mlir-opt-22: apt install mlir-22-tools, or scripts/fetch_mlir_opt.sh"
@@ -111,7 +111,7 @@ def records_of(
     program: str | None = None,
 ) -> list[Record]:
     """Random candidates of every sketch, as if measured: the first is the fastest."""
-    target = Target.detect()
+    target = detect_cpu()
     space = SketchSpace(workload, target, backend.limits(target))
     drawn = space.sample(count * len(space.sketches()), np.random.default_rng(3))
     version = backend.compiler_version()

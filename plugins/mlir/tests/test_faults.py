@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from scripted_schedules import NAME, scripted
 
+from autotune.ir.workloads import gemm
 from autotune.measure import LocalMeasurer, MeasureProtocol
-from autotune.records import Outcome
+from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune.workloads import gemm
 
 WORKLOAD = gemm(m=16, n=16, k=16)
 

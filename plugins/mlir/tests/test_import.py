@@ -20,10 +20,8 @@ from mlir_programs import PROGRAMS, function
 
 from autotune.backends import BuildRequest, ImportedProgram, ProgramFile, bind_copies
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
-from autotune.expressions import Load, Select, var
-from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.expressions import Load, Select, var
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -35,6 +33,8 @@ from autotune.workloads import (
     reference_outputs,
     softmax,
 )
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.targets import Target, detect_cpu
 
 Importer = Callable[..., ImportedProgram]
 
@@ -48,7 +48,7 @@ def backend() -> MLIRBackend:
 
 @pytest.fixture(scope="module")
 def target() -> Target:
-    return Target.detect()
+    return detect_cpu()
 
 
 @pytest.fixture(scope="module")

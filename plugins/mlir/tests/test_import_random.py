@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.backends import BuildRequest, bind_copies
-from autotune.targets import Target
-from autotune.workloads import random_inputs, reference_outputs
+from autotune.ir.workloads import random_inputs, reference_outputs
+from autotune.targets import detect_cpu
 
 EXAMPLES = 40
 COMBINERS = ("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf")
@@ -135,7 +135,7 @@ def operations(draw: st.DrawFn) -> Operation:
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 @given(operations())
 def test_an_operation_keeps_its_meaning(operation: Operation) -> None:
-    backend, target = MLIRBackend(), Target.detect()
+    backend, target = MLIRBackend(), detect_cpu()
     workload, program = read_text(operation.on_tensors(), "program.mlir")
     arrays = random_inputs(workload, np.random.default_rng(5))
     inputs = [arrays[tensor.name] for tensor in workload.inputs]

@@ -22,15 +22,9 @@ from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 
 from autotune.backends import InvalidSchedule
-from autotune.expressions import IntExpr
-from autotune.expressions.integer import evaluate
-from autotune.nest import derive_nest
-from autotune.nest.loop_nest import LoopNest, Statement
-from autotune.sketches import Candidate, Inline, Pack, Sketch, SplitReduction, partial_name
-from autotune.sketches.variants import step_names
-from autotune.spaces import SketchSpace
-from autotune.targets import preset
-from autotune.workloads import (
+from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -40,6 +34,12 @@ from autotune.workloads import (
     gemm,
     softmax,
 )
+from autotune.nest import derive_nest
+from autotune.nest.loop_nest import LoopNest, Statement
+from autotune.sketches import Candidate, Inline, Pack, Sketch, SplitReduction, partial_name
+from autotune.sketches.variants import step_names
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
 
 Buffers = Counter[tuple[tuple[int, ...], str]]
 MLIR_TYPES = {"float32": "f32", "float64": "f64", "int8": "i8", "int32": "i32"}

@@ -11,8 +11,8 @@ from autotune_mlir.openmp import INSTALL, VARIABLE, OpenMPMissing
 
 import autotune
 from autotune.errors import InvalidValueError, UnsupportedTarget
-from autotune.targets import Target
-from autotune.workloads import gemm
+from autotune.ir.workloads import gemm
+from autotune.targets import Target, detect_cpu
 
 
 @pytest.fixture
@@ -77,5 +77,5 @@ def test_targets_that_this_machine_is_not(backend: MLIRBackend) -> None:
         backend.check_measuring(more)
     less = Target(kind="cpu", name="less", processor="x86-64", features=("sse2",))
     backend.check_measuring(less)
-    assert set(host.disabled_features(less)) == set(Target.detect().features) - {"sse2"}
-    assert host.disabled_features(Target.detect()) == ()
+    assert set(host.disabled_features(less)) == set(detect_cpu().features) - {"sse2"}
+    assert host.disabled_features(detect_cpu()) == ()

@@ -11,9 +11,9 @@ from autotune_mlir.operands import operands_of
 from mlir_schedules import candidates
 
 from autotune.backends import BuildRequest, ImportedProgram, aligned_copy, aligned_empty
+from autotune.ir.workloads import Workload, conv2d, reference, softmax
 from autotune.sketches import Pack
 from autotune.targets import Target
-from autotune.workloads import Workload, conv2d, reference, softmax
 
 # The operation reads %A first, its body multiplies what it reads of %B.
 TEXT = """

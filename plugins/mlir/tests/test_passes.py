@@ -13,10 +13,10 @@ from autotune_mlir.passes import bufferization
 from mlir_schedules import candidates, scheduled
 
 from autotune.backends import BuildRequest, bind_copies
+from autotune.ir.workloads import gemm, random_inputs, reference_outputs
 from autotune.sketches import Candidate
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
-from autotune.workloads import gemm, random_inputs, reference_outputs
 
 ON_THE_STACK = "memref.alloca"
 # Whatever is on the stack is given back at the end of such an operation.

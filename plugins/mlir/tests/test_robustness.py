@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
 
+from autotune.ir.workloads import gemm
 from autotune.measure import LocalMeasurer, MeasureProtocol
 from autotune.spaces import SketchSpace
 from autotune.targets import Target
-from autotune.workloads import gemm
 
 GIBIBYTE = 1 << 30
 CANDIDATES = 300

@@ -12,11 +12,11 @@ from autotune_mlir.schedule.script import MAIN
 from mlir_schedules import check
 
 from autotune.backends import InvalidSchedule
-from autotune.expressions import const
+from autotune.ir.expressions import const
+from autotune.ir.workloads import Workload, batch_matmul, dense, gemm
 from autotune.sketches import Candidate, PadExtent, Sketch, Tile
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
-from autotune.workloads import Workload, batch_matmul, dense, gemm
 
 ROWS = gemm(m=27, n=64, k=16)
 

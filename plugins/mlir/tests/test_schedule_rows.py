@@ -16,7 +16,7 @@ from autotune_mlir.lowered import lowered_nest
 from autotune_mlir.schedule import schedule
 
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
@@ -27,10 +27,10 @@ from autotune.expressions import (
     Unary,
     var,
 )
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, elementwise, reference, softmax
 from autotune.sketches import Candidate, FuseProducer, SplitReduction, Step, Tile, Vectorize
 from autotune.spaces import SketchSpace
 from autotune.targets import Target
-from autotune.workloads import Axis, Stage, Tensor, Workload, elementwise, reference, softmax
 
 ROWS, COLUMNS = 12, 64
 ATTEMPTS = 400

@@ -11,7 +11,8 @@ from autotune_mlir.schedule.script import MAIN
 from mlir_schedules import candidates, check, scheduled
 
 from autotune.backends import InvalidSchedule
-from autotune.expressions import Binary, Constant, Load, const, var
+from autotune.ir.expressions import Binary, Constant, Load, const, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, batch_matmul, conv2d, dense, gemm
 from autotune.sketches import (
     Accumulate,
     Candidate,
@@ -23,7 +24,6 @@ from autotune.sketches import (
     Vectorize,
 )
 from autotune.targets import Target
-from autotune.workloads import Axis, Stage, Tensor, Workload, batch_matmul, conv2d, dense, gemm
 
 PRODUCTS = {
     "gemm": gemm(m=24, n=64, k=16),

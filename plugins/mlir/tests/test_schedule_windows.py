@@ -9,9 +9,8 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.schedule.windows import window_axes
 from mlir_schedules import candidates, check, scheduled
 
-from autotune.expressions import Binary, Constant, IndexValue, Load, Select, const, var
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.expressions import Binary, Constant, IndexValue, Load, Select, const, var
+from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,
@@ -20,6 +19,7 @@ from autotune.workloads import (
     depthwise_conv2d,
     gemm,
 )
+from autotune.targets import Target
 
 CONVOLUTIONS = {
     "plain": conv2d(h=10, w=10, ci=4, co=32),

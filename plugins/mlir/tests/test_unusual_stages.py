@@ -7,7 +7,7 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 
 from autotune.backends import BuildRequest, bind_copies
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Binary,
     Constant,
     IndexValue,
@@ -18,9 +18,7 @@ from autotune.expressions import (
     const,
     var,
 )
-from autotune.spaces import SketchSpace
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,
@@ -28,6 +26,8 @@ from autotune.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.spaces import SketchSpace
+from autotune.targets import detect_cpu
 
 CANDIDATES = 5
 
@@ -81,7 +81,7 @@ WORKLOADS = {
 
 @pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS.keys())
 def test_candidates_compute_what_the_reference_computes(workload: Workload) -> None:
-    backend, target = MLIRBackend(), Target.detect()
+    backend, target = MLIRBackend(), detect_cpu()
     space = SketchSpace(workload, target, backend.limits(target))
     arrays = random_inputs(workload, np.random.default_rng(7))
     inputs = [arrays[tensor.name] for tensor in workload.inputs]

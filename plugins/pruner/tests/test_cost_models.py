@@ -47,7 +47,7 @@ def test_failures_alone_are_said_once_and_teach_nothing(
     model: type[RankingModel], caplog: pytest.LogCaptureFixture
 ) -> None:
     made = _make(model)
-    with caplog.at_level(logging.WARNING, "autotune.cost_models"):
+    with caplog.at_level(logging.WARNING, "autotune.models.cost"):
         for seed in range(8):
             made.update(crashes(4, seed))
     assert [record.getMessage() for record in caplog.records] == [
@@ -64,7 +64,7 @@ def test_training_on_nothing_is_said_and_changes_nothing(
     model = _make(PaCM)
     model.update(told(20))
     before = json.dumps(model.state())
-    with caplog.at_level(logging.WARNING, "autotune.cost_models"):
+    with caplog.at_level(logging.WARNING, "autotune.models.cost"):
         assert not model.fit([] if outcomes is None else [group(outcomes)])
     (record,) = caplog.records
     assert "nothing to learn from" in record.getMessage()

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from autotune.pruning_models import PSA, PruningModel
+from autotune.ir.workloads.builders import gemm
+from autotune.models.pruning import PSA, PruningModel
+from autotune.search.strategies import History, Rows
 from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SearchSpace, SketchSpace
-from autotune.strategies import History, Rows
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace, toy_latencies
-from autotune.workloads.builders import gemm
 
 A100 = preset("a100")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "this test")

@@ -10,7 +10,7 @@ from autotune_pruner.programs import feature_version
 from autotune_pruner.weights import Weights
 from toy_outcomes import TARGET, group, saved, told
 
-from autotune.cost_models import read_model
+from autotune.models.cost import read_model
 from autotune.sketches import CandidateBatch
 from autotune.testing.toy_space import ToySpace
 

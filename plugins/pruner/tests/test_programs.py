@@ -8,12 +8,8 @@ from autotune_pruner.task_embedding import TASK_COLUMNS, task_embedding
 from toy_outcomes import TARGET, told
 
 from autotune.errors import InvalidValueError
-from autotune.pam import pam_features
-from autotune.records import Outcome
-from autotune.sketches import STEP_TYPES, CandidateBatch
-from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.workloads import Workload
-from autotune.workloads.builders import (
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads.builders import (
     batch_matmul,
     conv2d,
     dense,
@@ -22,6 +18,10 @@ from autotune.workloads.builders import (
     gemm,
     softmax,
 )
+from autotune.models.features import pam_features
+from autotune.sketches import STEP_TYPES, CandidateBatch
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.store.records import Outcome
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "this test")
 

@@ -7,13 +7,13 @@ import pytest
 from autotune_pruner.psa_options import ConfigurablePSA, PSAOptions, published_milliseconds
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
-from autotune.pruning_models import PSA
-from autotune.pruning_models.psa_gpu import PUBLISHED_GPUS
+from autotune.ir.workloads.builders import gemm
+from autotune.models.pruning import PSA
+from autotune.models.pruning.psa_gpu import PUBLISHED_GPUS
 from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
-from autotune.workloads.builders import gemm
 
 pytest.importorskip("autotune._native")
 

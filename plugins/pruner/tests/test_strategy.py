@@ -11,12 +11,12 @@ import pytest
 from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
 from numpy.typing import NDArray
 
-from autotune.cost_models import CostModel, GradientBoostedTrees, RandomCostModel
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.pruning_models import PruningModel
-from autotune.records import Outcome
+from autotune.models.cost import CostModel, GradientBoostedTrees, RandomCostModel
+from autotune.models.pruning import PruningModel
+from autotune.search.strategies import EvolutionaryStrategy, RecordedStrategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.strategies import EvolutionaryStrategy, RecordedStrategy, StrategyContext
+from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
 
 SPACE = ToySpace(extent=64)

@@ -9,9 +9,9 @@ import pytest
 from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
 from numpy.typing import NDArray
 
-from autotune.pruning_models import PruningModel
+from autotune.models.pruning import PruningModel
+from autotune.search.strategies import StrategyContext
 from autotune.sketches import CandidateBatch
-from autotune.strategies import StrategyContext
 from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
 from autotune.testing.toy_space import toy_latencies
 

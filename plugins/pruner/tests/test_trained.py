@@ -13,12 +13,12 @@ from autotune_pruner.cost_models import PaCM
 from autotune_pruner.momentum import MomentumPaCM
 from autotune_pruner.trained import pacm_cpu
 
-from autotune.cost_models import TrainableCostModel, TrainingGroup
-from autotune.dataset import pairwise_accuracy, score_groups
-from autotune.records import Outcome
+from autotune.ir.workloads import Workload
+from autotune.models.cost import TrainableCostModel, TrainingGroup
+from autotune.models.training import pairwise_accuracy, score_groups
 from autotune.sketches import Candidate, Sketch
+from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune.workloads import Workload
 
 MODELS: list[Callable[[Target], TrainableCostModel]] = [PaCM, MomentumPaCM]
 

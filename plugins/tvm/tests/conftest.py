@@ -18,16 +18,16 @@ pytest.importorskip("tvm")
 from autotune_tvm.backend import TVMBackend
 
 from autotune.backends import BuildRequest
+from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.sketches import Candidate
-from autotune.targets import Target
+from autotune.targets import Target, detect_cpu
 from autotune.testing.guarded_arrays import guarded_calls
-from autotune.workloads import Workload, random_inputs, reference_outputs
 
 
 @pytest.fixture(scope="session")
 def target() -> Target:
     """This machine."""
-    return Target.detect()
+    return detect_cpu()
 
 
 @pytest.fixture(scope="session")

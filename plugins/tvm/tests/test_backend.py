@@ -16,15 +16,15 @@ from autotune_tvm import compiler, plugin, runtime
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import brief, tvm_target
 
-import autotune.hooks
+import autotune.plugins.hooks
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule, bind_copies
 from autotune.errors import InvalidValueError, UnsupportedTarget
-from autotune.expressions import const
+from autotune.ir.expressions import const
+from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs
 from autotune.sketches import Candidate, Sketch, Tile
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target, preset
-from autotune.workloads import Workload, gemm, random_inputs, reference_outputs
 
 SMALL = gemm(m=48, n=64, k=32)
 
@@ -64,7 +64,7 @@ def in_fresh_process(text: str, **environment: str) -> str:
 def test_registered_lazily() -> None:
     (spec,) = plugin.autotune_backends()
     assert spec.problem() is None
-    assert plugin.AUTOTUNE_API_VERSION == autotune.hooks.API_VERSION
+    assert plugin.AUTOTUNE_API_VERSION == autotune.plugins.hooks.API_VERSION
     assert spec.resolve() is TVMBackend
 
 
@@ -75,8 +75,8 @@ def test_importing_the_backend_does_not_import_tvm(target: Target) -> None:
         from autotune.targets import Target, preset
         from autotune_tvm.backend import TVMBackend
         backend = TVMBackend()
-        backend.check_target(Target.detect())
-        backend.limits(Target.detect())
+        backend.check_target(detect_cpu())
+        backend.limits(detect_cpu())
         backend.worker_environment(2)
         backend.compiler_version()
         backend.imports(3)
@@ -232,7 +232,7 @@ def test_one_thread_is_really_one() -> None:
         from autotune.backends import BuildRequest, bind_copies
         from autotune.spaces.sketch_space import SketchSpace
         from autotune.targets import Target, preset
-        from autotune.workloads import gemm
+        from autotune.ir.workloads import gemm
         from autotune_tvm.backend import TVMBackend
 
         def seconds_of_others():
@@ -244,7 +244,7 @@ def test_one_thread_is_really_one() -> None:
             return total * 1e-9
 
         threads = int(os.environ["THREADS"])
-        backend, target = TVMBackend(), Target.detect()
+        backend, target = TVMBackend(), detect_cpu()
         workload = gemm(m=192, n=256, k=64)
         space = SketchSpace(workload, target, backend.limits(target))
         candidate = next(iter(space.sample(1, np.random.default_rng(0))))

@@ -8,12 +8,12 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 
 from autotune.backends import Backend
-from autotune.expressions import const
+from autotune.ir.expressions import const
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Sketch, Tile
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
 from autotune.testing.backend_suite import BackendSuite
-from autotune.workloads import Workload
 
 
 class TestTVMBackend(BackendSuite):

@@ -15,11 +15,11 @@ from autotune_tvm.lowered import LoweredNest, lowered_nest
 from autotune_tvm.replay import schedule
 from tvm import s_tir, tirx
 
-from autotune.constraints import problem_of, solve
+from autotune.ir.workloads import batch_matmul, conv2d, gemm
 from autotune.sketches import STEP_TYPES, Candidate, PadExtent, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces.problems import problem_of, solve
 from autotune.targets import preset
-from autotune.workloads import batch_matmul, conv2d, gemm
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 TARGET = preset("skylake-avx512-4core")

@@ -17,7 +17,8 @@ from autotune_tvm.nvcc import KernelResources, find_nvcc, kernel_resources, read
 from autotune_tvm.replay import schedule
 
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
-from autotune.expressions import IntExpr, const
+from autotune.ir.expressions import IntExpr, const
+from autotune.ir.workloads import Workload, conv2d, dense, elementwise, gemm, softmax
 from autotune.sketches import (
     Accumulate,
     Bind,
@@ -35,7 +36,6 @@ from autotune.sketches import (
     UnrollLimit,
 )
 from autotune.targets import preset
-from autotune.workloads import Workload, conv2d, dense, elementwise, gemm, softmax
 
 needs_nvcc = pytest.mark.skipif(
     find_nvcc() is None,

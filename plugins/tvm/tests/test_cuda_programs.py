@@ -22,11 +22,7 @@ from autotune_tvm.replay import schedule
 from oracles.cuda_threads import Program, find_compiler, run_all
 
 from autotune.backends import BuildRequest
-from autotune.nest import nest_tape
-from autotune.sketches import Candidate
-from autotune.spaces import SketchSpace
-from autotune.targets import preset
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -38,6 +34,10 @@ from autotune.workloads import (
     reference_outputs,
     softmax,
 )
+from autotune.nest import nest_tape
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
 
 TARGET = preset("a100")
 SMALL = (

@@ -8,10 +8,10 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.digests import code_digest
 
 from autotune.backends import BuildRequest
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
+from autotune.ir.workloads import Workload, gemm
 from autotune.sketches import Candidate, Ordinal, Sketch, Tile, UnrollLimit
 from autotune.targets import Target
-from autotune.workloads import Workload, gemm
 
 SMALL = gemm(m=48, n=64, k=32)
 

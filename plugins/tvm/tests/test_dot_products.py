@@ -21,22 +21,9 @@ from autotune_tvm.scheduled import scheduled_module
 from numpy.typing import NDArray
 
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
-from autotune.expressions import Binary, Cast, IntExpr, Load, const, var
-from autotune.expressions.integer import evaluate
-from autotune.nest import derive_nest
-from autotune.sketches import (
-    Accumulate,
-    Candidate,
-    Interleave,
-    Order,
-    Sketch,
-    Tensorize,
-    Tile,
-    Vectorize,
-)
-from autotune.spaces import SketchSpace
-from autotune.targets import Target, preset
-from autotune.workloads import (
+from autotune.ir.expressions import Binary, Cast, IntExpr, Load, const, var
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,
@@ -49,6 +36,19 @@ from autotune.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.nest import derive_nest
+from autotune.sketches import (
+    Accumulate,
+    Candidate,
+    Interleave,
+    Order,
+    Sketch,
+    Tensorize,
+    Tile,
+    Vectorize,
+)
+from autotune.spaces import SketchSpace
+from autotune.targets import Target, detect_cpu, preset
 
 BACKEND = TVMBackend()
 TARGET = preset("cascadelake").with_cores(1)
@@ -140,7 +140,7 @@ def is_woven(statement: str, workload: Workload, candidate: Candidate) -> bool:
 
 
 def can_run(target: Target) -> bool:
-    return set(target.features) <= set(Target.detect().features)
+    return set(target.features) <= set(detect_cpu().features)
 
 
 def computed(candidate: Candidate, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:

@@ -10,7 +10,7 @@ from autotune_tvm.emit import module_for
 from made_workloads import SMALL_WORKLOADS
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
@@ -24,8 +24,8 @@ from autotune.expressions import (
     minimum,
     var,
 )
-from autotune.expressions.scalar import ARITHMETIC, COMPARISONS, LOGIC, UNARY
-from autotune.workloads import (
+from autotune.ir.expressions.scalar import ARITHMETIC, COMPARISONS, LOGIC, UNARY
+from autotune.ir.workloads import (
     Axis,
     Stage,
     Tensor,

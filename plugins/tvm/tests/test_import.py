@@ -23,11 +23,9 @@ from tvm import te
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import Binary, Load, Select, const, var
-from autotune.expressions.scalar import walk
-from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.expressions import Binary, Load, Select, const, var
+from autotune.ir.expressions.scalar import walk
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -37,6 +35,8 @@ from autotune.workloads import (
     gemm,
     softmax,
 )
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.targets import Target
 
 ROUND_TRIPS = {
     "gemm": gemm(m=7, n=1, k=5),

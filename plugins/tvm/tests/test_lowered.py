@@ -20,8 +20,21 @@ from autotune_tvm.replay import schedule
 from made_workloads import two_products
 from tvm import s_tir
 
-from autotune.expressions import IntExpr, Load, const, var
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions import IntExpr, Load, const, var
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
 from autotune.nest import derive_nest, nest_tape
 from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.sketches import (
@@ -36,19 +49,6 @@ from autotune.sketches import (
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
-from autotune.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
-    gemm,
-    softmax,
-)
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 

@@ -23,13 +23,8 @@ from tvm.s_tir import meta_schedule
 from autotune import compile_record
 from autotune.backends import BuildRequest
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.exchange import read_lines, record_line
-from autotune.expressions import const
-from autotune.records import MeasureKey, Outcome, Record
-from autotune.sketches import Candidate, PadExtent, Sketch
-from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target, preset
-from autotune.workloads import (
+from autotune.ir.expressions import const
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -41,6 +36,11 @@ from autotune.workloads import (
     reference_outputs,
     softmax,
 )
+from autotune.sketches import Candidate, PadExtent, Sketch
+from autotune.spaces.sketch_space import SketchSpace
+from autotune.store.jsonl import read_lines, record_line
+from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.targets import Target, preset
 
 BUILT = {
     "gemm": gemm(m=20, n=37, k=24),

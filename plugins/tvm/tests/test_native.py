@@ -113,7 +113,7 @@ def test_other_strides_are_refused_by_the_program(float_function: Any) -> None:
 
 
 def test_the_backend_times_it_as_it_runs_it(backend: TVMBackend, target: Target) -> None:
-    from autotune.workloads import elementwise
+    from autotune.ir.workloads import elementwise
 
     workload = elementwise(m=4, n=16)
     executable = backend.build(BuildRequest(workload, None, None, target, 1))

@@ -12,8 +12,7 @@ from autotune_tvm.emit import module_for
 from autotune_tvm.pad import PaddedBlock, pad_block
 from tvm import s_tir
 
-from autotune.targets import Target
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -23,6 +22,7 @@ from autotune.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.targets import Target
 
 
 def padded(

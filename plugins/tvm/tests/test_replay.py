@@ -15,8 +15,21 @@ from made_workloads import two_products
 from tvm.script import tirx as T
 
 from autotune.backends import InvalidSchedule
-from autotune.expressions import Binary, Constant, IntExpr, Load, const, var
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions import Binary, Constant, IntExpr, Load, const, var
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
 from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
@@ -34,19 +47,6 @@ from autotune.sketches import (
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target, preset
-from autotune.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
-    gemm,
-    softmax,
-)
 
 Check = Callable[..., Any]
 

@@ -23,14 +23,9 @@ from autotune_tvm.store_features import store_features
 from tvm import tirx
 from tvm.sym import Analyzer
 
-from autotune.expressions import Select
-from autotune.expressions.integer import evaluate
-from autotune.nest import LoopNest, Statement, derive_nest
-from autotune.pam import FEATURE_COLUMNS, pam_features
-from autotune.sketches import STEP_TYPES, Candidate
-from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.targets import preset
-from autotune.workloads import (
+from autotune.ir.expressions import Select
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -40,6 +35,11 @@ from autotune.workloads import (
     gemm,
     softmax,
 )
+from autotune.models.features import FEATURE_COLUMNS, pam_features
+from autotune.nest import LoopNest, Statement, derive_nest
+from autotune.sketches import STEP_TYPES, Candidate
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import preset
 
 CPU = preset("haswell-2core")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")

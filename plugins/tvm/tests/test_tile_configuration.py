@@ -20,10 +20,10 @@ from tvm import tirx
 from tvm_ffi import structural_equal
 
 from autotune.backends import BuildRequest, bind_copies
+from autotune.ir.workloads import Workload, conv2d, gemm, random_inputs, reference_outputs
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
-from autotune.targets import Target, preset
-from autotune.workloads import Workload, conv2d, gemm, random_inputs, reference_outputs
+from autotune.targets import detect_cpu, preset
 
 BACKEND = TVMBackend()
 TARGET = preset("sapphirerapids").with_cores(2)
@@ -57,7 +57,7 @@ def test_every_parallel_loop_with_calls_has_one_configuration(workload: Workload
 
 def test_exact_on_two_threads() -> None:
     workload = WORKLOADS[0]
-    if not set(TARGET.features) <= set(Target.detect().features) or not ask_for_tiles():
+    if not set(TARGET.features) <= set(detect_cpu().features) or not ask_for_tiles():
         pytest.skip("this machine has no AMX")
     inputs = random_inputs(workload, np.random.default_rng(1))
     (name,) = workload.outputs

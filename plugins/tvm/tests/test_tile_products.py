@@ -19,13 +19,8 @@ from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.tile_products import ask_for_tiles
 
 from autotune.backends import BuildRequest, bind_copies
-from autotune.expressions.integer import evaluate
-from autotune.nest import derive_nest, layout_conflict
-from autotune.sketches import Candidate, Interleave, Tensorize
-from autotune.spaces import SketchSpace
-from autotune.targets import Target, preset
-from autotune.testing.nest_interpreter import run_candidate
-from autotune.workloads import (
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -33,6 +28,11 @@ from autotune.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.nest import derive_nest, layout_conflict
+from autotune.sketches import Candidate, Interleave, Tensorize
+from autotune.spaces import SketchSpace
+from autotune.targets import detect_cpu, preset
+from autotune.testing.nest_interpreter import run_candidate
 
 BACKEND = TVMBackend()
 TARGET = preset("sapphirerapids").with_cores(1)
@@ -124,7 +124,7 @@ def test_the_nest_computes_exact_integers() -> None:
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=label)
 def test_exact_for_all_bytes(workload: Workload) -> None:
-    if not set(TARGET.features) <= set(Target.detect().features) or not ask_for_tiles():
+    if not set(TARGET.features) <= set(detect_cpu().features) or not ask_for_tiles():
         pytest.skip("this machine has no AMX")
     inputs = random_inputs(workload, np.random.default_rng(1))
     (name,) = workload.outputs

@@ -15,10 +15,10 @@ from autotune_tvm.tile_products import ask_for_tiles
 from autotune_tvm.tile_sums import sums_kept
 
 from autotune.backends import BuildRequest, bind_copies
+from autotune.ir.workloads import Workload, conv2d, gemm, random_inputs, reference_outputs
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
-from autotune.targets import Target, preset
-from autotune.workloads import Workload, conv2d, gemm, random_inputs, reference_outputs
+from autotune.targets import detect_cpu, preset
 
 BACKEND = TVMBackend()
 TARGET = preset("sapphirerapids").with_cores(1)
@@ -69,7 +69,7 @@ def test_sums_are_moved_outside_of_the_reduce_loops(workload: Workload) -> None:
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=label)
 def test_exact_for_all_bytes(workload: Workload) -> None:
-    if not set(TARGET.features) <= set(Target.detect().features) or not ask_for_tiles():
+    if not set(TARGET.features) <= set(detect_cpu().features) or not ask_for_tiles():
         pytest.skip("this machine has no AMX")
     inputs = random_inputs(workload, np.random.default_rng(1))
     inputs[workload.inputs[0].name].flat[:4] = np.iinfo(workload.inputs[0].dtype).max

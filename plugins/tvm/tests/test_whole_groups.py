@@ -17,16 +17,16 @@ from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.whole_groups import INTERLEAVED, woven_where_whole
 
 from autotune.backends import BuildRequest, bind_copies
-from autotune.sketches import Candidate
-from autotune.spaces import SketchSpace
-from autotune.targets import Target, preset
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Workload,
     conv2d,
     gemm,
     random_inputs,
     reference_outputs,
 )
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.targets import Target, detect_cpu, preset
 
 BACKEND = TVMBackend()
 # Padded along the vector axis, along the reduce axis, and along both.
@@ -65,7 +65,7 @@ def test_whole_groups_are_woven_and_all_elements_are_exact(
     target = preset(processor).with_cores(1)
     candidates = padded(target, workload)
     assert candidates
-    runs = set(target.features) <= set(Target.detect().features)
+    runs = set(target.features) <= set(detect_cpu().features)
     inputs = random_inputs(workload, np.random.default_rng(1))
     inputs[workload.inputs[0].name].flat[:4] = np.iinfo(workload.inputs[0].dtype).max
     (name,) = workload.outputs

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.workloads import Tensor, Workload
+from autotune.ir.workloads import Tensor, Workload
 
 if TYPE_CHECKING:
     from autotune.backends.backend import BoundCall, Executable

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from autotune.backends.native_call import NativeCall
 from autotune.errors import AutotuneError, UnknownNameError
-from autotune.records import Record
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune.spaces import ScheduleLimits
+from autotune.store.records import Record
 from autotune.targets import Target
-from autotune.workloads import Workload
 
 Array = NDArray[Any]
 

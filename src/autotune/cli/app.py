@@ -146,7 +146,7 @@ def _run(arguments: Sequence[str]) -> int:
         return _fail(str(error), NOTHING_FOUND)
     except AutotuneError as error:
         # Imported here: it is part of tuning, and `autotune --help` is not.
-        from autotune.interrupts import TuningInterrupted
+        from autotune.process.interrupts import TuningInterrupted
 
         if isinstance(error, TuningInterrupted):
             click.echo(f"autotune: {error}", err=True)

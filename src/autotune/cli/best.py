@@ -11,7 +11,7 @@ from autotune.cli.options import json_option
 from autotune.cli.query import Query, query_options
 
 if TYPE_CHECKING:
-    from autotune.records import Record
+    from autotune.store.records import Record
 
 __all__ = ["command", "fastest_of_backends"]
 
@@ -53,8 +53,8 @@ def command(database: str, limit: int | None, json_path: str | None, **options: 
     """
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.database import open_database
     from autotune.report import records_table
+    from autotune.store.sqlite import open_database
 
     query = Query.read(**options)
     with open_database(database, read_only=True) as opened:

@@ -18,9 +18,10 @@ from autotune.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from autotune.dataset import ListedTask, RecordedTask, TaskList
-    from autotune.events import EventListener
+    from autotune.models.training import ListedTask, TaskList
     from autotune.report import Table
+    from autotune.tuning.events import EventListener
+    from autotune.tuning.recording import RecordedTask
 
 __all__ = ["command"]
 
@@ -101,8 +102,9 @@ def record(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.cli.progress import chosen_mode
-    from autotune.dataset import TaskList, record_tasks
     from autotune.measure import MeasureProtocol
+    from autotune.models.training import TaskList
+    from autotune.tuning.recording import record_tasks
 
     check_log_path(log_path, json_path)
     listed = TaskList.read(task_list).only(only)
@@ -173,8 +175,8 @@ def info(database: str, json_path: str | None) -> int:
     """Show what the database FILE holds: tasks, programs, how latencies are spread."""
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.database import open_database
     from autotune.report import spread_table, spreads
+    from autotune.store.sqlite import open_database
 
     with open_database(database, read_only=True) as opened:
         found = spreads(opened.records())

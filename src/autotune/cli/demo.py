@@ -49,15 +49,15 @@ def command(
 
     Run again, it answers from the records.
     """
-    from autotune.api import tune
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output
     from autotune.cli.progress import chosen_mode, progress
     from autotune.cli.vendor import VENDOR_NAME, time_vendor
+    from autotune.plugins.workload_names import make_workload
     from autotune.report import comparison_table
-    from autotune.workload_spec import make_workload
+    from autotune.tuning.api import tune
 
     check_log_path(log_path, json_path)
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)

@@ -18,13 +18,13 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import AutotuneError
-from autotune.isolation import THREAD_VARIABLES
-from autotune.observers import find_observer
-from autotune.parts import create_part
-from autotune.plugins import manager
+from autotune.measure.observers import find_observer
+from autotune.plugins.manager import manager
+from autotune.plugins.parts import create_part
+from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats
-from autotune.settings import NO_BACKEND, usable_cpus
-from autotune.targets import Target, repeat_times
+from autotune.targets import Target, detect_cpu, repeat_times
+from autotune.tuning.settings import NO_BACKEND, usable_cpus
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -143,7 +143,7 @@ def _observers() -> Iterator[Finding]:
 
 def _target() -> tuple[Target | None, list[Finding]]:
     try:
-        target = Target.detect()
+        target = detect_cpu()
     except AutotuneError as error:
         return None, [Finding("target", "error", str(error))]
     caches = ", ".join(

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 
 from autotune.cli.output import notify
 from autotune.errors import InvalidValueError
-from autotune.event_json import event_to_json
-from autotune.events import Event, EventListener
 from autotune.sketches import Sketch
+from autotune.tuning.event_json import event_to_json
+from autotune.tuning.events import Event, EventListener
 
 __all__ = ["EventLog", "event_log"]
 

@@ -12,9 +12,9 @@ from autotune.cli.options import json_option, read_options
 from autotune.cli.query import Query, chosen_record, query_options
 
 if TYPE_CHECKING:
-    from autotune.cost_models import CostModel, DifferentiableCostModel
-    from autotune.records import Record
+    from autotune.models.cost import CostModel, DifferentiableCostModel
     from autotune.sketches import Candidate
+    from autotune.store.records import Record
     from autotune.targets import Target
 
 __all__ = ["command"]
@@ -83,7 +83,7 @@ def command(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.errors import InvalidValueError
-    from autotune.explanation import explain
+    from autotune.models.explanation import explain
     from autotune.report.explanation import explanation_svg, explanation_tables
     from autotune.targets import Target
 
@@ -119,10 +119,10 @@ def command(
 def _model(
     name: str, target: Target, arguments: dict[str, Any], path: str | None
 ) -> DifferentiableCostModel:
-    from autotune.cost_models import ModelFile, TrainableCostModel, require_differentiable
     from autotune.errors import InvalidValueError
-    from autotune.guarded_models import differentiable_names
-    from autotune.parts import create_part
+    from autotune.models.cost import ModelFile, TrainableCostModel, require_differentiable
+    from autotune.models.host import differentiable_names
+    from autotune.plugins.parts import create_part
 
     made: CostModel = create_part(
         "cost_model", name, target=target, seed=0, threads=1, **arguments
@@ -142,7 +142,8 @@ def _from_database(
     database: str, record_id: str | None, options: dict[str, Any]
 ) -> tuple[Record | None, list[Record]]:
     """The record that is meant, and all of the same program under the same conditions."""
-    from autotune.database import RecordFilter, open_database
+    from autotune.store.database import RecordFilter
+    from autotune.store.sqlite import open_database
 
     with open_database(database, read_only=True) as opened:
         record = chosen_record(opened, Query.read(**options), record_id)
@@ -157,8 +158,8 @@ def _from_file(path: str, options: dict[str, Any]) -> tuple[Candidate, Target]:
     """The configuration in a file, of a sketch of the space that the options describe."""
     from autotune.cli.show import asked_space
     from autotune.errors import InvalidValueError, UnknownNameError
-    from autotune.settings import checked_target
     from autotune.sketches import Candidate, CandidateBatch
+    from autotune.tuning.settings import checked_target
 
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))

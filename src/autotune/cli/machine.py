@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from autotune.cli.output import notify
-from autotune.events import Event, RunStarted
+from autotune.tuning.events import Event, RunStarted
 
 __all__ = ["MOST_BUSY_CORES", "BusyWarning", "busy_cores"]
 

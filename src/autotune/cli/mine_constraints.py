@@ -11,8 +11,8 @@ from autotune.cli.options import json_option
 from autotune.cli.query import Query, query_options
 
 if TYPE_CHECKING:
-    from autotune.mining import FailureGroup
     from autotune.report import Table
+    from autotune.store.failures import FailureGroup
 
 __all__ = ["command"]
 
@@ -42,8 +42,8 @@ def command(database: str, chance: float, json_path: str | None, **options: Any)
     """
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.database import open_database
-    from autotune.mining import mine_failures
+    from autotune.store.failures import mine_failures
+    from autotune.store.sqlite import open_database
 
     query = Query.read(status=None, **options)
     with open_database(database, read_only=True) as opened:

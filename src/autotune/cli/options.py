@@ -139,7 +139,7 @@ def check_json_path(path: str | None) -> str | None:
 
 def read_shape(texts: Sequence[str]) -> dict[str, str]:
     """Read ``--shape``, which may be given in one piece or several."""
-    from autotune.workload_spec import parse_assignments
+    from autotune.plugins.workload_names import parse_assignments
 
     return parse_assignments(",".join(texts), "--shape")
 

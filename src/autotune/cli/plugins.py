@@ -24,7 +24,7 @@ def command(json_path: str | None) -> None:
     import attrs
 
     from autotune.cli.output import Output
-    from autotune.plugins import manager
+    from autotune.plugins.manager import manager
     from autotune.report import plugins_table
 
     statuses = manager().report()

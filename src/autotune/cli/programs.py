@@ -11,7 +11,7 @@ from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from autotune.backends import ProgramFile
-    from autotune.workloads import Workload
+    from autotune.ir.workloads import Workload
 
 __all__ = ["asked_program", "importing_backend", "program_options", "read_workload"]
 
@@ -72,8 +72,8 @@ def importing_backend(program: ProgramFile) -> str:
     Raises:
         InvalidValueError: there is none.
     """
-    from autotune.parts import create_part
-    from autotune.plugins import manager
+    from autotune.plugins.manager import manager
+    from autotune.plugins.parts import create_part
 
     for name in manager().names("backend"):
         if create_part("backend", name).imports(program):
@@ -92,7 +92,7 @@ def read_workload(program: ProgramFile) -> Workload:
         UnsupportedWorkload: it cannot be expressed.
     """
     from autotune.backends import Backend
-    from autotune.parts import create_part
+    from autotune.plugins.parts import create_part
 
     reader: Backend = create_part("backend", importing_backend(program))
     return reader.import_program(program).workload

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 from autotune.cli.output import notify
 from autotune.cli.run_state import RunState, TaskState, compared_text, joined
 from autotune.errors import InvalidValueError
-from autotune.events import (
+from autotune.report import confirmation_lines, contest_text, formats
+from autotune.tuning.events import (
     AnsweredFromRecords,
     BackendsCompared,
     BaselineMeasured,
@@ -27,7 +28,6 @@ from autotune.events import (
     WinnerConfirmed,
     WorkersReady,
 )
-from autotune.report import confirmation_lines, contest_text, formats
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

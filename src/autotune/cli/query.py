@@ -13,8 +13,8 @@ from autotune.cli.programs import asked_program, program_options, read_workload
 from autotune.errors import InvalidValueError, UnknownNameError
 
 if TYPE_CHECKING:
-    from autotune.database import Database, RecordFilter
-    from autotune.records import Record
+    from autotune.store.database import Database, RecordFilter
+    from autotune.store.records import Record
 
 __all__ = ["Query", "chosen_record", "query_options"]
 
@@ -85,7 +85,7 @@ class Query:
             parameters["dtype"] = dtype
         fingerprint = None
         if target is not None:
-            from autotune.settings import checked_target
+            from autotune.tuning.settings import checked_target
 
             fingerprint = checked_target(target, threads).fingerprint
         digest = None if program is None else read_workload(program).digest
@@ -106,7 +106,7 @@ class Query:
         return list(filter(self._matches, database.best_of_each(self._where())))
 
     def _where(self) -> RecordFilter:
-        from autotune.database import RecordFilter
+        from autotune.store.database import RecordFilter
 
         return RecordFilter(
             workload=self.digest,
@@ -136,7 +136,7 @@ def chosen_record(database: Database, query: Query, record_id: str | None) -> Re
             key=lambda record: record.latency or 0.0,
             default=None,
         )
-    from autotune.database import RecordFilter
+    from autotune.store.database import RecordFilter
 
     run, slash, trial = record_id.partition("/")
     if not (slash and trial.isdigit()):
@@ -146,8 +146,8 @@ def chosen_record(database: Database, query: Query, record_id: str | None) -> Re
 
 
 def _checked_shape(workload: str, given: dict[str, Any]) -> dict[str, Any]:
-    from autotune.plugins import manager
-    from autotune.workload_spec import builder_info
+    from autotune.plugins.manager import manager
+    from autotune.plugins.workload_names import builder_info
 
     # Imported programs have names of their own; only those of builders can be checked.
     if workload in manager().names("workload"):

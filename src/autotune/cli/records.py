@@ -17,8 +17,8 @@ from autotune.cli.query import Query, query_options
 if TYPE_CHECKING:
     from autotune.backends import ExportReport
     from autotune.cli.output import Output
-    from autotune.exchange import BadLine
-    from autotune.records import Record
+    from autotune.store.jsonl import BadLine
+    from autotune.store.records import Record
 
 __all__ = ["command"]
 
@@ -99,8 +99,8 @@ def export(
     folder for TVM's MetaSchedule, schedules for mlir-opt, a shared library.
     """
     from autotune.cli.output import Output
-    from autotune.database import open_database
     from autotune.errors import InvalidValueError
+    from autotune.store.sqlite import open_database
 
     if path == "-" and json_path == "-":
         raise InvalidValueError("records and --json cannot both go to standard output")
@@ -119,7 +119,7 @@ def export(
 
 def _export_lines(output: Output, records: Iterable[Record], path: str, database: str) -> int:
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.exchange import write_lines
+    from autotune.store.jsonl import write_lines
 
     count = 0
     with _target(path) as stream, _progress("records written") as report:
@@ -140,7 +140,7 @@ def _export_by_backend(
     from autotune.backends import Backend, ExportReport
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.errors import InvalidValueError, UnknownNameError
-    from autotune.parts import create_part
+    from autotune.plugins.parts import create_part
 
     found = iter(records)
     first = next(found, None)
@@ -209,8 +209,8 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
     """
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.database import open_database
-    from autotune.exchange import import_lines, read_lines
+    from autotune.store.jsonl import import_lines, read_lines
+    from autotune.store.sqlite import open_database
 
     bad: list[BadLine] = []
 
@@ -252,8 +252,8 @@ def list_(database: str, json_path: str | None, **options: Any) -> int:
     """List the workloads that there are records of, how many, and the fastest."""
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.database import open_database
     from autotune.report import holdings_table, summarize
+    from autotune.store.sqlite import open_database
 
     query = Query.read(status=None, **options)
     with open_database(database, read_only=True) as opened:
@@ -273,7 +273,7 @@ def _records(count: int) -> str:
 
 @contextlib.contextmanager
 def _target(path: str) -> Iterator[BinaryIO]:
-    from autotune.exchange import replacing
+    from autotune.store.jsonl import replacing
 
     if path == "-":
         yield sys.stdout.buffer

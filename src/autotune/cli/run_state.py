@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from autotune.events import (
+from autotune.report import formats, share_text
+from autotune.store.rejections import describe_rejections
+from autotune.store.trial_log import describe_counts
+from autotune.tuning.events import (
     BaselineMeasured,
     CheckpointSaved,
     Event,
@@ -15,9 +18,6 @@ from autotune.events import (
     TrialFinished,
     WorkersReady,
 )
-from autotune.rejections import describe_rejections
-from autotune.report import formats, share_text
-from autotune.trial_log import describe_counts
 
 __all__ = ["RunState", "TaskState", "compared_text", "joined"]
 

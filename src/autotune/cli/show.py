@@ -12,9 +12,9 @@ from autotune.cli.query import Query, chosen_record, query_options
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
-    from autotune.records import Record
     from autotune.sketches import Sketch
     from autotune.spaces import SketchSpace
+    from autotune.store.records import Record
 
 __all__ = ["asked_space", "command"]
 
@@ -82,8 +82,8 @@ def command(
     """
     from autotune.cli.app import NOTHING_FOUND
     from autotune.cli.output import Output
-    from autotune.database import open_database
     from autotune.errors import DatabaseError
+    from autotune.store.sqlite import open_database
 
     flags = {"tape": tape, "constraints": constraints}
     wanted = (*parts, *(part for part, given in flags.items() if given))
@@ -166,7 +166,7 @@ def _show_sketch(
 
 
 def _constraints(sketch: Sketch) -> str:
-    from autotune.constraints import describe_problem, problem_of, solve
+    from autotune.spaces.problems import describe_problem, problem_of, solve
 
     problem = problem_of(sketch)
     return describe_problem(problem, solve(problem).count)
@@ -174,7 +174,7 @@ def _constraints(sketch: Sketch) -> str:
 
 def _problem(sketch: Sketch, shown: Mapping[str, str]) -> dict[str, Any]:
     """What JSON has besides the text of the constraints, where they are shown: the problem."""
-    from autotune.constraints import problem_of
+    from autotune.spaces.problems import problem_of
 
     return {"problem": problem_of(sketch).to_json()} if "constraints" in shown else {}
 
@@ -210,10 +210,10 @@ def asked_space(
     from autotune.cli.options import read_shape
     from autotune.cli.programs import asked_program, importing_backend, read_workload
     from autotune.errors import InvalidValueError
-    from autotune.parts import create_part
-    from autotune.settings import checked_target, default_backend
-    from autotune.sketch_rules import sketch_space_with_plugged_rules
-    from autotune.workload_spec import make_workload
+    from autotune.plugins.parts import create_part
+    from autotune.plugins.workload_names import make_workload
+    from autotune.spaces.plugged_rules import sketch_space_with_plugged_rules
+    from autotune.tuning.settings import checked_target, default_backend
 
     program = asked_program(workload, shape, dtype, mlir_path, function)
     if program is not None:
@@ -230,7 +230,7 @@ def asked_space(
 
 def _script(record: Record) -> str:
     from autotune.backends import Backend, BuildRequest
-    from autotune.parts import create_part
+    from autotune.plugins.parts import create_part
     from autotune.targets import Target
 
     backend: Backend = create_part("backend", record.key.backend)

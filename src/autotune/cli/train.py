@@ -10,9 +10,9 @@ import click
 from autotune.cli.options import database_option, json_option, read_options
 
 if TYPE_CHECKING:
-    from autotune.dataset import FoldScore, Trained
-    from autotune.records import Record
+    from autotune.models.training import FoldScore, Trained
     from autotune.report import Table
+    from autotune.store.records import Record
     from autotune.targets import Target
 
 __all__ = ["command"]
@@ -66,9 +66,9 @@ def command(
     """Train a cost model on the records of a database, for tune --load-cost-model."""
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
-    from autotune.dataset import make_trainable, only_target, train, training_groups
-    from autotune.exchange import replacing
-    from autotune.parts import check_part
+    from autotune.models.training import make_trainable, only_target, train, training_groups
+    from autotune.plugins.parts import check_part
+    from autotune.store.jsonl import replacing
 
     check_part("cost_model", cost_model)
     options = read_options(cost_model_options, "--cost-model-option")
@@ -117,7 +117,7 @@ def _read_hold_out(text: str | None) -> tuple[int, list[str]]:
 
 
 def _records(database: str) -> list[Record]:
-    from autotune.database import open_database
+    from autotune.store.sqlite import open_database
 
     with open_database(database, read_only=True) as opened:
         return list(opened.records())
@@ -125,7 +125,7 @@ def _records(database: str) -> list[Record]:
 
 def _wanted(target: str | None, threads: int | None) -> Target | None:
     from autotune.errors import InvalidValueError
-    from autotune.settings import checked_target
+    from autotune.tuning.settings import checked_target
 
     if target is None:
         if threads is not None:
@@ -151,7 +151,7 @@ def _as_json(trained: Trained, cost_model: str, output: str, target: Target) -> 
 
 
 def _quality_table(scores: Sequence[FoldScore]) -> Table:
-    from autotune.dataset import mean_figures
+    from autotune.models.training import mean_figures
     from autotune.report import Table
 
     names = list(scores[0].figures)

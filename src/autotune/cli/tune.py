@@ -22,8 +22,8 @@ from autotune.cli.programs import asked_program, importing_backend, program_opti
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
-    from autotune.result import Result
-    from autotune.workloads import Workload
+    from autotune.ir.workloads import Workload
+    from autotune.tuning.result import Result
 
 __all__ = ["command"]
 
@@ -142,14 +142,14 @@ def command(
 ) -> int:
     """Find a fast schedule for WORKLOAD, or for the program in a file, on this machine."""
     # Imported here: the group imports this module to show its help.
-    from autotune.api import tune
     from autotune.cli.app import INTERRUPTED
     from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output
     from autotune.cli.progress import chosen_mode, progress
-    from autotune.interrupts import TuningInterrupted
     from autotune.measure import MeasureProtocol
+    from autotune.process.interrupts import TuningInterrupted
+    from autotune.tuning.api import tune
 
     options = read_options(strategy_options, "--strategy-option")
     model_options = read_options(cost_model_options, "--cost-model-option")
@@ -189,7 +189,7 @@ def command(
 def _named(workload: str | None, shape: tuple[str, ...], dtype: str | None) -> Workload:
     """The workload of this name and shape."""
     from autotune.errors import InvalidValueError
-    from autotune.workload_spec import make_workload
+    from autotune.plugins.workload_names import make_workload
 
     if workload is None:
         raise InvalidValueError("Missing argument 'WORKLOAD', or a file: --mlir FILE")

@@ -17,11 +17,11 @@ import numpy as np
 from attrs import evolve, frozen
 
 from autotune.cli.machine import MOST_BUSY_CORES, busy_cores
-from autotune.database import open_database
 from autotune.measure import MeasureProtocol
 from autotune.measure.vendor import vendor_latency
-from autotune.records import MeasureKey, Outcome
-from autotune.result import Result
+from autotune.store.records import MeasureKey, Outcome
+from autotune.store.sqlite import open_database
+from autotune.tuning.result import Result
 
 __all__ = ["VENDOR_NAME", "VendorTiming", "compare", "time_vendor"]
 

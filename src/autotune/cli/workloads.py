@@ -21,9 +21,9 @@ def command(json_path: str | None) -> None:
     import attrs
 
     from autotune.cli.output import Output
-    from autotune.plugins import manager
+    from autotune.plugins.manager import manager
+    from autotune.plugins.workload_names import builder_info
     from autotune.report import builders_table
-    from autotune.workload_spec import builder_info
 
     builders = [builder_info(name) for name in manager().names("workload")]
     output = Output(json_path)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from autotune.isolation.errors import WorkerStartFailed
 from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Collecting, Held, Measurer, OnOutcome
 from autotune.measure.protocol import PROTOCOL_VERSION, PROTOCOLS, MeasureProtocol
 from autotune.measure.trial import Leader
+from autotune.process.errors import WorkerStartFailed
 
 __all__ = [
     "PROTOCOLS",

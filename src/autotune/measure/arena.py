@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autotune.backends import ALIGNMENT
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError
-from autotune.workloads import Tensor, Workload
+from autotune.ir.workloads import Tensor, Workload
 
 __all__ = ["Arena"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.backends import Backend
 from autotune.errors import InvalidValueError
-from autotune.hooks import PluginSpec
+from autotune.plugins.hooks import PluginSpec
 
 
 def find_backend(name: str) -> Backend:
@@ -18,7 +18,7 @@ def find_backend(name: str) -> Backend:
     if ":" in name:
         backend = PluginSpec("imported", name, "by import string").resolve()()
     else:
-        from autotune.plugins import manager  # only where the installed plugins are wanted
+        from autotune.plugins.manager import manager  # only where the installed plugins are wanted
 
         backend = manager().create("backend", name)
     if not isinstance(backend, Backend):

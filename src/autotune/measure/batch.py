@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from attrs import define, field
 
 from autotune.measure.trial import Trial
-from autotune.records import Outcome
+from autotune.store.records import Outcome
 
 __all__ = ["Batch"]
 

@@ -9,7 +9,7 @@ from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.pool import Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.trial import Trial, outcome_of
-from autotune.records import Outcome
+from autotune.store.records import Outcome
 
 __all__ = ["Building", "Span"]
 

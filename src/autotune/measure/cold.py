@@ -9,7 +9,7 @@ import numpy as np
 from autotune import _native
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError
-from autotune.targets import Cache, Target
+from autotune.targets import Cache, detect_cpu
 
 __all__ = ["CacheFlusher"]
 
@@ -41,7 +41,7 @@ class CacheFlusher:
         self._cpus = sorted(set(cpus))
         if not self._cpus:
             raise InvalidValueError("caches cannot be flushed for no CPU at all")
-        levels = Target.detect().caches if caches is None else caches
+        levels = detect_cpu().caches if caches is None else caches
         private = max((level.size_bytes for level in levels if not level.shared), default=0)
         shared = max((level.size_bytes for level in levels if level.shared), default=0)
         wanted = _TIMES * max(shared, private * len(self._cpus))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from attrs import evolve
 
-from autotune.isolation.channel import Message
 from autotune.measure.pool import Job, Place, Reply, WorkerPool
+from autotune.process.channel import Message
 
 __all__ = ["Dispatcher", "OnReply"]
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from autotune.measure.measurer import Held
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Trial
-from autotune.records import Outcome
+from autotune.store.records import Outcome
 
 __all__ = ["HeldTrial"]
 

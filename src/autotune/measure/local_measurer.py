@@ -14,9 +14,7 @@ import numpy as np
 from attrs import define
 
 from autotune.errors import InvalidValueError
-from autotune.isolation.errors import WorkerStartFailed
-from autotune.isolation.memory import affordable_workers, default_memory_limit
-from autotune.isolation.private_folder import PrivateFolder, make_private_folder
+from autotune.ir.workloads import Workload
 from autotune.measure.backend_lookup import find_backend
 from autotune.measure.batch import Batch
 from autotune.measure.building import Building, Span
@@ -29,10 +27,12 @@ from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial
 from autotune.measure.validation import write_reference
-from autotune.records import Outcome
+from autotune.process.errors import WorkerStartFailed
+from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune.workloads import Workload
 
 # How many candidates per worker are built before they are timed: enough to keep the workers
 # busy to the end of a chunk, few enough that built programs do not fill the memory.

@@ -12,8 +12,8 @@ from attrs import frozen
 from autotune.measure.building import Span
 from autotune.measure.timing_session import OnComparison
 from autotune.measure.trial import Leader
-from autotune.records import Outcome
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 
 OnOutcome = Callable[[int, Outcome], None]
 Recall = Callable[[str], Outcome | None]

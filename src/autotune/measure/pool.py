@@ -14,10 +14,10 @@ from pathlib import Path
 
 from attrs import define, field, frozen
 
-from autotune.isolation.channel import Message
-from autotune.isolation.errors import WorkerStartFailed
-from autotune.isolation.memory import available_memory, may_build, resident_bytes
-from autotune.isolation.worker_process import WorkerDied, WorkerProcess
+from autotune.process.channel import Message
+from autotune.process.errors import WorkerStartFailed
+from autotune.process.memory import available_memory, may_build, resident_bytes
+from autotune.process.worker_process import WorkerDied, WorkerProcess
 
 __all__ = ["MOST_AHEAD", "Job", "Place", "Reply", "WorkerPool"]
 

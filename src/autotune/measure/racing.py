@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from attrs import define, field
 
 from autotune.measure.timing import median_interval
-from autotune.records import Comparison
+from autotune.store.records import Comparison
 
 __all__ = [
     "NEXT_TO_NOTHING",

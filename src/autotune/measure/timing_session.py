@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from autotune.isolation.channel import Message
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.pool import Reply
 from autotune.measure.protocol import MeasureProtocol
@@ -21,7 +20,8 @@ from autotune.measure.racing import (
     latency_after,
 )
 from autotune.measure.trial import Leader, Trial, outcome_of
-from autotune.records import Comparison, Outcome
+from autotune.process.channel import Message
+from autotune.store.records import Comparison, Outcome
 
 __all__ = ["OnComparison", "TimingSession"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from autotune.isolation.channel import Message
 from autotune.measure.pool import Place, Reply
 from autotune.measure.racing import rounded
-from autotune.records import Outcome
+from autotune.process.channel import Message
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 
 __all__ = ["Leader", "Trial", "outcome_of"]
 

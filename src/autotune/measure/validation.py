@@ -27,9 +27,9 @@ import numpy as np
 from attrs import frozen
 
 from autotune.backends.backend import Array
-from autotune.expressions import operation_counts
-from autotune.isolation.private_folder import writing_temporary_files
-from autotune.workloads import Stage, Workload, random_inputs, reference_outputs
+from autotune.ir.expressions import operation_counts
+from autotune.ir.workloads import Stage, Workload, random_inputs, reference_outputs
+from autotune.process.private_folder import writing_temporary_files
 
 _MARGIN = 8.0
 _FUNCTION_WEIGHT = 4.0

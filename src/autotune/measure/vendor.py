@@ -13,14 +13,14 @@ from attrs import frozen
 
 from autotune.backends.backend import Array
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import Binary, Load
-from autotune.isolation import Message, WorkerDied, ask_once
-from autotune.isolation.child import connect, serve
+from autotune.ir.expressions import Binary, Load
+from autotune.ir.workloads import Stage, Workload, random_inputs, reference_outputs
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.validation import expectations, mismatch
-from autotune.records import Outcome
-from autotune.workloads import Stage, Workload, random_inputs, reference_outputs
+from autotune.process import Message, WorkerDied, ask_once
+from autotune.process.child import connect, serve
+from autotune.store.records import Outcome
 
 
 @frozen

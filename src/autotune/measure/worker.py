@@ -15,20 +15,20 @@ from attrs import define, field
 
 from autotune.backends import Backend, BoundCall, BuildRequest, Executable, InvalidSchedule
 from autotune.backends.backend import Array
-from autotune.isolation.channel import Message
-from autotune.isolation.child import Connection, Handler, connect, describe, serve
+from autotune.ir.workloads import Workload
 from autotune.measure.arena import Arena
 from autotune.measure.backend_lookup import find_backend
 from autotune.measure.cold import CacheFlusher
+from autotune.measure.observers import ObserverSet
 from autotune.measure.pinning import pinned
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import Timed, time_call
 from autotune.measure.validation import expectations, mismatch, read_arrays
-from autotune.observers import ObserverSet
-from autotune.records import Outcome
+from autotune.process.channel import Message
+from autotune.process.child import Connection, Handler, connect, describe, serve
 from autotune.sketches import Candidate
+from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune.workloads import Workload
 
 Announce = Callable[[], AbstractContextManager[None]]
 

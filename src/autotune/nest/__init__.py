@@ -5,14 +5,6 @@ from __future__ import annotations
 from autotune.nest.derive import derive_nest
 from autotune.nest.describe import describe
 from autotune.nest.describe_tape import describe_tape
-from autotune.nest.features import (
-    FEATURE_NAMES,
-    FEATURE_VERSION,
-    STATEMENT_FEATURES,
-    estimated_seconds,
-    pooled_features,
-    statement_features,
-)
 from autotune.nest.loop_nest import ELEMENT, Access, Buffer, Loop, LoopNest, Statement
 from autotune.nest.nest_tape import NestTape, dominant_statement, nest_tape
 from autotune.nest.tape import Tape, build_tape
@@ -20,9 +12,6 @@ from autotune.nest.tensorized import layout_conflict
 
 __all__ = [
     "ELEMENT",
-    "FEATURE_NAMES",
-    "FEATURE_VERSION",
-    "STATEMENT_FEATURES",
     "Access",
     "Buffer",
     "Loop",
@@ -35,9 +24,6 @@ __all__ = [
     "describe",
     "describe_tape",
     "dominant_statement",
-    "estimated_seconds",
     "layout_conflict",
     "nest_tape",
-    "pooled_features",
-    "statement_features",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from autotune.expressions import (
+from autotune.ir.expressions import (
     AffineForm,
     IndexValue,
     IntExpr,

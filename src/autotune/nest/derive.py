@@ -11,8 +11,9 @@ from typing import Any
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import IntExpr, const
-from autotune.expressions.scalar import IndexValue, Load, ScalarExpr, transform
+from autotune.ir.expressions import IntExpr, const
+from autotune.ir.expressions.scalar import IndexValue, Load, ScalarExpr, transform
+from autotune.ir.workloads import Stage
 from autotune.nest.emission import emit_nest
 from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.nest.stage_schedule import StageSchedule
@@ -40,7 +41,6 @@ from autotune.sketches import (
     partial_name,
     split_reduction,
 )
-from autotune.workloads import Stage
 
 
 def derive_nest(sketch: Sketch) -> LoopNest:

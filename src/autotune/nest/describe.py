@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions.integer import evaluate
 from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import Loop, Statement
 from autotune.sketches import Sketch

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from attrs import evolve
 
-from autotune.expressions import (
+from autotune.ir.expressions import (
     AffineForm,
     IntExpr,
     Load,
@@ -18,6 +18,7 @@ from autotune.expressions import (
     operation_counts,
     var,
 )
+from autotune.ir.workloads import Workload
 from autotune.nest.copies import (
     cooperative_copy,
     corner_steps,
@@ -42,7 +43,6 @@ from autotune.nest.loop_nest import (
 )
 from autotune.nest.stage_schedule import StageSchedule
 from autotune.sketches import Fetch, Pack
-from autotune.workloads import Workload
 
 
 def emit_nest(workload: Workload, schedules: dict[str, StageSchedule]) -> LoopNest:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.expressions import IntExpr, const, maximum
+from autotune.ir.expressions import IntExpr, const, maximum
+from autotune.ir.workloads import Workload
 from autotune.nest.loop_nest import Loop, clipped_hull, is_axis
 from autotune.nest.stage_schedule import StageSchedule
-from autotune.workloads import Workload
 
 
 def names_in_producer(

@@ -16,9 +16,17 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
-from autotune.expressions import AffineForm, IntExpr, ScalarExpr, ceildiv, const, minimum, product
-from autotune.workloads import Workload
-from autotune.workloads.workload import DTYPE_BYTES
+from autotune.ir.expressions import (
+    AffineForm,
+    IntExpr,
+    ScalarExpr,
+    ceildiv,
+    const,
+    minimum,
+    product,
+)
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads.workload import DTYPE_BYTES
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "block", "vthread", "thread")
 BUFFER_SCOPES = ("global", "shared", "local")

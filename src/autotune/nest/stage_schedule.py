@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from autotune.expressions import IntExpr, const
-from autotune.expressions.scalar import ScalarExpr
+from autotune.ir.expressions import IntExpr, const
+from autotune.ir.expressions.scalar import ScalarExpr
+from autotune.ir.workloads import Stage
 from autotune.nest.loop_nest import Loop
 from autotune.sketches import Accumulate, Fetch, Interleave, Pack
-from autotune.workloads import Stage
 
 
 @define(eq=False)

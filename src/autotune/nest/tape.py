@@ -13,7 +13,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.expressions import IntExpr
+from autotune.ir.expressions import IntExpr
 
 if TYPE_CHECKING:
     from autotune._native import TapeProgram

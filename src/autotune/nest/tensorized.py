@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from autotune.expressions.integer import evaluate
-from autotune.intrinsics import Intrinsic, IntrinsicOperand, find_intrinsic
+from autotune.ir.expressions.integer import evaluate
 from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities.strides import Walk
 from autotune.sketches import Candidate, Tensorize
+from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand, find_intrinsic
 
 __all__ = ["layout_conflict"]
 

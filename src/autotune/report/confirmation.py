@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.records import Comparison, Confirmation, Contest
+from autotune.store.records import Comparison, Confirmation, Contest
 
 __all__ = ["comparison_text", "confirmation_lines", "contest_text"]
 

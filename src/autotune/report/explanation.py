@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from autotune.explanation import Explanation, FeatureSlope, Move, ParamSlope
+from autotune.models.explanation import Explanation, FeatureSlope, Move, ParamSlope
 from autotune.report.table import Table
 
 __all__ = ["explanation_svg", "explanation_tables"]

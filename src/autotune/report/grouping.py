@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
-from autotune.records import MeasureKey, Record
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
+from autotune.store.records import MeasureKey, Record
 
 __all__ = ["by_measure_key"]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from attrs import define, field
 
-from autotune.records import OUTCOME_STATUSES, MeasureKey, Record
+from autotune.ir.workloads import Workload
+from autotune.plugins.workload_names import task_name
 from autotune.report import formats
 from autotune.report.confirmation import short_name
 from autotune.report.grouping import by_measure_key
 from autotune.report.table import Table
-from autotune.workload_spec import task_name
-from autotune.workloads import Workload
+from autotune.store.records import OUTCOME_STATUSES, MeasureKey, Record
 
 __all__ = ["Holding", "holdings_table", "summarize"]
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-from autotune.records import OUTCOME_STATUSES, MeasureKey, Record
+from autotune.ir.workloads import Workload
+from autotune.plugins.workload_names import task_name
 from autotune.report import formats
 from autotune.report.grouping import by_measure_key
 from autotune.report.table import Table
-from autotune.workload_spec import task_name
-from autotune.workloads import Workload
+from autotune.store.records import OUTCOME_STATUSES, MeasureKey, Record
 
 __all__ = ["Spread", "spread_table", "spreads"]
 

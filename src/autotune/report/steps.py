@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from autotune.expressions import IntExpr
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
 from autotune.sketches import Candidate
 from autotune.sketches.steps import STEP_NAMES, Step
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
-from autotune.plugins import PluginStatus
-from autotune.records import Outcome, Record
-from autotune.rejections import describe_rejections
+from autotune.plugins.manager import PluginStatus
+from autotune.plugins.workload_names import BuilderInfo, task_name
+from autotune.process.stopwatch import ACTIVITIES
 from autotune.report import formats
 from autotune.report.confirmation import comparison_text, confirmation_lines, short_name
 from autotune.report.table import Table
-from autotune.result import Result, Rival
-from autotune.stopwatch import ACTIVITIES
-from autotune.trial_log import describe_counts
-from autotune.workload_spec import BuilderInfo, task_name
+from autotune.store.records import Outcome, Record
+from autotune.store.rejections import describe_rejections
+from autotune.store.trial_log import describe_counts
+from autotune.tuning.result import Result, Rival
 
 __all__ = [
     "Finding",

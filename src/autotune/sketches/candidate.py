@@ -12,8 +12,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
 from autotune.sketches.sketch import Sketch
-from autotune.workloads import Workload
 
 Matrix = NDArray[np.int64]
 

@@ -12,7 +12,7 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import IntExpr
+from autotune.ir.expressions import IntExpr
 
 
 @frozen

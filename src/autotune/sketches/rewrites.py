@@ -5,10 +5,10 @@ from __future__ import annotations
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import Load, var
-from autotune.expressions.scalar import IndexValue, ScalarExpr, transform
+from autotune.ir.expressions import Load, var
+from autotune.ir.expressions.scalar import IndexValue, ScalarExpr, transform
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.sketches.steps import SplitReduction
-from autotune.workloads import Axis, Stage, Tensor, Workload
 
 
 def partial_name(stage: str) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
 from autotune.sketches.constraints import Constraint, constraint_from_json, constraint_to_json
 from autotune.sketches.params import Param, param_from_json, param_to_json
 from autotune.sketches.steps import Step, step_from_json, step_to_json
-from autotune.workloads import Workload
 
 
 @frozen

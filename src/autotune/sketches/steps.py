@@ -19,7 +19,7 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import IntExpr
+from autotune.ir.expressions import IntExpr
 
 
 @frozen
@@ -178,9 +178,10 @@ class Unroll:
 class Tensorize:
     """Run the given innermost loops of ``stage`` as calls of one instruction, ``intrinsic``.
 
-    ``intrinsic`` is the name of a declaration that :func:`~autotune.intrinsics.find_intrinsic`
-    finds. The loops have exactly the extents of its axes; what they read lies in memory as
-    it says. The last loop, over vector lanes, counts as vectorised, the others as unrolled.
+    ``intrinsic`` is the name of a declaration that
+    :func:`~autotune.sketches.intrinsics.find_intrinsic` finds. The loops have exactly the extents
+    of its axes; what they read lies in memory as it says. The last loop, over vector lanes,
+    counts as vectorised, the others as unrolled.
     """
 
     stage: str

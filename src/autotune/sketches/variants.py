@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from autotune.ir.workloads import Stage, Workload
 from autotune.sketches.rewrites import split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
@@ -26,7 +27,6 @@ from autotune.sketches.steps import (
     SplitReduction,
     Step,
 )
-from autotune.workloads import Stage, Workload
 
 STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.spaces.lattice import Lattice
+from autotune.spaces.feasible import Lattice
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.search_space import SearchSpace
 from autotune.spaces.sketch_space import (

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.spaces.lattice import Lattice
+from autotune.spaces.feasible import Lattice
 
 
 class SearchSpace(ABC):

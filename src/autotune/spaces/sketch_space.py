@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.spaces.lattice import Lattice, build_lattice
+from autotune.spaces.feasible import Lattice, build_lattice
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules import (
     ElementwiseRule,
@@ -26,7 +27,6 @@ from autotune.spaces.rules import (
 )
 from autotune.spaces.search_space import SearchSpace
 from autotune.targets import Target
-from autotune.workloads import Workload
 
 BUILT_IN_RULES: tuple[SketchRule, ...] = (
     InlineRule(),

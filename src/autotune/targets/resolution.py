@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.targets.detection import detect_cpu
 from autotune.targets.presets import gpu_hint, preset, preset_names
 from autotune.targets.target import Target
 
@@ -28,7 +29,7 @@ def resolve(spec: Target | str | os.PathLike[str]) -> Target:
     if isinstance(spec, Target):
         return spec
     if spec == "cpu":
-        return Target.detect()
+        return detect_cpu()
     if not isinstance(spec, (str, os.PathLike)):
         raise InvalidValueError(
             f"a target is 'cpu', a preset, a path or a Target, not {type(spec).__name__}"

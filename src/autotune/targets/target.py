@@ -207,20 +207,6 @@ class Target:
         if value & (value - 1):
             raise InvalidValueError(f"vector_bytes must be a power of two, not {value}")
 
-    @staticmethod
-    def detect() -> Target:
-        """Describes the CPU of this machine, as far as this process may use it.
-
-        Takes milliseconds: rates are estimates, which `measure_rates` replaces.
-
-        Raises:
-            UnsupportedTarget: This is not Linux on x86-64.
-        """
-        # Imported here because detection builds targets.
-        from autotune.targets.detection import detect_cpu
-
-        return detect_cpu()
-
     @property
     def fingerprint(self) -> str:
         """Digest (16 hex digits) of what the speed of generated code depends on.

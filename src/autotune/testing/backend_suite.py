@@ -40,13 +40,13 @@ from autotune.backends import (
 )
 from autotune.backends.backend import Array
 from autotune.errors import AutotuneError, UnknownNameError, UnsupportedWorkload
-from autotune.isolation.worker_process import worker_environment
+from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.measure.validation import expectations, mismatch
-from autotune.records import MeasureKey, Outcome, Record
+from autotune.process.worker_process import worker_environment
 from autotune.sketches import STEP_TYPES, Candidate
-from autotune.targets import Target
+from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.targets import Target, detect_cpu
 from autotune.testing.guarded_arrays import guarded_calls
-from autotune.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 
 
 class BackendSuite:
@@ -66,7 +66,7 @@ class BackendSuite:
     @pytest.fixture
     def target(self) -> Target:
         """A target that the backend supports and this machine can run; the machine itself."""
-        return Target.detect()
+        return detect_cpu()
 
     @pytest.fixture
     def workload(self) -> Workload:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.cost_models import CostModel, TrainableCostModel, TrainingGroup
 from autotune.errors import InvalidValueError
-from autotune.records import Outcome
+from autotune.models.cost import CostModel, TrainableCostModel, TrainingGroup
 from autotune.sketches import Candidate, CandidateBatch
+from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 CostModelFactory = Callable[[], CostModel]

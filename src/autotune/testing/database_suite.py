@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from autotune.database import Database, RecordFilter
 from autotune.errors import DatabaseError, InvalidValueError
-from autotune.expressions import var
-from autotune.records import MeasureKey, Outcome, Record, Run, run_identity
+from autotune.ir.expressions import var
+from autotune.ir.workloads import Workload, gemm
 from autotune.sketches import AtMost, Candidate, Ordinal, Sketch, Tile
+from autotune.store.database import Database, RecordFilter
+from autotune.store.records import MeasureKey, Outcome, Record, Run, run_identity
 from autotune.targets import Target
-from autotune.workloads import Workload, gemm
 
 OpenDatabase = Callable[[], Database]
 

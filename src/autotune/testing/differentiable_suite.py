@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autotune.cost_models import CostModel, DifferentiableCostModel
 from autotune.errors import InvalidValueError
-from autotune.relaxed import param_bounds
+from autotune.models.cost import CostModel, DifferentiableCostModel
+from autotune.nest.relaxed import param_bounds
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.testing.cost_model_suite import CostModelSuite, Told
 

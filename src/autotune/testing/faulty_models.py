@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_models import CostModel, RandomCostModel
-from autotune.cost_models.model_state import check_model
 from autotune.errors import UnsupportedTarget
-from autotune.pruning_models import PruningModel
-from autotune.records import Outcome
+from autotune.models.cost import CostModel, RandomCostModel
+from autotune.models.cost.model_state import check_model
+from autotune.models.pruning import PruningModel
 from autotune.sketches import Candidate, CandidateBatch
+from autotune.store.records import Outcome
 from autotune.targets import Target
 
 __all__ = [
@@ -79,7 +79,7 @@ def _refuse() -> None:
 
 
 def _warn() -> None:
-    logging.getLogger("autotune.cost_models").warning("scripted %s", "warning")
+    logging.getLogger("autotune.models.cost").warning("scripted %s", "warning")
 
 
 FAULTS: Mapping[str, Callable[[], object]] = MappingProxyType(

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from autotune.backends import ALIGNMENT, BoundCall, Executable
 from autotune.backends.backend import Array
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 
 __all__ = ["guarded_calls", "guarded_empty"]
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from autotune.isolation.channel import encode
+from autotune.process.channel import encode
 
 __all__ = ["HANGING", "MISCONDUCT"]
 

@@ -17,11 +17,11 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads.reference import evaluate_body
 from autotune.nest import ELEMENT, Loop, LoopNest, Statement, derive_nest
 from autotune.sketches import Candidate
-from autotune.workloads import Workload
-from autotune.workloads.reference import evaluate_body
 
 Array = NDArray[Any]
 

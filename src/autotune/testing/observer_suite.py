@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from autotune.observers import Observer, ObserverSet
+from autotune.measure.observers import Observer, ObserverSet
 
 ObserverFactory = Callable[[], Observer]
 
@@ -26,7 +26,8 @@ class ObserverSuite:
     ) -> ObserverSet:
         """The observer as a worker has it."""
         monkeypatch.setattr(
-            "autotune.observers.observer_set.find_observer", lambda _name: observer_factory()
+            "autotune.measure.observers.observer_set.find_observer",
+            lambda _name: observer_factory(),
         )
         return ObserverSet(["the observer"])
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from autotune.pruning_models import PruningModel
+from autotune.models.pruning import PruningModel
 from autotune.sketches import CandidateBatch
 from autotune.testing.toy_space import ToySpace
 

@@ -54,12 +54,12 @@ from autotune.backends import (
 )
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.sketches import STEP_TYPES, Candidate
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.misconduct import MISCONDUCT
 from autotune.testing.nest_interpreter import run_candidate
-from autotune.workloads import Workload, random_inputs, reference_outputs
 
 REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 """Import string by which a measurer finds the reference backend."""

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.cost_models import RandomCostModel
 from autotune.errors import InvalidValueError
-from autotune.records import Outcome
+from autotune.models.cost import RandomCostModel
+from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces.search_space import SearchSpace
-from autotune.strategies import Strategy, StrategyContext
+from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 StrategyFactory = Callable[[StrategyContext], Strategy]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidValueError
-from autotune.task_schedulers import TaskInfo, TaskScheduler
+from autotune.search.schedulers import TaskInfo, TaskScheduler
 
 TaskSchedulerFactory = Callable[..., TaskScheduler]
 

@@ -9,16 +9,16 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.cost_models import GradientBoostedTrees
+from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, Held, Measurer
-from autotune.pruning_models import PruningModel
-from autotune.records import Outcome
+from autotune.models.cost import GradientBoostedTrees
+from autotune.models.pruning import PruningModel
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces import ScheduleLimits
+from autotune.store.records import Outcome
 from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
 from autotune.testing.toy_space import ToySpace, toy_features
-from autotune.workloads import Workload
 
 __all__ = [
     "REFERENCE_BACKEND",

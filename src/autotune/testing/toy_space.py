@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, var
-from autotune.expressions.integer import evaluate
-from autotune.records import Outcome
+from autotune.ir.expressions import const, var
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads.builders import gemm
 from autotune.sketches import (
     AtMost,
     Candidate,
@@ -27,10 +28,9 @@ from autotune.sketches import (
     Tile,
 )
 from autotune.sketches.candidate import Matrix
-from autotune.spaces.lattice import Lattice, build_lattice
+from autotune.spaces.feasible import Lattice, build_lattice
 from autotune.spaces.search_space import SearchSpace
-from autotune.workloads import Workload
-from autotune.workloads.builders import gemm
+from autotune.store.records import Outcome
 
 
 class ToySpace(SearchSpace):

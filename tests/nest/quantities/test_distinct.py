@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.expressions import IntExpr, const, var
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions import IntExpr, const, var
+from autotune.ir.expressions.integer import evaluate
 from autotune.nest.quantities import distinct
 
 # A busy machine is no reason to fail.

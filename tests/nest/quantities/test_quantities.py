@@ -10,10 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oracles.nest import nest_quantities
 
-from autotune.nest import nest_tape
-from autotune.sketches import Candidate
-from autotune.spaces import SketchSpace
-from autotune.workloads import (
+from autotune.ir.workloads import (
     Workload,
     batch_matmul,
     conv2d,
@@ -23,6 +20,9 @@ from autotune.workloads import (
     gemm,
     softmax,
 )
+from autotune.nest import nest_tape
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
 
 SpaceOf = Callable[[Workload], SketchSpace]
 
@@ -75,7 +75,7 @@ DRAWN = st.one_of(
 )
 
 
-# Strides, lines and reuse are held against an oracle of their own: tests/pam.
+# Strides, lines and reuse are held against an oracle of their own: tests/models/features.
 ELSEWHERE = [
     [name]
     for name in (

@@ -10,7 +10,7 @@ from made_sketches import sketch_of
 from oracles.lattice import factorization_count
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
 from autotune.sketches import (
     AtLeast,
     AtMost,
@@ -23,7 +23,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces.lattice import build_lattice, ordered_factorizations
+from autotune.spaces.feasible import build_lattice, ordered_factorizations
 
 
 def divisors(value: int) -> list[int]:

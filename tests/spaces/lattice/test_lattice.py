@@ -10,7 +10,8 @@ from made_sketches import made_sketches, sketch_of
 from oracles.lattice import brute_force, domain, factorization_count, joined_tables
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
+from autotune.ir.workloads import Workload, conv2d, gemm, softmax
 from autotune.sketches import (
     STEP_TYPES,
     AtLeast,
@@ -24,9 +25,8 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.lattice import Lattice, build_lattice, ordered_factorizations
+from autotune.spaces.feasible import Lattice, build_lattice, ordered_factorizations
 from autotune.targets import preset
-from autotune.workloads import Workload, conv2d, gemm, softmax
 
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None)

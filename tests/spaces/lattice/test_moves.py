@@ -11,10 +11,10 @@ from made_sketches import made_sketches, sketch_of
 from oracles.lattice import brute_force
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, OneOf, Ordinal, ProductEquals, Sketch
-from autotune.spaces.lattice import build_lattice
-from autotune.spaces.lattice.groups import parameter_groups
+from autotune.spaces.feasible import build_lattice
+from autotune.spaces.feasible.groups import parameter_groups
 
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None)

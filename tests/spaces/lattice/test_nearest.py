@@ -13,9 +13,9 @@ from made_sketches import made_sketches, sketch_of
 from oracles.lattice import brute_force
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, Ordinal, ProductEquals, Sketch
-from autotune.spaces.lattice import build_lattice
+from autotune.spaces.feasible import build_lattice
 
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None, max_examples=40)

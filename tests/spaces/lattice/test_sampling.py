@@ -12,9 +12,9 @@ from made_sketches import made_sketches, sketch_of
 from oracles.lattice import brute_force
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, Ordinal, Param, ProductEquals, Sketch
-from autotune.spaces.lattice import Lattice, Matrix, build_lattice
+from autotune.spaces.feasible import Lattice, Matrix, build_lattice
 
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None)

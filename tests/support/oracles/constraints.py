@@ -6,7 +6,8 @@ import itertools
 import math
 from collections.abc import Mapping
 
-from autotune.constraints import (
+from autotune.ir.expressions import IntExpr
+from autotune.spaces.problems import (
     AtMost,
     Clause,
     Constraint,
@@ -22,7 +23,6 @@ from autotune.constraints import (
     Sum,
     Table,
 )
-from autotune.expressions import IntExpr
 
 Point = Mapping[str, int]
 

@@ -19,7 +19,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 
 Array = NDArray[Any]
 

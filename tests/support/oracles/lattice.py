@@ -1,6 +1,6 @@
 """The feasible set of a sketch in numpy and in plain integers.
 
-Two slow twins of :mod:`autotune.spaces.lattice`: :func:`brute_force` tries everything, and
+Two slow twins of :mod:`autotune.spaces.feasible`: :func:`brute_force` tries everything, and
 :func:`joined_tables` joins tables of signatures, which reaches further.
 
 Parameters fall into groups: the factors of one product (with the padded extent they multiply
@@ -21,8 +21,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import IntExpr
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
 from autotune.sketches import (
     AtLeast,
     AtMost,

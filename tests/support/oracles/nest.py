@@ -14,10 +14,10 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from autotune.expressions import IntExpr
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.nest import ELEMENT, LoopNest, Statement
-from autotune.workloads.workload import DTYPE_BYTES
 
 Counters = tuple[int, ...]
 Element = tuple[int, ...]

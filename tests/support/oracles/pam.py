@@ -15,11 +15,11 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from autotune.expressions import Binary, Constant, Load, Select, Unary, affine_form
-from autotune.expressions.integer import evaluate
-from autotune.expressions.scalar import Cast, ScalarExpr, children, walk
+from autotune.ir.expressions import Binary, Constant, Load, Select, Unary, affine_form
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.expressions.scalar import Cast, ScalarExpr, children, walk
+from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.nest import LoopNest, Statement
-from autotune.workloads.workload import DTYPE_BYTES
 from oracles.nest import StatementWalk, Touch, hull
 
 ARITHMETIC = ("mad", "add", "mul", "div", "cmp", "function", "other")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from autotune.pruning_models.psa_cpu import CpuMachine
-from autotune.pruning_models.psa_cpu_symbols import Reads, SketchSymbols, StatementSymbols
+from autotune.models.pruning.psa_cpu import CpuMachine
+from autotune.models.pruning.psa_cpu_symbols import Reads, SketchSymbols, StatementSymbols
 
 
 def cycles(symbols: SketchSymbols, machine: CpuMachine, values: Mapping[int, int]) -> float:

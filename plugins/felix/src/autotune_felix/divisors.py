@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.expressions import IntExpr
+from autotune.ir.expressions import IntExpr
 from autotune.sketches import Constraint, OneOf, Sketch
 from autotune_felix.primes import prime_factors
 from autotune_felix.relaxation import Frame, Relaxation

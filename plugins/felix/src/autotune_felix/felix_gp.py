@@ -9,10 +9,10 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from autotune.cost_models import DifferentiableCostModel
-from autotune.cost_models.model_state import check_model
 from autotune.errors import InvalidValueError
-from autotune.options import option, read_options
+from autotune.models.cost import DifferentiableCostModel
+from autotune.models.cost.model_state import check_model
+from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidate import order_of
 from autotune_felix.gaussian_process import Fit, Process, Scales, conditioned, fitted

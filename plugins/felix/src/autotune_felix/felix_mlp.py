@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from autotune.cost_models import (
+from autotune.errors import InvalidValueError
+from autotune.models.cost import (
     DifferentiableCostModel,
     TrainableCostModel,
     TrainingGroup,
     read_model,
     write_model,
 )
-from autotune.cost_models.model_state import check_model
-from autotune.errors import InvalidValueError
-from autotune.pam import RELAXED_COLUMNS
+from autotune.models.cost.model_state import check_model
+from autotune.models.features import RELAXED_COLUMNS
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidate import order_of
 from autotune_felix.labelled import Labelled, Scale
@@ -37,7 +37,7 @@ __all__ = ["FelixMlp"]
 
 Values = NDArray[np.float64]
 
-_LOG = logging.getLogger("autotune.cost_models")
+_LOG = logging.getLogger("autotune.models.cost")
 
 # Points that go through the network at once, always so many: what a matrix product rounds to
 # depends on its size, and a prediction must not depend on the rest of the batch.

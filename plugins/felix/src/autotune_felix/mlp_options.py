@@ -8,7 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import UnknownNameError
-from autotune.options import option, read_options
+from autotune.plugins.options import option, read_options
 
 __all__ = ["PRECISIONS", "FelixMlpOptions", "checked_mlp_options"]
 

@@ -8,9 +8,9 @@ import numpy as np
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import IntExpr
+from autotune.ir.expressions import IntExpr
+from autotune.nest.relaxed import RelaxedTape
 from autotune.nest.tape import build_tape
-from autotune.relaxed import RelaxedTape
 from autotune.sketches import AtLeast, AtMost, OneOf, ProductEquals
 from autotune_felix.divisors import Divisors, dividend_and_divisor
 from autotune_felix.relaxation import Frame, Relaxation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.hooks import PluginSpec, hookimpl
+from autotune.plugins.hooks import PluginSpec, hookimpl
 
 __all__ = ["autotune_cost_models", "autotune_strategies"]
 

@@ -8,8 +8,13 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.cost_models.analytic import AnalyticEstimate
-from autotune.pam import RELAXED_COLUMNS, RELAXED_VERSION, RelaxedFeatures, RelaxedPoints
+from autotune.models.cost.analytic import AnalyticEstimate
+from autotune.models.features import (
+    RELAXED_COLUMNS,
+    RELAXED_VERSION,
+    RelaxedFeatures,
+    RelaxedPoints,
+)
 from autotune.sketches import Sketch
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.relaxed import param_bounds
+from autotune.nest.relaxed import param_bounds
 from autotune.sketches import Ordinal, Param, ProductEquals, Sketch
 from autotune_felix.primes import multiplicities, prime_factors
 from autotune_felix.simplex import Reals, Whole, project, round_remainders, tangent, uniform_shares

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from autotune.cost_models import require_differentiable
-from autotune.relaxed import param_bounds
+from autotune.models.cost import require_differentiable
+from autotune.nest.relaxed import param_bounds
+from autotune.search.strategies import RecordedStrategy, Rows, StrategyContext
+from autotune.search.strategies.recorded import check_count
+from autotune.search.strategies.rows import Positions
+from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.strategies import RecordedStrategy, Rows, StrategyContext
-from autotune.strategies.recorded import check_count
-from autotune.strategies.rows import Positions
-from autotune.strategies.sampling import spread
 from autotune_felix.descent import descend
 from autotune_felix.harvest import Harvest, distinct, harvested
 from autotune_felix.options import checked_options
@@ -41,7 +41,7 @@ _SAMPLE = 64
 
 _LATER = 4  # Rounds of a sketch after its first have so many times fewer steps, as in Felix.
 
-_log = logging.getLogger("autotune.strategies")
+_log = logging.getLogger("autotune.search.strategies")
 
 
 @frozen(eq=False)

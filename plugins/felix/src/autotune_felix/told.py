@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autotune.errors import InvalidValueError
-from autotune.records import Outcome
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Sketch
-from autotune.workloads import Workload
+from autotune.store.records import Outcome
 
 __all__ = ["Told", "ToldSoFar"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_models import DifferentiableCostModel
-from autotune.records import Outcome
+from autotune.models.cost import DifferentiableCostModel
 from autotune.sketches import Candidate, Sketch
+from autotune.store.records import Outcome
 
 Reals = NDArray[np.float64]
 

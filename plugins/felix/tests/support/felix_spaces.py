@@ -7,7 +7,7 @@ from functools import cache
 from autotune import make_workload
 from autotune.sketches import Sketch
 from autotune.spaces import SketchSpace
-from autotune.spaces.lattice import Lattice, build_lattice
+from autotune.spaces.feasible import Lattice, build_lattice
 from autotune.targets import preset
 from autotune.testing.reference_backend import ReferenceBackend
 

@@ -9,7 +9,7 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.options import option, read_options
+from autotune.plugins.options import option, read_options
 
 __all__ = [
     "GeneticOptions",

@@ -11,19 +11,19 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.search.strategies import Pool, RecordedStrategy, Rows, StrategyContext
+from autotune.search.strategies.recorded import check_count
+from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate
 from autotune.sketches.candidate import Matrix
 from autotune.spaces import Lattice
-from autotune.strategies import Pool, RecordedStrategy, Rows, StrategyContext
-from autotune.strategies.recorded import check_count
-from autotune.strategies.sampling import spread
 from autotune_heron.options import RoundOptions, checked_options
 from autotune_heron.report import GenerationReport
 from autotune_heron.selection import Positions, roulette
 
 __all__ = ["Litter", "RoundStrategy"]
 
-_LOG = logging.getLogger("autotune.strategies.heron")
+_LOG = logging.getLogger("autotune.search.strategies.heron")
 
 _Options = TypeVar("_Options", bound=RoundOptions)
 

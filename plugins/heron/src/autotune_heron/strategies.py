@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.search.strategies import Pool, Rows
 from autotune.sketches.candidate import Matrix
-from autotune.strategies import Pool, Rows
 from autotune_heron.genetic import one_point_children
 from autotune_heron.importance import importances
 from autotune_heron.offspring import key_parameters, offspring

@@ -17,8 +17,8 @@ from autotune.backends import (
     park_threads,
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
-from autotune.records import Record
 from autotune.spaces import ScheduleLimits
+from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import compiler, host, openmp
 from autotune_mlir.limits import LIMITS

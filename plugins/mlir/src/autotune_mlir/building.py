@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.expressions import Constant
-from autotune.workloads import Axis, Stage, Tensor
+from autotune.ir.expressions import Constant
+from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_mlir.bindings import Bindings
 from autotune_mlir.emit import INIT, STAGE
 from autotune_mlir.scalar_import import defining, dtype_of

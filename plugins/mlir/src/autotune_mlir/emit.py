@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import frozen
 
-from autotune.expressions import AffineForm, Load, affine_form
-from autotune.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.expressions import AffineForm, Load, affine_form
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune_mlir.padding import Padding, padding_of_stage
 from autotune_mlir.scalar_emit import BodyWriter, literal, memory_type, value_type
 

@@ -16,7 +16,7 @@ from autotune.backends import (
     poison_array,
     time_native_call,
 )
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 from autotune_mlir.compiler import Generated
 
 __all__ = ["MLIRBoundCall", "MLIRExecutable"]

@@ -11,8 +11,8 @@ from attrs import define, field, frozen
 
 from autotune.backends import BuildRequest, ExportReport, LoweredProgram
 from autotune.errors import AutotuneError, InvalidValueError
-from autotune.exchange import replacing
-from autotune.records import Record
+from autotune.store.jsonl import replacing
+from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir.native_library import (
     NativeFunction,

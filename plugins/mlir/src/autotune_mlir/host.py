@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from autotune.errors import UnsupportedTarget
-from autotune.targets import Target
+from autotune.targets import Target, detect_cpu
 from autotune_mlir import openmp
 
 __all__ = ["check_measuring", "check_target", "disabled_features"]
@@ -56,11 +56,11 @@ def disabled_features(target: Target) -> tuple[str, ...]:
 
     The JIT compiler takes the machine for the target unless it is told otherwise.
     """
-    if target.processor == Target.detect().processor:
+    if target.processor == detect_cpu().processor:
         return ()
     return tuple(sorted(_host_features() - set(target.features)))
 
 
 @lru_cache(maxsize=1)
 def _host_features() -> frozenset[str]:
-    return frozenset(Target.detect().features)
+    return frozenset(detect_cpu().features)

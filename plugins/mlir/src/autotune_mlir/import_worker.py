@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from autotune.errors import AutotuneError
-from autotune.guarded_models.refusals import error_to_json
-from autotune.isolation import Message
-from autotune.isolation.child import connect, serve
+from autotune.process import Message
+from autotune.process.child import connect, serve
+from autotune.process.error_codec import error_to_json
 from autotune_mlir.reading import read_text
 
 __all__ = ["main"]

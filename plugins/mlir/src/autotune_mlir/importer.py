@@ -10,9 +10,9 @@ from typing import Any
 
 from autotune.backends import ProgramFile
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.guarded_models.refusals import error_from_json
-from autotune.isolation import WorkerDied, ask_once
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
+from autotune.process import WorkerDied, ask_once
+from autotune.process.error_codec import error_from_json
 from autotune_mlir import bindings
 
 __all__ = ["import_program"]

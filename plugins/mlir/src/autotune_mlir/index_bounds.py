@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.expressions import IntExpr
+from autotune.ir.expressions import IntExpr
 
 __all__ = ["index_bounds"]
 

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from autotune.backends import ALIGNMENT, BuildFailed
 from autotune.errors import AutotuneError
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 from autotune_mlir import bindings, openmp
 from autotune_mlir.compiler import Lowered, brief, needs_openmp, opt_level
 from autotune_mlir.entry import ADDRESS, ENTRY, KERNEL

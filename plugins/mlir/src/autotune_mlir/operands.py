@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 from autotune_mlir import bindings
 from autotune_mlir.compiler import parse_payload
 from autotune_mlir.emit import STAGE

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from autotune.expressions import (
+from autotune.ir.expressions import (
     AffineForm,
     Binary,
     Constant,
@@ -16,7 +16,7 @@ from autotune.expressions import (
     Select,
     affine_form,
 )
-from autotune.workloads import Stage, Workload
+from autotune.ir.workloads import Stage, Workload
 
 __all__ = ["Padding", "padding_of", "padding_of_stage"]
 

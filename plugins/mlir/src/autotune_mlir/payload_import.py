@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Binary,
     IndexValue,
     IntExpr,
@@ -20,7 +20,7 @@ from autotune.expressions import (
     const,
     var,
 )
-from autotune.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune_mlir.emit import STAGE
 from autotune_mlir.locations import at
 from autotune_mlir.scalar_import import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 from autotune_mlir import bindings
 from autotune_mlir.compiler import new_context
 from autotune_mlir.emit import ENTRY

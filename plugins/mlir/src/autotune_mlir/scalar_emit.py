@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Cast,
     Constant,
     IndexValue,
@@ -18,8 +18,8 @@ from autotune.expressions import (
     Select,
     Unary,
 )
-from autotune.expressions.scalar import COMPARISONS, LOGIC
-from autotune.workloads.workload import DTYPE_BYTES
+from autotune.ir.expressions.scalar import COMPARISONS, LOGIC
+from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune_mlir.index_bounds import index_bounds
 
 __all__ = ["BodyWriter", "Value", "literal", "memory_type", "value_type"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.backends import BuildRequest
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 
 __all__ = ["program_of", "schedule_of", "scheduled_text"]
 

@@ -7,8 +7,8 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 
 from autotune.backends import BuildRequest, LoweredProgram
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Ordinal, Sketch
-from autotune.workloads import Workload
 
 __all__ = ["NAME", "ScriptedBackend", "scripted"]
 

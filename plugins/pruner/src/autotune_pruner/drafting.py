@@ -6,12 +6,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.expressions import IntExpr
-from autotune.pruning_models import PruningModel
+from autotune.ir.expressions import IntExpr
+from autotune.models.pruning import PruningModel
+from autotune.search.strategies import Rows
+from autotune.search.strategies.sampling import spread
 from autotune.sketches import CandidateBatch, Sketch, Step, UnrollLimit
 from autotune.spaces import SearchSpace
-from autotune.strategies import Rows
-from autotune.strategies.sampling import spread
 from autotune_pruner.scored_rows import Asked, Positions, ScoredRows, best_distinct
 from autotune_pruner.strategy_options import PrunerOptions
 from autotune_pruner.variation import by_rank, mixed, mutated, roulette

@@ -9,10 +9,10 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.pam import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
+from autotune.ir.workloads import Workload
+from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
 from autotune.sketches import CandidateBatch
 from autotune.targets import Target
-from autotune.workloads import Workload
 from autotune_pruner.networks import FLOW_LENGTH, Normaliser, Scale
 from autotune_pruner.task_embedding import TASK_COLUMNS, TASK_VERSION, task_embedding
 

@@ -9,15 +9,15 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
-from autotune.options import option, read_options
-from autotune.pruning_models import PSA, PruningModel
-from autotune.pruning_models.psa_gpu import (
+from autotune.models.pruning import PSA, PruningModel
+from autotune.models.pruning.psa_gpu import (
     ARITHMETICS,
     PublishedGpu,
     published_gpu,
     symbol_tape,
 )
-from autotune.pruning_models.psa_published import PUBLISHED_SYMBOLS
+from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
+from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.targets import Target
 

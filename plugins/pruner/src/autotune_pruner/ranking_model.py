@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from autotune.cost_models import TrainableCostModel, TrainingGroup, read_model, write_model
-from autotune.cost_models.model_state import check_model
 from autotune.errors import InvalidValueError
+from autotune.models.cost import TrainableCostModel, TrainingGroup, read_model, write_model
+from autotune.models.cost.model_state import check_model
 from autotune.sketches import CandidateBatch
 from autotune.targets import Target
 from autotune_pruner.inference import scores_of
@@ -46,7 +46,7 @@ from autotune_pruner.weights import Weights
 
 __all__ = ["RankingModel"]
 
-_LOG = logging.getLogger("autotune.cost_models")
+_LOG = logging.getLogger("autotune.models.cost")
 
 # Below this, several threads cost more than they gain.
 _PARALLEL_ROWS = 4096

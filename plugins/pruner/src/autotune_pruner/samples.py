@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from autotune.errors import InvalidValueError
-from autotune.records import Outcome
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidate import order_of
+from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune.workloads import Workload
 from autotune_pruner.programs import Programs, TrainingData, featurise
 
 __all__ = ["Samples"]

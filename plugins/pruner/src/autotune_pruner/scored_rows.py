@@ -9,8 +9,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.search.strategies import Rows
 from autotune.sketches import CandidateBatch
-from autotune.strategies import Rows
 
 __all__ = ["Asked", "Positions", "ScoredRows", "Scorer", "best_distinct"]
 

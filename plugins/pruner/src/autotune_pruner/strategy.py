@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.search.strategies import Pool, RecordedStrategy, Rows, StrategyContext
+from autotune.search.strategies.recorded import check_count
+from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate
-from autotune.strategies import Pool, RecordedStrategy, Rows, StrategyContext
-from autotune.strategies.recorded import check_count
-from autotune.strategies.sampling import spread
 from autotune_pruner.drafting import Drafter
 from autotune_pruner.scored_rows import Positions, ScoredRows, best_distinct
 from autotune_pruner.strategy_options import (

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from autotune.errors import UnknownNameError
-from autotune.options import option, read_options
+from autotune.plugins.options import option, read_options
 
 __all__ = ["MoAPrunerOptions", "PrunerOptions", "checked_strategy_options"]
 

@@ -13,10 +13,10 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import AffineForm, Binary, Unary
-from autotune.expressions.scalar import walk
-from autotune.workloads import Workload
-from autotune.workloads.workload import Stage
+from autotune.ir.expressions import AffineForm, Binary, Unary
+from autotune.ir.expressions.scalar import walk
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads.workload import Stage
 
 __all__ = ["TASK_COLUMNS", "TASK_VERSION", "task_embedding"]
 

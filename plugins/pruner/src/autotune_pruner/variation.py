@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.search.strategies import Rows
 from autotune.spaces import SearchSpace
-from autotune.strategies import Rows
 
 __all__ = ["by_rank", "mixed", "mutated", "roulette"]
 

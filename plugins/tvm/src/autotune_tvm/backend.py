@@ -24,12 +24,12 @@ from autotune.backends import (
     time_native_call,
 )
 from autotune.errors import UnsupportedTarget
-from autotune.records import Record
+from autotune.ir.workloads import Workload
+from autotune.ir.workloads import gemm as _gemm
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits
+from autotune.store.records import Record
 from autotune.targets import Target
-from autotune.workloads import Workload
-from autotune.workloads import gemm as _gemm
 from autotune_tvm import compiler, runtime
 from autotune_tvm.digests import module_digest
 from autotune_tvm.native import native_call

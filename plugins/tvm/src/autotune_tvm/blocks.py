@@ -17,8 +17,8 @@ from tvm.ir import TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import ScalarExpr
-from autotune.workloads import Axis, Stage, Tensor
+from autotune.ir.expressions import ScalarExpr
+from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_tvm.scalar_import import BodyReader, Unsupported, dtype_of
 
 __all__ = ["Block", "FunctionReading", "Nest", "identifier", "nests_of", "read_function"]

@@ -17,7 +17,7 @@ from tvm import tirx
 from tvm.s_tir import TensorIntrin
 from tvm.script import tirx as T
 
-from autotune.intrinsics import Intrinsic, find_intrinsic
+from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 
 __all__ = ["TensorCall", "interleaving", "registered", "vnni_256", "vnni_512", "vnni_512_signed"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import IRModule, te, tirx
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
@@ -20,8 +20,8 @@ from autotune.expressions import (
     Unary,
     affine_form,
 )
-from autotune.expressions.scalar import walk
-from autotune.workloads import Stage, Workload
+from autotune.ir.expressions.scalar import walk
+from autotune.ir.workloads import Stage, Workload
 
 __all__ = ["ENTRY", "module_for", "prim_func"]
 

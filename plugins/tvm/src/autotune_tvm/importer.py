@@ -13,7 +13,7 @@ from tvm import IRModule, tirx
 from tvm.ir import load_json, save_json
 
 from autotune.errors import UnsupportedWorkload
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 from autotune_tvm.blocks import Block, identifier, nests_of, read_function
 from autotune_tvm.emit import ENTRY
 

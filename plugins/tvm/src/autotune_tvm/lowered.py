@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
-from autotune.workloads.workload import DTYPE_BYTES
+from autotune.ir.workloads.workload import DTYPE_BYTES
 
 _LAUNCHED = ("thread_extent", "virtual_thread")
 # What TVM adds for reductions across threads; the schedule knows nothing of it.

@@ -19,10 +19,10 @@ from tvm_ffi import structural_equal
 
 from autotune.backends import ExportReport, InvalidSchedule
 from autotune.errors import AutotuneError, InvalidValueError
-from autotune.records import Record
+from autotune.ir.workloads import Workload
 from autotune.sketches import Tensorize
+from autotune.store.records import Record
 from autotune.targets import Target
-from autotune.workloads import Workload
 from autotune_tvm import compiler, runtime
 from autotune_tvm.scheduled import program_of, schedule_of
 

@@ -16,7 +16,7 @@ import tvm
 from attrs import frozen
 from tvm import tirx
 
-from autotune.workloads import Stage
+from autotune.ir.workloads import Stage
 
 __all__ = ["PaddedBlock", "pad_block"]
 

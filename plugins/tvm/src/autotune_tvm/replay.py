@@ -15,9 +15,9 @@ from tvm.tirx import floordiv, floormod
 
 from autotune.backends import InvalidSchedule
 from autotune.errors import InvalidValueError
-from autotune.expressions import IntExpr
-from autotune.expressions.integer import evaluate
-from autotune.intrinsics import find_intrinsic
+from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import Stage, Workload
 from autotune.nest import layout_conflict
 from autotune.sketches import (
     Accumulate,
@@ -44,7 +44,7 @@ from autotune.sketches import (
     partial_name,
     split_reduction,
 )
-from autotune.workloads import Stage, Workload
+from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.pad import PaddedBlock, pad_block

@@ -8,7 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
-from autotune.expressions import (
+from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
@@ -24,8 +24,8 @@ from autotune.expressions import (
     minimum,
     var,
 )
-from autotune.workloads import Axis
-from autotune.workloads.workload import DTYPE_BYTES
+from autotune.ir.workloads import Axis
+from autotune.ir.workloads.workload import DTYPE_BYTES
 
 __all__ = ["BodyReader", "Unsupported", "dtype_of"]
 

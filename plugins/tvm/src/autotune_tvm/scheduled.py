@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.backends import BuildRequest
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
-from autotune.workloads import Workload
 from autotune_tvm import runtime
 
 __all__ = ["program_of", "schedule_of", "scheduled_module"]

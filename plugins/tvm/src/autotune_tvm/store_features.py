@@ -1,7 +1,7 @@
 """TVM's own features of a scheduled program, one row for every stored buffer.
 
 What ``s_tir.meta_schedule`` computes for its cost model. Used to hold
-:func:`autotune.pam.pam_features` against.
+:func:`autotune.models.features.pam_features` against.
 """
 
 from __future__ import annotations

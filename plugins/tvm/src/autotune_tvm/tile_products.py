@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
-from autotune.intrinsics import Intrinsic
+from autotune.sketches.intrinsics import Intrinsic
 from autotune_tvm.dot_products import TensorCall
 
 __all__ = ["SUMS", "ask_for_tiles", "move", "tiles"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.expressions import IntExpr
+from autotune.ir.expressions import IntExpr
 from autotune.nest.loop_nest import LoopNest
 from autotune.nest.quantities.distinct import distinct
 from autotune.nest.quantities.lines import (

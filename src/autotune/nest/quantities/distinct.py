@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from autotune.expressions import IntExpr, const, maximum, minimum
+from autotune.ir.expressions import IntExpr, const, maximum, minimum
 from autotune.nest.loop_nest import extended
 
 __all__ = ["distinct"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.expressions import IntExpr, const, less, minimum, select
+from autotune.ir.expressions import IntExpr, const, less, minimum, select
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities.regions import buffers_of
 from autotune.nest.quantities.strides import Walk, layout_of, physical_region

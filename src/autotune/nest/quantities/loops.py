@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.expressions import IntExpr, const
+from autotune.ir.expressions import IntExpr, const
 from autotune.nest.loop_nest import Statement
 
 __all__ = ["KIND_OUTPUTS", "body_depth", "loop_quantities"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.expressions import IntExpr, const
+from autotune.ir.expressions import IntExpr, const
 from autotune.nest.loop_nest import LoopNest
 
 __all__ = ["memory_quantities"]

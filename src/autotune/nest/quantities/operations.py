@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.expressions import IntExpr
+from autotune.ir.expressions import IntExpr
 from autotune.nest.loop_nest import Statement
 
 __all__ = ["operation_quantities"]

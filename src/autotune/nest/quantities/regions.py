@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from autotune.expressions import IntExpr, const, maximum, minimum, product
+from autotune.ir.expressions import IntExpr, const, maximum, minimum, product
 from autotune.nest.loop_nest import ELEMENT, Access, LoopNest, Statement, extended
 from autotune.nest.quantities.distinct import distinct
 from autotune.nest.quantities.loops import body_depth

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from autotune.expressions import IntExpr, const, minimum, select
+from autotune.ir.expressions import IntExpr, const, minimum, select
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities.regions import buffers_of
 from autotune.nest.quantities.strides import Walk

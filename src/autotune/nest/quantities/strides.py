@@ -7,7 +7,7 @@ from functools import cached_property
 
 from attrs import frozen
 
-from autotune.expressions import (
+from autotune.ir.expressions import (
     IntExpr,
     ceildiv,
     const,

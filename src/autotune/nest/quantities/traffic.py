@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.expressions import IntExpr, const, nontrivial, select
+from autotune.ir.expressions import IntExpr, const, nontrivial, select
 from autotune.nest.loop_nest import Loop, LoopNest, Statement
 from autotune.nest.quantities.regions import buffers_of, held_depth
 

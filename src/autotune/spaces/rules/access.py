@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import AffineForm, operation_counts
-from autotune.workloads import Stage, Workload
+from autotune.ir.expressions import AffineForm, operation_counts
+from autotune.ir.workloads import Stage, Workload
 
 EXPENSIVE_OPERATIONS = ("exp", "log", "tanh", "sigmoid", "erf", "pow", "sqrt", "rsqrt", "div")
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from attrs import evolve, field, frozen
 
-from autotune.expressions import const
+from autotune.ir.expressions import const
+from autotune.ir.workloads import Axis, Stage, Workload
 from autotune.sketches import (
     Constraint,
     PadExtent,
@@ -22,7 +23,6 @@ from autotune.sketches import (
 from autotune.sketches.steps import STEP_NAMES
 from autotune.spaces.limits import ScheduleLimits
 from autotune.targets import Target
-from autotune.workloads import Axis, Stage, Workload
 
 # How loops are run, and not what they compute: a sketch is one without these steps, too.
 _OPTIONAL_STEPS = (Parallel, Vectorize, Unroll, UnrollLimit)

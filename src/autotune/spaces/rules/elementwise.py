@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
+from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
     Factor,
@@ -16,7 +17,6 @@ from autotune.sketches import (
 from autotune.spaces.rules.access import is_pointwise, largest_divisor
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
-from autotune.workloads import Stage
 
 
 class ElementwiseRule(SketchRule):

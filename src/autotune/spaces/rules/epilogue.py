@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.ir.workloads import Stage
 from autotune.sketches import Inline
 from autotune.spaces.rules.access import (
     is_expensive,
@@ -11,7 +12,6 @@ from autotune.spaces.rules.access import (
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
-from autotune.workloads import Stage
 
 
 class EpilogueRule(SketchRule):

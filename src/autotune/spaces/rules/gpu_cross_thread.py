@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from autotune.expressions import var
+from autotune.ir.expressions import var
+from autotune.ir.workloads import Stage
 from autotune.sketches import Bind, Cover, Inline, Order, Ordinal, Param, Step, UnrollLimit
 from autotune.spaces.rules.access import is_expensive, is_pointwise, producer_stage
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_elementwise import gpu_pointwise
 from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, block_threads, cover_factors
 from autotune.targets import Target
-from autotune.workloads import Stage
 
 
 def suits_cross_thread(stage: Stage, target: Target) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.expressions import const, var
+from autotune.ir.expressions import const, var
+from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
     AtMost,
     Bind,
@@ -28,7 +29,6 @@ from autotune.spaces.rules.gpu_levels import (
     vector_widths,
 )
 from autotune.spaces.rules.rule import SketchRule
-from autotune.workloads import Axis, Stage
 
 # Elements along a row that one thread computes one after the other.
 _MAX_SERIAL = 8

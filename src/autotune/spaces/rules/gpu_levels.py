@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
-from autotune.expressions import AffineForm, IntExpr, ceildiv, const, product, var
+from autotune.ir.expressions import AffineForm, IntExpr, ceildiv, const, product, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.nest.loop_nest import hull
 from autotune.sketches import (
     AtLeast,
@@ -24,8 +26,6 @@ from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules.access import depends_on
 from autotune.spaces.rules.tile_params import padded_extents
 from autotune.targets import Target
-from autotune.workloads import Axis, Stage, Tensor, Workload
-from autotune.workloads.workload import DTYPE_BYTES
 
 BLOCK, VTHREAD, THREAD = 0, 1, 2
 """Levels of a tiled spatial axis; the rest are loops of one thread."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from autotune.expressions import IntExpr, const, var
+from autotune.ir.expressions import IntExpr, const, var
+from autotune.ir.workloads import Stage
 from autotune.sketches import (
     Bind,
     Cover,
@@ -28,7 +29,6 @@ from autotune.spaces.rules.gpu_levels import (
 )
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
-from autotune.workloads import Stage
 
 # Compilers put partial results of reductions across threads into shared memory as well.
 SPARE_SHARED_BYTES = 512

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import AffineForm, var
+from autotune.ir.expressions import AffineForm, var
+from autotune.ir.workloads import Stage
 from autotune.sketches import (
     Accumulate,
     Bind,
@@ -37,7 +38,6 @@ from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_cross_thread import cross_thread_draft, suits_cross_thread
 from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, GpuLevels, check_gpu, tile_levels
 from autotune.spaces.rules.rule import SketchRule
-from autotune.workloads import Stage
 
 LABELS = ("shared", "direct", "cross-thread")
 

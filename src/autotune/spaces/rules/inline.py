@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from autotune.ir.workloads import Stage
 from autotune.sketches import Inline
 from autotune.spaces.rules.access import is_expensive, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
-from autotune.workloads import Stage
 
 
 class InlineRule(SketchRule):

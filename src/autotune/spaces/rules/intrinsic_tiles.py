@@ -8,8 +8,8 @@ memories hold, and one call; what they hold must fit.
 from __future__ import annotations
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import IntExpr, const, var
-from autotune.intrinsics import Intrinsic
+from autotune.ir.expressions import IntExpr, const, var
+from autotune.ir.workloads import Axis, Workload
 from autotune.sketches import (
     AtMost,
     Constraint,
@@ -22,7 +22,7 @@ from autotune.sketches import (
     Tensorize,
     Tile,
 )
-from autotune.workloads import Axis, Workload
+from autotune.sketches.intrinsics import Intrinsic
 
 __all__ = ["intrinsic_sketch"]
 

@@ -13,8 +13,8 @@ import math
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.expressions import AffineForm
-from autotune.intrinsics import Intrinsic
+from autotune.ir.expressions import AffineForm
+from autotune.ir.workloads import Stage
 from autotune.sketches import (
     Accumulate,
     Constraint,
@@ -32,6 +32,7 @@ from autotune.sketches import (
     Unroll,
     Vectorize,
 )
+from autotune.sketches.intrinsics import Intrinsic
 from autotune.spaces.rules.access import (
     depends_on,
     dimension_of,
@@ -45,7 +46,6 @@ from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
-from autotune.workloads import Stage
 
 # A panel shorter than this costs more to pack than its reuse returns.
 _MIN_PANEL_DEPTH = 16

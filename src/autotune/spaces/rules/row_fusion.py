@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from autotune.expressions import IntExpr, const, var
+from autotune.ir.expressions import IntExpr, const, var
+from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
     Constraint,
@@ -39,7 +40,6 @@ from autotune.spaces.rules.access import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
-from autotune.workloads import Stage
 
 # Partial results of a long reduction, in quarters of a vector. A function that the compiler calls
 # element by element (an exponential) runs faster between narrow vectors, which it need not spill;

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from autotune.ir.workloads import Stage
 from autotune.spaces.rules.access import depends_on, is_pointwise, producer_stage
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.workloads import Stage
 
 
 def rows_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | None:

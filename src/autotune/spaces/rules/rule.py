@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from autotune.ir.workloads import Stage
 from autotune.spaces.rules.draft import SketchDraft
-from autotune.workloads import Stage
 
 
 class SketchRule(ABC):

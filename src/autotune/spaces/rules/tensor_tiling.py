@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from autotune.expressions import AffineForm, Binary, Cast, Load, ScalarExpr
-from autotune.intrinsics import INTRINSICS, Intrinsic
+from autotune.ir.expressions import AffineForm, Binary, Cast, Load, ScalarExpr
+from autotune.ir.workloads import Stage, Workload
+from autotune.sketches.intrinsics import INTRINSICS, Intrinsic
 from autotune.spaces.rules.access import depends_on, dimension_of, operand_forms
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import (
@@ -28,7 +29,6 @@ from autotune.spaces.rules.multi_level_tiling import (
 )
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import padded_extents
-from autotune.workloads import Stage, Workload
 
 __all__ = ["TensorTilingRule", "contraction_of"]
 

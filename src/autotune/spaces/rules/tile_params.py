@@ -6,7 +6,9 @@ import math
 
 from attrs import frozen
 
-from autotune.expressions import IntExpr, const, var
+from autotune.ir.expressions import IntExpr, const, var
+from autotune.ir.workloads import Axis, Stage
+from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.sketches import (
     AtLeast,
     AtMost,
@@ -19,8 +21,6 @@ from autotune.sketches import (
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules.access import largest_divisor, round_up
 from autotune.targets import Target
-from autotune.workloads import Axis, Stage
-from autotune.workloads.workload import DTYPE_BYTES
 
 # Rows of a register tile worth padding for: beyond 16 the accumulators spill.
 _USEFUL_ROWS = tuple(range(2, 17))

@@ -1,4 +1,4 @@
-from autotune.hooks import PluginSpec, hookimpl
+from autotune.plugins.hooks import PluginSpec, hookimpl
 
 AUTOTUNE_API_VERSION = 1
 

@@ -2,7 +2,7 @@ from attrs import frozen
 
 from autotune import strategies
 from autotune.errors import InvalidValueError
-from autotune.options import option, read_options
+from autotune.plugins.options import option, read_options
 
 
 @frozen

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.expressions import AffineForm, Load, affine_form
-from autotune.workloads import Stage, Workload
+from autotune.ir.expressions import AffineForm, Load, affine_form
+from autotune.ir.workloads import Stage, Workload
 
 __all__ = ["extracts", "reads_boxes"]
 

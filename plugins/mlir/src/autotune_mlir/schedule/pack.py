@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
-from autotune.workloads import Stage, Workload
+from autotune.ir.workloads import Stage, Workload
 from autotune_mlir.scalar_emit import memory_type
 from autotune_mlir.schedule.plan import PackedOperand
 from autotune_mlir.schedule.script import Script, tag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
-from autotune.workloads import Workload
+from autotune.ir.workloads import Workload
 from autotune_mlir.schedule.pack import padding_values
 from autotune_mlir.schedule.padding import assume_inside
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan

@@ -9,7 +9,8 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from autotune.backends import InvalidSchedule
-from autotune.expressions.integer import evaluate
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import Candidate, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
@@ -27,7 +28,6 @@ from autotune.sketches.steps import (
     Unroll,
     Vectorize,
 )
-from autotune.workloads import Stage, Workload
 
 __all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autotune.backends import InvalidSchedule
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
-from autotune.workloads import Workload
 from autotune_mlir.emit import operand_names
 from autotune_mlir.schedule.elementwise import tile_pointwise
 from autotune_mlir.schedule.padded import pad_stage_extents

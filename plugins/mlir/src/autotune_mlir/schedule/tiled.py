@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
-from autotune.expressions import Load
-from autotune.expressions.scalar import walk
-from autotune.workloads import Stage
+from autotune.ir.expressions import Load
+from autotune.ir.expressions.scalar import walk
+from autotune.ir.workloads import Stage
 from autotune_mlir.schedule.pack import copy_operand, split_copy
 from autotune_mlir.schedule.padded import (
     clipped_tags,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.expressions import Load
-from autotune.workloads import Stage
+from autotune.ir.expressions import Load
+from autotune.ir.workloads import Stage
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
-from autotune.workloads import Stage, Workload
+from autotune.ir.workloads import Stage, Workload
 from autotune_mlir.schedule.pack import isolate_operand
 from autotune_mlir.schedule.plan import StagePlan, WholeOperand
 from autotune_mlir.schedule.script import Script, tag

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.expressions import affine_form
-from autotune.workloads import Stage
+from autotune.ir.expressions import affine_form
+from autotune.ir.workloads import Stage
 from autotune_mlir.schedule.plan import StagePlan
 from autotune_mlir.schedule.script import Script, tag
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.observers import Availability, Observer
+from autotune.measure.observers import Availability, Observer
 
 __all__ = ["MemoryObserver"]
 

@@ -7,9 +7,9 @@ from itertools import chain
 from typing import Any
 
 from autotune.errors import InvalidValueError
-from autotune.records import Outcome
+from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.strategies import Strategy, StrategyContext
+from autotune.store.records import Outcome
 
 
 class CoordinateStrategy(Strategy):

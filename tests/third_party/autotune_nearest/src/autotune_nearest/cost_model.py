@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.cost_models import CostModel
 from autotune.errors import InvalidValueError
-from autotune.records import Outcome
+from autotune.models.cost import CostModel
 from autotune.sketches import Candidate, CandidateBatch
+from autotune.store.records import Outcome
 from autotune.targets import Target
 
 

@@ -1,8 +1,0 @@
-"""Durable records and runs."""
-
-from __future__ import annotations
-
-from autotune.database.database import Database, RecordFilter
-from autotune.database.sqlite_database import SQLiteDatabase, open_database
-
-__all__ = ["Database", "RecordFilter", "SQLiteDatabase", "open_database"]

@@ -1,0 +1,1 @@
+"""What to compute: expressions and workloads."""

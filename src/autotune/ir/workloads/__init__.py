@@ -1,0 +1,35 @@
+"""What to compute: workloads, their reference semantics, and builders for common operators."""
+
+from __future__ import annotations
+
+from autotune.ir.workloads.builders import (
+    batch_matmul,
+    conv1d,
+    conv2d,
+    conv3d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+from autotune.ir.workloads.reference import random_inputs, reference_outputs
+from autotune.ir.workloads.workload import Axis, Stage, Tensor, Workload
+
+__all__ = [
+    "Axis",
+    "Stage",
+    "Tensor",
+    "Workload",
+    "batch_matmul",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "dense",
+    "depthwise_conv2d",
+    "elementwise",
+    "gemm",
+    "random_inputs",
+    "reference_outputs",
+    "softmax",
+]

@@ -1,0 +1,233 @@
+"""Reference semantics: a workload evaluated in numpy.
+
+The evaluator knows bodies, not operators. Floating-point stages are computed in double
+precision and rounded when stored, so that the reference is at least as exact as any candidate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.ir.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+)
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads.workload import Stage, Workload
+
+Array = NDArray[Any]
+
+# Points evaluated at once when a stage has to be broadcast: bounds memory, not results.
+_CHUNK_POINTS = 1 << 22
+
+# Bounds of random numbers, the upper one excluded.
+_INTEGERS = {"bool": (0, 2), "uint8": (0, 256), "int8": (-128, 128)}
+
+
+def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Array]:
+    """One random array per input: uniform in [-1, 1) for floats, and for bytes over all values.
+
+    Other integers are small, so that sums of products do not overflow. Instructions for products
+    of bytes may saturate, which only large bytes show.
+    """
+    arrays: dict[str, Array] = {}
+    for tensor in workload.inputs:
+        values: Array
+        if tensor.dtype.startswith("float"):
+            values = rng.random(tensor.shape, dtype=np.float64) * 2 - 1
+        else:
+            low, high = _INTEGERS.get(tensor.dtype, (-8, 8))
+            values = rng.integers(low, high, tensor.shape)
+        # Not by `ascontiguousarray`, which makes a vector of a single number.
+        arrays[tensor.name] = np.asarray(values, dtype=tensor.dtype, order="C")
+    return arrays
+
+
+def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The workload's outputs for ``inputs``, which maps every input's name to its array.
+
+    Raises:
+        InvalidValueError: an input is missing or has another shape.
+    """
+    arrays: dict[str, Array] = {}
+    for tensor in workload.inputs:
+        if tensor.name not in inputs:
+            raise InvalidValueError(f"no array for input {tensor.name!r}")
+        if inputs[tensor.name].shape != tensor.shape:
+            raise InvalidValueError(
+                f"input {tensor.name!r} has shape {inputs[tensor.name].shape}, "
+                f"expected {tensor.shape}"
+            )
+        arrays[tensor.name] = _widened(inputs[tensor.name])
+    for stage in workload.stages:
+        arrays[stage.name] = _evaluate_stage(stage, arrays)
+    dtypes = {stage.name: stage.output.dtype for stage in workload.stages}
+    return {name: arrays[name].astype(dtypes[name]) for name in workload.outputs}
+
+
+def _widened(array: Array) -> Array:
+    """A contiguous array, of double precision where it is of floats."""
+    return np.asarray(array, dtype=np.float64 if array.dtype.kind == "f" else None, order="C")
+
+
+def _evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
+    dtype = np.float64 if stage.output.dtype.startswith("float") else np.dtype(stage.output.dtype)
+    if stage.combiner == "add":
+        contracted = _contract(stage, arrays)
+        if contracted is not None:
+            return contracted.astype(dtype)
+    result = np.empty(stage.output.shape, dtype=dtype)
+    extent = stage.spatial_axes[0].extent if stage.spatial_axes else 1
+    step = max(1, _CHUNK_POINTS * extent // max(stage.points, 1))
+    for start in range(0, extent, step):
+        stop = min(extent, start + step)
+        target = result[start:stop] if stage.spatial_axes else result
+        target[...] = _evaluate_chunk(stage, arrays, start, stop)
+    return result
+
+
+def _evaluate_chunk(stage: Stage, arrays: Mapping[str, Array], start: int, stop: int) -> Array:
+    """The stage for the first spatial axis in ``range(start, stop)``."""
+    rank = len(stage.axes)
+    first = next(iter(stage.spatial_axes), None)
+    grid: dict[str, Array] = {}
+    shape = []
+    for position, axis in enumerate(stage.axes):
+        values = np.arange(start, stop) if axis is first else np.arange(axis.extent)
+        grid[axis.name] = values.reshape([-1 if p == position else 1 for p in range(rank)])
+        shape.append(len(values))
+    value = np.broadcast_to(evaluate_body(stage.body, grid, arrays), shape)
+    if stage.combiner is None:
+        return value
+    reduced = tuple(p for p, axis in enumerate(stage.axes) if axis.kind == "reduce")
+    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    return np.asarray(combine[stage.combiner].reduce(value, axis=reduced))
+
+
+def _contract(stage: Stage, arrays: Mapping[str, Array]) -> Array | None:
+    """A sum of a product of two in-bounds loads, as a contraction of strided views."""
+    product = stage.body
+    if not isinstance(product, Binary) or product.op != "mul":
+        return None
+    operands = []
+    for side in (product.left, product.right):
+        load = side.operand if isinstance(side, Cast) else side
+        if not isinstance(load, Load):
+            return None
+        array = arrays[load.tensor]
+        if isinstance(side, Cast) and not side.dtype.startswith("float"):
+            array = array.astype(side.dtype)
+        view = _strided_view(stage, load, array)
+        if view is None:
+            return None
+        operands.append(view)
+    letters = {axis.name: chr(ord("a") + p) for p, axis in enumerate(stage.axes)}
+    terms = ["".join(letters[name] for name in names) for _, names in operands]
+    output = "".join(letters[axis.name] for axis in stage.spatial_axes)
+    if set(output) - set("".join(terms)):
+        return None
+    if stage.output.dtype.startswith("int"):
+        values = [view.astype(np.int64) for view, _ in operands]
+    else:
+        values = [view for view, _ in operands]
+    return np.asarray(np.einsum(f"{terms[0]},{terms[1]}->{output}", *values, optimize=True))
+
+
+def _strided_view(stage: Stage, load: Load, array: Array) -> tuple[Array, tuple[str, ...]] | None:
+    """``load`` over the axes it depends on, as a view; None when it may leave the array."""
+    strides: dict[str, int] = {}
+    offset = 0
+    for form, extent, stride in zip(
+        stage.access_map(load), array.shape, array.strides, strict=True
+    ):
+        low, high = form.bounds(stage.extents)
+        if low < 0 or high >= extent:
+            return None
+        offset += form.constant * stride
+        for axis, coefficient in form.coefficients.items():
+            strides[axis] = strides.get(axis, 0) + coefficient * stride
+    names = tuple(axis.name for axis in stage.axes if axis.name in strides)
+    flat = np.ndarray((), dtype=array.dtype, buffer=array, offset=offset)
+    view = np.lib.stride_tricks.as_strided(
+        flat,
+        shape=[stage.extents[name] for name in names],
+        strides=[strides[name] for name in names],
+        writeable=False,
+    )
+    return view, names
+
+
+def evaluate_body(body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[str, Array]) -> Any:
+    """A body's value where the axes have the values in ``grid``, which broadcast together.
+
+    Loads outside an array give its nearest element: a predicate is expected to discard them.
+    """
+    if isinstance(body, Constant):
+        return np.asarray(body.value)
+    if isinstance(body, IndexValue):
+        return np.asarray(evaluate(body.index, grid))
+    if isinstance(body, Load):
+        array = arrays[body.tensor]
+        # A load that a predicate guards may point outside; any element will do there.
+        indices = tuple(
+            np.clip(evaluate(index, grid), 0, extent - 1)
+            for index, extent in zip(body.indices, array.shape, strict=True)
+        )
+        return array[indices]
+    if isinstance(body, Cast):
+        value = evaluate_body(body.operand, grid, arrays)
+        return value if body.dtype.startswith("float") else value.astype(body.dtype)
+    if isinstance(body, Unary):
+        return _unary(body.op, evaluate_body(body.operand, grid, arrays))
+    if isinstance(body, Select):
+        condition = evaluate_body(body.condition, grid, arrays)
+        on_true = evaluate_body(body.on_true, grid, arrays)
+        return np.where(condition, on_true, evaluate_body(body.on_false, grid, arrays))
+    left = evaluate_body(body.left, grid, arrays)
+    return _binary(body.op, left, evaluate_body(body.right, grid, arrays))
+
+
+def _unary(op: str, value: Array) -> Array:
+    if op == "rsqrt":
+        return np.asarray(1.0 / np.sqrt(value))
+    if op == "sigmoid":
+        return np.asarray(1.0 / (1.0 + np.exp(-value)))
+    if op == "erf":
+        return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(value))
+    names = {"neg": "negative", "not": "logical_not"}
+    return np.asarray(getattr(np, names.get(op, op))(value))
+
+
+def _binary(op: str, left: Array, right: Array) -> Array:
+    if op == "div" and left.dtype.kind in "iu" and right.dtype.kind in "iu":
+        quotient = np.trunc(left / right)
+        return np.asarray(quotient.astype(np.result_type(left, right)))
+    names = {
+        "sub": "subtract",
+        "mul": "multiply",
+        "div": "divide",
+        "max": "maximum",
+        "min": "minimum",
+        "pow": "power",
+        "lt": "less",
+        "le": "less_equal",
+        "gt": "greater",
+        "ge": "greater_equal",
+        "eq": "equal",
+        "ne": "not_equal",
+        "and": "logical_and",
+        "or": "logical_or",
+    }
+    return np.asarray(getattr(np, names.get(op, op))(left, right))

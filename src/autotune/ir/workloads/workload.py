@@ -1,0 +1,341 @@
+"""A workload: a DAG of stages over tensors, each stage a scalar body over iteration axes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from functools import cached_property
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.expressions import (
+    AffineForm,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    affine_form,
+    loads,
+    operation_counts,
+    scalar_from_json,
+    scalar_to_json,
+)
+from autotune.ir.expressions.scalar import walk
+
+DTYPE_BYTES = {
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "int32": 4,
+    "int64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+}
+AXIS_KINDS = ("spatial", "reduce")
+COMBINERS = ("add", "mul", "max", "min")
+_NOT_FLOP = ("cast", "select", "and", "or", "not")
+
+
+@frozen
+class Axis:
+    """An iteration axis of a stage; ``kind`` is ``"spatial"`` or ``"reduce"``."""
+
+    name: str
+    extent: int
+    kind: str = "spatial"
+
+
+@frozen
+class Tensor:
+    """A dense row-major array."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+
+@frozen
+class Stage:
+    """One statement: ``output[spatial axes] = combine over reduce axes of body``.
+
+    The output is written at the spatial axes in their order. Without a ``combiner`` there are
+    no reduce axes. The stage is called after the tensor that it writes.
+    """
+
+    output: Tensor
+    axes: tuple[Axis, ...]
+    body: ScalarExpr
+    combiner: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the stage: that of its output tensor."""
+        return self.output.name
+
+    @property
+    def spatial_axes(self) -> tuple[Axis, ...]:
+        """Axes that index the output, in the output's order."""
+        return tuple(axis for axis in self.axes if axis.kind == "spatial")
+
+    @property
+    def reduce_axes(self) -> tuple[Axis, ...]:
+        """Axes that are reduced over."""
+        return tuple(axis for axis in self.axes if axis.kind == "reduce")
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Extent of each axis by name."""
+        return {axis.name: axis.extent for axis in self.axes}
+
+    def axis(self, name: str) -> Axis:
+        """The axis called ``name``."""
+        for axis in self.axes:
+            if axis.name == name:
+                return axis
+        raise InvalidValueError(f"stage {self.name!r} has no axis {name!r}: {list(self.extents)}")
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """Loads of the body in reading order."""
+        return loads(self.body)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the tensors read, each once, in reading order."""
+        return tuple(dict.fromkeys(load.tensor for load in self.loads))
+
+    def access_map(self, load: Load) -> tuple[AffineForm, ...]:
+        """The affine form of each index of ``load``.
+
+        Raises:
+            UnsupportedWorkload: an index is not affine in the axes.
+        """
+        forms = []
+        for index in load.indices:
+            form = affine_form(index)
+            if form is None:
+                raise UnsupportedWorkload(
+                    f"stage {self.name!r} reads {load.tensor!r} at {index!r}, "
+                    "which is not affine in its axes"
+                )
+            forms.append(form)
+        return tuple(forms)
+
+    @property
+    def points(self) -> int:
+        """Number of points of the iteration space."""
+        return math.prod(axis.extent for axis in self.axes)
+
+    @property
+    def flop(self) -> int:
+        """Arithmetic operations over the whole iteration space."""
+        counts = operation_counts(self.body)
+        per_point = sum(count for op, count in counts.items() if op not in _NOT_FLOP)
+        return self.points * (per_point + (1 if self.combiner else 0))
+
+    def identity(self) -> float | int:
+        """The combiner's neutral element in the output's type.
+
+        Raises:
+            InvalidValueError: the stage has no combiner.
+        """
+        if self.combiner is None:
+            raise InvalidValueError(f"stage {self.name!r} does not reduce")
+        if self.combiner in ("add", "mul"):
+            return 0 if self.combiner == "add" else 1
+        sign = -1 if self.combiner == "max" else 1
+        if self.output.dtype.startswith("float"):
+            return sign * math.inf
+        bits = DTYPE_BYTES[self.output.dtype] * 8
+        signed = not self.output.dtype.startswith("u")
+        low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+        return low if self.combiner == "max" else high
+
+
+@frozen
+class Workload:
+    """A tensor program: inputs, stages in topological order, and which tensors it returns.
+
+    ``name`` and ``parameters`` say how it came about, for people; the digest covers the
+    computation only.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[str, ...]
+    parameters: dict[str, Any] = field(factory=dict, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        _validate(self)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name."""
+        tensors = {tensor.name: tensor for tensor in self.inputs}
+        tensors.update({stage.name: stage.output for stage in self.stages})
+        return tensors
+
+    def stage(self, name: str) -> Stage:
+        """The stage called ``name``."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise InvalidValueError(
+            f"workload {self.name!r} has no stage {name!r}: {[s.name for s in self.stages]}"
+        )
+
+    def consumers(self, tensor: str) -> tuple[Stage, ...]:
+        """Stages that read ``tensor``."""
+        return tuple(stage for stage in self.stages if tensor in stage.reads)
+
+    @property
+    def flop(self) -> int:
+        """Arithmetic operations of all stages."""
+        return sum(stage.flop for stage in self.stages)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that :meth:`from_json` reads back."""
+        return {"name": self.name, "parameters": dict(self.parameters), **self._computation()}
+
+    def _computation(self) -> dict[str, Any]:
+        return {
+            "inputs": [_tensor_json(tensor) for tensor in self.inputs],
+            "stages": [
+                {
+                    "output": _tensor_json(stage.output),
+                    "axes": [[axis.name, axis.extent, axis.kind] for axis in stage.axes],
+                    "body": scalar_to_json(stage.body),
+                    "combiner": stage.combiner,
+                }
+                for stage in self.stages
+            ],
+            "outputs": list(self.outputs),
+        }
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Workload:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: the object is not a workload.
+        """
+        try:
+            return Workload(
+                data["name"],
+                tuple(_tensor_from_json(item) for item in data["inputs"]),
+                tuple(_stage_from_json(item) for item in data["stages"]),
+                tuple(data["outputs"]),
+                dict(data.get("parameters", {})),
+            )
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise InvalidValueError(f"not a workload: {error!r}") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits that identify the computation, equal in every process."""
+        text = json.dumps(self._computation(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _tensor_json(tensor: Tensor) -> list[Any]:
+    return [tensor.name, list(tensor.shape), tensor.dtype]
+
+
+def _tensor_from_json(data: list[Any]) -> Tensor:
+    return Tensor(data[0], tuple(data[1]), data[2])
+
+
+def _stage_from_json(data: dict[str, Any]) -> Stage:
+    return Stage(
+        _tensor_from_json(data["output"]),
+        tuple(Axis(name, extent, kind) for name, extent, kind in data["axes"]),
+        scalar_from_json(data["body"]),
+        data["combiner"],
+    )
+
+
+def _validate(workload: Workload) -> None:
+    known: dict[str, Tensor] = {}
+    for tensor in workload.inputs:
+        _validate_tensor(tensor, known)
+        known[tensor.name] = tensor
+    for stage in workload.stages:
+        _validate_tensor(stage.output, known)
+        _validate_stage(stage, known)
+        known[stage.name] = stage.output
+    produced = {stage.name for stage in workload.stages}
+    for name in workload.outputs:
+        if name not in produced:
+            raise InvalidValueError(f"output {name!r} is not computed by any stage")
+        if workload.outputs.count(name) > 1:
+            raise InvalidValueError(f"output {name!r} is named twice")
+    if not workload.stages or not workload.outputs:
+        raise InvalidValueError(f"workload {workload.name!r} computes nothing")
+
+
+def _validate_tensor(tensor: Tensor, known: dict[str, Tensor]) -> None:
+    if tensor.name in known:
+        raise InvalidValueError(f"two tensors are called {tensor.name!r}")
+    if tensor.dtype not in DTYPE_BYTES:
+        raise InvalidValueError(
+            f"tensor {tensor.name!r} has dtype {tensor.dtype!r}; allowed: {', '.join(DTYPE_BYTES)}"
+        )
+    if not all(isinstance(extent, int) and extent > 0 for extent in tensor.shape):
+        raise InvalidValueError(f"tensor {tensor.name!r} has shape {tensor.shape}")
+
+
+def _validate_axis(stage: Stage, axis: Axis) -> None:
+    if axis.kind not in AXIS_KINDS:
+        raise InvalidValueError(
+            f"axis {axis.name!r} of stage {stage.name!r} is of kind {axis.kind!r}; "
+            f"allowed: {', '.join(AXIS_KINDS)}"
+        )
+    if not isinstance(axis.extent, int) or axis.extent <= 0:
+        raise InvalidValueError(
+            f"axis {axis.name!r} of stage {stage.name!r} has extent {axis.extent!r}"
+        )
+
+
+def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
+    for axis in stage.axes:
+        _validate_axis(stage, axis)
+    shape = tuple(axis.extent for axis in stage.spatial_axes)
+    if shape != stage.output.shape:
+        raise InvalidValueError(
+            f"stage {stage.name!r} has spatial extents {shape} and output {stage.output.shape}"
+        )
+    if len(stage.extents) != len(stage.axes):
+        raise InvalidValueError(f"stage {stage.name!r} repeats an axis name")
+    if (stage.combiner is None) == bool(stage.reduce_axes):
+        raise InvalidValueError(f"stage {stage.name!r}: reduce axes and combiner go together")
+    if stage.combiner is not None and stage.combiner not in COMBINERS:
+        raise InvalidValueError(
+            f"stage {stage.name!r} combines by {stage.combiner!r}; allowed: {', '.join(COMBINERS)}"
+        )
+    for load in stage.loads:
+        if load.tensor not in known:
+            raise InvalidValueError(f"stage {stage.name!r} reads unknown tensor {load.tensor!r}")
+        if len(load.indices) != len(known[load.tensor].shape):
+            raise InvalidValueError(
+                f"stage {stage.name!r} reads {load.tensor!r} with {len(load.indices)} indices"
+            )
+    for node in walk(stage.body):
+        indices = node.indices if isinstance(node, Load) else ()
+        if isinstance(node, IndexValue):
+            indices = (node.index,)
+        for name in sorted({name for index in indices for name in index.variables}):
+            stage.axis(name)

@@ -1,0 +1,199 @@
+"""Several observers as one, none of which can disturb the others or what is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from numbers import Real
+
+from attrs import define
+
+from autotune.errors import InvalidValueError
+from autotune.measure.observers.lookup import find_observer
+from autotune.measure.observers.observer import Observer
+
+__all__ = ["ObserverSet"]
+
+_MESSAGE_CHARACTERS = 500
+_MOST_CALLS = 1_000_000
+
+Readings = Mapping[str, "float | None"]
+
+
+@define
+class _Member:
+    """An observer, and whether it is still asked."""
+
+    observer: Observer
+    name: str
+    absent: tuple[str, ...] = ()
+    active: bool = True
+
+
+class ObserverSet:
+    """The observers of a worker.
+
+    What an observer raises ends here: it is not asked again, and one message says so.
+
+    Args:
+        names: Registered names, or import strings ``module:Class``.
+        announce: Surrounds whatever calls an observer, so that a hang or a crash is put down to
+            observers and not to the candidate.
+
+    Raises:
+        UnknownNameError: no observer has this name.
+        PluginError: one cannot be imported or made.
+        InvalidValueError: one is no observer, or two have the same name.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str] = (),
+        announce: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._announce = announce
+        self._members: list[_Member] = []
+        self._messages: list[str] = []
+        self._readings: dict[str, float | None] = {}
+        self._checked = False
+        for name in dict.fromkeys(names):
+            self._add(find_observer(name))
+
+    @property
+    def active(self) -> bool:
+        """Whether any is still asked; if not, nobody needs to run a program for observers."""
+        return any(member.active for member in self._members)
+
+    @property
+    def readings(self) -> Readings:
+        """What was read in the last :meth:`build` or :meth:`run`, by ``observer/reading``.
+
+        Empty if what it surrounded raised. None stands for what cannot be read here.
+        """
+        return dict(self._readings)
+
+    def calls(self, seconds_per_call: float) -> int:
+        """How many calls to make in :meth:`run`, so that every observer has enough to see."""
+        wanted = max((it.observer.run_seconds for it in self._members if it.active), default=0.0)
+        return min(_MOST_CALLS, max(1, math.ceil(wanted / max(seconds_per_call, 1e-9))))
+
+    def take_messages(self) -> list[str]:
+        """What a person should know: what is absent, which observer failed; each only once."""
+        taken, self._messages = self._messages, []
+        return taken
+
+    @contextmanager
+    def build(self) -> Iterator[None]:
+        """Surrounds the build of a candidate."""
+        self._readings = {}
+        with self._asking():
+            begun = self._begin("before_build")
+        try:
+            yield
+        finally:
+            with self._asking():
+                self._end(begun, "after_build")
+        with self._asking():
+            self._collect(begun, "build_readings", lambda observer: observer.build_readings())
+
+    @contextmanager
+    def run(self, calls: int) -> Iterator[None]:
+        """Surrounds ``calls`` calls of a program, which are not its timed samples.
+
+        Raises:
+            InvalidValueError: there are no calls to observe.
+        """
+        if calls < 1:
+            raise InvalidValueError(f"at least one call must be observed, not {calls}")
+        self._readings = {}
+        # Nothing is announced between a hook and the program: that would be observed too.
+        with self._asking():
+            begun = self._begin("before_run")
+            try:
+                yield
+            finally:
+                self._end(begun, "after_run")
+            self._collect(begun, "readings", lambda observer: observer.readings(calls))
+        for member in self._members:
+            for name in member.absent:
+                self._readings.setdefault(f"{member.name}/{name}", None)
+
+    def _add(self, observer: Observer) -> None:
+        name = observer.name
+        if any(member.name == name for member in self._members):
+            raise InvalidValueError(f"two observers are called {name!r}")
+        self._members.append(_Member(observer, name))
+
+    def _check(self, member: _Member) -> None:
+        """Find out what an observer can read: if that is nothing, it is not asked."""
+        try:
+            found = member.observer.check()
+            member.absent = tuple(found.absent)
+            member.active = bool(found.reads)
+            reason = found.reason
+        except Exception as error:  # a foreign part may raise anything
+            self._disable(member, "check", error)
+            return
+        if member.absent or not member.active:
+            self._say(member, reason or "it can read nothing here")
+
+    def _asking(self) -> AbstractContextManager[None]:
+        return self._announce() if self.active else nullcontext()
+
+    def _begin(self, hook: str) -> list[_Member]:
+        """Call a hook of every observer; returns those to call when it is over."""
+        if not self._checked:
+            self._checked = True
+            for member in self._members:
+                self._check(member)
+        active = [member for member in self._members if member.active]
+        for member in active:
+            self._call(member, hook)
+        return [member for member in active if member.active]
+
+    def _end(self, begun: Sequence[_Member], hook: str) -> None:
+        # The last to begin is the first to end, so that none observes more of the others' work.
+        for member in reversed(begun):
+            self._call(member, hook)
+
+    def _call(self, member: _Member, hook: str) -> None:
+        try:
+            getattr(member.observer, hook)()
+        except Exception as error:  # a foreign part may raise anything
+            self._disable(member, hook, error)
+
+    def _collect(
+        self, begun: Sequence[_Member], hook: str, read: Callable[[Observer], Readings]
+    ) -> None:
+        for member in begun:
+            if not member.active:
+                continue
+            try:
+                found = _checked(read(member.observer))
+            except Exception as error:  # a foreign part may raise anything
+                self._disable(member, hook, error)
+                continue
+            self._readings |= {f"{member.name}/{name}": value for name, value in found.items()}
+
+    def _disable(self, member: _Member, hook: str, error: Exception) -> None:
+        member.active = False
+        text = f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS]
+        self._say(member, f"it failed in {hook} and is not asked again: {text}")
+
+    def _say(self, member: _Member, text: str) -> None:
+        self._messages.append(f"observer {member.name!r}: {text}")
+
+
+def _checked(readings: Readings) -> dict[str, float | None]:
+    """What an observer returned, as plain numbers."""
+    checked: dict[str, float | None] = {}
+    for name, value in readings.items():
+        if not (isinstance(name, str) and name.isidentifier()):
+            raise InvalidValueError(f"{name!r} does not name a reading: use letters, digits and _")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+            raise InvalidValueError(f"reading {name!r} must be a number or None, not {value!r}")
+        checked[name] = None if value is None else float(value)
+        if not math.isfinite(checked[name] or 0.0):
+            raise InvalidValueError(f"reading {name!r} must be finite, not {value!r}")
+    return checked

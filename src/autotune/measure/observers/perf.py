@@ -1,0 +1,180 @@
+"""Counters of the processor and the kernel for the calls of a program."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from autotune.measure.observers.observer import Availability, Observer
+from autotune.measure.observers.perf_events import Event, EventUnavailable, ThreadCounters
+
+__all__ = ["PerfObserver"]
+
+_HARDWARE, _SOFTWARE = 0, 1
+
+# The processor's counters count user space only: that needs no permission.
+_HARDWARE_EVENTS: Mapping[str, Event] = {
+    "cycles_per_call": Event(_HARDWARE, 0, user_only=True),
+    "instructions_per_call": Event(_HARDWARE, 1, user_only=True),
+    "cache_references_per_call": Event(_HARDWARE, 2, user_only=True),
+    "cache_misses_per_call": Event(_HARDWARE, 3, user_only=True),
+    "branches_per_call": Event(_HARDWARE, 4, user_only=True),
+    "branch_misses_per_call": Event(_HARDWARE, 5, user_only=True),
+}
+# A thread moves while it is in the kernel: without permission to count there, none is ever seen.
+_SOFTWARE_EVENTS: Mapping[str, Event] = {
+    "cpu_migrations_per_call": Event(_SOFTWARE, 4, user_only=False),
+}
+_EVENTS: Mapping[str, Event] = {**_HARDWARE_EVENTS, **_SOFTWARE_EVENTS}
+# These come from the process's account, which is there everywhere and includes every thread.
+_ACCOUNT = ("page_faults_per_call", "context_switches_per_call", "cpu_seconds_per_call")
+_BUILD = ("build_page_faults", "build_cpu_seconds")
+
+
+@frozen
+class _Account:
+    """What the kernel has charged to this process so far: faults, switches, seconds."""
+
+    page_faults: int
+    context_switches: int
+    cpu_seconds: float
+
+    @staticmethod
+    def now() -> _Account:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return _Account(
+            usage.ru_minflt + usage.ru_majflt,
+            usage.ru_nvcsw + usage.ru_nivcsw,
+            usage.ru_utime + usage.ru_stime,
+        )
+
+
+class PerfObserver(Observer):
+    """Hardware and kernel counters per call, over all threads of the process."""
+
+    name = "perf"
+
+    def __init__(self) -> None:
+        self._events: dict[str, Event] = {}
+        self._counters: ThreadCounters | None = None
+        self._before = self._after = _Account.now()
+        self._build_before = self._build_after = self._before
+
+    def check(self) -> Availability:
+        """See :meth:`Observer.check`."""
+        _allow_many_files()
+        self._events, problems = _countable()
+        absent = tuple(name for name in _EVENTS if name not in self._events)
+        return Availability((*self._events, *_ACCOUNT, *_BUILD), absent, _reason(problems))
+
+    def before_build(self) -> None:
+        """Note the process's account."""
+        self._build_before = _Account.now()
+
+    def after_build(self) -> None:
+        """Note the process's account again."""
+        self._build_after = _Account.now()
+
+    def build_readings(self) -> Mapping[str, float | None]:
+        """Page faults and seconds of CPU time, of this process alone: no linker it starts."""
+        before, after = self._build_before, self._build_after
+        return {
+            "build_page_faults": after.page_faults - before.page_faults,
+            "build_cpu_seconds": after.cpu_seconds - before.cpu_seconds,
+        }
+
+    def before_run(self) -> None:
+        """Start counters in every thread; those of a thread pool exist already."""
+        if self._counters is not None:  # nobody asked for the readings of a program that failed
+            self._counters.close()
+        threads = [int(name) for name in os.listdir("/proc/self/task")]
+        self._counters = ThreadCounters(list(self._events.values()), threads)
+        self._before = _Account.now()
+        self._counters.start()
+
+    def after_run(self) -> None:
+        """Stop them."""
+        if self._counters is not None:
+            self._counters.stop()
+        self._after = _Account.now()
+
+    def readings(self, calls: int) -> Mapping[str, float | None]:
+        """See :meth:`Observer.readings`."""
+        found: dict[str, float | None] = dict.fromkeys(_EVENTS)
+        counters, self._counters = self._counters, None
+        if counters is not None:
+            try:
+                for name, counts in zip(self._events, counters.read(), strict=True):
+                    found[name] = _per_call([count.scaled for count in counts], calls)
+            finally:
+                counters.close()
+        before, after = self._before, self._after
+        found["page_faults_per_call"] = (after.page_faults - before.page_faults) / calls
+        switches = after.context_switches - before.context_switches
+        found["context_switches_per_call"] = switches / calls
+        found["cpu_seconds_per_call"] = (after.cpu_seconds - before.cpu_seconds) / calls
+        return found
+
+
+def _per_call(values: list[float | None], calls: int) -> float | None:
+    """The threads' sum; unknown if one of them could not be counted."""
+    known = [value for value in values if value is not None]
+    return sum(known) / calls if len(known) == len(values) else None
+
+
+def _countable() -> tuple[dict[str, Event], dict[str, str]]:
+    """The events that can be counted here, and why the others cannot, by name."""
+    countable: dict[str, Event] = {}
+    problems: dict[str, str] = {}
+    for name, event in _EVENTS.items():
+        try:
+            count = _trial_count(event)
+        except EventUnavailable as error:
+            problems[name] = str(error)
+            continue
+        # Some virtual machines open counters that never count.
+        if name in ("cycles_per_call", "instructions_per_call", "branches_per_call") and not count:
+            problems[name] = "it stays at zero"
+        else:
+            countable[name] = event
+    if any(name in problems for name in ("cycles_per_call", "instructions_per_call")):
+        # Whatever else there is comes from the same unit, which then cannot be trusted.
+        cause = problems.get("cycles_per_call") or problems["instructions_per_call"]
+        for name in _HARDWARE_EVENTS:
+            countable.pop(name, None)
+            problems.setdefault(name, cause)
+    return countable, problems
+
+
+def _reason(problems: Mapping[str, str]) -> str:
+    """Why some events are absent, in one line; "" where none is."""
+    reasons = []
+    rest = list(problems)
+    if set(_HARDWARE_EVENTS) <= set(problems):
+        cause = problems[next(iter(_HARDWARE_EVENTS))]
+        reasons.append(f"no hardware counters here ({cause}); software counters only")
+        rest = [name for name in rest if name not in _HARDWARE_EVENTS]
+    return "; ".join([*reasons, *(f"no {name} here ({problems[name]})" for name in rest)])
+
+
+def _trial_count(event: Event) -> float | None:
+    counters = ThreadCounters([event], [0])
+    try:
+        counters.start()
+        sum(range(10_000))
+        counters.stop()
+        return counters.read()[0][0].scaled
+    finally:
+        counters.close()
+
+
+def _allow_many_files() -> None:
+    """Each thread needs a file per counter: more than a process may usually open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

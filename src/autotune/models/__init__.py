@@ -1,0 +1,1 @@
+"""What scores candidates: features, pruning models, cost models, their training and their host."""

@@ -1,0 +1,26 @@
+"""Cost (verify) models: the interfaces and the built-ins."""
+
+from __future__ import annotations
+
+from autotune.models.cost.analytic import AnalyticCostModel
+from autotune.models.cost.cost_model import CostModel
+from autotune.models.cost.differentiable import DifferentiableCostModel, require_differentiable
+from autotune.models.cost.gbdt import GradientBoostedTrees
+from autotune.models.cost.model_file import ModelFile, SavedModel, read_model, write_model
+from autotune.models.cost.random import RandomCostModel
+from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
+
+__all__ = [
+    "AnalyticCostModel",
+    "CostModel",
+    "DifferentiableCostModel",
+    "GradientBoostedTrees",
+    "ModelFile",
+    "RandomCostModel",
+    "SavedModel",
+    "TrainableCostModel",
+    "TrainingGroup",
+    "read_model",
+    "require_differentiable",
+    "write_model",
+]

@@ -1,0 +1,254 @@
+"""What a program costs on a CPU, as an expression of a sketch's parameters with smooth forms.
+
+The structure is that of the draft model for CPUs (:mod:`autotune.models.pruning.psa_cpu`), written
+so that a relaxed reading of it has a useful derivative everywhere: what is rounded up there is at
+least a whole there, and what a threshold decides there changes over half an octave here.
+
+Everything is counted in hundredths of a cycle of one core, because expressions are of integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from autotune.ir.expressions import IntExpr, const, less, maximum, minimum, nontrivial, select
+from autotune.models.pruning.psa_cpu import CpuMachine, cpu_machine
+from autotune.models.pruning.psa_cpu_symbols import Reads, StatementSymbols, sketch_symbols
+from autotune.nest import LoopNest, Statement, nest_tape
+from autotune.nest.quantities import (
+    buffers_of,
+    held_depth,
+    region_dimensions,
+    region_elements,
+    reloads,
+)
+from autotune.sketches import Sketch
+from autotune.targets import Target
+
+__all__ = ["CPU_COMPONENTS", "CYCLE", "cpu_components"]
+
+CPU_COMPONENTS = ("arithmetic", "loops", "spills", "l1", "l2", "l3", "launch")
+"""What the time of a program is made of, in the order of :func:`cpu_components`.
+
+Issue, loads, stores and chains of updates; iterations of loops; accumulators that do not fit the
+registers; what comes into each of three caches from the next level; starts of parallel loops.
+"""
+
+CYCLE = 100
+"""Units of a cycle."""
+
+_LINE_BYTES = 64
+# A threshold lies between what is reached and the next divisor, half an octave further.
+_ABOVE, _BELOW = 7, 5
+
+
+def cpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
+    """What the program costs, by :data:`CPU_COMPONENTS`, in units of ``CYCLE`` a cycle."""
+    symbols = sketch_symbols(sketch, target.vector_bytes)
+    nest, machine = nest_tape(sketch).nest, cpu_machine(target)
+    totals = [const(0)] * (len(CPU_COMPONENTS) - 1)
+    for statement, facts in zip(nest.statements, symbols.statements, strict=True):
+        model = _StatementModel(nest, statement, facts, machine)
+        found = (*model.cycles(), *model.moved(symbols.program_bytes))
+        totals = [total + model.shared(value) for total, value in zip(totals, found, strict=True)]
+    launch = max(1, round(symbols.nests * machine.launch * CYCLE))
+    return (*totals, const(launch))
+
+
+@frozen
+class _Depth:
+    """What is at one depth of a statement.
+
+    Attributes:
+        index: Loops outside, those that never repeat included.
+        outside: Iterations of the loops outside.
+        inside: Vector statements inside, for each iteration outside.
+        chain: Updates of one element inside.
+    """
+
+    index: int
+    outside: IntExpr
+    inside: IntExpr
+    chain: IntExpr
+
+
+class _StatementModel:
+    """One statement; depths are counted without loops that never repeat."""
+
+    def __init__(
+        self, nest: LoopNest, statement: Statement, facts: StatementSymbols, machine: CpuMachine
+    ) -> None:
+        self.nest, self.statement, self.facts, self.machine = nest, statement, facts, machine
+        kept = [i for i, loop in enumerate(statement.loops) if loop.extent.value != 1]
+        self.loops = [statement.loops[index] for index in kept]
+        self.lanes = self.loops[facts.vector].extent if facts.vector >= 0 else const(1)
+        self.vectors = maximum(self.lanes, facts.lanes) // facts.lanes
+        self.depths = self._depths([0, *(index + 1 for index in kept)])
+        self.brought = {
+            buffer: reloads(nest, statement, buffer) for buffer in buffers_of(statement)
+        }
+
+    def _depths(self, indices: Sequence[int]) -> list[_Depth]:
+        outside = [const(1)]
+        for loop in self.loops:
+            outside.append(outside[-1] * loop.extent)
+        inside, chain = [self.vectors], [const(1)]
+        for place in range(len(self.loops) - 1, -1, -1):
+            extent = self.loops[place].extent
+            inside.insert(0, inside[0] if place == self.facts.vector else inside[0] * extent)
+            chain.insert(0, chain[0] * extent if self.facts.reduces[place] else chain[0])
+        return [_Depth(*each) for each in zip(indices, outside, inside, chain, strict=True)]
+
+    def shared(self, cost: IntExpr) -> IntExpr:
+        """What each core has to do of a cost; at most all cores can be busy."""
+        spread = const(1)
+        for loop in self.loops:
+            if loop.kind == "parallel":
+                spread = spread * loop.extent
+        return cost // minimum(spread, round(self.machine.cores))
+
+    def cycles(self) -> tuple[IntExpr, IntExpr, IntExpr]:
+        """Arithmetic, loops and spills, with the body as far out as the compiler unrolls."""
+        place = self._scheduled_body()
+        found = self._cycles_at(place)
+        size = round(CYCLE * (max(self.facts.work + self.facts.calls, 1.0) + 1.0))
+        limit = round(CYCLE * self.machine.unrolled)
+        chosen = const(1)
+        while place > 0 and not self.facts.parallel[place - 1]:
+            place -= 1
+            chosen = chosen * less(self.depths[place].inside * size, limit + 1)
+            outer = self._cycles_at(place)
+            found = [select(chosen, new, old) for new, old in zip(outer, found, strict=True)]
+        return found[0], found[1], found[2]
+
+    def _scheduled_body(self) -> int:
+        facts, place = self.facts, self.facts.body
+        if not facts.declared and facts.vector >= 0 and place == facts.vector + 1:
+            place = facts.vector
+            while place > 0 and not facts.remains[place - 1]:
+                place -= 1
+        return place
+
+    def _cycles_at(self, place: int) -> list[IntExpr]:
+        """Arithmetic, loops and spills where the straight-line body is inside a depth."""
+        facts, machine, at = self.facts, self.machine, self.depths[place]
+        carried = place > 0 and bool(facts.reduces[place - 1])
+        loads, accumulators = const(0), const(1)
+        for buffer, meets in zip(buffers_of(self.statement), facts.lanes_meet, strict=True):
+            count = region_elements(self.statement, buffer, at.index)
+            if facts.vector >= 0 and meets == Reads.CONTIGUOUS:
+                count = count * self.vectors // self.lanes
+            if buffer == buffers_of(self.statement)[facts.written]:
+                accumulators = count
+            else:
+                loads = loads + count
+        issue = at.inside * max(1, round(CYCLE * facts.work / machine.fma_units))
+        if facts.calls:
+            wide = maximum(self.lanes, 2 * facts.narrow) // (2 * facts.narrow)
+            calls = round(CYCLE * facts.calls * (machine.wide_call if wide.value != 1 else 1.0))
+            issue = issue + at.inside * self.lanes * calls // self.vectors
+        registers = round(machine.vector_registers)
+        per_load = round(CYCLE / machine.loads_per_cycle)
+        store = accumulators * round(CYCLE / machine.stores_per_cycle)
+        load = loads * per_load + 1
+        if carried:
+            # Accumulators of a reduction stay in registers while loops carry it, if they fit.
+            leaves = less(registers + 4, accumulators)
+            load = load + leaves * accumulators * per_load
+            store = leaves * store + 1
+        busy = self._contended((issue, load, store))
+        if carried:
+            busy = maximum(busy, at.chain * round(machine.latency * CYCLE))
+        spilled = const(1)
+        if carried or at.chain.value != 1:
+            # What is beyond the registers, and smooth where it begins.
+            excess = maximum(accumulators + 2, registers) - registers
+            spilled = excess * at.chain * round(machine.spill * CYCLE) + 1
+        entered = self.depths[place - 1].outside if place else const(1)
+        turns = at.outside * round(machine.iteration * CYCLE)
+        loops = turns + entered * round(machine.entry * CYCLE)
+        return [at.outside * busy, loops, at.outside * spilled]
+
+    def _contended(self, parts: Sequence[IntExpr]) -> IntExpr:
+        """The largest, and a share of the others, in percent."""
+        percent = round(100 * self.machine.contention)
+        largest, total = parts[0], parts[0]
+        for part in parts[1:]:
+            largest, total = maximum(largest, part), total + part
+        return (largest * (100 - percent) + total * percent) // 100
+
+    def moved(self, program_bytes: int) -> list[IntExpr]:
+        """What comes into each cache, held at the outermost depth that fits it."""
+        result = []
+        held = [self._held(place) for place in range(len(self.depths))]
+        for level, capacity in enumerate(self.machine.capacity):
+            if capacity == float("inf"):
+                result.append(const(1))
+                continue
+            rate = CYCLE / self.machine.bandwidth[level]
+            # What fits as a whole is there already when a program runs again and again.
+            warm = program_bytes / self.machine.cores / capacity - 1.0
+            cold = min(1.0, max(0.01, warm))
+            found = None
+            for place in range(len(self.depths) - 1, -1, -1):
+                occupied, incoming = held[place]
+                scale = rate * (cold if place == 0 else 1.0)
+                cost = incoming * max(1, round(1000 * scale)) // 1000
+                if found is None:
+                    found = cost
+                else:
+                    fits = less(occupied, max(1, round(capacity)))
+                    found = select(fits, cost, found)
+            result.append(const(1) if found is None else found)
+        return result
+
+    def _held(self, place: int) -> tuple[IntExpr, IntExpr]:
+        """Bytes that are occupied at a depth, and bytes that come in where it is held."""
+        occupied, incoming = const(0), const(1)
+        index, around = self.depths[place].index, self.depths[max(0, place - 1)].index
+        for buffer in buffers_of(self.statement):
+            inside = max(index, held_depth(self.nest, buffer))
+            outer = max(around, held_depth(self.nest, buffer))
+            elements, lines, _ = self._rows(buffer, inside)
+            wide_elements, wide_lines, rows = self._rows(buffer, outer)
+            # Lines stay from one iteration of the loop around to the next.
+            jumps = (rows - 1) * round(self.machine.row)
+            again = self.brought[buffer][index]
+            occupied = occupied + lines
+            incoming = incoming + again * elements * (wide_lines + jumps) // wide_elements
+        return occupied, incoming
+
+    def _rows(self, buffer: str, depth: int) -> tuple[IntExpr, IntExpr, IntExpr]:
+        """Elements of what is touched, bytes in whole lines, number of contiguous rows."""
+        element = self.nest.element_bytes(buffer)
+        elements = region_elements(self.statement, buffer, depth)
+        run, rows = _contiguous(self.nest, self.statement, buffer, depth)
+        return elements, rows * maximum(run * element, _LINE_BYTES), rows
+
+
+def _contiguous(
+    nest: LoopNest, statement: Statement, buffer: str, depth: int
+) -> tuple[IntExpr, IntExpr]:
+    """Elements of a contiguous row of what is touched, and the number of rows.
+
+    A dimension that is not touched completely ends a row. A buffer in blocks is laid out as it is
+    used: one row.
+    """
+    touched = region_dimensions(statement, buffer, depth)
+    held = next((known.shape for known in nest.buffers if known.name == buffer), None)
+    sizes = held or next(a.shape for a in statement.accesses if a.buffer == buffer)
+    if not touched or len(sizes) != len(touched):
+        return region_elements(statement, buffer, depth), const(1)
+    run, rows = const(1), const(1)
+    for extent, size in zip(touched, sizes, strict=True):
+        # From the outermost dimension in: what is outside a partial one is rows of it.
+        if extent == size:
+            run = run * extent
+            continue
+        partial = less(extent * _ABOVE, size * _BELOW)
+        some = partial * nontrivial(size)
+        rows = select(some, rows * run, rows)
+        run = select(some, extent, run * extent)
+    return run, rows

@@ -1,0 +1,49 @@
+"""The interface of a cost (verify) model: a score learned from outcomes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.store.records import Outcome
+
+
+class CostModel(ABC):
+    """Predicts which candidates are fast. Owned by the tuner and shared by its tasks.
+
+    A model is deterministic: the same updates in the same order give the same predictions.
+    """
+
+    name: str
+
+    def warm_up(self) -> None:  # noqa: B027
+        """Load what learning needs, such as a library; called in the background, at most once.
+
+        Raises:
+            AutotuneError: something is missing, and the user can do something about it.
+        """
+
+    @abstractmethod
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of shape [n]; higher is better. Defined before the first update too."""
+
+    @abstractmethod
+    def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
+        """Learn from new outcomes, failures included.
+
+        What is logged as a warning to the logger ``autotune.models.cost`` meanwhile is told to
+        the user.
+        """
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """A JSON object from which :meth:`load_state` restores the model, also when untrained."""
+
+    @abstractmethod
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` returned."""

@@ -1,0 +1,168 @@
+"""Files of trained models: arrays in npz, with a header that says what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+
+__all__ = ["ModelFile", "SavedModel", "read_model", "write_model"]
+
+FORMAT = "autotune.cost_model"
+FORMAT_VERSION = 1
+_HEADER = "header"
+# What numpy and the libraries below it raise when bytes are no npz file.
+_DAMAGE = (
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    TypeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@frozen
+class ModelFile:
+    """A file with a trained model, as it was when it was named.
+
+    Attributes:
+        path: Where it is, absolute.
+        digest: Of its content.
+    """
+
+    path: str
+    digest: str
+
+    @staticmethod
+    def at(path: str | os.PathLike[str]) -> ModelFile:
+        """The file as it is now.
+
+        Raises:
+            InvalidValueError: it cannot be read.
+        """
+        return ModelFile(os.path.abspath(path), _digest(_content(path)))
+
+    def open(self) -> BinaryIO:
+        """Its content, for :meth:`autotune.models.cost.TrainableCostModel.load`.
+
+        Raises:
+            InvalidValueError: it cannot be read, or is not what it was.
+        """
+        content = _content(self.path)
+        if _digest(content) != self.digest:
+            raise InvalidValueError(
+                f"the cost model in {self.path!r} has changed since it was named"
+            )
+        return io.BytesIO(content)
+
+
+@frozen(eq=False)
+class SavedModel:
+    """What a file holds.
+
+    Attributes:
+        arrays: By name.
+        facts: JSON values, by name.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
+
+
+def write_model(
+    stream: BinaryIO,
+    model: str,
+    feature_version: int | str,
+    arrays: Mapping[str, NDArray[Any]],
+    facts: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model that :func:`read_model` reads; equal models give equal bytes.
+
+    Args:
+        stream: Where to.
+        model: Name of the cost model.
+        feature_version: Version of the features that it was trained on.
+        arrays: Its weights, by name; not of Python objects.
+        facts: What else is to be known, as JSON values.
+
+    Raises:
+        InvalidValueError: an array has the name of the header.
+    """
+    if _HEADER in arrays:
+        raise InvalidValueError(f"an array of a model file may not be called {_HEADER!r}")
+    header = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "model": model,
+        "feature_version": feature_version,
+        "facts": dict(facts or {}),
+    }
+    text = json.dumps(header, sort_keys=True, allow_nan=False).encode()
+    content = {_HEADER: np.frombuffer(text, dtype=np.uint8), **arrays}
+    np.savez(stream, allow_pickle=False, **content)
+
+
+def read_model(stream: BinaryIO, model: str, feature_version: int | str) -> SavedModel:
+    """Read what :func:`write_model` wrote. Nothing that the file holds is executed.
+
+    Args:
+        stream: Where from.
+        model: Name of the cost model that is to be read.
+        feature_version: Version of the features that this installation computes.
+
+    Raises:
+        InvalidValueError: it is no such file, or one of another model, or of other features.
+    """
+    try:
+        with np.load(stream, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+        header = json.loads(arrays.pop(_HEADER).tobytes())
+        is_known = header["format"] == FORMAT and header["version"] == FORMAT_VERSION
+        facts = dict(header["facts"])
+        found_model, found_version = header["model"], header["feature_version"]
+    except (*_DAMAGE, AttributeError) as error:
+        raise InvalidValueError(f"this is no file of a cost model: {error}") from error
+    if not is_known:
+        raise InvalidValueError(
+            f"a cost model of format {header['format']!r}, version {header['version']!r}; "
+            f"this autotune reads {FORMAT!r}, version {FORMAT_VERSION}"
+        )
+    if found_model != model:
+        raise InvalidValueError(
+            f"the file is of cost model {found_model!r}, this one is {model!r}; "
+            f"choose {found_model!r}"
+        )
+    if found_version != feature_version:
+        raise InvalidValueError(
+            f"the cost model was trained on features of version {found_version!r}, this autotune "
+            f"computes version {feature_version!r}: train a new one"
+        )
+    return SavedModel(arrays, facts)
+
+
+def _content(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidValueError(
+            f"the cost model in {os.fspath(path)!r} cannot be read: {error.strerror}"
+        ) from error
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,93 @@
+"""Random scores: the baseline of every cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.models.cost.cost_model import CostModel
+from autotune.models.cost.model_state import check_model
+from autotune.plugins.options import read_options
+from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.sketches.candidate import Matrix
+from autotune.store.records import Outcome
+
+if TYPE_CHECKING:
+    from autotune.targets import Target
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+@frozen
+class RandomCostModelOptions:
+    """Random scores have no options."""
+
+
+class RandomCostModel(CostModel):
+    """Scores in [0, 1) that depend on the seed, the sketch and the values, and on nothing else.
+
+    A candidate has the same score in every batch and process.
+
+    Args:
+        target: Not used.
+        seed: Chooses the scores.
+        threads: Not used.
+        options: None are known.
+
+    Raises:
+        InvalidValueError: an option is given.
+    """
+
+    name = "random"
+
+    def __init__(
+        self,
+        target: Target | None = None,
+        seed: int = 0,
+        threads: int = 1,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        read_options(f"cost model {self.name!r}", RandomCostModelOptions, options)
+        self._seed = seed
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of shape [n]."""
+        parts = [self._scores(sketch, matrix) for sketch, matrix in batch.parts]
+        return np.concatenate([np.zeros(0), *parts])
+
+    def _scores(self, sketch: Sketch, matrix: Matrix) -> NDArray[np.float64]:
+        salt = (int(sketch.digest, 16) ^ self._seed) & 0xFFFFFFFFFFFFFFFF
+        hashed = _mixed(np.full(len(matrix), salt, dtype=np.uint64))
+        for column in matrix.T:
+            hashed = _mixed(hashed ^ column.astype(np.uint64))
+        scores: NDArray[np.float64] = (hashed >> np.uint64(11)) * 2.0**-53
+        return scores
+
+    def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
+        """Do nothing."""
+
+    def state(self) -> dict[str, Any]:
+        """A JSON object with the seed."""
+        return {"model": self.name, "seed": self._seed}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` returned.
+
+        Raises:
+            InvalidValueError: the state is of another model.
+        """
+        check_model(self.name, state)
+        self._seed = int(state["seed"])
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """One step of splitmix64 (Steele, Lea and Flood, OOPSLA 2014); wraps around."""
+    values = values + _GAMMA
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray[np.uint64] = values ^ (values >> np.uint64(31))
+    return mixed

@@ -1,0 +1,40 @@
+"""Features of statements and of their data flow, for learned cost models (Pruner's PAM)."""
+
+from __future__ import annotations
+
+from autotune.models.features.columns import DATAFLOW_COLUMNS, FEATURE_COLUMNS
+from autotune.models.features.conventions import FIDELITIES
+from autotune.models.features.nest import (
+    FEATURE_NAMES,
+    FEATURE_VERSION,
+    STATEMENT_FEATURES,
+    estimated_seconds,
+    pooled_features,
+    statement_features,
+)
+from autotune.models.features.pam import PAM_VERSION, PamFeatures, pam_features
+from autotune.models.features.relaxed_features import (
+    RELAXED_COLUMNS,
+    RELAXED_VERSION,
+    RelaxedFeatures,
+    RelaxedPoints,
+)
+
+__all__ = [
+    "FEATURE_NAMES",
+    "FEATURE_VERSION",
+    "STATEMENT_FEATURES",
+    "estimated_seconds",
+    "pooled_features",
+    "statement_features",
+    "DATAFLOW_COLUMNS",
+    "FEATURE_COLUMNS",
+    "FIDELITIES",
+    "PAM_VERSION",
+    "RELAXED_COLUMNS",
+    "RELAXED_VERSION",
+    "PamFeatures",
+    "RelaxedFeatures",
+    "RelaxedPoints",
+    "pam_features",
+]

@@ -1,0 +1,114 @@
+"""Operations of one execution of a statement, in the sixteen published classes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from autotune.ir.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    affine_form,
+)
+from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, children, loads, walk
+from autotune.models.features.columns import ARITHMETIC
+from autotune.nest import LoopNest, Statement
+
+__all__ = ["operation_classes"]
+
+_CLASSES = {
+    "add": "add",
+    "sub": "add",
+    "neg": "add",
+    "mul": "multiply",
+    "div": "divide",
+    "max": "compare",
+    "min": "compare",
+}
+
+
+def operation_classes(
+    nest: LoopNest, statement: Statement, *, guards_as_functions: bool
+) -> dict[str, int]:
+    """How often each class of ``ARITHMETIC`` occurs in one execution; classes that do not, not.
+
+    Integer classes hold the arithmetic of integer tensors, the comparisons of padding
+    predicates, and the index arithmetic of loads: on the sketch's canonical indices, sums over
+    loops of a stride times the loop, whatever a compiler makes of them. A multiply-add counts as
+    its two operations, as it does in TVM.
+    """
+    counts: Counter[str] = Counter()
+    if statement.body is not None:
+        _Visitor(nest, counts, guards_as_functions).visit(statement.body)
+        for load in loads(statement.body):
+            counts.update(_index_operations(statement, load))
+    stage = nest.workload.stage(statement.stage)
+    if statement.role == "compute" and stage.combiner is not None:
+        counts[_classified(stage.combiner, stage.output.dtype)] += 1
+    return {name: counts[name] for name in ARITHMETIC if counts[name]}
+
+
+class _Visitor:
+    def __init__(self, nest: LoopNest, counts: Counter[str], guards_as_functions: bool) -> None:
+        self.nest = nest
+        self.counts = counts
+        self.guards_as_functions = guards_as_functions
+
+    def dtype(self, node: ScalarExpr) -> str:
+        """Type that an operation works on: that of its first conversion or load."""
+        constants = []
+        for inner in walk(node):
+            if isinstance(inner, Cast):
+                return inner.dtype
+            if isinstance(inner, Load):
+                return self.nest.workload.tensors[inner.tensor].dtype
+            if isinstance(inner, Constant):
+                constants.append(inner.dtype)
+        return constants[0] if constants else "int32"
+
+    def visit(self, node: ScalarExpr) -> None:
+        if isinstance(node, Select):
+            self._select(node)
+        elif isinstance(node, (Unary, Binary)):
+            self.counts[_classified(node.op, self.dtype(node))] += 1
+        for child in children(node):
+            self.visit(child)
+
+    def _select(self, node: Select) -> None:
+        # A branch that loads must not be evaluated where it is not taken: compilers call a guard.
+        guarded = any(isinstance(inner, Load) for inner in walk(node))
+        if guarded and self.guards_as_functions:
+            self.counts[_classified("guard", self.dtype(node.on_true))] += 1
+        else:
+            self.counts["select"] += 1
+
+
+def _classified(op: str, dtype: str) -> str:
+    if op in LOGIC or op == "not":
+        return "logic"
+    kind = "float" if "float" in dtype else "integer"
+    if op in COMPARISONS:
+        return f"{kind}_compare"
+    return f"{kind}_{_CLASSES.get(op, 'function')}"
+
+
+def _index_operations(statement: Statement, load: Load) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for index in load.indices:
+        form = affine_form(index)
+        axes = [] if form is None else list(form.coefficients)
+        terms = 0
+        for loop in statement.loops:
+            for position, (axis, _) in enumerate(loop.parts):
+                if axis not in axes:
+                    continue
+                terms += 1
+                counts["integer_multiply"] += 1
+                counts["integer_divide"] += (position > 0) + (position < len(loop.parts) - 1)
+        constant = form is not None and form.constant != 0
+        counts["integer_add"] += max(0, terms - 1) + (1 if constant and terms else 0)
+    return counts

@@ -1,0 +1,175 @@
+"""What the feature kernel needs of a nest, as named expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.ir.expressions import IntExpr, const, less, select
+from autotune.models.features.conventions import Conventions
+from autotune.models.features.dataflow import written_buffer
+from autotune.nest import LoopNest, Statement
+from autotune.nest.quantities import (
+    Walk,
+    contiguous,
+    counted,
+    covered,
+    innermost_stride,
+    line_bytes,
+    lines_by_power,
+    physical_region,
+    reuse_of,
+    touched_bytes,
+)
+
+__all__ = ["BUFFER_OUTPUTS", "buffer_outputs", "depth_outputs", "statement_outputs"]
+
+_KINDS = ("vectorized", "unrolled", "parallel")
+# In the order in which the kernel reads them.
+BUFFER_OUTPUTS = (
+    "executions",
+    "region",
+    "line_bytes",
+    "line_share",
+    "contiguous_bytes",
+    "reuse_loop",
+    "reuse_serial",
+    "reuse_count",
+    "reuse_iterations",
+    "reuse_bytes",
+    "reuse_share",
+    "stride",
+)
+
+
+def executions(statement: Statement, conventions: Conventions) -> IntExpr:
+    """How often a statement runs; with published conventions also once per virtual thread."""
+    result = const(1)
+    for loop in statement.loops:
+        repeats = conventions.vthreads_repeat_copies and loop.kind == "vthread"
+        if repeats or loop.name not in statement.cooperating:
+            result = result * loop.extent
+    return result
+
+
+def statement_outputs(
+    nest: LoopNest, statement: Statement, conventions: Conventions, gpu: bool
+) -> dict[str, IntExpr]:
+    """Columns of a statement that are no operation counts, by column name."""
+    outputs: dict[str, IntExpr] = {}
+    for kind in _KINDS:
+        outputs.update(_marked(statement, kind, conventions))
+    outputs["is_gpu"] = const(int(gpu))
+    for name, kind in (("block", "block"), ("thread", "thread"), ("vthread", "vthread")):
+        bound = next((loop.extent for loop in statement.loops if loop.kind == kind), const(1))
+        for dim in ("_x", "_y", "_z") if name != "vthread" else ("",):
+            outputs[f"{name}{dim}"] = bound if dim in ("_x", "") else const(1)
+    outputs.update(_allocation(nest, statement, conventions))
+    outputs["executions"] = executions(statement, conventions)
+    loops = const(0)
+    for index in range(len(statement.loops)):
+        loops = loops + counted(statement, index, annotated=conventions.annotated)
+    outputs["loops"] = loops
+    outputs["unroll_limit"] = statement.unroll_limit
+    return outputs
+
+
+def _marked(statement: Statement, kind: str, conventions: Conventions) -> dict[str, IntExpr]:
+    """Number of loops of a kind, their product, and the innermost one's extent; 0 without any."""
+    count, product, length = const(0), const(1), const(0)
+    for index, loop in enumerate(statement.loops):
+        if loop.kind != kind:
+            continue
+        counts = counted(statement, index, annotated=conventions.annotated)
+        count = count + counts
+        product = product * loop.extent
+        length = select(counts, loop.extent, length)
+    some = less(0, count)
+    return {
+        f"{kind}_count": count,
+        f"{kind}_product": select(some, product, 0),
+        f"{kind}_length": length,
+        f"{kind}_none": select(some, 0, 1),
+        f"{kind}_mixed": some,
+    }
+
+
+def _allocation(
+    nest: LoopNest, statement: Statement, conventions: Conventions
+) -> dict[str, IntExpr]:
+    """Size of the buffer that is written, and the loops outside and inside its allocation."""
+    name = written_buffer(statement)
+    known = next((buffer for buffer in nest.buffers if buffer.name == name), None)
+    if known is None:
+        tensor = nest.workload.tensors[name]
+        elements, depth = const(tensor.elements), 0
+    else:
+        elements, depth = known.elements, known.depth
+    outer, inner = const(1), const(1)
+    for index, loop in enumerate(statement.loops):
+        repeats = conventions.vthreads_repeat_copies and loop.kind == "vthread"
+        if loop.name in statement.cooperating and not repeats:
+            continue
+        if index < depth:
+            outer = outer * loop.extent
+        else:
+            inner = inner * loop.extent
+    return {
+        "allocated_bytes": elements * nest.element_bytes(name),
+        "allocated_product": elements * outer,
+        "allocated_outer": outer,
+        "allocated_inner": inner,
+    }
+
+
+def buffer_outputs(
+    nest: LoopNest,
+    statement: Statement,
+    buffer: str,
+    known: Mapping[str, IntExpr],
+    conventions: Conventions,
+) -> dict[str, IntExpr]:
+    """What the columns of one buffer follow from: ``BUFFER_OUTPUTS``, by name."""
+    walk = Walk(nest, statement, buffer, known, annotated=conventions.annotated)
+    reuse = reuse_of(walk)
+    powered = lines_by_power(walk)
+    return {
+        "executions": executions(statement, conventions),
+        "region": known[f"{statement.name}/region/{buffer}/0"],
+        "line_bytes": powered[0] if conventions.lines_by_power else line_bytes(walk),
+        "line_share": powered[1] if conventions.lines_by_power else const(1),
+        "contiguous_bytes": _contiguous_bytes(walk, conventions),
+        "reuse_loop": reuse.loop,
+        "reuse_serial": reuse.serial,
+        "reuse_count": reuse.count,
+        "reuse_iterations": reuse.iterations,
+        "reuse_bytes": reuse.bytes,
+        "reuse_share": reuse.share,
+        "stride": innermost_stride(walk),
+    }
+
+
+def _contiguous_bytes(walk: Walk, conventions: Conventions) -> IntExpr:
+    """Bytes that lie together in memory, by one of three readings."""
+    nest, statement, buffer = walk.nest, walk.statement, walk.buffer
+    width = nest.element_bytes(buffer)
+    if conventions.contiguity == "run":
+        return contiguous(nest, statement, buffer) * width
+    region_of = buffer if conventions.contiguity == "dimension" else written_buffer(statement)
+    layout = Walk(nest, statement, region_of, walk.known).layout
+    extents = physical_region(nest, statement, region_of, layout)
+    whole = covered(walk.layout.shape, extents)
+    # TVM starts from one byte where no dimension is touched completely, Ansor from one element.
+    least = 1 if conventions.contiguity == "dimension" else width
+    return select(less(0, whole), whole * width, least)
+
+
+def depth_outputs(
+    nest: LoopNest, statement: Statement, known: Mapping[str, IntExpr], conventions: Conventions
+) -> list[tuple[IntExpr, IntExpr, IntExpr]]:
+    """For each loop, outermost first: extent, whether it counts, bytes touched inside it."""
+    found = []
+    for index, loop in enumerate(statement.loops):
+        if loop.name not in statement.cooperating:
+            counts = counted(statement, index, annotated=conventions.annotated)
+            found.append((loop.extent, counts, touched_bytes(nest, statement, index, known)))
+    return found

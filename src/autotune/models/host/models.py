@@ -1,0 +1,245 @@
+"""Cost and pruning models that live in a guarded process; for everybody else they are models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.models.cost import DifferentiableCostModel
+from autotune.models.host.guard import Guard, GuardedModel, MakeMessage
+from autotune.models.host.model_process import ModelFailed
+from autotune.models.host.transport import (
+    SketchWriter,
+    Told,
+    pack_state,
+    pieces,
+    unpack_state,
+)
+from autotune.models.pruning import PruningModel
+from autotune.process import ATTACHMENTS, Message
+from autotune.sketches import CandidateBatch, Sketch
+
+__all__ = ["GuardedCostModel", "GuardedPruningModel"]
+
+_GIVEN_UP = "given up"
+
+
+class GuardedCostModel(DifferentiableCostModel):
+    """A cost model in the guard's process.
+
+    One that has been given up answers like a model that has learned nothing, with zeros, and
+    remains given up in a run that is resumed. Whether it has a gradient shows when it is asked
+    for one.
+
+    Args:
+        guard: Holds a cost model.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._model = _find(guard, "cost_model")
+        self._model.history = self._history
+        self._state: dict[str, Any] | None = None
+        self._since: list[Sequence[Told]] = []
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the model calls itself."""
+        return self._model.own_name or self._model.spec.name
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """The model's scores of shape [n], or zeros once it was given up."""
+        return _scores(self._guard, self._model, "predict", batch)
+
+    def relaxed(
+        self, sketch: Sketch, rows: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The model's logarithms of latency ``[n]`` and gradient ``[n, params]``, or zeros.
+
+        Raises:
+            InvalidValueError: the model has no gradient, or as for the model itself.
+        """
+        if rows.ndim != 2 or rows.shape[1] != len(sketch.params):
+            raise InvalidValueError(
+                f"sketch {sketch.name!r} has {len(sketch.params)} parameters; got points "
+                f"{rows.shape}"
+            )
+        found = self._guard.call(
+            self._model,
+            "relaxed",
+            partial(_relaxed, sketch, rows),
+            partial(_read_relaxed, shape=rows.shape),
+            len(rows),
+        )
+        return (np.zeros(len(rows)), np.zeros(rows.shape)) if found is None else found
+
+    def update(self, outcomes: Sequence[Told]) -> None:
+        """Let the model learn from outcomes."""
+        told = list(outcomes)
+        warnings = self._guard.call(
+            self._model, "update", partial(_update, told), _read_warnings, len(told)
+        )
+        if warnings is not None:
+            self._since.append(told)
+            for warning in warnings:
+                self._guard.on_warning(warning)
+
+    def state(self) -> dict[str, Any]:
+        """The model's own state, to be looked at only: the same object may be returned again.
+
+        That of one that was given up says so, and holds the last good one.
+        """
+        if self._state is None or self._since:
+            state = self._guard.call(self._model, "state", lambda _: {"op": "state"}, _read_state)
+            if state is not None:
+                self._state, self._since = state, []
+        if self._model.failure is not None:
+            return {_GIVEN_UP: self._model.failure, "state": self._state}
+        if self._state is None:
+            raise RuntimeError("a model that is in use has a state")
+        return self._state
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state` returned, or what such a model returned elsewhere.
+
+        Raises:
+            InvalidValueError: the state is of another model.
+        """
+        if _GIVEN_UP in state:
+            self._state, self._since = state["state"], []
+            self._guard.give_up(self._model, str(state[_GIVEN_UP]))
+            return
+        done = self._guard.call(self._model, "load_state", lambda _: _load(state), dict)
+        if done is not None:
+            self._state, self._since = state, []
+
+    def _history(self) -> Iterator[MakeMessage]:
+        """The last good state, then every update since."""
+        state = self._state
+        if state is not None:
+            yield lambda _: _load(state)
+        for told in self._since:
+            yield partial(_update, told)
+
+
+class GuardedPruningModel(PruningModel):
+    """A pruning model in the guard's process.
+
+    One that has been given up scores everything the same.
+
+    Args:
+        guard: Holds a pruning model.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._model = _find(guard, "pruning_model")
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the model calls itself."""
+        return self._model.own_name or self._model.spec.name
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """The model's scores of shape [n], or zeros once it was given up."""
+        return _scores(self._guard, self._model, "score", batch)
+
+
+def _find(guard: Guard, kind: str) -> GuardedModel:
+    for model in guard.models:
+        if model.spec.kind == kind:
+            return model
+    raise InvalidValueError(f"the guard has no {kind.replace('_', ' ')}")
+
+
+def _scores(
+    guard: Guard, model: GuardedModel, what: str, batch: CandidateBatch
+) -> NDArray[np.float64]:
+    found: list[NDArray[np.float64]] = []
+    for piece in pieces(batch):
+        rows = len(piece)
+        scores = guard.call(
+            model,
+            what,
+            partial(_score, model.spec.kind, piece),
+            partial(_read_scores, rows=rows),
+            rows,
+        )
+        if scores is None:
+            return np.zeros(len(batch))
+        found.append(scores)
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _read_scores(answer: Message, rows: int) -> NDArray[np.float64]:
+    """The scores of an answer, if there is one number for each row."""
+    shape = answer.get("shape")
+    if shape != [rows]:
+        raise ModelFailed(f"gave scores of shape {shape} for {rows} candidates")
+    [scores] = _read_numbers(answer, "scores", [(rows,)])
+    return scores
+
+
+def _read_relaxed(
+    answer: Message, shape: tuple[int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values and gradient of an answer about points of a shape."""
+    shapes, (rows, params) = answer.get("shapes"), shape
+    if shapes != [[rows], [rows, params]]:
+        raise ModelFailed(f"gave values and gradients of shapes {shapes} for {rows} points")
+    values, gradient = _read_numbers(answer, "values", [(rows,), shape])
+    return values, gradient
+
+
+def _read_numbers(
+    answer: Message, what: str, shapes: Sequence[tuple[int, ...]]
+) -> list[NDArray[np.float64]]:
+    """The attachments of an answer, of given shapes."""
+    try:
+        # Copies, because others may write to what they are given.
+        found = [
+            np.frombuffer(data, dtype="<f8").reshape(shape).astype(np.float64)
+            for data, shape in zip(answer.get(ATTACHMENTS) or [], shapes, strict=True)
+        ]
+    except (TypeError, ValueError) as error:
+        raise ModelFailed(f"gave {what} that are none: {error}") from error
+    missing = sum(int(np.isnan(numbers).sum()) for numbers in found)
+    if missing:
+        total = sum(numbers.size for numbers in found)
+        raise ModelFailed(f"gave {missing} {what} of {total} that are not numbers")
+    return found
+
+
+def _read_state(answer: Message) -> dict[str, Any]:
+    try:
+        return unpack_state(answer)
+    except InvalidValueError as error:
+        raise ModelFailed(str(error)) from error
+
+
+def _read_warnings(answer: Message) -> list[str]:
+    warnings = answer.get("warnings")
+    if not isinstance(warnings, list):
+        raise ModelFailed("gave no answer")
+    return [str(warning) for warning in warnings]
+
+
+def _score(kind: str, batch: CandidateBatch, sketches: SketchWriter) -> Message:
+    return {"op": "score", "model": kind, **sketches.batch(batch)}
+
+
+def _relaxed(sketch: Sketch, rows: NDArray[np.float64], sketches: SketchWriter) -> Message:
+    return {"op": "relaxed", **sketches.points(sketch, rows)}
+
+
+def _update(told: Sequence[Told], sketches: SketchWriter) -> Message:
+    return {"op": "update", **sketches.outcomes(told)}
+
+
+def _load(state: Mapping[str, Any]) -> Message:
+    return {"op": "load_state", **pack_state(state)}

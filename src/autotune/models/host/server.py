@@ -1,0 +1,168 @@
+"""The process of the models: ``python -m autotune.models.host.server``.
+
+It makes the models that it is told to, and then does with them what a tuner would do itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotune.errors import AutotuneError, InvalidValueError, PluginError
+from autotune.models.cost import (
+    CostModel,
+    DifferentiableCostModel,
+    ModelFile,
+    TrainableCostModel,
+    require_differentiable,
+)
+from autotune.models.host.differentiable import differentiable_names
+from autotune.models.host.transport import SketchReader, pack_state, unpack_state
+from autotune.models.pruning import PruningModel
+from autotune.plugins.hooks import HOOK_OF_KIND, PluginSpec, hookimpl
+from autotune.plugins.manager import manager
+from autotune.plugins.parts import create_part
+from autotune.process import ATTACHMENTS, Message
+from autotune.process.child import Handler, connect, serve
+from autotune.process.error_codec import error_to_json
+from autotune.targets import Target
+
+PROGRAM = "autotune.models.host.server"
+
+MODEL_LOG = "autotune.models.cost"
+"""Name of the logger whose warnings during an update the run passes on."""
+
+_INTERFACES: dict[str, type[Any]] = {"cost_model": CostModel, "pruning_model": PruningModel}
+
+
+class ModelServer:
+    """Holds at most one model of each kind."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Any] = {}
+        self._sketches = SketchReader()
+        self._log = _ModelLog()
+        logging.getLogger(MODEL_LOG).addHandler(self._log)
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """What answers each kind of message."""
+        return {
+            "make": _refusing(self._make),
+            "score": self._score,
+            "relaxed": _refusing(self._relaxed),
+            "update": self._update,
+            "state": self._state,
+            "load_state": _refusing(self._load_state),
+        }
+
+    def _make(self, message: Message) -> Message:
+        """Make a model; answers with its own name."""
+        kind, name, factory = message["kind"], message["name"], message["factory"]
+        if factory and ":" not in name and name not in manager().names(kind):
+            _register(kind, PluginSpec(name, factory, "registered by the host"))
+        arguments = dict(message["arguments"], target=Target.from_json(message["target"]))
+        model = create_part(kind, name, **arguments)
+        interface = _INTERFACES[kind]
+        if not isinstance(model, interface):
+            raise PluginError(
+                f"{kind.replace('_', ' ')} {name!r} made a {type(model).__name__}, "
+                f"not a {interface.__name__}"
+            )
+        if isinstance(model, CostModel):
+            model.warm_up()
+        if message["file"] is not None:
+            _load(name, model, ModelFile(**message["file"]))
+        self._models[kind] = model
+        return {"name": str(getattr(model, "name", name))}
+
+    def _score(self, message: Message) -> Message:
+        batch = self._sketches.batch(message)
+        model = self._models[message["model"]]
+        score = model.predict if isinstance(model, CostModel) else model.score
+        scores = np.ascontiguousarray(score(batch), dtype=np.float64)
+        return {"shape": list(scores.shape), ATTACHMENTS: [scores]}
+
+    def _relaxed(self, message: Message) -> Message:
+        sketch, rows = self._sketches.points(message)
+        model = self._models["cost_model"]
+        if not isinstance(model, DifferentiableCostModel):
+            require_differentiable(model, differentiable_names())
+        values, gradient = (
+            np.ascontiguousarray(found, dtype=np.float64) for found in model.relaxed(sketch, rows)
+        )
+        shapes = [list(values.shape), list(gradient.shape)]
+        return {"shapes": shapes, ATTACHMENTS: [values, gradient]}
+
+    def _update(self, message: Message) -> Message:
+        self._models["cost_model"].update(self._sketches.outcomes(message))
+        return {"warnings": self._log.taken()}
+
+    def _state(self, _message: Message) -> Message:
+        return pack_state(self._models["cost_model"].state())
+
+    def _load_state(self, message: Message) -> Message:
+        self._models["cost_model"].load_state(unpack_state(message))
+        return {}
+
+
+class _ModelLog(logging.Handler):
+    """Keeps the warnings that a model logs, until they are taken."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.append(record.getMessage())
+
+    def taken(self) -> list[str]:
+        """What was logged since the last call."""
+        taken, self._messages = self._messages, []
+        return taken
+
+
+def _load(name: str, model: object, file: ModelFile) -> None:
+    """Let a model begin with what a file holds."""
+    if not isinstance(model, TrainableCostModel):
+        raise InvalidValueError(
+            f"cost model {name!r} cannot be loaded from a file: it is not a TrainableCostModel"
+        )
+    try:
+        model.load(file.open())
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{file.path}: {error}") from error
+
+
+def _refusing(handler: Handler) -> Handler:
+    """Let errors that are meant for the user through to the user."""
+
+    def handle(message: Message) -> Message:
+        try:
+            return handler(message)
+        except AutotuneError as error:
+            return {"refused": error_to_json(error)}
+
+    return handle
+
+
+def _register(kind: str, spec: PluginSpec) -> None:
+    """Register a part that only the host had registered."""
+    found: Callable[[], list[PluginSpec]] = lambda: [spec]  # noqa: E731
+    plugin = types.ModuleType(f"registered_{kind}_{spec.name}")
+    setattr(plugin, HOOK_OF_KIND[kind], hookimpl(found))
+    manager().register(plugin, plugin.__name__)
+
+
+def main() -> None:
+    """Serve one host; started by ``WorkerProcess`` only."""
+    connection, _ = connect(PROGRAM)
+    serve(connection, ModelServer().handlers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""PSA, the draft model of Pruner: a parametrised analysis of the loop nest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.errors import UnsupportedTarget
+from autotune.models.pruning.pruning_model import PruningModel
+from autotune.sketches import CandidateBatch
+
+if TYPE_CHECKING:
+    from autotune.targets import Target
+
+__all__ = ["PSA"]
+
+
+class PSA(PruningModel):
+    """Scores by what a nest's symbols say about a machine: one over estimated milliseconds.
+
+    On GPUs the symbols and the formula are those of Pruner (ASPLOS'25), or corrected ones. On
+    CPUs, for which nothing was published, the same structure describes cores, vector units,
+    registers and caches; a score is then one over a million estimated cycles.
+    Values of different tasks mean nothing to each other. A candidate that cannot run on the
+    target (too many threads, too much shared memory) scores minus infinity.
+
+    Args:
+        target: What the candidates are for.
+        arithmetic: `"published"`: as released, known errors included; `"corrected"`. None is
+            the published one on GPUs; CPUs have one of their own.
+        figures: Name of published figures of a GPU, for the published arithmetic; None for the
+            target's. See :data:`autotune.models.pruning.psa_gpu.PUBLISHED_GPUS`.
+
+    Raises:
+        UnknownNameError: there is no such arithmetic, or there are no such figures.
+        InvalidValueError: the target lacks a rate that the arithmetic needs.
+        UnsupportedTarget: an arithmetic or figures of GPUs are asked for on a CPU.
+    """
+
+    name = "psa"
+
+    def __init__(
+        self, target: Target, arithmetic: str | None = None, figures: str | None = None
+    ) -> None:
+        # Here, because naming the model must not cost loading what it scores with.
+        from autotune.models.pruning.psa_cpu import CpuScorer
+        from autotune.models.pruning.psa_gpu import GpuScorer
+
+        self._scorer: CpuScorer | GpuScorer
+        if target.kind == "cuda":
+            self._scorer = GpuScorer(target, arithmetic or "published", figures)
+            return
+        if arithmetic is not None or figures is not None:
+            raise UnsupportedTarget(
+                "the pruning model 'psa' has arithmetics and figures of GPUs only; "
+                f"target {target.name!r} is of kind {target.kind!r}"
+            )
+        self._scorer = CpuScorer(target)
+
+    def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of shape [n]; higher is better."""
+        parts = [self._scorer.score(sketch, matrix) for sketch, matrix in batch.parts]
+        return np.concatenate([np.zeros(0), *parts])

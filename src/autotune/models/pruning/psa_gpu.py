@@ -1,0 +1,267 @@
+"""PSA on GPUs: what describes the machine, and scores of the configurations of one sketch.
+
+Two arithmetics read a sketch: the published one (`psa_published`) and a corrected one
+(`psa_corrected`). The documentation of pruning models lists how they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import asdict, frozen
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.sketches import Sketch
+from autotune.targets import Target
+
+if TYPE_CHECKING:
+    from autotune.nest import Tape
+
+__all__ = [
+    "ARITHMETICS",
+    "PUBLISHED_GPUS",
+    "CorrectedGpu",
+    "PublishedGpu",
+    "corrected_gpu",
+    "GpuScorer",
+    "published_gpu",
+    "symbol_tape",
+]
+
+ARITHMETICS = ("published", "corrected")
+
+LAUNCH_SECONDS = 2e-6
+"""Time between the starts of two short kernels of one stream, about what current GPUs need."""
+
+
+@frozen
+class PublishedGpu:
+    """What the published arithmetic knows of a GPU.
+
+    Attributes:
+        peak: Gflop/s.
+        bandwidth: Of device memory, in GiB/s, although data sheets' GB/s are entered.
+        active_blocks: Blocks that are assumed to run on a multiprocessor at once.
+        multiprocessors: Streaming multiprocessors.
+        partitions: Parts of a multiprocessor that each start a warp per cycle.
+        warp: Threads of a warp.
+        registers: Elements that a thread can hold without a penalty.
+    """
+
+    peak: float
+    bandwidth: float
+    multiprocessors: float
+    active_blocks: float = 1.0
+    partitions: float = 4.0
+    warp: float = 32.0
+    registers: float = 128.0
+
+    def parameters(self) -> list[float]:
+        """The numbers in the order in which native code takes them."""
+        return [
+            *(self.peak, self.bandwidth, self.active_blocks, self.multiprocessors),
+            *(self.partitions, self.warp, self.registers),
+        ]
+
+
+PUBLISHED_GPUS: Mapping[str, PublishedGpu] = MappingProxyType(
+    {
+        "k80": PublishedGpu(8226.0, 480.0, 26.0),
+        "t4": PublishedGpu(8141.0, 320.0, 40.0),
+        "titanv": PublishedGpu(14900.0, 651.0, 80.0),
+        "orin": PublishedGpu(2660.0, 204.0, 16.0),
+        "a100": PublishedGpu(19490.0, 1935.0, 108.0),
+        "a100_40": PublishedGpu(19490.0, 1555.0, 108.0),
+        # Not among the published ones: from data sheets.
+        "h100": PublishedGpu(66910.0, 3350.0, 132.0),
+        "h200": PublishedGpu(66910.0, 4800.0, 132.0),
+    }
+)
+"""Figures of the released code (Pruner, ASPLOS'25) by name, and two newer GPUs.
+
+They describe both dies of a K80, and half of the multiply-adds of an Orin.
+"""
+
+
+@frozen
+class CorrectedGpu:
+    """What the corrected arithmetic knows of a GPU; rates per second.
+
+    Attributes:
+        slot_rate: Sixteenths of a float32 multiply-add that one multiprocessor starts.
+        bandwidth: Bytes of device memory.
+        clock: Cycles.
+        multiprocessors: Streaming multiprocessors.
+        schedulers: Warp schedulers of a multiprocessor.
+        warp: Threads of a warp.
+        block_registers: Registers that one block can have.
+        registers_held: Registers of a multiprocessor.
+        threads_held: Threads that a multiprocessor can hold.
+        blocks_held: Blocks that a multiprocessor can hold.
+        shared_held: Bytes of shared memory of a multiprocessor.
+        cache: Bytes of the last cache before device memory.
+        launch: Seconds that a launch costs.
+    """
+
+    slot_rate: float
+    bandwidth: float
+    clock: float
+    multiprocessors: float
+    schedulers: float
+    warp: float
+    block_registers: float
+    registers_held: float
+    threads_held: float
+    blocks_held: float
+    shared_held: float
+    cache: float
+    launch: float = LAUNCH_SECONDS
+
+    def parameters(self) -> list[float]:
+        """The numbers in the order in which native code takes them."""
+        return [float(value) for value in asdict(self).values()]
+
+
+def published_gpu(target: Target, name: str | None = None) -> PublishedGpu:
+    """The published figures called ``name``, or those of ``target``.
+
+    A target that has the name of published figures gets these; any other its own rates.
+
+    Raises:
+        UnknownNameError: there are no figures of that name.
+        InvalidValueError: the target lacks a rate.
+    """
+    if name is not None and name not in PUBLISHED_GPUS:
+        raise UnknownNameError("preset of PSA", name, PUBLISHED_GPUS)
+    if name is None and target.name in PUBLISHED_GPUS:
+        name = target.name
+    if name is not None:
+        return PUBLISHED_GPUS[name]
+    peak = target.peak_flops.get("float32", 0.0)
+    _require(
+        target,
+        {
+            "peak_flops of float32": peak,
+            "memory_bandwidth": target.memory_bandwidth,
+            "multiprocessors": target.multiprocessors,
+        },
+    )
+    return PublishedGpu(peak / 1e9, target.memory_bandwidth / 1e9, float(target.multiprocessors))
+
+
+def corrected_gpu(target: Target) -> CorrectedGpu:
+    """What the corrected arithmetic needs to know of ``target``.
+
+    Raises:
+        InvalidValueError: the target lacks a rate or a limit.
+    """
+    peak = target.peak_flops.get("float32", 0.0)
+    needed = {
+        "peak_flops of float32": peak,
+        "memory_bandwidth": target.memory_bandwidth,
+        "clock": target.clock,
+        "multiprocessors": target.multiprocessors,
+        "warp_schedulers": target.warp_schedulers,
+        "warp_size": target.warp_size,
+        "registers_per_block": target.registers_per_block,
+        "registers_per_multiprocessor": target.registers_per_multiprocessor,
+        "max_threads_per_multiprocessor": target.max_threads_per_multiprocessor,
+        "max_blocks_per_multiprocessor": target.max_blocks_per_multiprocessor,
+        "shared_memory_per_multiprocessor": target.shared_memory_per_multiprocessor,
+        "caches": target.caches[-1].size_bytes if target.caches else 0,
+    }
+    _require(target, needed)
+    _, *limits = needed.values()
+    return CorrectedGpu(16 * peak / 2 / target.multiprocessors, *map(float, limits))
+
+
+def _require(target: Target, needed: Mapping[str, float]) -> None:
+    missing = [name for name, value in needed.items() if not value]
+    if missing:
+        raise InvalidValueError(
+            f"PSA needs {', '.join(missing)} of the target {target.name!r}; "
+            "the GPU presets have them"
+        )
+
+
+def symbol_tape(sketch: Sketch, target: Target, arithmetic: str) -> tuple[Tape, list[float]]:
+    """The symbols of a sketch as a tape, and the maxima of its last outputs.
+
+    Outputs are called ``GROUP/SYMBOL``, groups being statements (published) or launches
+    (corrected), then ``limit/INDEX`` for what a maximum belongs to.
+    """
+    # Here, because naming a model must not cost loading the loop nest.
+    from autotune.models.pruning.launches import limits
+    from autotune.models.pruning.psa_corrected import CORRECTED_SYMBOLS, corrected_symbols
+    from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS, published_symbols
+    from autotune.nest import build_tape, nest_tape
+
+    nest = nest_tape(sketch).nest
+    published = arithmetic == "published"
+    groups = published_symbols(nest) if published else corrected_symbols(nest, target)
+    names: tuple[str, ...] = PUBLISHED_SYMBOLS if published else CORRECTED_SYMBOLS
+    outputs = {
+        f"{index}/{name}": symbol
+        for index, symbols in enumerate(groups)
+        for name, symbol in zip(names, symbols, strict=True)
+    }
+    limited = limits(nest, target)
+    outputs.update({f"limit/{i}": expression for i, (expression, _) in enumerate(limited)})
+    return build_tape(sketch.param_names, outputs), [most for _, most in limited]
+
+
+class GpuScorer:
+    """Scores configurations of any sketch for one GPU; derives each sketch's symbols once.
+
+    Args:
+        target: The GPU.
+        arithmetic: One of :data:`ARITHMETICS`.
+        figures: Name of published figures; None for those of the target.
+
+    Raises:
+        UnknownNameError: the arithmetic or the figures do not exist.
+        InvalidValueError: the target lacks a rate, or figures are given for the corrected
+            arithmetic, which has its own.
+    """
+
+    def __init__(
+        self, target: Target, arithmetic: str = "published", figures: str | None = None
+    ) -> None:
+        from autotune._native import PsaGpu
+
+        if arithmetic not in ARITHMETICS:
+            raise UnknownNameError("arithmetic of PSA", arithmetic, ARITHMETICS)
+        if arithmetic == "corrected" and figures is not None:
+            raise InvalidValueError(
+                f"published figures ({figures!r}) are for the published arithmetic; "
+                "the corrected one takes the target's"
+            )
+        published = arithmetic == "published"
+        gpu = published_gpu(target, figures) if published else corrected_gpu(target)
+        self._target = target
+        self._arithmetic = arithmetic
+        self._native = PsaGpu(arithmetic, gpu.parameters())
+        self._tapes: dict[str, tuple[Tape, list[float]]] = {}
+
+    def score(
+        self, sketch: Sketch, matrix: NDArray[np.int64], threads: int = 1
+    ) -> NDArray[np.float64]:
+        """Scores [n] of configurations [n, params]: one over the estimated milliseconds.
+
+        Minus infinity for a configuration whose kernels would be illegal on the target.
+
+        Raises:
+            InvalidValueError: the matrix does not fit the sketch, or some value is no number.
+        """
+        if sketch.digest not in self._tapes:
+            self._tapes[sketch.digest] = symbol_tape(sketch, self._target, self._arithmetic)
+        tape, maxima = self._tapes[sketch.digest]
+        rows = np.ascontiguousarray(matrix, dtype=np.int64)
+        try:
+            return self._native.score(tape.program, rows, maxima, threads)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise InvalidValueError(f"sketch {sketch.name!r} cannot be scored: {error}") from error

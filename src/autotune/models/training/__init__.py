@@ -1,0 +1,57 @@
+"""Training cost models on recorded outcomes of many tasks, and judging what was learned."""
+
+from __future__ import annotations
+
+from autotune.models.training.quality import (
+    Interval,
+    ScoredTask,
+    drafted_score,
+    paired_bootstrap,
+    pairwise_accuracy,
+    peak_score,
+    quality_figures,
+    score_groups,
+    top_k_score,
+)
+from autotune.models.training.task_list import ListedTask, TaskList, builtin_task_lists
+from autotune.models.training.training import (
+    FoldScore,
+    Trained,
+    cross_validate,
+    judge,
+    make_trainable,
+    mean_figures,
+    train,
+)
+from autotune.models.training.training_data import (
+    folds_by_task,
+    only_target,
+    select_tasks,
+    training_groups,
+)
+
+__all__ = [
+    "FoldScore",
+    "Interval",
+    "ListedTask",
+    "ScoredTask",
+    "TaskList",
+    "Trained",
+    "builtin_task_lists",
+    "cross_validate",
+    "drafted_score",
+    "folds_by_task",
+    "judge",
+    "make_trainable",
+    "mean_figures",
+    "only_target",
+    "paired_bootstrap",
+    "pairwise_accuracy",
+    "peak_score",
+    "quality_figures",
+    "score_groups",
+    "select_tasks",
+    "top_k_score",
+    "train",
+    "training_groups",
+]

@@ -1,0 +1,213 @@
+"""How every operation of a tape is read over real numbers: decided once, before any point is seen.
+
+An exact tape keeps the hard operations. A relaxed one has smooth forms: by logarithm where the
+operands are positive for all inputs within bounds, linear where that is not certain, none where
+bounds decide a comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from autotune.errors import InvalidValueError
+from autotune.nest import Tape
+from autotune.nest.relaxed import intervals
+from autotune.nest.relaxed.intervals import Interval
+from autotune.nest.relaxed.smoothing import Smoothing
+from autotune.nest.tape import OPERATIONS
+
+FORMS = (
+    "add",
+    "mul",
+    "divide",
+    "floordiv",
+    "mod",
+    "min",
+    "max",
+    "less",
+    "select",
+    "min_log",
+    "max_log",
+    "min_linear",
+    "max_linear",
+    "less_log",
+    "less_linear",
+    "select_log",
+    "select_linear",
+)
+"""Names of the forms in the order in which native code numbers them."""
+
+# What needs no instruction: constants, and an operand as it is.
+_ZERO, _ONE = "zero", "one"
+_OPERANDS = ("first", "second", "third")
+
+Instruction = tuple[str, tuple[int, ...]]
+"""Form and operand slots; the condition of a select comes first."""
+
+
+@frozen
+class Lowered:
+    """A tape as forms over slots: inputs, then constants, then one slot per instruction.
+
+    Attributes:
+        inputs: Number of inputs.
+        constants: Values of the constant slots.
+        instructions: Form and operands; every one is needed for some output.
+        outputs: Slot of every output.
+    """
+
+    inputs: int
+    constants: tuple[float, ...]
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[int, ...]
+
+
+def lower_exact(tape: Tape) -> Lowered:
+    """The tape with its hard operations.
+
+    Raises:
+        InvalidValueError: an operation is unknown.
+    """
+    instructions = []
+    for operation, *operands in tape.instructions:
+        _require_known(operation)
+        instructions.append((operation, tuple(operands)))
+    constants = [float(value) for value in tape.constants]
+    return _pruned(tape, constants, instructions, [slot for _, slot in tape.outputs])
+
+
+def lower_relaxed(tape: Tape, bounds: Sequence[Interval], smoothing: Smoothing) -> Lowered:
+    """The tape in smooth forms, for inputs within ``bounds`` (one pair for each).
+
+    Raises:
+        InvalidValueError: an operation is unknown, or for inputs within the bounds something may
+            be divided by zero or pass what a double can hold.
+    """
+    constants = [*(float(value) for value in tape.constants), 0.0, 1.0]
+    ranges = [*bounds, *((value, value) for value in constants)]
+    special = {_ZERO: len(ranges) - 2, _ONE: len(ranges) - 1}
+    place = list(range(len(ranges) - 2))
+    instructions: list[Instruction] = []
+    for index, (operation, *operands) in enumerate(tape.instructions):
+        given = tuple(place[slot] for slot in operands)
+        try:
+            form, found = _relaxed(operation, [ranges[slot] for slot in given], smoothing)
+        except InvalidValueError as error:
+            raise InvalidValueError(
+                f"{_user(tape, index)} cannot be relaxed: instruction {index} ({operation}) "
+                f"{error}. Bounds may be too wide; Tape.restricted leaves outputs out"
+            ) from error
+        if form in FORMS:
+            place.append(len(ranges))
+            instructions.append((form, given))
+            ranges.append(found)
+        else:
+            place.append({**special, **dict(zip(_OPERANDS, given, strict=False))}[form])
+    return _pruned(tape, constants, instructions, [place[slot] for _, slot in tape.outputs])
+
+
+def _relaxed(
+    operation: str, given: Sequence[Interval], smoothing: Smoothing
+) -> tuple[str, Interval]:
+    """Form of an operation whose operands are in these ranges, and the range of its value."""
+    _require_known(operation)
+    if operation == "mod":
+        return _ZERO, (0.0, 0.0)
+    if operation == "less":
+        return _less(given[0], given[1])
+    if operation in ("min", "max"):
+        form, found = _extremum(operation, given[0], given[1], smoothing.epsilon)
+    elif operation == "select":
+        form, found = _select(given[0], given[1], given[2])
+    elif operation == "floordiv":
+        form, found = "divide", intervals.divide(given[0], given[1])
+    else:
+        combine = intervals.add if operation == "add" else intervals.multiply
+        form, found = operation, combine(given[0], given[1])
+    if not intervals.is_bounded(found):
+        raise InvalidValueError(f"may reach from {found[0]:g} to {found[1]:g}")
+    return form, found
+
+
+def _less(left: Interval, right: Interval) -> tuple[str, Interval]:
+    if left[1] < right[0]:
+        return _ONE, (1.0, 1.0)
+    if right[1] <= left[0]:
+        return _ZERO, (0.0, 0.0)
+    logarithmic = intervals.is_positive(left) and intervals.is_positive(right)
+    return ("less_log" if logarithmic else "less_linear"), (0.0, 1.0)
+
+
+def _extremum(
+    operation: str, left: Interval, right: Interval, epsilon: float
+) -> tuple[str, Interval]:
+    """A smooth minimum is at most half of epsilon below the minimum, a maximum above."""
+    if left[1] <= right[0]:
+        return (_OPERANDS[0], left) if operation == "min" else (_OPERANDS[1], right)
+    if right[1] <= left[0]:
+        return (_OPERANDS[1], right) if operation == "min" else (_OPERANDS[0], left)
+    low, high = (intervals.minimum if operation == "min" else intervals.maximum)(left, right)
+    if epsilon == 0:
+        # It stays hard, on the values themselves: they tie exactly or not at all.
+        return operation, (low, high)
+    half = epsilon / 2
+    if intervals.is_positive(left) and intervals.is_positive(right):
+        found = (low * 2.0**-half, high) if operation == "min" else (low, high * 2.0**half)
+        return f"{operation}_log", found
+    return f"{operation}_linear", (low - half, high) if operation == "min" else (low, high + half)
+
+
+def _select(
+    condition: Interval, when_true: Interval, when_false: Interval
+) -> tuple[str, Interval]:
+    if condition in ((0.0, 0.0), (1.0, 1.0)):
+        return (_OPERANDS[1], when_true) if condition[0] else (_OPERANDS[2], when_false)
+    positive = intervals.is_positive(when_true) and intervals.is_positive(when_false)
+    if positive and condition[0] >= 0 and condition[1] <= 1:
+        return "select_log", intervals.blend_log(condition, when_true, when_false)
+    return "select_linear", intervals.blend(condition, when_true, when_false)
+
+
+def _require_known(operation: str) -> None:
+    if operation not in OPERATIONS:
+        raise InvalidValueError(
+            f"unknown operation {operation!r} of a tape; known: {', '.join(OPERATIONS)}"
+        )
+
+
+def _user(tape: Tape, index: int) -> str:
+    """One output that needs an instruction, for a message."""
+    first = len(tape.inputs) + len(tape.constants)
+    affected = {first + index}
+    for later in range(index + 1, len(tape.instructions)):
+        if affected.intersection(tape.instructions[later][1:]):
+            affected.add(first + later)
+    names = [name for name, slot in tape.outputs if slot in affected]
+    return f"output {names[0]!r}" if names else "a tape"
+
+
+def _pruned(
+    tape: Tape,
+    constants: Sequence[float],
+    instructions: Sequence[Instruction],
+    outputs: Sequence[int],
+) -> Lowered:
+    """Only what outputs need."""
+    inputs, first = len(tape.inputs), len(tape.inputs) + len(constants)
+    needed = set(outputs)
+    for index in range(len(instructions) - 1, -1, -1):
+        if first + index in needed:
+            needed.update(instructions[index][1])
+    kept_constants = [slot for slot in range(inputs, first) if slot in needed]
+    kept = [index for index in range(len(instructions)) if first + index in needed]
+    place = {slot: slot for slot in range(inputs)}
+    for slot in (*kept_constants, *(first + index for index in kept)):
+        place[slot] = len(place)
+    return Lowered(
+        inputs,
+        tuple(constants[slot - inputs] for slot in kept_constants),
+        tuple((instructions[i][0], tuple(place[s] for s in instructions[i][1])) for i in kept),
+        tuple(place[slot] for slot in outputs),
+    )

@@ -1,0 +1,1 @@
+"""Finding, checking, creating and describing parts."""

@@ -1,0 +1,203 @@
+"""The hooks through which plugins register parts.
+
+A plugin is a module (or any object) with functions marked `@hookimpl`, named after a hook below,
+each returning a list of `PluginSpec`. A distribution announces its plugin module with an entry
+point of the group `autotune`:
+
+    # pyproject.toml
+    [project.entry-points.autotune]
+    example = "autotune_example.plugin"
+
+    # autotune_example/plugin.py
+    from autotune.plugins.hooks import PluginSpec, hookimpl
+
+    AUTOTUNE_API_VERSION = 1
+
+    @hookimpl
+    def autotune_strategies() -> list[PluginSpec]:
+        return [PluginSpec("example", "autotune_example.strategy:Example", "One line on it")]
+
+Importing a plugin module must be cheap: heavy imports belong in the modules that the factories
+name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pluggy
+from attrs import field, frozen
+
+from autotune.errors import PluginError
+
+__all__ = [
+    "API_VERSION",
+    "API_VERSION_ATTRIBUTE",
+    "ENTRY_POINT_GROUP",
+    "HOOK_OF_KIND",
+    "HookSpecs",
+    "PluginSpec",
+    "hookimpl",
+]
+
+API_VERSION = 1
+"""Version of the plugin interface. It grows when an existing plugin would have to change."""
+
+API_VERSION_ATTRIBUTE = "AUTOTUNE_API_VERSION"
+"""Module attribute by which a plugin says which version it was written for."""
+
+ENTRY_POINT_GROUP = "autotune"
+
+HOOK_OF_KIND: Mapping[str, str] = MappingProxyType(
+    {
+        "backend": "autotune_backends",
+        "search_space": "autotune_search_spaces",
+        "sketch_rule": "autotune_sketch_rules",
+        "pruning_model": "autotune_pruning_models",
+        "cost_model": "autotune_cost_models",
+        "task_scheduler": "autotune_task_schedulers",
+        "strategy": "autotune_strategies",
+        "workload": "autotune_workloads",
+        "observer": "autotune_observers",
+        "trained_model": "autotune_trained_models",
+    }
+)
+"""The hook that registers each kind of part."""
+
+hookspec = pluggy.HookspecMarker("autotune")
+hookimpl = pluggy.HookimplMarker("autotune")
+
+
+def _freeze(options: Mapping[str, str]) -> Mapping[str, str]:
+    # Anything else is kept as it is, for `problem` to describe.
+    return MappingProxyType(dict(options)) if isinstance(options, Mapping) else options
+
+
+@frozen
+class PluginSpec:
+    """One named part that a plugin offers.
+
+    Attributes:
+        name: What a user calls it by: lower-case letters, digits, `-` and `_`.
+        factory: What creates it: a callable, or an import string `"module:attribute"` that is
+            resolved when the part is first asked for.
+        description: One line for `autotune plugins`.
+        options: Name and one-line description of each keyword argument that a user may set.
+        default_cost_model: Of a strategy: the cost model of its runs where a user names none;
+            empty for the default of all strategies.
+    """
+
+    name: str
+    factory: Callable[..., Any] | str
+    description: str
+    options: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
+    default_cost_model: str = ""
+
+    def problem(self) -> str | None:
+        """Returns what is wrong with this specification, or None."""
+        if not isinstance(self.name, str) or not _is_plain_name(self.name):
+            return f"name {self.name!r} is not made of lower-case letters, digits, '-' and '_'"
+        if not isinstance(self.description, str) or not self.description.strip():
+            return f"{self.name!r} has no description"
+        if isinstance(self.factory, str):
+            module, colon, attribute = self.factory.partition(":")
+            if not (colon and _is_dotted(module) and _is_dotted(attribute)):
+                return f"factory {self.factory!r} of {self.name!r} is not 'module:attribute'"
+        elif not callable(self.factory):
+            return f"factory of {self.name!r} is neither callable nor an import string"
+        if not isinstance(self.options, Mapping) or not all(
+            isinstance(key, str) and isinstance(text, str) for key, text in self.options.items()
+        ):
+            return f"options of {self.name!r} do not map names to descriptions"
+        if not isinstance(self.default_cost_model, str):
+            return f"the default cost model of {self.name!r} is not a name"
+        return None
+
+    def resolve(self) -> Callable[..., Any]:
+        """Imports and returns the factory.
+
+        Raises:
+            PluginError: The module cannot be imported, or has no such callable.
+        """
+        if not isinstance(self.factory, str):
+            return self.factory
+        module_name, _, attribute = self.factory.partition(":")
+        try:
+            found: Any = importlib.import_module(module_name)
+            for part in attribute.split("."):
+                found = getattr(found, part)
+        except Exception as error:  # whatever a foreign module raises while it is imported
+            raise PluginError(
+                f"factory {self.factory!r} of {self.name!r} cannot be imported: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if not callable(found):
+            raise PluginError(f"factory {self.factory!r} of {self.name!r} is not callable")
+        factory: Callable[..., Any] = found
+        return factory
+
+
+def _is_plain_name(name: str) -> bool:
+    plain = name.replace("-", "").replace("_", "")
+    return plain.isascii() and plain.isalnum() and plain == plain.lower()
+
+
+def _is_dotted(path: str) -> bool:
+    return all(part.isidentifier() for part in path.split("."))
+
+
+class HookSpecs:
+    """The hooks; each returns the parts of one kind that a plugin offers."""
+
+    @hookspec
+    def autotune_backends(self) -> list[PluginSpec]:
+        """Returns backends: factories of `autotune.backends.Backend`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_search_spaces(self) -> list[PluginSpec]:
+        """Returns search spaces: factories of `autotune.spaces.SearchSpace`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_sketch_rules(self) -> list[PluginSpec]:
+        """Returns rules by which the sketches of a task are generated."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_pruning_models(self) -> list[PluginSpec]:
+        """Returns pruning models: factories of `autotune.models.pruning.PruningModel`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_cost_models(self) -> list[PluginSpec]:
+        """Returns cost models: factories of `autotune.models.cost.CostModel`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_task_schedulers(self) -> list[PluginSpec]:
+        """Returns task schedulers: factories of `autotune.search.schedulers.TaskScheduler`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_strategies(self) -> list[PluginSpec]:
+        """Returns strategies: factories of `autotune.search.strategies.Strategy`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_workloads(self) -> list[PluginSpec]:
+        """Returns workload builders: functions from keyword arguments to a `Workload`."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_trained_models(self) -> list[PluginSpec]:
+        """Returns what cost models know at the beginning: functions that return a file's path."""
+        raise NotImplementedError
+
+    @hookspec
+    def autotune_observers(self) -> list[PluginSpec]:
+        """Returns observers: factories of `autotune.measure.observers.Observer`."""
+        raise NotImplementedError

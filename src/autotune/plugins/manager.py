@@ -1,0 +1,329 @@
+"""Finding, checking and looking up plugins.
+
+One broken plugin never breaks the host: it is quarantined, listed with its error by
+`PluginManager.report`, and named when somebody asks for a part that does not exist.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from typing import Any, TypeAlias
+
+import pluggy
+from attrs import frozen
+
+from autotune.errors import InvalidValueError, PluginError, UnknownNameError
+from autotune.plugins.hooks import (
+    API_VERSION,
+    API_VERSION_ATTRIBUTE,
+    ENTRY_POINT_GROUP,
+    HOOK_OF_KIND,
+    HookSpecs,
+    PluginSpec,
+)
+
+__all__ = ["DISABLE_VARIABLE", "PluginManager", "PluginStatus", "manager"]
+
+DISABLE_VARIABLE = "AUTOTUNE_DISABLE_PLUGINS"
+"""Environment variable: what not to load, with commas between: names of entry points or of
+distributions, or `*` for all. The core's own parts stay."""
+
+_BUILTIN_NAME = "builtin"
+_BUILTIN_MODULE = "autotune.plugins.builtin"
+_CORE_DISTRIBUTION = "tensor-autotune"
+
+_KindsAndSpecs: TypeAlias = "list[tuple[str, PluginSpec]]"
+
+
+@frozen
+class PluginStatus:
+    """One line of what is installed.
+
+    Attributes:
+        kind: A key of `HOOK_OF_KIND`, or `"plugin"` where a whole plugin is meant.
+        name: The part's name, or the entry point's.
+        distribution: The installed distribution that it came from, or "" if from none.
+        version: That distribution's version, or "".
+        status: `"ok"`, `"quarantined"` or `"disabled"`.
+        error: Why it is not ok; "" when it is.
+    """
+
+    kind: str
+    name: str
+    distribution: str
+    version: str
+    status: str
+    error: str = ""
+
+
+@frozen
+class _Source:
+    """Where a plugin came from."""
+
+    name: str
+    distribution: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name!r} of {self.distribution}" if self.distribution else repr(self.name)
+
+    def status(self, kind: str, name: str, status: str, error: str = "") -> PluginStatus:
+        return PluginStatus(kind, name, self.distribution, self.version, status, error)
+
+
+class PluginManager:
+    """Everything that plugins registered.
+
+    Args:
+        disabled: Names of entry points or distributions not to load; `"*"` means all of them.
+            Those in the environment variable `AUTOTUNE_DISABLE_PLUGINS` are added.
+        entry_points: What to load instead of the installed entry points of the group `autotune`.
+    """
+
+    def __init__(
+        self,
+        *,
+        disabled: Iterable[str] = (),
+        entry_points: Iterable[metadata.EntryPoint] | None = None,
+    ) -> None:
+        self._hooks = pluggy.PluginManager("autotune")
+        self._hooks.add_hookspecs(HookSpecs)
+        self._parts: dict[str, dict[str, tuple[PluginSpec, _Source]]] = {
+            kind: {} for kind in HOOK_OF_KIND
+        }
+        self._failures: list[PluginStatus] = []
+        # The core's own parts failing is a defect of the core, not something to carry on without.
+        self._admit(
+            importlib.import_module(_BUILTIN_MODULE),
+            _Source(_BUILTIN_NAME, _CORE_DISTRIBUTION, _version_of(_CORE_DISTRIBUTION)),
+        )
+        if entry_points is None:
+            entry_points = metadata.entry_points(group=ENTRY_POINT_GROUP)
+        self._load(list(entry_points), {*disabled, *_disabled_by_environment()})
+
+    def register(self, plugin: object, name: str) -> None:
+        """Registers a plugin object of this process, such as a module or an instance.
+
+        Raises:
+            PluginError: It is malformed, or one of its names is taken; nothing of it is kept.
+        """
+        source = _Source(name)
+        specs = self._collect(plugin, source)
+        taken = self._taken(specs, source)
+        if taken:
+            self._hooks.unregister(plugin)
+            raise PluginError(taken[0].error)
+        self._add(specs, source)
+
+    def kinds(self) -> tuple[str, ...]:
+        """Returns the kinds of parts that plugins can register."""
+        return tuple(HOOK_OF_KIND)
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        """Returns the names of one kind of part, sorted; imports none of them."""
+        return tuple(sorted(self._of_kind(kind)))
+
+    def get(self, kind: str, name: str) -> PluginSpec:
+        """Returns the specification of a part.
+
+        Raises:
+            UnknownNameError: There is no such kind, or no such part of it; plugins that failed are
+                named.
+        """
+        return self._find(kind, name)[0]
+
+    def create(self, kind: str, name: str, **options: Any) -> Any:
+        """Creates a part by calling its factory with `options`.
+
+        Raises:
+            UnknownNameError: There is no such kind, part, or option.
+            InvalidValueError: An option that the factory needs is missing.
+            PluginError: The factory cannot be imported.
+        """
+        spec, source = self._find(kind, name)
+        noun = _noun(kind)
+        try:
+            factory = spec.resolve()
+        except PluginError as error:
+            raise PluginError(f"{noun} {name!r} from plugin {source}: {error}") from error
+        _check_options(factory, f"{noun} {name!r}", options)
+        return factory(**options)
+
+    def report(self) -> list[PluginStatus]:
+        """Returns every part and every failure: parts by kind and name, then what is not ok."""
+        working = [
+            source.status(kind, name, "ok")
+            for kind, parts in self._parts.items()
+            for name, (_, source) in sorted(parts.items())
+        ]
+        return working + list(self._failures)
+
+    def _of_kind(self, kind: str) -> dict[str, tuple[PluginSpec, _Source]]:
+        if kind not in self._parts:
+            raise UnknownNameError("kind of plugin", kind, self._parts)
+        return self._parts[kind]
+
+    def _find(self, kind: str, name: str) -> tuple[PluginSpec, _Source]:
+        parts = self._of_kind(kind)
+        if name not in parts:
+            raise UnknownNameError(_noun(kind), name, parts, self._unavailable())
+        return parts[name]
+
+    def _unavailable(self) -> str:
+        failed = [
+            f"{failure.name!r} is {failure.status} ({failure.error})"
+            for failure in self._failures
+            if failure.kind == "plugin"
+        ]
+        return "Not loaded: plugin " + "; plugin ".join(failed) + "." if failed else ""
+
+    def _load(self, entry_points: list[metadata.EntryPoint], disabled: set[str]) -> None:
+        known = set()
+        for entry_point in sorted(entry_points, key=lambda found: (found.name, found.value)):
+            source = _source_of(entry_point)
+            aliases = {"*", source.name, source.distribution}
+            known |= aliases
+            if aliases & disabled:
+                status = source.status("plugin", source.name, "disabled", "disabled by the user")
+                self._failures.append(status)
+                continue
+            try:
+                self._admit(entry_point.load(), source)
+            except (Exception, SystemExit) as error:  # a foreign module may raise anything
+                reason = str(error)
+                if not isinstance(error, PluginError):
+                    reason = f"{type(error).__name__}: {error}"
+                self._failures.append(source.status("plugin", source.name, "quarantined", reason))
+        for name in sorted(disabled - known - {"*", ""}):
+            missing = "asked to be disabled, but not installed"
+            self._failures.append(PluginStatus("plugin", name, "", "", "disabled", missing))
+
+    def _admit(self, plugin: object, source: _Source) -> None:
+        """Registers all that a plugin offers, except names that are taken.
+
+        Those are refused one by one: the rest of the plugin has nothing to do with them.
+        """
+        specs = self._collect(plugin, source)
+        self._failures += self._taken(specs, source)
+        self._add(specs, source)
+
+    def _collect(self, plugin: object, source: _Source) -> _KindsAndSpecs:
+        """Returns what a plugin offers once all of it is known to be well-formed."""
+        _check_version(plugin, source)
+        if self._hooks.is_registered(plugin):
+            raise PluginError("it is registered already, under another name")
+        try:
+            self._hooks.register(plugin)
+            specs = self._specs_of(plugin)
+        except BaseException:
+            if self._hooks.is_registered(plugin):
+                self._hooks.unregister(plugin)
+            raise
+        return specs
+
+    def _specs_of(self, plugin: object) -> _KindsAndSpecs:
+        # Implementations are called one plugin at a time, so that an exception has one culprit.
+        kind_of_hook = {hook: kind for kind, hook in HOOK_OF_KIND.items()}
+        specs: _KindsAndSpecs = []
+        for caller in self._hooks.get_hookcallers(plugin) or []:
+            if caller.name not in kind_of_hook:
+                raise PluginError(str(UnknownNameError("hook", caller.name, kind_of_hook)))
+            for implementation in caller.get_hookimpls():
+                if implementation.plugin is plugin:
+                    returned = implementation.function()
+                    specs += _checked(kind_of_hook[caller.name], caller.name, returned)
+        if not specs:
+            raise PluginError("it registers nothing: no function is marked with 'hookimpl'")
+        return specs
+
+    def _taken(self, specs: _KindsAndSpecs, source: _Source) -> list[PluginStatus]:
+        failures = []
+        for kind, spec in specs:
+            if spec.name in self._parts[kind]:
+                first = self._parts[kind][spec.name][1]
+                error = (
+                    f"plugin {source} registers {_noun(kind)} {spec.name!r}, "
+                    f"which plugin {first} registered first"
+                )
+                failures.append(source.status(kind, spec.name, "quarantined", error))
+        return failures
+
+    def _add(self, specs: _KindsAndSpecs, source: _Source) -> None:
+        for kind, spec in specs:
+            self._parts[kind].setdefault(spec.name, (spec, source))
+
+
+def _checked(kind: str, hook: str, returned: object) -> _KindsAndSpecs:
+    if not isinstance(returned, (list, tuple)):
+        raise PluginError(f"{hook} returned {type(returned).__name__}, not a list of PluginSpec")
+    seen = set()
+    for spec in returned:
+        if not isinstance(spec, PluginSpec):
+            raise PluginError(f"{hook} returned a {type(spec).__name__} among its PluginSpec")
+        problem = spec.problem()
+        if problem is None and spec.name in seen:
+            problem = f"{spec.name!r} is there twice"
+        if problem is not None:
+            raise PluginError(f"{hook}: {problem}")
+        seen.add(spec.name)
+    return [(kind, spec) for spec in returned]
+
+
+def _check_version(plugin: object, source: _Source) -> None:
+    version = getattr(plugin, API_VERSION_ATTRIBUTE, API_VERSION)
+    if version != API_VERSION:
+        raise PluginError(
+            f"written for plugin interface {version!r}, while this autotune has {API_VERSION}; "
+            f"install a version of {source.distribution or source.name} made for it"
+        )
+
+
+def _check_options(factory: Callable[..., Any], owner: str, options: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # some native callables have none: let the call decide
+        return
+    parameters = signature.parameters.values()
+    accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        for name in options:
+            if name not in accepted:
+                raise UnknownNameError(f"option of {owner}", name, accepted)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        raise InvalidValueError(f"{owner}: {error}; options: {', '.join(accepted)}") from error
+
+
+def _noun(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def _source_of(entry_point: metadata.EntryPoint) -> _Source:
+    distribution = entry_point.dist
+    if distribution is None:
+        return _Source(entry_point.name)
+    return _Source(entry_point.name, distribution.metadata["Name"], distribution.version)
+
+
+def _version_of(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return ""
+
+
+def _disabled_by_environment() -> set[str]:
+    names = os.environ.get(DISABLE_VARIABLE, "").split(",")
+    return {name.strip() for name in names if name.strip()}
+
+
+@functools.cache
+def manager() -> PluginManager:
+    """Returns the manager of everything installed, created on first use."""
+    return PluginManager()

@@ -1,0 +1,127 @@
+"""The side of the process that is started: what it does first, and how it talks to its host.
+
+It announces the phases of its work with ``{"phase": name}`` and answers each message with
+``{"done": ...}`` or ``{"failed": message}``, so that the host knows which deadline runs and what
+was going on when the process died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from autotune.process.channel import ATTACHMENTS, Decoder, Message, encode
+
+__all__ = ["Connection", "Handler", "connect", "describe", "serve"]
+
+Handler = Callable[[Message], Message]
+"""Does what a message asks for and returns the body of ``done``; what it raises is ``failed``."""
+
+_LEAST_FREE_BYTES = 1 << 20
+_MESSAGE_CHARACTERS = 2000
+
+
+class Connection:
+    """The pipes to the host.
+
+    Args:
+        receive: File descriptor to read messages from.
+        send: File descriptor to write messages to.
+    """
+
+    def __init__(self, receive: int, send: int) -> None:
+        self._receive = receive
+        self._send = send
+
+    def messages(self) -> Iterator[Message]:
+        """Messages as they come, until the host closes its end."""
+        decoder = Decoder()
+        while data := os.read(self._receive, 1 << 16):
+            yield from decoder.feed(data)
+
+    def send(self, message: Message) -> None:
+        """Send one message, however long that takes."""
+        data = memoryview(encode(message))
+        while data:
+            data = data[os.write(self._send, data) :]
+
+    @contextlib.contextmanager
+    def phase(self, name: str, timings: dict[str, float] | None = None) -> Iterator[None]:
+        """Announce a phase; its seconds are written to ``timings``, also when it raises."""
+        self.send({"phase": name})
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            if timings is not None:
+                timings[name] = time.perf_counter() - begin
+
+
+def connect(program: str, options: Sequence[str] = ()) -> tuple[Connection, dict[str, str]]:
+    """Become a process that talks to its host and fails before it exhausts the memory.
+
+    Args:
+        program: Name of the module, for messages.
+        options: Names of the options beside those that ``WorkerProcess`` passes by itself.
+
+    Returns:
+        The connection to the host, and the options' values.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {program}")
+    for name in options:
+        parser.add_argument(f"--{name}", required=True)
+    for name in ("receive", "send", "memory"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    given = vars(parser.parse_args())
+    _limit_memory(given["memory"])
+    for name in ("receive", "send"):
+        os.set_inheritable(given[name], False)
+    return Connection(given["receive"], given["send"]), {name: given[name] for name in options}
+
+
+def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
+    """Answer messages by their ``op`` until the host closes its end; then end the process.
+
+    It also ends after an answer when the disk is full and has temporary files of this process on
+    it, which are removed with it.
+
+    Unloading compilers at interpreter exit is slow and may crash, and nothing is left to save.
+    """
+    for message in connection.messages():
+        try:
+            body = handlers[message["op"]](message)
+            answer: Message = {"done": body}
+            if ATTACHMENTS in body:
+                answer[ATTACHMENTS] = body.pop(ATTACHMENTS)
+        except Exception as error:  # the host decides what a failure means
+            answer = {"failed": describe(error)}
+        connection.send(answer)
+        if _holds_a_full_disk(os.environ["TMPDIR"]):
+            break
+    os._exit(0)
+
+
+def describe(error: Exception) -> str:
+    """One exception in one string of bounded length."""
+    text = str(error) or "(no message)"
+    return f"{type(error).__name__}: {text}"[:_MESSAGE_CHARACTERS]
+
+
+def _holds_a_full_disk(folder: str) -> bool:
+    """Whether the disk is full, and this process has files in its folder there."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < _LEAST_FREE_BYTES and bool(os.listdir(folder))
+
+
+def _limit_memory(size: int) -> None:
+    """Make a process that exhausts memory fail by itself, before anybody else suffers."""
+    if size > 0:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if hard == resource.RLIM_INFINITY or size < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")

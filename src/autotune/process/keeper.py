@@ -1,0 +1,197 @@
+"""Stands between a host and its worker, and outlives both just long enough to clean up.
+
+Run as a script by ``KeeperProcess``, before anything that takes time is imported. It forks: the
+child becomes the worker, and the parent, the keeper, does nothing but wait. All that the worker
+starts, also what makes a session of its own or forks twice, is a descendant of the keeper, which
+the kernel makes its child when it is orphaned. When the worker ends, or the keeper is told to end
+(by a signal, which the kernel also sends when the host dies), the keeper kills every descendant,
+waits until there is none, and removes the worker's folder.
+
+Arguments: the descriptor to write its status to, the host's process id, the worker's folder,
+descriptors that only the worker needs (joined by commas), the worker's module, its arguments.
+
+The status is lines: ``worker PID``; ``told PID`` if somebody else than the host told the keeper to
+end; and last ``gone CODE`` with the worker's exit code (minus the signal's number if one killed
+it), or just ``gone`` if the keeper had to kill it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import time
+
+__all__ = ["main"]
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_ORDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+# Less than a host waits for its keeper. Only processes stuck in the kernel take that long.
+_PATIENCE_SECONDS = 4.0
+_POLL_SECONDS = 0.01
+
+
+def main() -> None:
+    """Become a keeper and its worker; in the worker, returns when the module is done."""
+    status, host = int(sys.argv[1]), int(sys.argv[2])
+    folder, descriptors, module = sys.argv[3:6]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    # A host may ignore this signal, which is inherited and would hide the end of children.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
+    _control(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != host:  # it died before the line above
+        _remove_folder(folder, host)
+        os._exit(0)
+    keeper = os.getpid()
+    worker = os.fork()
+    if worker == 0:
+        _become_worker(keeper, status)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _run(module, sys.argv[6:])
+        return
+    for descriptor in descriptors.split(","):
+        os.close(int(descriptor))
+    sender = _wait(worker)
+    if sender not in (None, host):
+        _tell(status, f"told {sender}")
+    code = _end(worker)
+    _remove_folder(folder, host)
+    _tell(status, "gone" if code is None else f"gone {code}")
+    os._exit(0)
+
+
+def _control(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _tell(status: int, line: str) -> None:
+    with contextlib.suppress(OSError):  # nobody is left to be told
+        os.write(status, f"{line}\n".encode())
+
+
+def _become_worker(keeper: int, status: int) -> None:
+    """Lead a session, die with the keeper, and tell the host who this is."""
+    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        os._exit(0)
+    os.setsid()
+    # Told from here: the host knows before the first message.
+    _tell(status, f"worker {os.getpid()}")
+    os.close(status)
+
+
+def _run(module: str, arguments: list[str]) -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    # Where a script lies is searched first, and names here may be those of other modules.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _wait(worker: int) -> int | None:
+    """Reap orphans until the worker has ended, which is left to be reaped, or an order comes.
+
+    Returns who gave the order, if there was one.
+    """
+    while True:
+        info = signal.sigwaitinfo({signal.SIGCHLD, *_ORDERS})
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if ended.si_pid == worker:
+                return None
+            os.waitpid(ended.si_pid, 0)
+        if info.si_signo in _ORDERS:
+            return info.si_pid
+
+
+def _end(worker: int) -> int | None:
+    """Kill and reap every descendant; returns the worker's exit code if it ended by itself."""
+    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    by_itself = os.waitid(os.P_PID, worker, options) is not None
+    # In nearly all cases this is everybody. The worker's number is still its own.
+    for kill in (os.kill, os.killpg):
+        with contextlib.suppress(ProcessLookupError):
+            kill(worker, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while _has_children() and time.monotonic() < end:
+        for pid in _descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        signal.sigtimedwait({signal.SIGCHLD}, _POLL_SECONDS)
+    return code if by_itself else None
+
+
+def _has_children() -> bool:
+    """Whether any child lives, once those that have ended are reaped."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _descendants(ancestor: int) -> list[int]:
+    """Processes below ``ancestor``, without those that have ended."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
+                # "pid (name) state parent ...", where the name may contain anything
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state not in b"ZX":
+                    children.setdefault(int(parent), []).append(int(entry))
+    found: list[int] = []
+    generation = [ancestor]
+    while generation:
+        generation = [pid for parent in generation for pid in children.get(parent, ())]
+        found += generation
+    return found
+
+
+def _remove_folder(folder: str, host: int) -> None:
+    """Remove the worker's folder; the last of a dead host's keepers removes the host's, too."""
+    # What is imported here would only delay the worker's start, and is seldom needed.
+    try:
+        os.rmdir(folder)
+    except OSError:  # not empty
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+    parent = os.path.dirname(folder)
+    if os.getppid() != host or _is_unheld(os.path.join(parent, "lock")):
+        from pathlib import Path
+
+        from autotune.process.private_folder import remove_if_abandoned
+
+        remove_if_abandoned(Path(parent))
+
+
+def _is_unheld(lock: str) -> bool:
+    """Whether nobody holds a lock that the host holds as long as it lives.
+
+    A host that is ending lets go of its files, at which the worker ends, before it is nobody's
+    parent any more.
+    """
+    import fcntl
+
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+if __name__ == "__main__":
+    main()

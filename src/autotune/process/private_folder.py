@@ -1,0 +1,163 @@
+"""A temporary folder that outlives nobody: what a killed process left is removed by the next.
+
+A folder is held by a lock on a file in it, which the kernel releases however its holder ends. A
+folder whose lock is free was left behind. Process ids would not do: containers that share a
+temporary directory have equal ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from attrs import frozen
+
+from autotune.process.errors import WorkerStartFailed
+from autotune.process.processes import kill_marked, marked_processes
+
+__all__ = [
+    "PrivateFolder",
+    "make_private_folder",
+    "remove_if_abandoned",
+    "remove_stale_folders",
+    "writing_temporary_files",
+]
+
+_PREFIX = "autotune-"
+_LOCK = "lock"
+_UNLOCKED = "lock.new"
+_SECONDS_TO_MAKE = 60.0
+
+
+@frozen
+class PrivateFolder:
+    """A folder, and the descriptor that holds its lock."""
+
+    path: Path
+    descriptor: int
+
+    def remove(self) -> None:
+        """Remove the folder and let go of its lock."""
+        _remove(self.path)
+        os.close(self.descriptor)
+
+
+def make_private_folder() -> PrivateFolder:
+    """A new folder in the temporary directory, after removing those that were left behind.
+
+    Raises:
+        WorkerStartFailed: there is no room for it.
+    """
+    with writing_temporary_files():
+        directory = temporary_directory()
+        remove_stale_folders(directory)
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
+        unlocked = path / _UNLOCKED
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(_remove, path)
+            descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            on_failure.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # Renamed when it is held: nobody ever sees the lock free.
+            unlocked.rename(path / _LOCK)
+            on_failure.pop_all()
+    return PrivateFolder(path, descriptor)
+
+
+def temporary_directory() -> Path:
+    """Where temporary files go, as ``tempfile`` chooses it.
+
+    Except that it writes a file to try a directory, which stays if it is killed just then.
+    """
+    if tempfile.tempdir is not None:
+        return Path(os.fsdecode(tempfile.tempdir))
+    named = [os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
+    for directory in [*named, "/tmp", "/var/tmp", "/usr/tmp"]:
+        if os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK):
+            return Path(directory).absolute()
+    return Path.cwd()
+
+
+@contextlib.contextmanager
+def writing_temporary_files() -> Iterator[None]:
+    """Around what writes to a private folder: says what to do when that is impossible.
+
+    Raises:
+        WorkerStartFailed: the body raised an ``OSError``, such as that of a full disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise WorkerStartFailed(
+            f"cannot write temporary files: {error}; make room in {temporary_directory()}, or set "
+            "TMPDIR to a folder elsewhere"
+        ) from error
+
+
+def remove_stale_folders(directory: Path) -> list[Path]:
+    """Remove this user's folders in ``directory`` that nobody holds; returns them.
+
+    What still runs of the workers that they belonged to is killed.
+    """
+    return [path for path in sorted(directory.glob(f"{_PREFIX}*")) if _remove_unheld(path)]
+
+
+def remove_if_abandoned(path: Path) -> None:
+    """Remove a private folder if nobody holds it and no process works in a folder in it."""
+    with contextlib.suppress(OSError):
+        if not any(entry.is_dir() and marked_processes(entry) for entry in list(path.iterdir())):
+            _remove_unheld(path)
+
+
+def _remove_unheld(path: Path) -> bool:
+    """Whether it was a private folder that nobody holds, and is now removed."""
+    try:
+        if path.stat().st_uid != os.getuid():
+            return False
+        descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return _remove_unfinished(path)
+    except OSError:  # not one of these folders
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not (path / _LOCK).exists():  # somebody else has just removed it
+            return False
+        kill_marked(path)
+        _remove(path)
+    except OSError:  # held
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _remove_unfinished(path: Path) -> bool:
+    """Whether its maker was killed before it held the lock, and it is now removed."""
+    try:
+        if time.time() - path.stat().st_mtime < _SECONDS_TO_MAKE:
+            return False
+        if set(os.listdir(path)) <= {_UNLOCKED}:
+            (path / _UNLOCKED).unlink(missing_ok=True)
+            path.rmdir()
+            return True
+    except OSError:  # removed meanwhile, or not a folder
+        pass
+    return False
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, the lock last: what is left if this is interrupted is found again."""
+    with contextlib.suppress(OSError):
+        for entry in list(path.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != _LOCK:
+                entry.unlink()
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,252 @@
+"""The host's handle of one worker process."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import takewhile
+from pathlib import Path
+
+from autotune.process.channel import Decoder, Message, NotAMessage, encode
+from autotune.process.errors import WorkerStartFailed
+from autotune.process.keeper_process import KeeperProcess
+from autotune.process.private_folder import writing_temporary_files
+from autotune.process.processes import ready
+
+_LOG_BYTES = 1 << 20
+_TAIL_BYTES = 2000
+_SHOWN_CHARACTERS = 80
+_SEND_SECONDS = 30.0
+_LAST_STEPS_SECONDS = 0.05
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+class WorkerDied(Exception):
+    """The worker is gone, or no longer makes sense; the message says how it ended."""
+
+
+class WorkerProcess:
+    """A worker in a session of its own, talked to over a pair of pipes.
+
+    It dies with the thread that created it, by the kernel's doing. Its standard output and
+    error go to a file without a name, of which the end is quoted when it dies.
+
+    Args:
+        module: The module to run, whose ``main`` begins with ``child.connect``.
+        options: Options for it, by name.
+        threads: Threads that a program in the worker may use.
+        environment: Further environment variables, such as a backend asks for.
+        memory_bytes: Memory that it may allocate.
+        folder: Where its temporary files go; made here and removed with the worker.
+
+    Raises:
+        WorkerStartFailed: the folder cannot be made, or no process be started.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        options: Mapping[str, str],
+        threads: int,
+        environment: Mapping[str, str],
+        memory_bytes: int,
+        folder: Path,
+    ) -> None:
+        self._decoder = Decoder()
+        self._rest: list[Message] = []
+        self._closed = False
+        with _starting(), ExitStack() as always, ExitStack() as on_failure:
+            with writing_temporary_files():
+                folder.mkdir()
+            on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
+            # In memory: what a worker says last must not be lost to a full disk. Appending, so
+            # that it can be cut short while the worker writes.
+            self._log = os.memfd_create("worker-output")
+            on_failure.callback(os.close, self._log)
+            flags = fcntl.fcntl(self._log, fcntl.F_GETFL)
+            fcntl.fcntl(self._log, fcntl.F_SETFL, flags | os.O_APPEND)
+            their_receive, self._send_end = os.pipe()
+            always.callback(os.close, their_receive)
+            on_failure.callback(os.close, self._send_end)
+            self._receive_end, their_send = os.pipe()
+            always.callback(os.close, their_send)
+            on_failure.callback(os.close, self._receive_end)
+            os.set_blocking(self._send_end, False)
+            os.set_blocking(self._receive_end, False)
+            arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+            arguments += ["--receive", str(their_receive), "--send", str(their_send)]
+            arguments += ["--memory", str(memory_bytes)]
+            self._keeper = KeeperProcess(
+                module,
+                arguments,
+                worker_environment(threads, environment, folder),
+                self._log,
+                (their_receive, their_send),
+                folder,
+            )
+            on_failure.pop_all()
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also that of its group and session.
+
+        The keeper's, which goes the same way, until the worker has said anything.
+        """
+        return self._keeper.worker_pid
+
+    @property
+    def keeper_pid(self) -> int:
+        """Process id of the keeper, whose descendants are the worker and all that it starts."""
+        return self._keeper.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return not self._closed and not self._keeper.finished()
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when the worker has said something."""
+        return self._receive_end
+
+    def send(self, message: Message) -> None:
+        """Send a message to a worker that waits for one.
+
+        Raises:
+            WorkerDied: it does not take the message.
+        """
+        self._check_open()
+        data = memoryview(encode(message))
+        end = time.monotonic() + _SEND_SECONDS
+        while data:
+            try:
+                data = data[os.write(self._send_end, data) :]
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise WorkerDied("does not read its messages") from None
+                ready(self._send_end, select.POLLOUT, 0.05)
+            except OSError as error:  # its end of the pipe is closed
+                raise WorkerDied(f"takes no message: {error}") from None
+
+    def receive(self) -> list[Message]:
+        """Messages that have arrived; does not wait.
+
+        Raises:
+            WorkerDied: nothing more will come. Messages that came before were returned.
+        """
+        self._check_open()
+        # Asked first: what a dead process has written is all in the pipe by then.
+        alive = self.alive
+        messages: list[Message] = []
+        try:
+            # Damage behind messages that were returned shows now.
+            messages = self._understood(self._decoder.feed(b""))
+            while not messages:
+                data = os.read(self._receive_end, 1 << 16)
+                if not data:
+                    alive = False
+                    break
+                messages = self._understood(self._decoder.feed(data))
+        except BlockingIOError:
+            pass
+        except NotAMessage as error:
+            self.end()
+            raise WorkerDied(f"sent something that is not a message: {error}") from None
+        if not alive and not messages:
+            raise WorkerDied(self.end())
+        self._bound_log()
+        return messages
+
+    def end(self) -> str:
+        """Kill the worker with everything it started; returns how it ended and its last words.
+
+        Calling it again does nothing and returns "".
+        """
+        if self._closed:
+            return ""
+        # Every line up to the flag may be repeated: an interrupt can come between any two.
+        # A pipe closes just before its process has ended.
+        closed = ready(self._receive_end, select.POLLIN, 0)
+        self._keeper.finished(_LAST_STEPS_SECONDS if closed else 0.0)
+        how = self._keeper.end()
+        self._closed = True
+        last_words = self._tail()
+        for descriptor in (self._send_end, self._receive_end, self._log):
+            os.close(descriptor)
+        self._keeper.close()
+        return f"{how}\n{last_words}" if last_words else how
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise WorkerDied("has been ended")
+
+    def _understood(self, messages: list[Message]) -> list[Message]:
+        """The messages up to one that no worker sends; that is damage, see ``Decoder.feed``."""
+        messages = [*self._rest, *messages]
+        known = list(takewhile(_is_known, messages))
+        self._rest = messages[len(known) :]
+        if self._rest and not known:
+            raise NotAMessage(str(self._rest[0])[:_SHOWN_CHARACTERS])
+        return known
+
+    def _bound_log(self) -> None:
+        """Keep only the end of a log that has grown large."""
+        if os.fstat(self._log).st_size > _LOG_BYTES:
+            tail = self._tail()
+            os.ftruncate(self._log, 0)
+            os.write(self._log, tail.encode())
+
+    def _tail(self) -> str:
+        size = os.fstat(self._log).st_size
+        data = os.pread(self._log, 4 * _TAIL_BYTES, max(0, size - 4 * _TAIL_BYTES))
+        lines = data.decode(errors="replace").splitlines()
+        # The fault handler ends with a long list that says nothing about the fault.
+        text = "\n".join(line for line in lines if not line.startswith("Extension modules:"))
+        return text.strip()[-_TAIL_BYTES:]
+
+
+def worker_environment(
+    threads: int, additions: Mapping[str, str], folder: Path | None = None
+) -> dict[str, str]:
+    """The environment of a worker: the host's, thread caps, then ``additions``.
+
+    The host's import path is passed on, so that a worker finds what the host found.
+    """
+    environment = dict(os.environ)
+    environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    environment["PYTHONFAULTHANDLER"] = "1"
+    if folder is not None:
+        environment["TMPDIR"] = str(folder)
+    environment.update(additions)
+    return environment
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # too many processes or open files, or too little memory
+        raise WorkerStartFailed(f"cannot start a worker process: {error}") from error
+
+
+def _is_known(message: Message) -> bool:
+    """Whether it is one of the kinds that :mod:`autotune.process.child` sends."""
+    return (
+        isinstance(message.get("phase"), str)
+        or isinstance(message.get("done"), dict)
+        or isinstance(message.get("failed"), str)
+    )

@@ -1,0 +1,1 @@
+"""How candidates are proposed: the loop of one task, strategies, schedulers."""

@@ -1,0 +1,17 @@
+"""Task schedulers: the interface and the built-ins."""
+
+from __future__ import annotations
+
+from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
+from autotune.search.schedulers.gradients import task_gradients
+from autotune.search.schedulers.round_robin import RoundRobin
+from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
+
+__all__ = [
+    "GradientOptions",
+    "GradientTaskScheduler",
+    "RoundRobin",
+    "TaskInfo",
+    "TaskScheduler",
+    "task_gradients",
+]

@@ -1,0 +1,164 @@
+"""What proposes candidates and learns from their outcomes, task by task and round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from autotune.errors import DatabaseError, InvalidValueError
+from autotune.models.cost import CostModel
+from autotune.process.stopwatch import Stopwatch
+from autotune.search.schedulers import TaskScheduler
+from autotune.search.strategies import Strategy
+from autotune.sketches import Candidate
+from autotune.spaces import SearchSpace
+from autotune.store.records import Outcome
+
+__all__ = ["Round", "Search"]
+
+
+@frozen(eq=False)
+class Round:
+    """Candidates of one task that were proposed together."""
+
+    task: int
+    asked: Sequence[Candidate]
+
+
+class Search:
+    """Task scheduler, strategies and cost model of a run.
+
+    A round may be proposed while another is outstanding, that is before its outcomes are known:
+    its candidates are built while the search goes on.
+
+    Args:
+        spaces: The search space of each task.
+        strategies: The strategy of each task.
+        cost_models: The cost model of each task, which tasks may share.
+        scheduler: Chooses the task of each round.
+        round_size: Candidates that are asked for at once.
+        watch: Time of the run.
+    """
+
+    def __init__(
+        self,
+        spaces: Sequence[SearchSpace],
+        strategies: Sequence[Strategy],
+        cost_models: Sequence[CostModel],
+        scheduler: TaskScheduler,
+        round_size: int,
+        watch: Stopwatch,
+    ) -> None:
+        self._spaces = spaces
+        self._strategies = strategies
+        self._cost_models = cost_models
+        self._models = list({id(model): model for model in cost_models}.values())
+        self._scheduler = scheduler
+        self._round_size = round_size
+        self._watch = watch
+        self.rounds = 0
+
+    def propose(
+        self,
+        outstanding: Sequence[int],
+        given_up: Callable[[int], bool],
+        best_latency: Callable[[int], float | None],
+    ) -> Round | None:
+        """The next round; None when no task has one, or none before the outstanding is learnt.
+
+        Args:
+            outstanding: Tasks of the rounds whose outcomes are not known yet.
+            given_up: Whether a task gets no more rounds.
+            best_latency: Best latency of a task so far, in seconds.
+        """
+        with self._watch.timing("search"):
+            while True:
+                task = self._scheduler.next_task(outstanding)
+                if task is None:
+                    return None
+                asked = [] if given_up(task) else self._strategies[task].ask(self._round_size)
+                if asked:
+                    return Round(task, asked)
+                if task in outstanding:
+                    return None
+                self._scheduler.tell(task, best_latency(task), 0)
+
+    def learn(
+        self, done: Round, outcomes: Sequence[Outcome], best_latency: float | None, gone: bool
+    ) -> None:
+        """Tell everybody about a complete round.
+
+        Args:
+            done: The round.
+            outcomes: Its outcomes, in order.
+            best_latency: Best latency of the task so far, in seconds.
+            gone: Whether the task gets no more rounds.
+        """
+        pairs = list(zip(done.asked, outcomes, strict=True))
+        with self._watch.timing("search"):
+            self._strategies[done.task].tell(pairs)
+        with self._watch.timing("model"):
+            self._cost_models[done.task].update(pairs)
+        with self._watch.timing("search"):
+            self._scheduler.tell(done.task, best_latency, 0 if gone else len(outcomes))
+        self.rounds += 1
+
+    def state(self, trials: Sequence[int], outstanding: Round | None) -> dict[str, Any]:
+        """A JSON object from which :meth:`load_state` goes on.
+
+        Args:
+            trials: Trials of each task that have been learnt from.
+            outstanding: A round that was proposed and not learnt from.
+        """
+        return {
+            "rounds": self.rounds,
+            "trials": list(trials),
+            "scheduler": self._scheduler.state(),
+            "cost_model": self._models[0].state(),
+            "other_cost_models": [model.state() for model in self._models[1:]],
+            "strategies": [strategy.state() for strategy in self._strategies],
+            "outstanding": outstanding and self._round_to_json(outstanding),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> Round | None:
+        """Restore what :meth:`state` returned; returns the round that was outstanding.
+
+        Raises:
+            DatabaseError: the round is not one of these spaces.
+        """
+        self.rounds = int(state["rounds"])
+        self._scheduler.load_state(dict(state["scheduler"]))
+        # A state of an earlier version has one model only.
+        saved_models = [state["cost_model"], *state.get("other_cost_models", [])]
+        for model, saved in zip(self._models, saved_models, strict=True):
+            model.load_state(dict(saved))
+        for strategy, saved in zip(self._strategies, state["strategies"], strict=True):
+            strategy.load_state(dict(saved))
+        outstanding = state["outstanding"]
+        return None if outstanding is None else self._round_from_json(outstanding)
+
+    def _round_to_json(self, round_: Round) -> list[Any]:
+        positions = self._positions(round_.task)
+        asked = [
+            [positions[candidate.sketch.digest], list(candidate.values)]
+            for candidate in round_.asked
+        ]
+        return [round_.task, asked]
+
+    def _round_from_json(self, data: Sequence[Any]) -> Round:
+        task, asked = data
+        try:
+            sketches = self._spaces[task].sketches()
+            found = [Candidate(sketches[number], tuple(values)) for number, values in asked]
+        except (IndexError, TypeError, ValueError, InvalidValueError) as error:
+            raise DatabaseError(
+                f"the run's checkpoint has a round that the search space does not ({error}); "
+                "start the run anew with fresh=True (--fresh)"
+            ) from error
+        return Round(task, found)
+
+    def _positions(self, task: int) -> dict[str, int]:
+        sketches = self._spaces[task].sketches()
+        return {sketch.digest: number for number, sketch in enumerate(sketches)}

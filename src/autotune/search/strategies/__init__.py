@@ -1,0 +1,29 @@
+"""Search strategies: the interface and the built-ins."""
+
+from __future__ import annotations
+
+from autotune.search.strategies.evolutionary import EvolutionaryOptions, EvolutionaryStrategy
+from autotune.search.strategies.generator_state import generator_state, restore_generator
+from autotune.search.strategies.grid import GridStrategy
+from autotune.search.strategies.pool import Pool
+from autotune.search.strategies.random import RandomStrategy
+from autotune.search.strategies.recorded import RecordedStrategy
+from autotune.search.strategies.rows import History, Rows
+from autotune.search.strategies.sampling import FreshSampler
+from autotune.search.strategies.strategy import Strategy, StrategyContext
+
+__all__ = [
+    "EvolutionaryOptions",
+    "EvolutionaryStrategy",
+    "FreshSampler",
+    "GridStrategy",
+    "History",
+    "Pool",
+    "RandomStrategy",
+    "RecordedStrategy",
+    "Rows",
+    "Strategy",
+    "StrategyContext",
+    "generator_state",
+    "restore_generator",
+]

@@ -1,0 +1,150 @@
+"""Evolutionary search inside the feasible set, guided by the cost model."""
+
+from __future__ import annotations
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.plugins.options import option, read_options
+from autotune.search.strategies.pool import Pool
+from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.search.strategies.rows import Positions, Rows
+from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.strategy import StrategyContext
+from autotune.sketches import Candidate
+
+
+@frozen
+class EvolutionaryOptions:
+    """Options of :class:`EvolutionaryStrategy`.
+
+    Attributes:
+        epsilon: Share of each round that is sampled at random instead of picked by score.
+        population: Rows that a generation has at most.
+        generations: How often the population is varied in a round.
+        crossover_probability: Chance that a child is a mixture of two parents.
+        mutation_probability: Chance that such a mixture is mutated too; a child of one parent
+            always is.
+        elite_share: Share of the first population that the best measured candidates may take.
+        sketch_trials: Candidates that every sketch gets before only scores count.
+    """
+
+    epsilon: float = option(0.1, low=0.0, high=1.0)
+    population: int = option(512, low=2, high=1_000_000)
+    generations: int = option(4, low=0, high=1000)
+    crossover_probability: float = option(0.3, low=0.0, high=1.0)
+    mutation_probability: float = option(0.85, low=0.0, high=1.0)
+    elite_share: float = option(0.125, low=0.0, high=1.0)
+    sketch_trials: int = option(3, low=0, high=1_000_000)
+
+
+class EvolutionaryStrategy(RecordedStrategy):
+    """Varies the best measured candidates and fresh samples, and asks for what scores best.
+
+    A round: the population starts with the best measured candidates and a sample of the
+    space; each generation takes parents by rank of their predicted score, mixes and mutates
+    them with the space's own feasible moves, and the best of old and new go on. Asked for are
+    the best rows seen in all generations that were never asked for before, after each sketch
+    had ``sketch_trials``; a share ``epsilon`` is sampled at random.
+
+    Until a candidate has a latency the cost model has nothing to say: then samples are ranked
+    by the pruning model, with equal shares per sketch, or taken as they come where there is
+    none. Outcomes reach the cost model through its owner, not through this strategy.
+    """
+
+    name = "evolutionary"
+
+    def __init__(self, context: StrategyContext) -> None:
+        """Raises InvalidValueError for an unknown option or value."""
+        self.options = read_options(
+            f"strategy {self.name!r}", EvolutionaryOptions, context.options
+        )
+        super().__init__(context)
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` new candidates, best score first; fewer only when the space is used up."""
+        check_count(n)
+        if n == 0:
+            return []
+        greedy = n - self._random_picks(n)
+        elites = self._history.best(int(self.options.population * self.options.elite_share) or 1)
+        if len(elites):
+            chosen = self._evolved(elites, greedy)
+        else:
+            chosen = self._drafted(greedy)
+        self._history.add(chosen)
+        return chosen + self._sampler.draw(n - len(chosen))
+
+    def _random_picks(self, n: int) -> int:
+        # Rounded up or down at random, so that the share holds for small rounds too.
+        return int(self.options.epsilon * n + self._context.rng.random())
+
+    def _drafted(self, n: int) -> list[Candidate]:
+        model = self._context.pruning_model
+        if model is None:
+            return []
+        pool = Pool(model.score, self._sampler.rows(self.options.population))
+        ranking = pool.ranking(self._context.rng)
+        return pool.rows.candidates(spread(self._history.counts, _queues(pool, ranking), n))
+
+    def _evolved(self, elites: Rows, n: int) -> list[Candidate]:
+        options = self.options
+        fresh = self._sampler.rows(options.population - len(elites))
+        pool = Pool(self._context.cost_model.predict, elites.joined(fresh))
+        for _ in range(options.generations):
+            pool.add(self._children(pool))
+        ranking = pool.ranking(self._context.rng)
+        unseen = ranking[~self._history.is_asked(pool.rows)[ranking]]
+        queues = _queues(pool, unseen)
+        chosen = self._owed(queues, (n + 1) // 2)
+        rest = unseen[~np.isin(unseen, chosen)]
+        return pool.rows.candidates([*chosen, *rest[: n - len(chosen)].tolist()])
+
+    def _owed(self, queues: list[Positions], n: int) -> list[int]:
+        """Up to ``n`` positions from sketches that have not had their trials yet."""
+        counts = self._history.counts
+        owed = [max(0, self.options.sketch_trials - count) for count in counts]
+        return spread(counts, [queue[:most] for queue, most in zip(queues, owed, strict=True)], n)
+
+    def _children(self, pool: Pool) -> Rows:
+        """One feasible child for each place in the population, from parents drawn by rank."""
+        rng, space, options = self._context.rng, self._context.space, self.options
+        alive = pool.ranking(rng)[: options.population]
+        weights = np.arange(len(alive), 0, -1, dtype=np.float64)
+        drawn = rng.choice(len(alive), size=options.population, p=weights / weights.sum())
+        mixed = rng.random(options.population) < options.crossover_probability
+        left = np.sort(alive[drawn[mixed]])
+        children = pool.rows.select(alive[drawn[~mixed]])
+        if len(left):
+            right = self._mates(pool, left, alive, weights)
+            batch = space.crossover(
+                pool.rows.select(left).batch(), pool.rows.select(right).batch(), rng
+            )
+            mixtures = Rows.of(pool.rows.sketches, batch)
+            again = rng.random(len(mixtures)) < options.mutation_probability
+            done, children = mixtures.select(~again), children.joined(mixtures.select(again))
+        else:
+            done = children.select(np.zeros(len(children), dtype=np.bool_))
+        if len(children):
+            batch = space.neighbours(children.batch(), rng)
+            done = done.joined(Rows.of(pool.rows.sketches, batch))
+        return done
+
+    def _mates(
+        self, pool: Pool, left: Positions, alive: Positions, weights: NDArray[np.float64]
+    ) -> Positions:
+        """For each position in ``left``, ascending, one of the same sketch drawn by rank."""
+        owners, alive_owners = pool.rows.owners[left], pool.rows.owners[alive]
+        mates = np.empty_like(left)
+        for owner in np.unique(owners):
+            places, own = owners == owner, alive_owners == owner
+            chances = weights[own] / weights[own].sum()
+            mates[places] = self._context.rng.choice(alive[own], size=places.sum(), p=chances)
+        return mates
+
+
+def _queues(pool: Pool, ranking: Positions) -> list[Positions]:
+    """The ranking of each sketch's rows by themselves."""
+    owners = pool.rows.owners[ranking]
+    return [ranking[owners == index] for index in range(len(pool.rows.sketches))]

@@ -1,0 +1,8 @@
+"""Instructions on small tensors, described as data."""
+
+from __future__ import annotations
+
+from autotune.sketches.intrinsics.declared import INTRINSICS, find_intrinsic
+from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand
+
+__all__ = ["INTRINSICS", "Intrinsic", "IntrinsicOperand", "find_intrinsic"]

@@ -1,0 +1,160 @@
+"""The instructions that are declared here, and finding those that others declare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.workloads import Axis
+from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand, imported
+
+__all__ = ["INTRINSICS", "find_intrinsic"]
+
+
+def _dot(
+    name: str, lanes: int, features: tuple[str, ...], implementation: str, left: str
+) -> Intrinsic:
+    """A vector of sums of four products of bytes, one broadcast factor."""
+    return Intrinsic(
+        name,
+        f"{lanes} sums of 4 products of bytes, {left} * int8, one left factor for all lanes",
+        (Axis("k", 4, "reduce"), Axis("j", lanes)),
+        IntrinsicOperand("data", left, (("k", 4),)),
+        IntrinsicOperand("weights", "int8", (("j", lanes), ("k", 4))),
+        IntrinsicOperand("sums", "int32", (("j", lanes),)),
+        features=features,
+        implementations={"tvm": implementation},
+    )
+
+
+def _product(
+    name: str,
+    description: str,
+    extents: tuple[int, int, int],
+    dtypes: tuple[str, str],
+    scopes: tuple[str, str, str],
+    *,
+    kind: str = "cuda",
+    capacities: Mapping[str, int] = MappingProxyType({}),
+    transposed: bool = False,
+) -> Intrinsic:
+    """A product of two small matrices, the second one possibly transposed."""
+    rows, columns, depth = extents
+    factor, result = dtypes
+    weights: tuple[tuple[str, int], ...] = (("k", depth), ("j", columns))
+    if transposed:
+        weights = (("j", columns), ("k", depth))
+    return Intrinsic(
+        name,
+        description,
+        (Axis("i", rows), Axis("k", depth, "reduce"), Axis("j", columns)),
+        IntrinsicOperand("data", factor, (("i", rows), ("k", depth)), scopes[0], row_stride=True),
+        IntrinsicOperand("weights", factor, weights, scopes[1], row_stride=True),
+        IntrinsicOperand(
+            "sums", result, (("i", rows), ("j", columns)), scopes[2], row_stride=True
+        ),
+        kind=kind,
+        capacities=capacities,
+    )
+
+
+def _tiles(rows: int, depth: int, left: str, suffix: str) -> Intrinsic:
+    """Sums over ``depth`` products in tile registers: two tiles, or four where rows need two."""
+    return Intrinsic(
+        f"amx-{rows}x32x{depth}{suffix}",
+        f"a product of {rows}x{depth} and {depth}x32 bytes, {left} * int8, in tile registers",
+        (Axis("i", rows), Axis("k", depth, "reduce"), Axis("j", 32)),
+        IntrinsicOperand("data", left, (("i", rows), ("k", depth)), row_stride=True),
+        IntrinsicOperand(
+            "weights", "int8", (("k", depth // 4), ("j", 32), ("k", 4)), row_stride=True
+        ),
+        IntrinsicOperand("sums", "int32", (("i", rows), ("j", 32)), row_stride=True),
+        # All processors with AMX have the last one, by which the right factor is packed.
+        features=("amx-int8", "amx-tile", "avx512vbmi"),
+        implementations={"tvm": "autotune_tvm.tile_products:tiles"},
+    )
+
+
+# All processors with the second have the first, by which the right factor is packed.
+_VNNI = ("avx512bw", "avx512vnni")
+_FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
+_REGISTERS = ("mma.matrix_a", "mma.matrix_b", "mma.accumulator")
+_VTA = ("vta.input", "vta.weight", "vta.accumulator")
+
+INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
+    {
+        intrinsic.name: intrinsic
+        for intrinsic in (
+            *(
+                _tiles(rows, depth, left, suffix)
+                for left, suffix in (("uint8", ""), ("int8", "-signed"))
+                # Rows of images are multiples of 14 or of 7 more often than of 32.
+                for rows in (32, 28, 16, 14, 7)
+                for depth in (256, 128, 64)
+            ),
+            _dot("vnni-16x4", 16, _VNNI, "autotune_tvm.dot_products:vnni_512", "uint8"),
+            _dot(
+                "vnni-16x4-signed",
+                16,
+                _VNNI,
+                "autotune_tvm.dot_products:vnni_512_signed",
+                "int8",
+            ),
+            _dot("vnni-8x4", 8, ("avxvnni",), "autotune_tvm.dot_products:vnni_256", "uint8"),
+            _product(
+                "wmma-16x16x16",
+                "a warp's product of 16x16 matrices of halves, accumulated in floats",
+                (16, 16, 16),
+                ("float16", "float32"),
+                _FRAGMENTS,
+            ),
+            _product(
+                "mma-m16n8k16",
+                "a warp's product of 16x16 and 16x8 halves in registers",
+                (16, 8, 16),
+                ("float16", "float32"),
+                _REGISTERS,
+                transposed=True,
+            ),
+            _product(
+                "vta-1x16x16",
+                "VTA's product of a row and a 16x16 block of bytes, from its three buffers",
+                (1, 16, 16),
+                ("int8", "int32"),
+                _VTA,
+                kind="vta",
+                transposed=True,
+                capacities={
+                    "vta.input": 1 << 15,
+                    "vta.weight": 1 << 18,
+                    "vta.accumulator": 1 << 17,
+                },
+            ),
+        )
+    }
+)
+"""Declared instructions by name; rules ask them in this order.
+
+Those without an implementation describe spaces only.
+"""
+
+
+def find_intrinsic(name: str) -> Intrinsic:
+    """The declaration of an instruction.
+
+    Args:
+        name: One of :data:`INTRINSICS`, or ``"module:attribute"`` for one declared elsewhere.
+
+    Raises:
+        UnknownNameError: there is no such instruction.
+        InvalidValueError: what the import string names is none.
+    """
+    if ":" in name:
+        found = imported(name, "intrinsic")
+        if not isinstance(found, Intrinsic):
+            raise InvalidValueError(f"{name!r} is no Intrinsic but {type(found).__name__}")
+        return found
+    if name not in INTRINSICS:
+        raise UnknownNameError("intrinsic", name, INTRINSICS)
+    return INTRINSICS[name]

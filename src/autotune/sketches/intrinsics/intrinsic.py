@@ -1,0 +1,170 @@
+"""An instruction on small tensors, described as data."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import Attribute, field, frozen
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.workloads import Axis
+from autotune.ir.workloads.workload import DTYPE_BYTES
+from autotune.targets import Target
+
+__all__ = ["Intrinsic", "IntrinsicOperand", "imported"]
+
+
+@frozen
+class IntrinsicOperand:
+    """A tensor that an instruction reads or updates.
+
+    Attributes:
+        name: What the declaration calls it.
+        dtype: Element type.
+        layout: How its elements follow each other in memory, outermost first: pairs of an axis
+            and how many values of it one dimension holds. An axis may be there twice: its outer
+            part counts groups of as many values as its inner part has.
+        scope: The memory that it must be in: ``"global"`` is the machine's ordinary memory, any
+            other name is a memory of its own, with a capacity.
+        row_stride: Whether rows of the outermost dimension may be apart in memory. Otherwise all
+            elements lie together.
+    """
+
+    name: str
+    dtype: str = field()
+    layout: tuple[tuple[str, int], ...]
+    scope: str = "global"
+    row_stride: bool = False
+
+    @dtype.validator
+    def _check_dtype(self, attribute: Attribute[Any], value: str) -> None:
+        if value not in DTYPE_BYTES:
+            raise UnknownNameError("dtype", str(value), DTYPE_BYTES)
+
+    @property
+    def elements(self) -> int:
+        """Elements that one call reads or updates."""
+        return math.prod(extent for _, extent in self.layout)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one call reads or updates."""
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+    def strides(self, axis: str) -> tuple[tuple[int, int], ...]:
+        """For every part of ``axis``, outermost first, its extent and its stride in elements."""
+        found = []
+        for position, (name, extent) in enumerate(self.layout):
+            if name == axis:
+                inside = math.prod(size for _, size in self.layout[position + 1 :])
+                found.append((extent, inside))
+        return tuple(found)
+
+
+def _frozen_map(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(values))
+
+
+@frozen
+class Intrinsic:
+    """``result[...] += left[...] * right[...]`` over small extents, as one instruction.
+
+    Attributes:
+        name: What steps call it.
+        description: One line for people.
+        axes: Extents of one call. Loops of a stage that become calls have these extents.
+        left: The first factor.
+        right: The second factor, whose elements differ along the last spatial axis.
+        result: What is updated.
+        kind: Kind of target that has it.
+        features: Features that the target must have.
+        implementations: By the name of a backend, the import string ``"module:attribute"`` of
+            what that backend makes its calls of.
+        capacities: Bytes of each scope besides ``"global"``; a scope that is missing is bounded
+            by nothing but the tiles that fit it.
+
+    Raises:
+        InvalidValueError: axes and layouts contradict each other.
+    """
+
+    name: str
+    description: str
+    axes: tuple[Axis, ...]
+    left: IntrinsicOperand
+    right: IntrinsicOperand
+    result: IntrinsicOperand
+    kind: str = "cpu"
+    features: tuple[str, ...] = ()
+    implementations: Mapping[str, str] = field(factory=dict, converter=_frozen_map, hash=False)
+    capacities: Mapping[str, int] = field(factory=dict, converter=_frozen_map, hash=False)
+
+    def __attrs_post_init__(self) -> None:
+        extents = {axis.name: axis.extent for axis in self.axes}
+        reduced = {axis.name for axis in self.reduce_axes}
+        for operand in self.operands:
+            held: dict[str, int] = {}
+            for axis, extent in operand.layout:
+                held[axis] = held.get(axis, 1) * extent
+            for axis, extent in held.items():
+                if extents.get(axis) != extent:
+                    raise InvalidValueError(
+                        f"intrinsic {self.name!r}: operand {operand.name!r} holds {extent} values "
+                        f"of axis {axis!r}, which has {extents.get(axis, 'no')}; axes: "
+                        + ", ".join(f"{name} {size}" for name, size in extents.items())
+                    )
+        if reduced & {axis for axis, _ in self.result.layout}:
+            raise InvalidValueError(f"intrinsic {self.name!r}: the result has a reduce axis")
+
+    @property
+    def operands(self) -> tuple[IntrinsicOperand, ...]:
+        """The factors and the result."""
+        return (self.left, self.right, self.result)
+
+    @property
+    def spatial_axes(self) -> tuple[Axis, ...]:
+        """Axes of the result."""
+        return tuple(axis for axis in self.axes if axis.kind == "spatial")
+
+    @property
+    def reduce_axes(self) -> tuple[Axis, ...]:
+        """Axes that are summed over."""
+        return tuple(axis for axis in self.axes if axis.kind == "reduce")
+
+    @property
+    def multiply_adds(self) -> int:
+        """Products that one call adds up."""
+        return math.prod(axis.extent for axis in self.axes)
+
+    def supported_by(self, target: Target) -> bool:
+        """Whether ``target`` has the instruction."""
+        return target.kind == self.kind and set(self.features) <= set(target.features)
+
+    def implementation(self, backend: str) -> Any:
+        """What ``backend`` makes calls of.
+
+        Raises:
+            InvalidValueError: there is none, or it cannot be imported.
+        """
+        if backend not in self.implementations:
+            known = ", ".join(self.implementations) or "no backend"
+            raise InvalidValueError(
+                f"intrinsic {self.name!r} is implemented for {known}, not for {backend!r}"
+            )
+        return imported(self.implementations[backend], f"implementation of {self.name!r}")
+
+
+def imported(path: str, what: str) -> Any:
+    """What ``"module:attribute"`` names.
+
+    Raises:
+        InvalidValueError: it cannot be imported; begins with ``what``.
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidValueError(f"{what}: {path!r} cannot be imported: {error}") from error

@@ -1,0 +1,206 @@
+"""What a constraint problem is written in: variables with domains, and eleven relations.
+
+The relations are those of Heron (ASPLOS'23, types T1 to T6: product, sum, equality, order,
+membership, select) and four more that schedules need: inequality, divisibility, tables and
+clauses. Operands are integer expressions over variables, so that no helper variables are needed;
+a variable may still be introduced to name a quantity.
+"""
+
+from __future__ import annotations
+
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.ir.expressions import IntExpr
+
+__all__ = [
+    "AtLeast",
+    "AtMost",
+    "Clause",
+    "Constraint",
+    "Divides",
+    "Domain",
+    "Equal",
+    "Interval",
+    "Literal",
+    "Member",
+    "NotEqual",
+    "Origin",
+    "Product",
+    "Select",
+    "Sum",
+    "Table",
+    "Variable",
+]
+
+
+@frozen
+class Interval:
+    """All integers from ``low`` to ``high``, both included.
+
+    Raises:
+        InvalidValueError: there are none.
+    """
+
+    low: int
+    high: int
+
+    def __attrs_post_init__(self) -> None:
+        if self.low > self.high:
+            raise InvalidValueError(f"no integer is from {self.low} to {self.high}")
+
+
+Domain = tuple[int, ...] | Interval
+"""Values that are listed, or an interval."""
+
+
+@frozen
+class Variable:
+    """One unknown integer.
+
+    Attributes:
+        name: Unique within a problem.
+        domain: What it may be before any constraint.
+        kind: ``parameter`` (what a schedule is chosen by), ``extent`` (of a loop), ``memory`` (in
+            bytes) or ``derived``.
+    """
+
+    name: str
+    domain: Domain
+    kind: str = "parameter"
+
+
+@frozen
+class Origin:
+    """Where a constraint comes from.
+
+    Attributes:
+        source: Who asks for it: the workload, a backend, a target, a matter of taste.
+        step: The schedule step that it follows from, "" where there is none.
+        hard: Whether a program that breaks it is invalid.
+    """
+
+    source: str = ""
+    step: str = ""
+    hard: bool = True
+
+
+_NOWHERE = Origin()
+
+
+@frozen
+class Product:
+    """``total`` is the product of ``factors``."""
+
+    total: IntExpr
+    factors: tuple[IntExpr, ...]
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class Sum:
+    """``total`` is the sum of ``terms``."""
+
+    total: IntExpr
+    terms: tuple[IntExpr, ...]
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class Equal:
+    """``left == right``."""
+
+    left: IntExpr
+    right: IntExpr
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class NotEqual:
+    """``left != right``."""
+
+    left: IntExpr
+    right: IntExpr
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class AtMost:
+    """``left <= right``."""
+
+    left: IntExpr
+    right: IntExpr
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class AtLeast:
+    """``left >= right``."""
+
+    left: IntExpr
+    right: IntExpr
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class Member:
+    """``expression`` is one of ``values``."""
+
+    expression: IntExpr
+    values: tuple[int, ...]
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class Select:
+    """``total`` is the option at position ``index``, which is the position of an option."""
+
+    total: IntExpr
+    index: IntExpr
+    options: tuple[IntExpr, ...]
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class Divides:
+    """``dividend`` is a multiple of ``divisor``, which is at least 1."""
+
+    divisor: IntExpr
+    dividend: IntExpr
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+@frozen
+class Table:
+    """The variables ``columns`` have the values of one of ``rows``."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[int, ...], ...]
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+Literal = Equal | NotEqual | AtMost | AtLeast | Member | Divides
+"""What a clause is made of."""
+
+
+@frozen
+class Clause:
+    """At least one of ``literals`` holds."""
+
+    literals: tuple[Literal, ...]
+    origin: Origin = field(default=_NOWHERE, kw_only=True)
+
+
+Constraint = (
+    Product
+    | Sum
+    | Equal
+    | NotEqual
+    | AtMost
+    | AtLeast
+    | Member
+    | Select
+    | Divides
+    | Table
+    | Clause
+)

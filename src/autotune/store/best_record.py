@@ -1,0 +1,45 @@
+"""Finding the record of a run's fastest trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.store.database import Database, RecordFilter
+from autotune.store.records import MeasureKey, Record
+from autotune.store.trial_log import LogEntry, TrialLog
+
+__all__ = ["OwnRecords", "find_best", "find_record"]
+
+OwnRecords = Mapping[tuple[MeasureKey, str], Record]
+"""Records of a run by what they depend on and their candidate's digest."""
+
+
+def find_best(
+    database: Database, log: TrialLog, key: MeasureKey, own: OwnRecords | None = None
+) -> Record | None:
+    """The record of the fastest trial of a run that is still known to be valid.
+
+    A record that several runs share may have been amended by another of them.
+
+    Args:
+        database: Where to look.
+        log: The run's trials.
+        key: What their measurements depend on.
+        own: Records of the run, where they are at hand.
+    """
+    for entry in log.leaders(len(log)):
+        record = find_record(database, entry, key, own)
+        if record is not None and record.outcome.ok:
+            return record
+    return None
+
+
+def find_record(
+    database: Database, entry: LogEntry, key: MeasureKey, own: OwnRecords | None = None
+) -> Record | None:
+    """The record of one trial, whatever it says by now; None when it is not there any more."""
+    record = (own or {}).get((key, entry.digest))
+    if record is not None and record.run_id == entry.source:
+        return record
+    where = RecordFilter(run_id=entry.source, candidate=entry.digest, key=key)
+    return next(database.records(where), None)

@@ -1,0 +1,201 @@
+"""The interface of where records and runs are kept."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from autotune.store.records import MeasureKey, Outcome, Record, Run
+
+_Self = TypeVar("_Self", bound="Database")
+
+
+@frozen
+class RecordFilter:
+    """Which records are meant; whatever is None does not matter.
+
+    Attributes:
+        workload: Digest of the workload.
+        workload_name: Name of the workload, such as ``gemm``.
+        key: The whole measure key.
+        target: Fingerprint of the target.
+        backend: Name of the backend.
+        threads: Threads.
+        protocol: Identity of the measuring protocol.
+        run_id: The run that measured it.
+        status: Status of the outcome.
+        candidate: Digest of the candidate.
+    """
+
+    workload: str | None = None
+    workload_name: str | None = None
+    key: MeasureKey | None = None
+    target: str | None = None
+    backend: str | None = None
+    threads: int | None = None
+    protocol: str | None = None
+    run_id: str | None = None
+    status: str | None = None
+    candidate: str | None = None
+
+
+class Database(ABC):
+    """Durable records, baselines and runs; a context manager that closes on leaving.
+
+    Every write is durable when the method returns. Several processes may use one database.
+    Every method raises ``DatabaseError`` when the database cannot be read or written.
+    """
+
+    @property
+    @abstractmethod
+    def location(self) -> str:
+        """Where it is, for people: a path, or ``:memory:``."""
+
+    @abstractmethod
+    def append_record(self, record: Record) -> int:
+        """Store a record; returns its number, which grows from record to record."""
+
+    @abstractmethod
+    def append_missing(self, records: Sequence[Record]) -> int:
+        """Store those records that are not there, at once; returns how many these were.
+
+        A record is there when one of the same run, trial, candidate and measure key is.
+        """
+
+    @abstractmethod
+    def amend(
+        self, run_id: str, candidate: str, outcome: Outcome, key: MeasureKey | None = None
+    ) -> None:
+        """Replace the outcome of a candidate in a run, and of the candidates that equal it.
+
+        Those are the candidates with the same program (``duplicate_of``) under the same measure
+        key; they keep their own digests. All of it happens at once or not at all.
+
+        Args:
+            run_id: The run that measured the candidate.
+            candidate: Digest of the candidate.
+            outcome: What its outcome is from now on.
+            key: The measure key under which this is so; None where the run has one only.
+
+        Raises:
+            DatabaseError: the run has no record of this candidate.
+        """
+
+    @abstractmethod
+    def records(self, where: RecordFilter | None = None) -> Iterator[Record]:
+        """Records in the order in which they were appended."""
+
+    @abstractmethod
+    def count(self, where: RecordFilter | None = None) -> int:
+        """How many records :meth:`records` would give."""
+
+    @abstractmethod
+    def best(self, where: RecordFilter) -> Record | None:
+        """The record with the lowest latency among those that are ok; the first of equals."""
+
+    @abstractmethod
+    def best_of_each(self, where: RecordFilter | None = None) -> list[Record]:
+        """What :meth:`best` gives for each workload under each measure key, oldest first."""
+
+    @abstractmethod
+    def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
+        """The most recent record of a candidate (by digest) that need not be measured again.
+
+        Records that are retriable (a crash, a timeout) are passed over.
+        """
+
+    @abstractmethod
+    def lookup_program(self, program: str, workload: str, key: MeasureKey) -> Record | None:
+        """The most recent record of a program that need not be measured again.
+
+        Records that are retriable are passed over, and so are those whose outcome is that of
+        another candidate with the same program: the other one's is given.
+
+        Args:
+            program: Digest of the lowered program or of the machine code.
+            workload: Digest of the workload.
+            key: The measure key.
+
+        Raises:
+            InvalidValueError: the digest is empty.
+        """
+
+    @abstractmethod
+    def append_baseline(
+        self, run_id: str, workload: str, key: MeasureKey, outcome: Outcome, created: float
+    ) -> None:
+        """Store the outcome of a workload's untuned program (workload by digest)."""
+
+    @abstractmethod
+    def baseline(self, workload: str, key: MeasureKey) -> Outcome | None:
+        """The most recent outcome of a workload's untuned program that is not retriable."""
+
+    @abstractmethod
+    def start_run(self, run: Run) -> None:
+        """Store a new run.
+
+        Raises:
+            DatabaseError: there is a run with this id.
+        """
+
+    @abstractmethod
+    def update_run(
+        self,
+        run_id: str,
+        *,
+        status: str | None = None,
+        trials: int | None = None,
+        checkpoint: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Change what is given of a run, at once.
+
+        Raises:
+            DatabaseError: there is no run with this id.
+            InvalidValueError: there is no such status.
+        """
+
+    @abstractmethod
+    def claim_run(self, run: Run, checkpoint: Mapping[str, Any]) -> bool:
+        """Make a run ``running`` with this checkpoint, unless it is not any more as it was read.
+
+        Args:
+            run: The run as it was read.
+            checkpoint: Its state from now on.
+
+        Returns:
+            Whether that was done. Of several that read a run and claim it, one is told so.
+
+        Raises:
+            DatabaseError: there is no run with this id.
+        """
+
+    @abstractmethod
+    def run(self, run_id: str) -> Run | None:
+        """The run with this id."""
+
+    @abstractmethod
+    def find_run(self, identity: str) -> Run | None:
+        """The most recent run with this identity."""
+
+    @abstractmethod
+    def runs(self, workload: str | None = None) -> list[Run]:
+        """Every run (of the workload with this digest), in the order they were started."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the database. Calling it again does nothing."""
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,22 @@
+"""Outcomes, records and runs: data only."""
+
+from __future__ import annotations
+
+from autotune.store.records.confirmation import Comparison, Confirmation
+from autotune.store.records.contest import Contest
+from autotune.store.records.outcome import OUTCOME_STATUSES, Outcome
+from autotune.store.records.record import MeasureKey, Record
+from autotune.store.records.run import RUN_STATUSES, Run, run_identity
+
+__all__ = [
+    "OUTCOME_STATUSES",
+    "RUN_STATUSES",
+    "Comparison",
+    "Confirmation",
+    "Contest",
+    "MeasureKey",
+    "Outcome",
+    "Record",
+    "Run",
+    "run_identity",
+]

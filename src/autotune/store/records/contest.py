@@ -1,0 +1,53 @@
+"""What became of the winners of several backends that were timed beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.store.records.confirmation import (
+    Comparison,
+    comparison_from_json,
+    comparison_to_json,
+)
+
+__all__ = ["Contest"]
+
+
+@frozen
+class Contest:
+    """The winners of several backends for one program, timed in turns at the end of a run.
+
+    Attributes:
+        winner: Name of the backend that won.
+        finalists: Digest of each backend's best candidate, by name of the backend.
+        over: The winner against the others, by backend; those that failed now are not there.
+    """
+
+    winner: str
+    finalists: Mapping[str, str] = field(hash=False)
+    over: Mapping[str, Comparison] = field(hash=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that :meth:`from_json` reads back."""
+        return {
+            "winner": self.winner,
+            "finalists": dict(self.finalists),
+            "over": {name: comparison_to_json(item) for name, item in self.over.items()},
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Contest:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: the object is not a contest.
+        """
+        try:
+            over = {name: comparison_from_json(item) for name, item in data["over"].items()}
+            return Contest(data["winner"], dict(data["finalists"]), over)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidValueError(f"not a contest: {error!r}") from error

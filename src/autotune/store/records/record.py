@@ -1,0 +1,135 @@
+"""One measured candidate with everything needed to understand and rebuild it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
+from autotune.sketches import Candidate
+from autotune.store.records.outcome import Outcome
+
+RECORD_SCHEMA = 2
+_READABLE = (1, 2)
+
+
+@frozen
+class MeasureKey:
+    """What a measurement depends on besides workload and candidate.
+
+    Attributes:
+        target: Fingerprint of the target.
+        backend: Name of the backend.
+        backend_version: Version of the backend plugin.
+        compiler_version: Version of the compiler behind it.
+        threads: Threads the program ran on.
+        protocol: Identity of the measuring protocol, such as ``warm-3``: whether caches were
+            warm, and the version of the timing procedure.
+    """
+
+    target: str
+    backend: str
+    backend_version: str
+    compiler_version: str
+    threads: int
+    protocol: str
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that :meth:`from_json` reads back."""
+        return attrs.asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> MeasureKey:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: the object is not a measure key.
+        """
+        try:
+            return MeasureKey(**data)
+        except TypeError as error:
+            raise InvalidValueError(f"not a measure key: {error}") from error
+
+
+@frozen
+class Record:
+    """A candidate's outcome under a measure key, as stored; it refers to nothing outside itself.
+
+    Attributes:
+        run_id: The run that measured it.
+        trial: Position in that run, from 0.
+        candidate: Sketch and configuration; ``candidate.sketch.workload`` is the workload.
+        key: What the measurement depends on.
+        target: The full target description, as JSON.
+        space: Name and version of the search space, such as ``sketch-1``.
+        outcome: What happened.
+        created: Unix time in seconds.
+        elapsed: Seconds that its run had taken by then.
+        program: The imported program's text that the schedule is replayed on; None where the
+            backend makes the program from the workload.
+    """
+
+    run_id: str
+    trial: int
+    candidate: Candidate
+    key: MeasureKey
+    target: Mapping[str, Any] = field(hash=False)
+    space: str
+    outcome: Outcome = field(hash=False)
+    created: float
+    elapsed: float = 0.0
+    program: str | None = field(default=None, repr=False)
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds per call; None unless the outcome is ok."""
+        return self.outcome.latency
+
+    def to_json(self) -> dict[str, Any]:
+        """A self-contained JSON object that :meth:`from_json` reads back."""
+        return {
+            "schema": RECORD_SCHEMA,
+            "run_id": self.run_id,
+            "trial": self.trial,
+            "workload": self.candidate.sketch.workload.to_json(),
+            **self.candidate.to_json(),
+            "key": self.key.to_json(),
+            "target": dict(self.target),
+            "space": self.space,
+            "outcome": self.outcome.to_json(),
+            "created": self.created,
+            "elapsed": self.elapsed,
+            "program": self.program,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Record:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: the object is not a record, or one of a newer schema.
+        """
+        try:
+            if data["schema"] not in _READABLE:
+                raise InvalidValueError(
+                    f"a record of schema {data['schema']!r}; this version reads "
+                    f"{' and '.join(map(str, _READABLE))}"
+                )
+            return Record(
+                data["run_id"],
+                data["trial"],
+                Candidate.from_json(data, Workload.from_json(data["workload"])),
+                MeasureKey.from_json(data["key"]),
+                dict(data["target"]),
+                data["space"],
+                Outcome.from_json(data["outcome"]),
+                data["created"],
+                data["elapsed"],
+                data["program"] if data["schema"] > 1 else None,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidValueError(f"not a record: {error!r}") from error

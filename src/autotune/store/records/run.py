@@ -1,0 +1,60 @@
+"""A tuning run as an entity: what resume resumes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+from attrs import field, frozen
+
+from autotune.store.records.record import MeasureKey
+
+RUN_STATUSES = ("running", "interrupted", "finished", "failed")
+
+
+@frozen
+class Run:
+    """One run of the tuner on one task.
+
+    ``identity`` names everything that decides which candidates are proposed (workload digest,
+    measure key, space, strategy, options, cost model, seed), but not the budget: a larger
+    budget continues the same run. ``checkpoint`` is the tuner's JSON state after the last
+    complete round.
+    """
+
+    run_id: str
+    identity: str
+    workload: str
+    key: MeasureKey
+    space: str
+    strategy: str
+    options: Mapping[str, Any] = field(hash=False)
+    seed: int
+    trials: int
+    status: str
+    created: float
+    checkpoint: Mapping[str, Any] | None = field(default=None, hash=False)
+
+
+def run_identity(
+    workload: str,
+    key: MeasureKey,
+    space: str,
+    strategy: str,
+    options: Mapping[str, Any],
+    seed: int,
+) -> str:
+    """Digest of what decides a run's proposals; see :class:`Run`."""
+    content = [
+        workload,
+        attrs.astuple(key),
+        space,
+        strategy,
+        dict(options),
+        seed,
+    ]
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,91 @@
+"""What a filter means in SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from autotune.store.database import RecordFilter
+from autotune.store.sqlite.interned import KEY_EQUALS, key_values
+
+__all__ = ["Condition", "condition_of", "fastest_of_each"]
+
+# A filter is a condition on the rows of `records`. The plus signs keep SQLite from using the
+# index of such a column: rows are read in the order of their numbers, page by page. Only a
+# candidate has so few records that its index is better than any order.
+_NAMED = (
+    "sketch_id IN (SELECT sketches.id FROM sketches JOIN workloads "
+    "ON workloads.id = workload_id WHERE workloads.name = ?)"
+)
+
+
+@frozen
+class Condition:
+    """What follows WHERE, and the values of its question marks."""
+
+    text: str
+    values: tuple[Any, ...]
+
+
+def condition_of(where: RecordFilter) -> Condition:
+    """The condition on rows of ``records``."""
+    given = {
+        "candidate = ?": where.candidate,
+        "+workload = ?": where.workload,
+        "run_id = ?" if where.candidate is None else "+run_id = ?": where.run_id,
+        "+status = ?": where.status,
+        _NAMED: where.workload_name,
+    }
+    parts = {text: value for text, value in given.items() if value is not None}
+    keys = _keys(where)
+    texts = [*parts, *([f"+key_id IN ({keys.text})"] if keys.values else [])]
+    return Condition(" AND ".join(texts) or "TRUE", (*parts.values(), *keys.values))
+
+
+def fastest_of_each(where: RecordFilter) -> Condition:
+    """A query for the numbers of the fastest records of each workload under each key.
+
+    Only records of a run or of a candidate are read through; otherwise the index has each of them
+    first. Where a workload has no such record under a key, the number is NULL.
+    """
+    if where.run_id is not None or where.candidate is not None:
+        condition = condition_of(where)
+        text = (
+            "SELECT id FROM (SELECT id, row_number() OVER "
+            "(PARTITION BY workload, key_id ORDER BY latency, id) AS place "
+            f"FROM records WHERE status = 'ok' AND {condition.text}) WHERE place = 1"
+        )
+        return Condition(text, condition.values)
+    named = "" if where.workload_name is None else f"AND {_NAMED} "
+    names = () if where.workload_name is None else (where.workload_name,)
+    if where.workload is not None:
+        workloads = Condition("SELECT ? AS digest", (where.workload,))
+    elif where.workload_name is not None:
+        workloads = Condition("SELECT DISTINCT digest FROM workloads WHERE name = ?", names)
+    else:
+        workloads = Condition("SELECT DISTINCT digest FROM workloads", ())
+    keys = _keys(where)
+    text = (
+        "SELECT (SELECT id FROM records WHERE workload = wanted.digest "
+        f"AND key_id = wanted_keys.id AND status = 'ok' {named}ORDER BY latency, id LIMIT 1) "
+        f"FROM ({workloads.text}) AS wanted, ({keys.text}) AS wanted_keys"
+    )
+    return Condition(text, (*names, *workloads.values, *keys.values))
+
+
+def _keys(where: RecordFilter) -> Condition:
+    """A query for the numbers of the measure keys that a filter allows."""
+    given = {
+        "target = ?": where.target,
+        "backend = ?": where.backend,
+        "threads = ?": where.threads,
+        "protocol = ?": where.protocol,
+    }
+    parts = {text: value for text, value in given.items() if value is not None}
+    texts, values = list(parts), tuple(parts.values())
+    if where.key is not None:
+        texts.append(KEY_EQUALS)
+        values += key_values(where.key)
+    text = f"SELECT id FROM measure_keys WHERE {' AND '.join(texts) or 'TRUE'}"
+    return Condition(text, values)

@@ -1,0 +1,385 @@
+"""Opening a SQLite file, or saying clearly why it cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from autotune.errors import DatabaseError
+from autotune.store.sqlite.encoding import NotUnderstood
+from autotune.store.sqlite.migrations import migrate
+from autotune.store.sqlite.recovery import (
+    Recovery,
+    finish,
+    has_sound_rows,
+    identity_of,
+    is_begun,
+    is_open_here,
+    recover,
+)
+from autotune.store.sqlite.schema import (
+    APPLICATION_ID,
+    COLUMNS,
+    SCHEMA_VERSION,
+    row_checksum,
+)
+
+__all__ = ["Warn", "connect", "reporting"]
+
+Value = TypeVar("Value")
+Warn = Callable[[str], None]
+"""Told in one sentence what has become of a damaged file."""
+
+BUSY_SECONDS = 30.0
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+# Checking the tree of a file costs about 2 ms per MiB, and its rows and indexes 20. A larger file
+# is checked as far as it is read; damage found then is noted for the next opener.
+_CHECKED_BYTES = 16 << 20
+_CHECKED_ROWS_BYTES = 4 << 20
+_NOTE = "-damaged"
+_HINTS = {
+    "means nothing here": "a record needs a plugin that is missing here, or a newer version",
+    "locked": f"another process kept it locked for {BUSY_SECONDS:g} s; try again later",
+    "readonly": "it is read-only; make it writable, or name another file",
+    "read-only": "it is read-only; make it writable, or name another file",
+    "unable to open": "it cannot be opened; check the permissions of the file and its folder",
+    "full": "the disk is full; make room and repeat the command",
+    "disk I/O": "the disk cannot be read or written; see whether it is full or failing",
+}
+_DAMAGED = (
+    "the file is damaged; the next command that writes to it moves it aside and recovers what is "
+    "readable"
+)
+# How often a file may look damaged that is sound once nobody else has it open.
+_FALSE_ALARMS = 3
+# What SQLite says of the machine, or of a value that was given it, and not of the file.
+_NOT_DAMAGE = (
+    "locked",
+    "locking protocol",
+    "interrupted",
+    "schema has changed",
+    "unable to open",
+    "full",
+    "disk I/O",
+    "constraint",
+    "read-only",
+    "readonly",
+)
+
+
+@contextlib.contextmanager
+def reporting(location: str, *, note: bool = True) -> Iterator[None]:
+    """Turn what sqlite3 raises into a `DatabaseError` that says what to do.
+
+    Args:
+        location: Path of the file.
+        note: Whether to have the next opener look for damage that was found.
+    """
+    try:
+        yield
+    except sqlite3.ProgrammingError as error:
+        raise DatabaseError(f"database {location!r}: {error}") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        text = str(error)
+        if _is_damage(error):
+            if note:
+                _note_damage(location)
+            hint = _DAMAGED
+        else:
+            hint = next((hint for part, hint in _HINTS.items() if part in text), "see the message")
+        raise DatabaseError(f"database {location!r}: {hint} ({text})") from error
+
+
+def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sqlite3.Connection:
+    """Open and check a file, create the tables in a new one, and migrate an old one.
+
+    A damaged file is replaced by one with what can be read of it when it is opened for writing.
+
+    Args:
+        path: A file, or ``:memory:``.
+        read_only: Write nothing.
+        warn: Called with what was recovered.
+
+    Raises:
+        DatabaseError: the path cannot be used; nothing was written.
+    """
+    location = os.fspath(path)
+    with reporting(location, note=False):
+        if location == ":memory:":
+            return _checked(sqlite3.connect(location, isolation_level=None), location, read_only)
+        # SQLite keeps its log beside the file itself, and not beside a link to it.
+        path = Path(location).resolve() if os.path.islink(location) else Path(location)
+        recovery: Recovery | None = None
+        false_alarms = 0
+        while True:
+            _check_path(path, read_only)
+            if not read_only:
+                _recovering(path, partial(finish, path, BUSY_SECONDS))
+                _make_file(path)
+            identity = identity_of(path)
+            try:
+                connection = _checked(_connect_file(path, read_only), location, read_only)
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                if _is_replaced(path, identity, read_only):
+                    continue
+                _check_recoverable(path, read_only, error)
+                if recovery is not None or false_alarms == _FALSE_ALARMS:
+                    # What was written a moment ago cannot be read: the disk is at fault.
+                    raise
+                step = partial(recover, path, identity, BUSY_SECONDS, _check_copy)
+                recovery = _recovering(path, step)
+                if recovery is None:
+                    false_alarms += 1
+                else:
+                    warn(str(recovery))
+                continue
+            if not _is_replaced(path, identity, read_only):
+                return connection
+            connection.close()
+
+
+def _is_replaced(path: Path, identity: tuple[int, int], read_only: bool) -> bool:
+    """Whether another process puts, or has put, a recovered file in the place of the opened one.
+
+    What failed meanwhile, such as reading a log that was moved aside, says nothing of the disk.
+    """
+    # Asked first: what was begun and is not any more has changed the identity.
+    is_being_replaced = not read_only and is_begun(path)
+    return is_being_replaced or identity != identity_of(path)
+
+
+def _checked(connection: sqlite3.Connection, location: str, read_only: bool) -> sqlite3.Connection:
+    try:
+        _check_content(connection, location, read_only)
+        if not read_only:
+            _prepare(connection)
+    except BaseException:
+        # Whatever ends it, an interrupt too: nothing else knows the connection.
+        connection.close()
+        raise
+    return connection
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an error means that the file is not as it was written."""
+    if isinstance(error, UnicodeDecodeError):
+        # Text of the file in one of SQLite's messages.
+        return True
+    if isinstance(error, (sqlite3.ProgrammingError, NotUnderstood)):
+        return False
+    if not isinstance(error, sqlite3.DatabaseError):
+        return False
+    return not any(part in str(error) for part in _NOT_DAMAGE)
+
+
+def _note_damage(location: str) -> None:
+    """Have the next opener look at the whole file, however large it is."""
+    path = Path(location)
+    if path.is_file():
+        with contextlib.suppress(OSError):
+            path.with_name(path.name + _NOTE).touch()
+
+
+def _check_recoverable(path: Path, read_only: bool, error: Exception) -> None:
+    """Raise unless the error means that a file of ours is damaged, and it may be replaced."""
+    # Where permissions allow writing, only what the file says of itself can forbid it.
+    forbidden = not read_only and "readonly" in str(error)
+    if not _is_damage(error) and not forbidden:
+        raise error
+    if is_open_here(path):
+        # Closing the file after looking into it would give up the locks of the other connection.
+        raise error
+    if not has_sound_rows(path):
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+        if not header.startswith(_MAGIC):
+            raise DatabaseError(
+                f"database {str(path)!r}: it is a file of another kind, not a database; "
+                "name another file"
+            ) from error
+        if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
+            raise DatabaseError(
+                f"database {str(path)!r}: it belongs to another program; name another file"
+            ) from error
+        if header[60:64] == (1).to_bytes(4, "big"):
+            raise DatabaseError(
+                f"database {str(path)!r}: the file is damaged, and rows of schema 1 have no "
+                "checksums to tell sound ones by; restore a copy, or name another file"
+            ) from error
+    if read_only:
+        raise error
+
+
+def _recovering(path: Path, step: Callable[[], Value]) -> Value:
+    try:
+        return step()
+    except OSError as error:
+        why = _HINTS["full"] if error.errno == errno.ENOSPC else error.strerror
+        raise DatabaseError(
+            f"database {str(path)!r}: the file is damaged, and what is readable of it cannot be "
+            f"recovered: {why}"
+        ) from error
+
+
+def _check_path(path: Path, read_only: bool) -> None:
+    """Refuse what SQLite would refuse later and less clearly; touches nothing."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise DatabaseError(f"database {str(path)!r}: there is no folder {str(folder)!r}; make it")
+    if path.is_dir():
+        raise DatabaseError(f"database {str(path)!r}: it is a folder; name a file in it")
+    if not path.exists():
+        if read_only:
+            raise DatabaseError(f"database {str(path)!r}: there is no such file")
+    elif not os.access(path, os.R_OK, effective_ids=True):
+        raise DatabaseError(f"database {str(path)!r}: it cannot be read; check its permissions")
+    elif not read_only and not _writable(path):
+        raise DatabaseError(f"database {str(path)!r}: {_HINTS['readonly']}")
+    if not read_only and not _writable(folder):
+        raise DatabaseError(
+            f"database {str(path)!r}: its folder is read-only, and two more files are written "
+            "beside it; make the folder writable, or name a file elsewhere"
+        )
+
+
+def _make_file(path: Path) -> None:
+    """Make an empty file where there is none, so that it can be told from what replaces it."""
+    # Where that is not possible, SQLite says why.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
+
+
+def _connect_file(path: Path, read_only: bool) -> sqlite3.Connection:
+    # Even reading a write-ahead log makes files beside it, which only a connection that could
+    # write takes away again. Where that is impossible and there is no log, nobody can be writing
+    # either, and the file may be taken as it is.
+    if not read_only:
+        mode = "rwc"
+    elif _writable(path) and _writable(path.parent):
+        mode = "rw"
+    elif path.with_name(path.name + "-wal").exists():
+        mode = "ro"
+    else:
+        mode = "ro&immutable=1"
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=BUSY_SECONDS,
+    )
+    if read_only:
+        connection.execute("PRAGMA query_only = TRUE")
+    return connection
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK, effective_ids=True)
+
+
+def _check_content(connection: sqlite3.Connection, location: str, read_only: bool) -> None:
+    """Raise unless the file is sound, ours, and of a version that can be used.
+
+    All of it is asked of one state of the file: another process may be making or migrating it.
+    """
+    connection.execute("BEGIN")
+    version = _check_owner(connection, location, read_only)
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+    note = Path(location + _NOTE)
+    noted = note.exists() and not read_only
+    if noted or pages * page_bytes <= _CHECKED_BYTES:
+        thorough = not read_only and (noted or pages * page_bytes <= _CHECKED_ROWS_BYTES)
+        _check_tree(connection, thorough)
+        if thorough and version == SCHEMA_VERSION:
+            _check_rows(connection)
+    connection.execute("COMMIT")
+    if noted:
+        note.unlink(missing_ok=True)
+
+
+def _check_owner(connection: sqlite3.Connection, location: str, read_only: bool) -> int:
+    """The version of a file, which is ours and can be used."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION_ID and (objects or version or application):
+        raise sqlite3.DatabaseError("the file belongs to another program")
+    if version > SCHEMA_VERSION:
+        raise DatabaseError(
+            f"database {location!r}: written by a newer version (schema {version}, this one "
+            f"knows {SCHEMA_VERSION}); upgrade, or name another file"
+        )
+    if read_only and version < SCHEMA_VERSION:
+        raise DatabaseError(
+            f"database {location!r}: schema {version} has to be brought to {SCHEMA_VERSION} "
+            "first; open it for writing once"
+        )
+    return int(version)
+
+
+def _check_copy(path: Path) -> None:
+    """Raise what is wrong with a copy of a file that nobody else uses, however large it is."""
+    location = str(path)
+    with contextlib.closing(_connect_file(path, read_only=False)) as connection:
+        version = _check_owner(connection, location, read_only=False)
+        _check_tree(connection, thorough=True)
+        if version == SCHEMA_VERSION:
+            _check_rows(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+
+
+def _check_tree(connection: sqlite3.Connection, thorough: bool) -> None:
+    check = "integrity_check" if thorough else "quick_check"
+    (verdict,) = connection.execute(f"PRAGMA {check}(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(verdict)
+
+
+def _check_rows(connection: sqlite3.Connection) -> None:
+    connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
+    for table, columns in COLUMNS.items():
+        row = connection.execute(
+            f"SELECT id FROM {table} "
+            f"WHERE checksum IS NOT row_checksum('{table}', {', '.join(columns)}) LIMIT 1"
+        ).fetchone()
+        if row is not None:
+            raise sqlite3.DatabaseError(f"row {row[0]} of {table} is not what was written")
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    _use_write_ahead_log(connection)
+    # Every commit reaches the disk: an outcome that was reported survives a power failure.
+    connection.execute("PRAGMA synchronous = FULL")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == SCHEMA_VERSION:
+        return
+    # Another process may do the same: the version is looked at again inside the transaction.
+    # The caller closes the connection if this fails, which takes back what was written.
+    connection.execute("BEGIN IMMEDIATE")
+    migrate(connection)
+    connection.execute("COMMIT")
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Readers then never wait for writers. File systems without it keep their journal."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait by itself here.
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return

@@ -1,0 +1,325 @@
+"""Records and runs in one SQLite file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve
+
+from autotune.errors import DatabaseError, InvalidValueError
+from autotune.store.database import Database, RecordFilter
+from autotune.store.records import RUN_STATUSES, MeasureKey, Outcome, Record, Run
+from autotune.store.sqlite.conditions import condition_of, fastest_of_each
+from autotune.store.sqlite.encoding import (
+    baseline_row,
+    outcome_columns,
+    read_outcome,
+    read_record,
+    read_run,
+    record_row,
+    run_row,
+)
+from autotune.store.sqlite.interned import Interned
+from autotune.store.sqlite.opening import Warn, connect, reporting
+from autotune.store.sqlite.rows import Row, insert, replace, select, to_json_text
+
+__all__ = ["SQLiteDatabase", "open_database"]
+
+_PAGE = 256
+_NOT_RETRIABLE = "status NOT IN ('crash', 'timeout')"
+# The second half is what the index is of.
+_DUPLICATES = "duplicate_of = ? AND duplicate_of <> ''"
+
+
+def open_database(
+    path: str | os.PathLike[str], *, read_only: bool = False, warn: Warn | None = None
+) -> Database:
+    """Open the database at ``path``, which is made if it does not exist.
+
+    A damaged file that is opened for writing is moved aside, beside itself, and replaced by one
+    with every record, baseline and run that can be read of it.
+
+    Args:
+        path: A file, or ``:memory:`` for a database that ends with the process.
+        read_only: Write nothing; the file must exist.
+        warn: Told in one sentence what was recovered and lost of a damaged file, and where that
+            is; by default Python's ``warnings`` are.
+
+    Raises:
+        DatabaseError: the path cannot be used; says why and what to do. Nothing was written.
+    """
+    return SQLiteDatabase(path, read_only=read_only, warn=warn)
+
+
+class SQLiteDatabase(Database):
+    """One SQLite file, with a write-ahead log; every outcome is a transaction of its own.
+
+    A commit waits until the disk has it. An object belongs to the thread that made it; any
+    number of processes may each have one for the same file.
+
+    Args:
+        path: A file, or ``:memory:``.
+        read_only: Write nothing; the file must exist.
+        warn: Told what was recovered of a damaged file; see `open_database`.
+
+    Raises:
+        DatabaseError: the path cannot be used; nothing was written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        warn: Warn | None = None,
+    ) -> None:
+        self._location = os.fspath(path)
+        self._connection = connect(path, read_only=read_only, warn=warn or _warn)
+        self._interned = Interned(self._connection)
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    def close(self) -> None:
+        with reporting(self._location):
+            self._connection.close()
+
+    def append_record(self, record: Record) -> int:
+        with self._transaction():
+            return insert(self._connection, "records", record_row(record, self._interned))
+
+    def append_missing(self, records: Sequence[Record]) -> int:
+        with self._transaction():
+            rows = [record_row(record, self._interned) for record in records]
+            return sum(self._add_if_missing(row) for row in rows)
+
+    def _add_if_missing(self, row: Row) -> bool:
+        identity = ("candidate", "key_id", "run_id", "trial")
+        condition = "candidate = ? AND key_id = ? AND +run_id = ? AND trial = ? LIMIT 1"
+        if self._select("records", condition, tuple(row[column] for column in identity)):
+            return False
+        insert(self._connection, "records", row)
+        return True
+
+    def amend(
+        self, run_id: str, candidate: str, outcome: Outcome, key: MeasureKey | None = None
+    ) -> None:
+        with self._transaction():
+            own = self._select("records", "run_id = ? AND +candidate = ?", (run_id, candidate))
+            if key is not None:
+                key_id = self._interned.find_key(key)
+                own = [row for row in own if row["key_id"] == key_id]
+            if not own:
+                raise DatabaseError(
+                    f"database {self._location!r}: run {run_id!r} has no record of candidate "
+                    f"{candidate!r}"
+                )
+            for row in own:
+                replace(self._connection, "records", row, outcome_columns(outcome))
+            keys = {row["key_id"] for row in own}
+            for row in self._select("records", _DUPLICATES, (candidate,)):
+                if row["key_id"] in keys:
+                    changes = outcome_columns(_of_duplicate(outcome, row))
+                    replace(self._connection, "records", row, changes)
+
+    def records(self, where: RecordFilter | None = None) -> Iterator[Record]:
+        condition = condition_of(where or RecordFilter())
+        last = 0
+        while True:
+            # Page by page, so that a reader that takes its time holds nothing up.
+            rows = self._select(
+                "records",
+                f"{condition.text} AND id > ? ORDER BY id LIMIT ?",
+                (*condition.values, last, _PAGE),
+            )
+            for row in rows:
+                yield self._record(row)
+            if len(rows) < _PAGE:
+                return
+            last = rows[-1]["id"]
+
+    def count(self, where: RecordFilter | None = None) -> int:
+        condition = condition_of(where or RecordFilter())
+        query = f"SELECT count(*) FROM records WHERE {condition.text}"
+        return int(self._query(query, condition.values)[0][0])
+
+    def best(self, where: RecordFilter) -> Record | None:
+        fastest = min(self._fastest(where), key=_by_latency, default=None)
+        return None if fastest is None else self._record(fastest)
+
+    def best_of_each(self, where: RecordFilter | None = None) -> list[Record]:
+        return [self._record(row) for row in self._fastest(where or RecordFilter())]
+
+    def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
+        row = self._latest("records", {"candidate": candidate}, key)
+        return None if row is None else self._record(row)
+
+    def lookup_program(self, program: str, workload: str, key: MeasureKey) -> Record | None:
+        if not program:
+            raise InvalidValueError("a program is looked up by its digest, which is not empty")
+        rows = [
+            self._latest(
+                "records",
+                {"workload": workload, column: program},
+                key,
+                f"{column} <> '' AND duplicate_of = ''",
+            )
+            for column in ("lowered", "binary")
+        ]
+        found = [row for row in rows if row is not None]
+        return self._record(max(found, key=lambda row: int(row["id"]))) if found else None
+
+    def append_baseline(
+        self, run_id: str, workload: str, key: MeasureKey, outcome: Outcome, created: float
+    ) -> None:
+        with self._transaction():
+            key_id = self._interned.add_key(key)
+            row = baseline_row(run_id, workload, key_id, outcome, created)
+            insert(self._connection, "baselines", row)
+
+    def baseline(self, workload: str, key: MeasureKey) -> Outcome | None:
+        row = self._latest("baselines", {"workload": workload}, key)
+        with reporting(self._location):
+            return None if row is None else read_outcome(row)
+
+    def start_run(self, run: Run) -> None:
+        _check_status(run.status)
+        with self._transaction():
+            if self._query("SELECT 1 FROM runs WHERE run_id = ?", (run.run_id,)):
+                raise DatabaseError(
+                    f"database {self._location!r}: there is a run {run.run_id!r} already"
+                )
+            insert(self._connection, "runs", run_row(run, self._interned))
+
+    def update_run(
+        self,
+        run_id: str,
+        *,
+        status: str | None = None,
+        trials: int | None = None,
+        checkpoint: Mapping[str, Any] | None = None,
+    ) -> None:
+        changes: dict[str, Any] = {}
+        if status is not None:
+            _check_status(status)
+            changes["status"] = status
+        if trials is not None:
+            changes["trials"] = trials
+        if checkpoint is not None:
+            changes["checkpoint"] = to_json_text(dict(checkpoint))
+        with self._transaction():
+            replace(self._connection, "runs", self._run_row(run_id), changes)
+
+    def claim_run(self, run: Run, checkpoint: Mapping[str, Any]) -> bool:
+        with self._transaction():
+            row = self._run_row(run.run_id)
+            state = None if run.checkpoint is None else to_json_text(dict(run.checkpoint))
+            if (row["status"], row["checkpoint"]) != (run.status, state):
+                return False
+            changes = {"status": "running", "checkpoint": to_json_text(dict(checkpoint))}
+            replace(self._connection, "runs", row, changes)
+        return True
+
+    def run(self, run_id: str) -> Run | None:
+        return next(iter(self._runs("run_id = ?", run_id)), None)
+
+    def find_run(self, identity: str) -> Run | None:
+        found = self._runs("identity = ? ORDER BY id DESC LIMIT 1", identity)
+        return next(iter(found), None)
+
+    def runs(self, workload: str | None = None) -> list[Run]:
+        if workload is None:
+            return self._runs("TRUE ORDER BY id")
+        return self._runs("workload = ? ORDER BY id", workload)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with reporting(self._location):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # Whatever ends it, an interrupt too: what was written must not stay open.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _query(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+        with reporting(self._location):
+            return self._connection.execute(query, values).fetchall()
+
+    def _select(self, table: str, condition: str, values: tuple[Any, ...] = ()) -> list[Row]:
+        with reporting(self._location):
+            return select(self._connection, table, condition, values)
+
+    def _fastest(self, where: RecordFilter) -> list[Row]:
+        """The fastest rows of each workload under each key, in the order of their numbers."""
+        if where.status not in (None, "ok"):
+            return []
+        query = fastest_of_each(where)
+        numbers = sorted(row[0] for row in self._query(query.text, query.values) if row[0])
+        return [row for number in numbers for row in self._select("records", "id = ?", (number,))]
+
+    def _latest(
+        self, table: str, equal: Mapping[str, str], key: MeasureKey, also: str = "TRUE"
+    ) -> Row | None:
+        """The most recent row that is not retriable."""
+        with reporting(self._location):
+            key_id = self._interned.find_key(key)
+            if key_id is None:
+                return None
+            condition = " AND ".join(f"{column} = ?" for column in equal)
+            rows = select(
+                self._connection,
+                table,
+                f"{condition} AND key_id = ? AND {also} AND {_NOT_RETRIABLE} "
+                "ORDER BY id DESC LIMIT 1",
+                (*equal.values(), key_id),
+            )
+            for row in rows:
+                # A damaged index may lead to another row.
+                if any(row[column] != value for column, value in equal.items()):
+                    raise sqlite3.DatabaseError(f"an index of {table} leads to another row")
+        return rows[0] if rows else None
+
+    def _run_row(self, run_id: str) -> Row:
+        rows = self._select("runs", "run_id = ?", (run_id,))
+        if not rows:
+            raise DatabaseError(f"database {self._location!r}: there is no run {run_id!r}")
+        return rows[0]
+
+    def _record(self, row: Row) -> Record:
+        with reporting(self._location):
+            return read_record(row, self._interned)
+
+    def _runs(self, condition: str, *values: str) -> list[Run]:
+        rows = self._select("runs", condition, values)
+        with reporting(self._location):
+            return [read_run(row, self._interned) for row in rows]
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+
+def _by_latency(row: Row) -> tuple[float, int]:
+    return row["latency"], row["id"]
+
+
+def _of_duplicate(outcome: Outcome, row: Row) -> Outcome:
+    """What an outcome is for another candidate with the same program."""
+    return evolve(
+        outcome, lowered=row["lowered"], binary=row["binary"], duplicate_of=row["duplicate_of"]
+    )
+
+
+def _check_status(status: str) -> None:
+    if status not in RUN_STATUSES:
+        raise InvalidValueError(f"no run is {status!r}; statuses: {', '.join(RUN_STATUSES)}")

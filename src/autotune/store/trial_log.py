@@ -1,0 +1,186 @@
+"""What happened in each trial of a run, briefly: the source of history, counts and best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+from attrs import evolve, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.sketches import Candidate
+from autotune.store.records import OUTCOME_STATUSES, Outcome
+from autotune.store.rejections import Rejection, reject_reason
+
+__all__ = ["LogEntry", "TrialLog", "describe_counts"]
+
+# Messages are long: a run of which every candidate fails in a way of its own keeps these many.
+_MOST_MESSAGES = 32
+
+
+@frozen
+class LogEntry:
+    """One trial.
+
+    Attributes:
+        digest: The candidate's digest.
+        status: Status of its outcome.
+        latency: Seconds per call, when it is valid.
+        elapsed: Seconds since the run began.
+        cached: Whether the outcome came from another run's records.
+        source: The run whose record holds the outcome.
+        message: What went wrong, if something did; kept for the first failure of each class.
+        reason: The class of what went wrong, "" when nothing did.
+    """
+
+    digest: str
+    status: str
+    latency: float | None
+    elapsed: float
+    cached: bool
+    source: str
+    message: str = ""
+    reason: str = ""
+
+
+class TrialLog:
+    """The trials of a run in order."""
+
+    def __init__(self, entries: Iterable[LogEntry] = ()) -> None:
+        self._entries: list[LogEntry] = []
+        self._best: LogEntry | None = None
+        self._failures: dict[str, str] = {}
+        self._rejections: dict[str, Rejection] = {}
+        for entry in entries:
+            self._append(entry)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> tuple[LogEntry, ...]:
+        """The trials."""
+        return tuple(self._entries)
+
+    def add(self, candidate: Candidate, outcome: Outcome, elapsed: float, source: str) -> LogEntry:
+        """Append one trial; returns its entry."""
+        reason = reject_reason(outcome)
+        known = outcome.ok or reason in self._rejections
+        known |= outcome.status in self._failures and len(self._rejections) >= _MOST_MESSAGES
+        entry = LogEntry(
+            candidate.digest,
+            outcome.status,
+            outcome.latency,
+            elapsed,
+            outcome.cached,
+            source,
+            "" if known else outcome.message,
+            reason,
+        )
+        self._append(entry)
+        return entry
+
+    def _append(self, entry: LogEntry) -> None:
+        self._entries.append(entry)
+        if entry.latency is None:
+            self._failures.setdefault(entry.status, entry.message)
+            reason = entry.reason or entry.status  # logs of earlier versions have no classes
+            earlier = self._rejections.get(reason, Rejection(0, entry.message))
+            self._rejections[reason] = Rejection(earlier.count + 1, earlier.message)
+        elif self._best is None or entry.latency < (self._best.latency or 0.0):
+            self._best = entry
+
+    def amend(self, digest: str, outcome: Outcome) -> None:
+        """Replace what is known of a candidate, such as one found wrong later."""
+        old, self._entries = self._entries, []
+        self._best, self._failures, self._rejections = None, {}, {}
+        for entry in old:
+            if entry.digest == digest:
+                entry = evolve(
+                    entry,
+                    status=outcome.status,
+                    latency=outcome.latency,
+                    message=outcome.message,
+                    reason=reject_reason(outcome),
+                )
+            self._append(entry)
+
+    def first(self, trials: int) -> TrialLog:
+        """A log of the first ``trials`` trials only."""
+        return TrialLog(self._entries[:trials])
+
+    @property
+    def best(self) -> LogEntry | None:
+        """The fastest valid trial, the earliest of equals."""
+        return self._best
+
+    def leaders(self, count: int) -> list[LogEntry]:
+        """The fastest valid trials, the best first; each candidate once."""
+        valid = {entry.digest: entry for entry in self._entries if entry.latency is not None}
+        return sorted(valid.values(), key=lambda entry: entry.latency or 0.0)[:count]
+
+    @property
+    def best_latency(self) -> float | None:
+        """Seconds of the fastest valid trial."""
+        return None if self._best is None else self._best.latency
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """First message of each status other than ok that occurred."""
+        return dict(self._failures)
+
+    @property
+    def rejections(self) -> dict[str, Rejection]:
+        """How many candidates were turned down, by class, the most frequent first."""
+        ordered = sorted(self._rejections.items(), key=lambda item: (-item[1].count, item[0]))
+        return dict(ordered)
+
+    @property
+    def rejection_counts(self) -> dict[str, int]:
+        """Number of trials that were turned down, by class, the most frequent first."""
+        return {reason: found.count for reason, found in self.rejections.items()}
+
+    @property
+    def cached(self) -> int:
+        """Number of trials that were answered from records."""
+        return sum(entry.cached for entry in self._entries)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of trials by status, every status present."""
+        counts = dict.fromkeys(OUTCOME_STATUSES, 0)
+        for entry in self._entries:
+            counts[entry.status] += 1
+        return counts
+
+    def history(self) -> list[tuple[int, float, float | None]]:
+        """(trial, elapsed seconds, best latency so far), one per trial."""
+        points = []
+        best: float | None = None
+        for trial, entry in enumerate(self._entries):
+            if entry.latency is not None and (best is None or entry.latency < best):
+                best = entry.latency
+            points.append((trial, entry.elapsed, best))
+        return points
+
+    def to_json(self) -> list[list[Any]]:
+        """A list that :meth:`from_json` reads back."""
+        return [list(attrs.astuple(entry)) for entry in self._entries]
+
+    @staticmethod
+    def from_json(data: Sequence[Sequence[Any]]) -> TrialLog:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: the value is not a log.
+        """
+        try:
+            return TrialLog(LogEntry(*item) for item in data)
+        except TypeError as error:
+            raise InvalidValueError(f"not a log of trials: {error}") from error
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """``"60 ok, 3 invalid, 1 timeout"``: statuses that occurred."""
+    return ", ".join(f"{number} {status}" for status, number in counts.items() if number) or "none"

@@ -1,0 +1,1 @@
+"""The tuning loop: options, tasks, the tuner and its events, results, resuming."""

@@ -1,0 +1,138 @@
+"""Several backends that compete for one program: who won, and by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from attrs import evolve
+
+from autotune.measure import Held, MeasureProtocol
+from autotune.measure.racing import Race, compare
+from autotune.process.stopwatch import Stopwatch
+from autotune.store.records import Contest
+from autotune.tuning.result import Result, Rival
+from autotune.tuning.task import TaskSession, TaskSpec
+
+__all__ = ["finalists", "hold_contest", "is_to_be_held", "joined_results", "rivals"]
+
+
+def rivals(tasks: Sequence[TaskSpec]) -> dict[str, list[int]]:
+    """Positions of the tasks that compete for each program, by the program's name."""
+    found: dict[str, list[int]] = {}
+    for position, task in enumerate(tasks):
+        if task.contest:
+            found.setdefault(task.contest, []).append(position)
+    return found
+
+
+def finalists(sessions: Sequence[TaskSession]) -> dict[str, str]:
+    """Digest of each backend's best candidate, by name of the backend."""
+    return {
+        session.spec.key.backend: session.log.best.digest
+        for session in sessions
+        if session.log.best is not None
+    }
+
+
+def is_to_be_held(sessions: Sequence[TaskSession], earlier: Contest | None) -> bool:
+    """Whether there is something to compare that has not been compared."""
+    found = finalists(sessions)
+    return len(found) > 1 and (earlier is None or dict(earlier.finalists) != found)
+
+
+def hold_contest(
+    sessions: Sequence[TaskSession],
+    protocol: MeasureProtocol,
+    rng: np.random.Generator,
+    watch: Stopwatch,
+) -> Contest:
+    """Time the best candidate of each backend in turns with those of the others.
+
+    What fails now is left out; what of a backend is recorded as its best remains so.
+
+    Args:
+        sessions: The tasks of one program, of which two at least have a valid candidate.
+        protocol: How to time.
+        rng: Shuffles the turns.
+        watch: Time of the run.
+    """
+    able = sorted(
+        (session for session in sessions if session.log.best is not None),
+        key=lambda session: session.log.best_latency or 0.0,
+    )
+    names = [session.spec.key.backend for session in able]
+    held = [session.hold_winner() for session in able]
+    with watch.timing("run"):
+        times = _race(held, protocol, rng)
+    timed = [number for number, seconds in enumerate(times) if seconds]
+    if not timed:
+        return Contest(names[0], finalists(sessions), {})
+    winner = min(timed, key=lambda number: compare(times[timed[0]], times[number]).ratio)
+    over = {
+        names[number]: compare(times[winner], times[number])
+        for number in timed
+        if number != winner
+    }
+    return Contest(names[winner], finalists(sessions), over)
+
+
+def _race(
+    held: Sequence[Held], protocol: MeasureProtocol, rng: np.random.Generator
+) -> list[list[float]]:
+    """Seconds of each program, turn by turn; none for those that failed."""
+    race = Race(len(held), protocol.min_rounds, protocol.max_rounds, protocol.resolution)
+    while race.running and not _is_over(race):
+        placement = race.rounds
+        for number in rng.permutation(race.running):
+            seconds = held[number].turn(placement)
+            if seconds is None:
+                race.withdraw(int(number))
+            else:
+                race.add(int(number), seconds)
+    return [race.times[number] if number in race.running else [] for number in range(len(held))]
+
+
+def _is_over(race: Race) -> bool:
+    if race.rounds < race.min_rounds:
+        return False
+    return race.over
+
+
+def joined_results(
+    tasks: Sequence[TaskSpec], results: Sequence[Result], contests: Mapping[str, Contest]
+) -> list[Result]:
+    """One result for each program: the winner's, with those of the other backends beside it.
+
+    Without a contest the winner is the backend with the lowest latency, or the first one where
+    no candidate of any was valid.
+
+    Args:
+        tasks: The tasks of a run.
+        results: Theirs, in order.
+        contests: What is known of each contest, by name.
+    """
+    groups = rivals(tasks)
+    joined = []
+    for position, (task, result) in enumerate(zip(tasks, results, strict=True)):
+        group = groups.get(task.contest, [position])
+        if group[0] != position:
+            continue
+        if not task.contest:
+            joined.append(result)
+            continue
+        competing = [results[other] for other in group]
+        joined.append(_winner(task.contest, competing, contests.get(task.contest)))
+    return joined
+
+
+def _winner(name: str, results: Sequence[Result], contest: Contest | None) -> Result:
+    def place(result: Result) -> tuple[bool, bool, float]:
+        lost = contest is not None and result.backend != contest.winner
+        latency = None if result.best is None else result.best.latency
+        return result.best is None, lost, latency or 0.0
+
+    first, *others = sorted(results, key=place)
+    over = {} if contest is None else contest.over
+    beaten = tuple(Rival(evolve(other, task=name), over.get(other.backend)) for other in others)
+    return evolve(first, task=name, rivals=beaten)

@@ -1,0 +1,134 @@
+"""Recording schedules of many tasks, as ordinary runs in an ordinary database."""
+
+from __future__ import annotations
+
+import time as clocks
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from os import PathLike
+from typing import Any
+
+from attrs import frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.measure import PROTOCOLS, MeasureProtocol
+from autotune.models.training.task_list import ListedTask
+from autotune.process.stopwatch import Clock
+from autotune.tuning.api import tune_tasks
+from autotune.tuning.events import EventListener
+from autotune.tuning.result import Result
+from autotune.tuning.tuner import TIME_OVER
+
+__all__ = ["RecordedTask", "record_tasks"]
+
+Watching = Callable[[ListedTask], AbstractContextManager[Sequence[EventListener]]]
+
+DEFAULT_PROGRAMS = 300
+DEFAULT_RANDOM_SHARE = 0.5
+
+
+@frozen(eq=False)
+class RecordedTask:
+    """How far the recording of a task is.
+
+    Attributes:
+        task: The task.
+        result: Its run so far; None where the backend has no schedules for it.
+        programs: How many candidates were asked for.
+        failure: Why there is no result; "" where there is one.
+    """
+
+    task: ListedTask
+    result: Result | None
+    programs: int
+    failure: str = ""
+
+    @property
+    def trials(self) -> int:
+        """Candidates that have an outcome."""
+        return 0 if self.result is None else self.result.trials
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to record: all programs, or all that there are."""
+        result = self.result
+        return result is None or result.trials >= self.programs or result.reason != TIME_OVER
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; the latency is in seconds."""
+        best = None if self.result is None else self.result.best
+        return {
+            "task": self.task.name,
+            "programs": self.trials,
+            "complete": self.is_complete,
+            "outcomes": {} if self.result is None else dict(self.result.outcomes),
+            "best": None if best is None else best.latency,
+            "run": None if self.result is None else self.result.run_id,
+            "failure": self.failure,
+        }
+
+
+def record_tasks(
+    tasks: Iterable[ListedTask],
+    *,
+    database: str | PathLike[str],
+    programs: int = DEFAULT_PROGRAMS,
+    time: float | None = None,
+    random_share: float = DEFAULT_RANDOM_SHARE,
+    seed: int = 0,
+    protocol: MeasureProtocol | None = None,
+    watching: Watching = lambda task: nullcontext(()),
+    clock: Clock = clocks.monotonic,
+    **settings: Any,
+) -> list[RecordedTask]:
+    """Measure schedules of every task, one run each; nothing is measured twice.
+
+    Half of the schedules are random and half are evolved, so that the data shows both what the
+    space is like and what is found by a search. The same call continues what was interrupted, at
+    any point, and goes on to the tasks that are left.
+
+    Args:
+        tasks: What to record.
+        database: Path of the database.
+        programs: Candidates of each task, failures included.
+        time: Wall seconds after which to stop; None for no limit.
+        random_share: Share of the candidates that is random.
+        seed: Seed of all randomness.
+        protocol: How to measure; by default ``quick``.
+        watching: Entered for each task while it is recorded; gives who is told what happens.
+        clock: Monotonic seconds.
+        settings: Arguments of :func:`autotune.tune`, such as the backend.
+
+    Returns:
+        One item for each task that was begun, in order.
+
+    Raises:
+        AutotuneError: as :func:`autotune.tune`; a task that the backend has no schedules for is
+            no error, but an item with a failure.
+    """
+    began = clock()
+    done: list[RecordedTask] = []
+    for task in tasks:
+        left = None if time is None else time - (clock() - began)
+        if left is not None and left <= 0:
+            break
+        try:
+            with watching(task) as listeners:
+                (result,) = tune_tasks(
+                    [task.make()],
+                    scheduler="round-robin",
+                    strategy="evolutionary",
+                    strategy_options={"epsilon": random_share},
+                    trials=programs,
+                    session_time=left,
+                    seed=seed,
+                    database=database,
+                    protocol=protocol or PROTOCOLS["quick"],
+                    listeners=listeners,
+                    **settings,
+                )
+        except UnsupportedWorkload as error:
+            done.append(RecordedTask(task, None, programs, str(error)))
+        else:
+            done.append(RecordedTask(task, result, programs))
+    return done

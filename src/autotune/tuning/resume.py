@@ -1,0 +1,265 @@
+"""What is kept of a run so that the same call continues it, and who is at work on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.errors import DatabaseError, InvalidValueError
+from autotune.store.records import Confirmation, Contest, MeasureKey, Outcome, Run, run_identity
+from autotune.store.trial_log import TrialLog
+
+__all__ = [
+    "CHECKPOINT_VERSION",
+    "Checkpoint",
+    "Progress",
+    "RunSpec",
+    "is_being_worked_on",
+    "new_run_id",
+    "this_process",
+]
+
+CHECKPOINT_VERSION = 2
+
+
+@frozen
+class RunSpec:
+    """Everything that decides which candidates a run proposes, and nothing else.
+
+    Attributes:
+        workloads: Digest of each task's workload, in order.
+        weights: Weight of each task.
+        key: What measurements depend on; of several backends that compete, those of the first.
+        space: Name and version of the search space.
+        strategy: Name of the strategy.
+        strategy_options: Its options.
+        cost_model: Name of the cost model.
+        pruning_model: Name of the pruning model, if any.
+        scheduler: Name of the task scheduler.
+        scheduler_options: Its options.
+        seed: Seed of all randomness.
+        round_size: Candidates that are asked for at once.
+        lookahead: Rounds that are proposed before the outcomes of the one before are known, so
+            that they are built meanwhile: 0 or 1.
+        programs: Digest of each task's imported program, "" where there is none.
+        keys: What the measurements of each task depend on, where several backends compete.
+        cost_model_file: Digest of the file that the cost model begins with, "" where it begins
+            with nothing.
+        cost_model_options: Options of the cost model.
+        pruning_model_options: Options of the pruning model.
+    """
+
+    workloads: tuple[str, ...]
+    weights: tuple[float, ...]
+    key: MeasureKey
+    space: str
+    strategy: str
+    strategy_options: Mapping[str, Any] = field(hash=False)
+    cost_model: str
+    pruning_model: str | None
+    scheduler: str
+    seed: int
+    round_size: int
+    scheduler_options: Mapping[str, Any] = field(factory=dict, hash=False)
+    programs: tuple[str, ...] = ()
+    lookahead: int = 1
+    keys: tuple[MeasureKey, ...] = ()
+    cost_model_file: str = ""
+    cost_model_options: Mapping[str, Any] = field(factory=dict, hash=False)
+    pruning_model_options: Mapping[str, Any] = field(factory=dict, hash=False)
+
+    @property
+    def workload(self) -> str:
+        """The workload's digest, or one over those of several tasks."""
+        if len(self.workloads) == 1 or self.keys and len(set(self.workloads)) == 1:
+            return self.workloads[0]
+        return hashlib.sha256(",".join(self.workloads).encode()).hexdigest()[:16]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a run's identity holds beside workload, key, space, strategy and seed."""
+        options: dict[str, Any] = {
+            "strategy_options": dict(self.strategy_options),
+            "cost_model": self.cost_model,
+            "pruning_model": self.pruning_model,
+            "round_size": self.round_size,
+            "lookahead": self.lookahead,
+        }
+        if len(self.workloads) > 1:
+            options["tasks"] = list(self.workloads)
+            options["weights"] = list(self.weights)
+            options["scheduler"] = self.scheduler
+            options["scheduler_options"] = dict(self.scheduler_options)
+        if self.cost_model_options:
+            options["cost_model_options"] = dict(self.cost_model_options)
+        if any(self.programs):
+            options["programs"] = list(self.programs)
+        if self.cost_model_file:
+            options["cost_model_file"] = self.cost_model_file
+        if self.pruning_model_options:
+            options["pruning_model_options"] = dict(self.pruning_model_options)
+        if self.keys:
+            options["keys"] = [key.to_json() for key in self.keys]
+        return options
+
+    @property
+    def identity(self) -> str:
+        """Digest that finds the run again."""
+        return run_identity(
+            self.workload, self.key, self.space, self.strategy, self.options, self.seed
+        )
+
+    def new_run(self, trials: int, *, fresh: bool, created: float) -> Run:
+        """A run that is about to start.
+
+        Args:
+            trials: The budget.
+            fresh: Whether records of other runs are to be ignored.
+            created: Unix time in seconds.
+        """
+        return Run(
+            run_id=new_run_id(),
+            identity=self.identity,
+            workload=self.workload,
+            key=self.key,
+            space=self.space,
+            strategy=self.strategy,
+            options={**self.options, "fresh": fresh},
+            seed=self.seed,
+            trials=trials,
+            status="running",
+            created=created,
+        )
+
+
+@frozen(eq=False)
+class Progress:
+    """What a run has done so far, whether or not the search state includes it.
+
+    ``contests`` are those of the programs that several backends compete for, by name.
+    """
+
+    logs: tuple[TrialLog, ...]
+    baselines: tuple[Outcome | None, ...]
+    confirmations: tuple[Confirmation | None, ...]
+    seconds: Mapping[str, float] = field(factory=dict)
+    reason: str = ""
+    contests: Mapping[str, Contest] = field(factory=dict)
+
+    @property
+    def trials(self) -> int:
+        """Trials of all tasks."""
+        return sum(map(len, self.logs))
+
+
+@frozen(eq=False)
+class Checkpoint:
+    """A run's durable state.
+
+    Attributes:
+        search: State of scheduler, strategies and cost model after the last complete round, with
+            the trials that each task had then; None before the first. What was measured since is
+            proposed again from this state and answered by the run's own records, so that a run
+            that is stopped anywhere proposes what an unstopped one does.
+        progress: What the run has done.
+        owner: The process at work on the run.
+    """
+
+    search: Mapping[str, Any] | None
+    progress: Progress
+    owner: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that :meth:`from_json` reads back."""
+        progress = self.progress
+        return {
+            "version": CHECKPOINT_VERSION,
+            "owner": self.owner,
+            "search": self.search,
+            "progress": {
+                "logs": [log.to_json() for log in progress.logs],
+                "baselines": [o and o.to_json() for o in progress.baselines],
+                "confirmations": [c and c.to_json() for c in progress.confirmations],
+                "seconds": dict(progress.seconds),
+                "reason": progress.reason,
+                "contests": {name: item.to_json() for name, item in progress.contests.items()},
+            },
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], tasks: int) -> Checkpoint:
+        """Read what :meth:`to_json` wrote for a run of ``tasks`` tasks.
+
+        Raises:
+            DatabaseError: the object is no checkpoint of such a run, or of another version.
+        """
+        try:
+            version = data["version"]
+            if version != CHECKPOINT_VERSION:
+                raise DatabaseError(
+                    f"the run's checkpoint has version {version}, this autotune reads "
+                    f"{CHECKPOINT_VERSION}; start the run anew with fresh=True (--fresh)"
+                )
+            found = data["progress"]
+            progress = Progress(
+                tuple(TrialLog.from_json(log) for log in found["logs"]),
+                tuple(o and Outcome.from_json(o) for o in found["baselines"]),
+                tuple(c and Confirmation.from_json(c) for c in found["confirmations"]),
+                dict(found["seconds"]),
+                found["reason"],
+                {name: Contest.from_json(it) for name, it in found.get("contests", {}).items()},
+            )
+            if len(progress.logs) != tasks or len(progress.baselines) != tasks:
+                raise InvalidValueError(f"it has {len(progress.logs)} tasks and not {tasks}")
+            return Checkpoint(data["search"], progress, data["owner"])
+        except (KeyError, TypeError, InvalidValueError) as error:
+            raise DatabaseError(
+                f"the run's checkpoint is damaged ({error}); start the run anew with "
+                "fresh=True (--fresh)"
+            ) from error
+
+    @staticmethod
+    def empty(tasks: int) -> Checkpoint:
+        """The state of a run of ``tasks`` tasks in which nothing has happened."""
+        logs: Sequence[TrialLog] = [TrialLog() for _ in range(tasks)]
+        return Checkpoint(None, Progress(tuple(logs), (None,) * tasks, (None,) * tasks))
+
+
+def new_run_id() -> str:
+    """A name for a run that no other run has."""
+    return secrets.token_hex(6)
+
+
+def this_process() -> str:
+    """Names this process among all of this machine since it was started."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_start_time(os.getpid())}"
+
+
+def is_being_worked_on(run: Run) -> bool:
+    """Whether another living process of this machine is at work on ``run``.
+
+    A process that was killed leaves its run behind as ``running``; a second one of the same kind
+    must not join in while the first one lives. Processes of other machines are not seen.
+    """
+    owner = str((run.checkpoint or {}).get("owner", ""))
+    if run.status != "running" or owner == this_process():
+        return False
+    host, pid, started = owner.rsplit(":", 2) if owner.count(":") >= 2 else ("", "", "")
+    return host == socket.gethostname() and pid.isdigit() and _start_time(int(pid)) == started
+
+
+def _start_time(pid: int) -> str:
+    """When a process started, in clock ticks since boot; "" when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    # The second field is the command in parentheses, which may hold anything.
+    return text.rpartition(")")[2].split()[19]

@@ -1,0 +1,410 @@
+"""One task while it is tuned: its strategy, its workers, its trials."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from attrs import define, evolve, field, frozen
+
+from autotune.errors import DatabaseError
+from autotune.ir.workloads import Workload
+from autotune.measure import Collecting, Held, Leader, Measurer
+from autotune.measure.rematch import challenger, distinct, judge, places
+from autotune.models.cost import CostModel
+from autotune.process.interrupts import InterruptGuard
+from autotune.process.stopwatch import Clock, Stopwatch
+from autotune.search.strategies import Strategy
+from autotune.sketches import Candidate
+from autotune.spaces import SearchSpace
+from autotune.store.best_record import find_record
+from autotune.store.database import Database
+from autotune.store.records import Comparison, Confirmation, MeasureKey, Outcome, Record
+from autotune.store.trial_log import LogEntry, TrialLog
+from autotune.targets import Target
+from autotune.tuning.events import (
+    BaselineMeasured,
+    EventListener,
+    LeadersCompared,
+    TrialFinished,
+    WarningRaised,
+    WinnerConfirmed,
+    WorkersReady,
+)
+
+__all__ = ["RunContext", "TaskSession", "TaskSpec"]
+
+# Trials that are looked at for programs to compare: many may be duplicates of each other.
+_LOOKED_AT = 32
+
+MakeMeasurer = Callable[[], Measurer]
+
+
+@frozen(eq=False)
+class TaskSpec:
+    """A task as the tuner is given it.
+
+    Attributes:
+        name: What a person calls it; unique among the tasks of a run.
+        workload: What to tune.
+        target: What to tune for.
+        space: Its candidates.
+        strategy: Proposes them.
+        cost_model: What the strategy may consult; tasks may share it.
+        key: What measurements depend on.
+        make_measurer: Makes the measurer, not started.
+        program: The imported program's text, when one was imported.
+        contest: What a person calls the program that tasks of several backends compete for, the
+            same for all of them; "" where nothing competes.
+    """
+
+    name: str
+    workload: Workload
+    target: Target
+    space: SearchSpace
+    strategy: Strategy
+    cost_model: CostModel
+    key: MeasureKey
+    make_measurer: MakeMeasurer
+    program: str | None = None
+    contest: str = ""
+
+
+@frozen(eq=False)
+class RunContext:
+    """What the tasks of a run share.
+
+    Attributes:
+        run_id: The run.
+        database: Where outcomes are recorded.
+        space: Name and version of the search space.
+        fresh: Whether records of other runs are ignored.
+        watch: Time of the run.
+        guard: Delays interrupts while something is written.
+        emit: Receives every event.
+        now: Unix time in seconds.
+        own: Records of this run.
+    """
+
+    run_id: str
+    database: Database
+    space: str
+    fresh: bool
+    watch: Stopwatch
+    guard: InterruptGuard
+    emit: EventListener
+    now: Clock
+    own: dict[tuple[MeasureKey, str], Record] = field(factory=dict)
+
+
+@define(eq=False)
+class _Submitted:
+    """A round on its way: what is known of each candidate, and which are being measured."""
+
+    batch: Sequence[Candidate]
+    known: list[tuple[Outcome, str] | None]
+    missing: list[int] = field(init=False)
+    outcomes: list[Outcome] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.missing = [index for index, found in enumerate(self.known) if found is None]
+
+
+class TaskSession:
+    """Measures what the strategy proposes, and remembers what happened."""
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        context: RunContext,
+        log: TrialLog,
+        baseline: Outcome | None,
+        confirmation: Confirmation | None = None,
+    ) -> None:
+        self.spec = spec
+        self.log = log
+        self.baseline = baseline
+        self.confirmation = confirmation
+        self.given_up = False
+        self._context = context
+        self._measurer: Measurer | None = None
+        self._ready = False
+        self._has_baseline = False
+        self._submitted: deque[_Submitted] = deque()
+        self._best: Candidate | None = None
+
+    def start(self) -> None:
+        """Let workers get ready in the background."""
+        if self._measurer is None:
+            # Shielded: processes that have been started must be known to `close`.
+            with self._context.guard.shield():
+                self._measurer = self.spec.make_measurer()
+                self._measurer.start()
+
+    def close(self) -> None:
+        """End the workers."""
+        self._submitted.clear()
+        if self._measurer is not None:
+            self._measurer.close()
+            self._measurer = None
+            self._ready = False
+
+    def submit(self, batch: Sequence[Candidate]) -> None:
+        """Begin to build those of ``batch`` that no record answers, and return at once."""
+        submitted = _Submitted(batch, [self._known(candidate) for candidate in batch])
+        self._submitted.append(submitted)
+        if submitted.missing:
+            with self._accounting(self._prepared()) as measurer:
+                measurer.submit([batch[index] for index in submitted.missing])
+
+    def collect(self, first_trial: int, enough: Callable[[], bool]) -> list[Outcome]:
+        """Outcomes of what was submitted first, in order.
+
+        Each is recorded and logged, in order, as soon as it is known.
+
+        Args:
+            first_trial: Position in the run of the first of them.
+            enough: Whether to stop before the next candidate is timed.
+        """
+        current = self._submitted.popleft()
+
+        def on_outcome(position: int, outcome: Outcome) -> None:
+            index = current.missing[position]
+            with self._context.guard.shield():
+                if current.known[index] is None:
+                    self._store(current.batch[index], outcome, first_trial + index)
+                    current.known[index] = (outcome, self._context.run_id)
+                self._log_known(current)
+
+        self._log_known(current)
+        if current.missing:
+            collecting = Collecting(
+                on_outcome, self._on_comparison, self._leader(), self._recall, enough
+            )
+            with self._accounting(self._prepared()) as measurer:
+                measurer.collect(collecting)
+        return current.outcomes
+
+    def find_baseline(self) -> None:
+        """Find or measure the outcome of the untuned program; does so once."""
+        if self._has_baseline:
+            return
+        context, workload = self._context, self.spec.workload.digest
+        if self.baseline is None and not context.fresh:
+            self.baseline = context.database.baseline(workload, self.spec.key)
+        if self.baseline is None:
+            with self._accounting(self._prepared()) as measurer:
+                outcome = measurer.measure_baseline()
+            with context.guard.shield():
+                context.database.append_baseline(
+                    context.run_id, workload, self.spec.key, outcome, context.now()
+                )
+                self.baseline = outcome
+        self._has_baseline = True
+        context.emit(BaselineMeasured(self.spec.name, self.baseline))
+
+    @property
+    def is_to_be_confirmed(self) -> bool:
+        """Whether this run has measured something since the last :meth:`confirm`."""
+        return self.confirmation is None and any(
+            entry.source == self._context.run_id and entry.latency is not None
+            for entry in self.log.entries
+        )
+
+    def confirm(self) -> None:
+        """Time the best candidate again, beside its challenger and the untuned program.
+
+        The challenger is the fastest of the other leaders when all of them take turns. Candidates
+        that fail now are recorded as such, and the next best take their place.
+        """
+        rejected: list[str] = []
+        while leaders := self._leaders(rejected):
+            if len(leaders) > 2:
+                outcomes = self._rematch(leaders, rejected)
+                if outcomes is None:
+                    continue
+                leaders = [leaders[0], leaders[challenger(outcomes)]]
+            is_untuned_valid = self.baseline is not None and self.baseline.ok
+            outcomes = self._rematch(leaders, rejected, beside_untuned=is_untuned_valid)
+            if outcomes is None:
+                continue
+            confirmation, better = judge(leaders, outcomes, rejected)
+            if better is not None:
+                entry, latency = better
+                record = self._record_of(entry)
+                self._amend(entry, evolve(record.outcome, latency=latency))
+            self.confirmation = confirmation
+            self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
+            return
+        self.confirmation = None
+
+    def _rematch(
+        self, leaders: Sequence[LogEntry], rejected: list[str], *, beside_untuned: bool = False
+    ) -> list[Outcome] | None:
+        """Outcomes of leaders, and perhaps of the untuned program, from turns.
+
+        None where a leader failed; it is recorded so, and its digest added to ``rejected``.
+        """
+        programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
+        if beside_untuned:
+            programs.append(None)
+        with self._accounting(self._prepared()) as measurer:
+            outcomes = measurer.rematch(programs)
+        failed = [pair for pair in zip(leaders, outcomes, strict=False) if not pair[1].ok]
+        for entry, outcome in failed:
+            self._amend(entry, outcome)
+            rejected.append(entry.digest)
+        return None if failed else outcomes
+
+    def hold_winner(self) -> Held:
+        """Build the best candidate again, to be timed in turns with those of other backends."""
+        entry = self.log.best
+        if entry is None:
+            raise RuntimeError(f"{self.spec.name} has no valid candidate to hold")
+        with self._accounting(self._prepared()) as measurer:
+            return measurer.hold(self._candidate_of(entry))
+
+    def _leaders(self, rejected: list[str]) -> list[LogEntry]:
+        """The fastest valid trial, and the fastest of some other programs.
+
+        Records of other runs may say by now, because these found it out, that a candidate is not
+        valid; it is logged so, and its digest added to ``rejected``.
+        """
+        while True:
+            leaders = self.log.leaders(_LOOKED_AT)
+            found = [(entry, self._record_of(entry).outcome) for entry in leaders]
+            gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
+            if not gone:
+                return distinct(found, places(self.log.best_latency or 0.0, len(self.log)))
+            for digest, outcome in gone:
+                self.log.amend(digest, outcome)
+                rejected.append(digest)
+
+    def _prepared(self) -> Measurer:
+        self.start()
+        measurer = self._measurer
+        if measurer is None:
+            raise RuntimeError("the measurer was closed while it was being used")
+        if not self._ready:
+            watch = self._context.watch
+            with watch.timing("startup"):
+                measurer.wait_ready()
+            self._ready = True
+            self._context.emit(WorkersReady(self.spec.name, watch.session))
+        return measurer
+
+    @contextmanager
+    def _accounting(self, measurer: Measurer) -> Iterator[Measurer]:
+        """Count what a measurer says it built and ran inside."""
+        before = dict(measurer.seconds)
+        try:
+            yield measurer
+        finally:
+            watch, after = self._context.watch, measurer.seconds
+            for activity in ("build", "run"):
+                watch.claim(activity, after.get(activity, 0.0) - before.get(activity, 0.0))
+            watch.credit_builds(measurer.take_build_spans())
+            for message in measurer.take_warnings():
+                self._context.emit(WarningRaised(self.spec.name, message))
+
+    def _known(self, candidate: Candidate) -> tuple[Outcome, str] | None:
+        """The recorded outcome of a candidate, and the run that recorded it."""
+        own = self._context.own.get((self.spec.key, candidate.digest))
+        if own is not None:
+            return own.outcome, own.run_id
+        if self._context.fresh:
+            return None
+        record = self._context.database.lookup(candidate.digest, self.spec.key)
+        return None if record is None else (record.outcome.as_cached(), record.run_id)
+
+    def _recall(self, program: str) -> Outcome | None:
+        """The recorded outcome of another candidate with the same program, by its digest."""
+        context = self._context
+        if context.fresh:
+            return None
+        workload = self.spec.workload.digest
+        record = context.database.lookup_program(program, workload, self.spec.key)
+        if record is None:
+            return None
+        return evolve(record.outcome, duplicate_of=record.candidate.digest)
+
+    def _leader(self) -> Leader | None:
+        best = self.log.best
+        if best is None or best.latency is None:
+            return None
+        if self._best is None or self._best.digest != best.digest:
+            self._best = self._candidate_of(best)
+        return Leader(self._best, best.latency)
+
+    def _candidate_of(self, entry: LogEntry) -> Candidate:
+        return self._record_of(entry).candidate
+
+    def _record_of(self, entry: LogEntry) -> Record:
+        context = self._context
+        record = find_record(context.database, entry, self.spec.key, context.own)
+        if record is None:
+            raise DatabaseError(
+                f"database {context.database.location!r}: the record of candidate "
+                f"{entry.digest} of run {entry.source} is gone"
+            )
+        return record
+
+    def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
+        """Record what was found out later about a candidate."""
+        context, own = self._context, (self.spec.key, entry.digest)
+        with context.guard.shield():
+            context.database.amend(entry.source, entry.digest, outcome, self.spec.key)
+            self.log.amend(entry.digest, outcome)
+            if own in context.own:
+                context.own[own] = evolve(context.own[own], outcome=outcome)
+
+    def _on_comparison(
+        self, leader: str, challenger: str, comparison: Comparison, replaced: bool
+    ) -> None:
+        event = LeadersCompared(self.spec.name, leader, challenger, comparison, replaced)
+        self._context.emit(event)
+
+    def _store(self, candidate: Candidate, outcome: Outcome, trial: int) -> None:
+        context = self._context
+        record = Record(
+            run_id=context.run_id,
+            trial=trial,
+            candidate=candidate,
+            key=self.spec.key,
+            target=self.spec.target.to_json(),
+            space=context.space,
+            outcome=outcome,
+            created=context.now(),
+            elapsed=context.watch.elapsed,
+            program=self.spec.program,
+        )
+        context.database.append_record(record)
+        context.own[self.spec.key, candidate.digest] = record
+
+    def _log_known(self, current: _Submitted) -> None:
+        """Log the outcomes that are known and next in order."""
+        while len(current.outcomes) < len(current.batch):
+            found = current.known[len(current.outcomes)]
+            if found is None:
+                return
+            self._log(current.batch[len(current.outcomes)], *found)
+            current.outcomes.append(found[0])
+
+    def _log(self, candidate: Candidate, outcome: Outcome, source: str) -> None:
+        entry = self.log.add(candidate, outcome, self._context.watch.elapsed, source)
+        if source == self._context.run_id:
+            self.confirmation = None
+        if self.log.best is entry:
+            self._best = candidate
+        self._context.emit(
+            TrialFinished(
+                task=self.spec.name,
+                trial=len(self.log) - 1,
+                candidate=candidate,
+                outcome=outcome,
+                best=self.log.best_latency,
+                improved=self.log.best is entry,
+                elapsed=entry.elapsed,
+            )
+        )

@@ -1,0 +1,109 @@
+"""A tuned program as a Python callable on numpy arrays."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.backends import Backend, BuildRequest, Executable, bind_copies
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Tensor, Workload
+from autotune.plugins.parts import create_part
+from autotune.store.records import Record
+from autotune.targets import Target
+
+__all__ = ["TunedFunction", "compile_record"]
+
+Array = NDArray[Any]
+
+
+class TunedFunction:
+    """A compiled program. Call it with the workload's inputs, in order or by name.
+
+    Returns the output array, or a tuple of arrays when the workload has several outputs. Inputs
+    are numpy arrays (or what ``numpy.asarray`` takes without changing the type) of exactly the
+    workload's shapes and types; they are copied and never changed.
+    """
+
+    def __init__(self, workload: Workload, executable: Executable) -> None:
+        self.workload = workload
+        self.executable = executable
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(map(_signature, self.workload.inputs))
+        tensors = self.workload.tensors
+        outputs = ", ".join(_signature(tensors[name]) for name in self.workload.outputs)
+        return f"<tuned {self.workload.name}({inputs}) -> {outputs}>"
+
+    def __call__(self, *arrays: Array, **named: Array) -> Array | tuple[Array, ...]:
+        """Run once.
+
+        Raises:
+            InvalidValueError: an array is missing, unknown, or of the wrong shape or type.
+        """
+        inputs = self._arguments(arrays, named)
+        bound = bind_copies(self.executable, self.workload, inputs)
+        bound.run()
+        outputs = bound.outputs()
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _arguments(self, arrays: tuple[Array, ...], named: dict[str, Array]) -> list[Array]:
+        inputs = self.workload.inputs
+        expected = ", ".join(map(_signature, inputs))
+        if len(arrays) > len(inputs):
+            raise InvalidValueError(
+                f"{self.workload.name} takes {len(inputs)} arrays ({expected}), got {len(arrays)}"
+            )
+        given = dict(zip((tensor.name for tensor in inputs), arrays, strict=False))
+        for name, array in named.items():
+            if name in given or name not in {tensor.name for tensor in inputs}:
+                problem = "is given twice" if name in given else "is not an input"
+                raise InvalidValueError(f"{name!r} {problem}; the inputs are {expected}")
+            given[name] = array
+        missing = [tensor.name for tensor in inputs if tensor.name not in given]
+        if missing:
+            raise InvalidValueError(
+                f"{self.workload.name} lacks {', '.join(missing)}; the inputs are {expected}"
+            )
+        return [_checked(tensor, given[tensor.name]) for tensor in inputs]
+
+
+def compile_record(record: Record, program: str | None = None) -> TunedFunction:
+    """Compile a record's candidate in this process.
+
+    Args:
+        record: A record, such as the best of a result or of a database query.
+        program: The imported program that the schedule is replayed on, for a record that does not
+            have it itself.
+
+    Raises:
+        InvalidSchedule: the backend refuses the candidate.
+        BuildFailed: the compiler rejects it.
+    """
+    backend: Backend = create_part("backend", record.key.backend)
+    # A compiler's runtime reads its thread count when it is first imported; what the user has
+    # set is left alone.
+    for name, value in backend.worker_environment(record.key.threads).items():
+        os.environ.setdefault(name, value)
+    workload = record.candidate.sketch.workload
+    target = Target.from_json(record.target)
+    program = record.program if program is None else program
+    request = BuildRequest(workload, program, record.candidate, target, record.key.threads)
+    return TunedFunction(workload, backend.build(request))
+
+
+def _checked(tensor: Tensor, value: Array) -> Array:
+    array = np.asarray(value)
+    if array.shape != tensor.shape or array.dtype.name != tensor.dtype:
+        raise InvalidValueError(
+            f"input {tensor.name!r} must be {tensor.dtype} of shape {list(tensor.shape)}, "
+            f"got {array.dtype.name} of shape {list(array.shape)}"
+        )
+    return array
+
+
+def _signature(tensor: Tensor) -> str:
+    return f"{tensor.name}: {tensor.dtype}[{', '.join(map(str, tensor.shape))}]"

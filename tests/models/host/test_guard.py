@@ -1,0 +1,263 @@
+"""One process for all models, for as long as the run, and quiet unless it is asked something."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.workloads import gemm
+from autotune.models.cost import AnalyticCostModel, GradientBoostedTrees, RandomCostModel
+from autotune.models.host import Guard, GuardedCostModel, GuardedPruningModel, ModelSpec
+from autotune.models.pruning.psa import PSA
+from autotune.nest.relaxed import param_bounds
+from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins.manager import manager
+from autotune.search.strategies import EvolutionaryStrategy, StrategyContext
+from autotune.sketches import CandidateBatch
+from autotune.sketches.steps import STEP_TYPES
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.store.records import Outcome
+from autotune.targets import Target
+from autotune.testing.toy_parts import TOY_TREES
+from autotune.testing.toy_space import ToySpace, toy_outcome
+
+BATCH = ToySpace().sample(40, np.random.default_rng(1))
+TOLD = [(item, toy_outcome(item)) for item in ToySpace().sample(24, np.random.default_rng(2))]
+RANDOM = ModelSpec("cost_model", "random", {"seed": 5, "threads": 1})
+TREES = ModelSpec("cost_model", TOY_TREES, {"seed": 5, "threads": 2})
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+
+MakeGuard = Callable[..., Guard]
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process, all its threads included."""
+    fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_unknown_models_are_refused_before_anything_starts(target: Target) -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'gbdt'"):
+        Guard(target, [ModelSpec("cost_model", "gbtd")])
+
+
+def test_only_what_is_there_can_be_asked(make_guard: MakeGuard) -> None:
+    with pytest.raises(InvalidValueError, match="no pruning model"):
+        GuardedPruningModel(make_guard(RANDOM))
+
+
+def test_a_model_without_a_gradient_says_so(make_guard: MakeGuard) -> None:
+    model = GuardedCostModel(make_guard(RANDOM, on_warning=pytest.fail))
+    sketch, matrix = BATCH.parts[0]
+    for _ in range(2):
+        with pytest.raises(InvalidValueError, match="'random' has no gradient.* one: analytic"):
+            model.relaxed(sketch, matrix.astype(np.float64))
+    with pytest.raises(InvalidValueError, match="parameters; got points"):
+        model.relaxed(sketch, np.ones((2, 1)))
+
+
+def test_gradients_are_those_of_the_model(make_guard: MakeGuard, target: Target) -> None:
+    spec = ModelSpec("cost_model", "analytic", {"seed": 5, "threads": 1})
+    guard = make_guard(spec, on_warning=pytest.fail)
+    guarded, own = GuardedCostModel(guard), AnalyticCostModel(target)
+    for model in (guarded, own):
+        model.update(TOLD)
+    for sketch, matrix in BATCH.parts:
+        points = matrix + 0.25
+        points[0] = matrix[0]
+        points = np.minimum(points, [value for _, value in param_bounds(sketch).values()])
+        for found, expected in zip(
+            guarded.relaxed(sketch, points), own.relaxed(sketch, points), strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
+            assert found.flags.writeable
+    np.testing.assert_array_equal(guarded.predict(BATCH), own.predict(BATCH))
+    with pytest.raises(InvalidValueError, match="its bounds are"):
+        guarded.relaxed(sketch, points * 1e6)
+    guard.on_warning = lambda message: None
+    guarded.load_state({"given up": "by a test", "state": None})
+    values, gradient = guarded.relaxed(sketch, points)
+    assert not values.any() and not gradient.any() and gradient.shape == points.shape
+
+
+def test_one_process_serves_all_calls_and_ends_with_the_guard(target: Target) -> None:
+    with Guard(target, [TREES, ModelSpec("pruning_model", "psa")]) as guard:
+        guard.wait_ready()
+        pid = guard.pid
+        assert pid is not None
+        model = GuardedCostModel(guard)
+        for start in range(0, 24, 6):
+            model.update(TOLD[start : start + 6])
+            model.predict(BATCH)
+        assert guard.pid == pid
+        assert model.name == "gbdt" and GuardedPruningModel(guard).name == "psa"
+    assert guard.pid is None and not Path("/proc", str(pid)).exists()
+
+
+def test_a_forgotten_guard_leaves_nothing(tmp_path: Path) -> None:
+    """Neither in a process that ends nor in one that is killed."""
+    code = (
+        "import os, signal, sys; from autotune.models.host import *; "
+        "from autotune.targets import resolve; "
+        "guard = Guard(resolve('avx512-8core'), [ModelSpec('cost_model', 'random')]); "
+        "guard.start(); guard.wait_ready(); print(guard.pid, flush=True); {end}"
+    )
+    for end in ("sys.exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"):
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        command = [sys.executable, "-c", code.format(end=end)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        child, deadline = Path("/proc", done.stdout.strip()), time.monotonic() + 60
+        assert done.stdout.strip(), done.stderr
+        while child.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not child.exists()
+        if end.startswith("sys"):
+            assert not list(tmp_path.iterdir())
+
+
+def test_one_killed_between_calls_is_replaced(make_guard: MakeGuard) -> None:
+    warnings: list[str] = []
+    guard = make_guard(TREES, on_warning=warnings.append)
+    model = GuardedCostModel(guard)
+    model.update(TOLD[:8])
+    model.state()
+    model.update(TOLD[8:16])
+    before = model.predict(BATCH)
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV):
+        pid = guard.pid
+        assert pid is not None
+        os.kill(pid, number)
+        np.testing.assert_array_equal(model.predict(BATCH), before)
+        assert guard.pid != pid
+    assert not warnings
+
+
+def test_an_interrupted_call_does_not_confuse_the_next(
+    make_guard: MakeGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = make_guard(RANDOM)
+    model = GuardedCostModel(guard)
+    first = model.predict(BATCH)
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    for moment in ("send", "answer"):
+        with monkeypatch.context() as patch:
+            patch.setattr(guard._process, moment, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model.predict(CandidateBatch(()))
+        np.testing.assert_array_equal(model.predict(BATCH), first)
+
+
+def test_threads_may_share_it(make_guard: MakeGuard) -> None:
+    model = GuardedCostModel(make_guard(RANDOM))
+    wrong: list[int] = []
+
+    def ask(number: int) -> None:
+        batch = ToySpace().sample(20, np.random.default_rng(number))
+        wanted = RandomCostModel(seed=5).predict(batch)
+        wrong.extend(number for _ in range(20) if (model.predict(batch) != wanted).any())
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_it_does_nothing_between_calls(make_guard: MakeGuard) -> None:
+    """Else it would disturb what is timed. Enough rows that lightgbm uses several threads."""
+    guard = make_guard(TREES)
+    model = GuardedCostModel(guard)
+    model.update(TOLD)
+    model.predict(ToySpace().sample(30_000, np.random.default_rng(1)))
+    pid = guard.pid
+    assert pid is not None
+    assert len(list(Path("/proc", str(pid), "task").iterdir())) > 1
+    before = cpu_seconds(pid)
+    time.sleep(1.0)
+    # One tick of the clock may fall to what it did before.
+    assert cpu_seconds(pid) - before <= 0.011
+
+
+def test_a_state_is_fetched_once(make_guard: MakeGuard) -> None:
+    model = GuardedCostModel(make_guard(TREES))
+    model.update(TOLD[:4])
+    first = model.state()
+    assert model.state() is first
+    model.update(TOLD[4:8])
+    assert model.state() is not first and len(model.state()["latencies"]) == 8
+
+
+def test_a_model_that_was_given_up_stays_so_in_a_resumed_run(make_guard: MakeGuard) -> None:
+    warnings: list[str] = []
+    model = GuardedCostModel(make_guard(RANDOM, on_warning=warnings.append))
+    model.load_state({"given up": "failed in update: killed by SIGSEGV", "state": None})
+    (warning,) = warnings
+    assert warning == (
+        "cost model 'random' failed in update: killed by SIGSEGV; the run goes on without it"
+    )
+    model.update(TOLD)
+    assert not model.predict(BATCH).any()
+    assert model.state() == {"given up": "failed in update: killed by SIGSEGV", "state": None}
+
+
+def test_what_only_the_host_has_registered_is_found(
+    make_guard: MakeGuard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "registered_here.py").write_text(
+        "from autotune.models.cost import RandomCostModel\n"
+        "def make(target, seed, threads):\n    return RandomCostModel(seed=seed + 1)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = PluginSpec("only-here", "registered_here:make", "Only here")
+    manager().register(SimpleNamespace(autotune_cost_models=hookimpl(lambda: [spec])), "here")
+    try:
+        guard = make_guard(ModelSpec("cost_model", "only-here", {"seed": 4, "threads": 1}))
+        scores = GuardedCostModel(guard).predict(BATCH)
+    finally:
+        manager.cache_clear()
+    np.testing.assert_array_equal(scores, RandomCostModel(seed=5).predict(BATCH))
+
+
+def test_a_search_goes_as_with_models_in_this_process(
+    make_guard: MakeGuard, target: Target
+) -> None:
+    """The defaults of tuning on real sketches: the same candidates, round by round."""
+    space = SketchSpace(gemm(m=128, n=128, k=64), target, LIMITS)
+    asked = []
+    spec = ModelSpec("cost_model", "gbdt", {"seed": 7, "threads": 2})
+    guard = make_guard(spec, ModelSpec("pruning_model", "psa"))
+    pairs = (
+        (GuardedCostModel(guard), GuardedPruningModel(guard)),
+        (GradientBoostedTrees(target, 7, 2), PSA(target)),
+    )
+    for cost, pruning in pairs:
+        rng = np.random.default_rng(11)
+        strategy = EvolutionaryStrategy(StrategyContext(space, rng, cost, pruning))
+        rounds = []
+        for _ in range(4):
+            candidates = strategy.ask(8)
+            told = [
+                (item, Outcome("ok", 1e-3 * (1 + int(item.digest[:4], 16) % 100)))
+                for item in candidates
+            ]
+            strategy.tell(told)
+            cost.update(told)
+            rounds.append(([item.digest for item in candidates], cost.state()))
+        asked.append(rounds)
+    assert asked[0] == asked[1]

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from attrs import evolve
+from numpy.typing import NDArray
+from oracles import psa_cpu as oracle
+
+from autotune import Target
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import (
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+from autotune.models.pruning import PSA
+from autotune.models.pruning.psa_cpu import CpuMachine, CpuScorer, cpu_machine
+from autotune.models.pruning.psa_cpu_symbols import sketch_symbols
+from autotune.sketches import CandidateBatch, Sketch
+from autotune.sketches.steps import STEP_TYPES
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import preset
+from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
+
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 20, 512, "test")
+TARGET = preset("sapphirerapids-4core")
+WORKLOADS = {
+    "gemm": gemm(m=96, n=128, k=64),
+    "odd": gemm(m=31, n=37, k=41),
+    "batch": batch_matmul(b=4, m=24, n=32, k=16),
+    "dense": dense(m=32, n=48, k=64),
+    "conv2d": conv2d(h=14, w=14, ci=16, co=32, pad=1),
+    "strided": conv2d(h=15, w=15, ci=8, co=16, pad=1, stride=2),
+    "depthwise": depthwise_conv2d(h=14, w=14, c=32, pad=1),
+    "softmax": softmax(m=48, n=64),
+    "elementwise": elementwise(m=48, n=64),
+}
+SPACES = {name: SketchSpace(workload, TARGET, LIMITS) for name, workload in WORKLOADS.items()}
+
+
+def batch_of(name: str, n: int = 40) -> CandidateBatch:
+    return SPACES[name].sample(n, np.random.default_rng(7))
+
+
+class TestPSA(PruningModelSuite):
+    @pytest.fixture
+    def pruning_model_factory(self) -> PruningModelFactory:
+        return lambda: PSA(TARGET)
+
+    @pytest.fixture
+    def batch(self) -> CandidateBatch:
+        return batch_of("conv2d")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_native_scores_equal_those_of_the_slow_twin(name: str) -> None:
+    machine = cpu_machine(TARGET)
+    scorer = CpuScorer(TARGET)
+    for sketch, matrix in batch_of(name).parts:
+        check(sketch, matrix, machine, scorer.cycles)
+
+
+@pytest.mark.parametrize("name", ["gemm", "depthwise"])
+def test_other_machines(name: str) -> None:
+    """Small caches, few registers and one core reach every branch of the model."""
+    machine = evolve(
+        cpu_machine(TARGET),
+        cores=1.0,
+        vector_registers=6.0,
+        capacity=(1024.0, 8192.0, 65536.0),
+        way_bytes=(512.0, 4096.0, 0.0),
+        unrolled=8.0,
+    )
+    scorer = CpuScorer(TARGET, machine)
+    for sketch, matrix in batch_of(name).parts:
+        check(sketch, matrix, machine, scorer.cycles)
+
+
+def check(
+    sketch: Sketch,
+    matrix: NDArray[np.int64],
+    machine: CpuMachine,
+    cycles: Callable[[Sketch, NDArray[np.int64]], NDArray[np.float64]],
+) -> None:
+    symbols = sketch_symbols(sketch, TARGET.vector_bytes)
+    found = cycles(sketch, matrix)
+    for row, estimate in zip(symbols.tape.evaluate(matrix).tolist(), found, strict=True):
+        expected = oracle.cycles(symbols, machine, dict(enumerate(row)))
+        assert estimate == pytest.approx(expected, rel=1e-12)
+
+
+def test_threads_make_no_difference() -> None:
+    scorer = CpuScorer(TARGET)
+    for sketch, matrix in batch_of("gemm", 1000).parts:
+        alone = scorer.cycles(sketch, matrix)
+        for threads in (2, 7):
+            np.testing.assert_array_equal(scorer.cycles(sketch, matrix, threads), alone)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_more_of_a_machine_is_never_slower(name: str) -> None:
+    machine = cpu_machine(TARGET)
+    faster = [
+        evolve(machine, bandwidth=(128.0, 64.0, 10.0)),
+        evolve(machine, loads_per_cycle=4.0, stores_per_cycle=4.0),
+        evolve(machine, latency=2.0, iteration=0.5, entry=10.0),
+        evolve(machine, foreign=50.0, launch=100.0, row=0.0, spill=0.1),
+        evolve(machine, overlap=0.0, contention=0.0),
+    ]
+    for sketch, matrix in batch_of(name).parts:
+        before = CpuScorer(TARGET, machine).cycles(sketch, matrix)
+        assert (before > 0).all()
+        for better in faster:
+            after = CpuScorer(TARGET, better).cycles(sketch, matrix)
+            assert (after <= before * (1 + 1e-12)).all()
+
+
+def test_a_tile_of_one_vector_waits_for_itself() -> None:
+    """One accumulator waits for the latency of each update; eight keep two units busy."""
+    scorer = CpuScorer(TARGET)
+    sketch = next(s for s in SPACES["gemm"].sketches() if s.name == "direct")
+    names = sketch.param_names
+    row = dict.fromkeys(names, 1) | {"C.j.3": 16, "C.k.0": 64}
+    one = row | {"C.i.0": 4, "C.i.1": 24, "C.j.1": 8}
+    eight = row | {"C.i.0": 4, "C.i.1": 3, "C.i.2": 8, "C.j.1": 8}
+    matrix = np.array([[config[name] for name in names] for config in (one, eight)], np.int64)
+    slow, fast = scorer.cycles(sketch, matrix)
+    assert slow > 2.5 * fast
+
+
+def test_idle_cores_cost() -> None:
+    scorer = CpuScorer(TARGET)
+    sketch = next(s for s in SPACES["gemm"].sketches() if s.name == "direct")
+    names = sketch.param_names
+    row = dict.fromkeys(names, 1) | {"C.j.3": 16, "C.k.0": 64, "C.i.2": 8}
+    busy = row | {"C.i.0": 4, "C.i.1": 3, "C.j.1": 8}
+    idle = row | {"C.i.1": 12, "C.j.1": 8}
+    matrix = np.array([[config[name] for name in names] for config in (busy, idle)], np.int64)
+    fast, slow = scorer.cycles(sketch, matrix)
+    assert slow > 2 * fast
+
+
+def test_a_machine_without_caches_is_all_of_one_speed() -> None:
+    bare = Target(kind="cpu", name="bare", cores=2, vector_bytes=16)
+    machine = cpu_machine(bare)
+    assert machine.capacity == (float("inf"),) * 3
+    for sketch, matrix in batch_of("gemm").parts:
+        assert np.isfinite(CpuScorer(bare).cycles(sketch, matrix)).all()
+
+
+def test_a_matrix_that_does_not_fit_is_refused() -> None:
+    sketch = SPACES["gemm"].sketches()[0]
+    scorer = CpuScorer(TARGET)
+    with pytest.raises(InvalidValueError, match="got a matrix with 2 columns"):
+        scorer.cycles(sketch, np.ones((3, 2), dtype=np.int64))
+    with pytest.raises(InvalidValueError, match="of int64, not of float64"):
+        scorer.cycles(sketch, np.ones((3, len(sketch.params))))  # type: ignore[arg-type]
+    nothing = np.zeros((1, len(sketch.params)), dtype=np.int64)
+    assert np.isnan(scorer.cycles(sketch, nothing)).all()
+    with pytest.raises(InvalidValueError, match="passes"):
+        scorer.cycles(sketch, np.full((1, len(sketch.params)), 2**30, dtype=np.int64))

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.models.training import ListedTask, TaskList, builtin_task_lists
+
+SHIPPED = [(name, task) for name in builtin_task_lists() for task in TaskList.read(name).tasks]
+
+
+def test_the_lists_that_are_shipped() -> None:
+    assert builtin_task_lists() == ["cpu-60"]
+    tasks = TaskList.read("cpu-60").tasks
+    assert len(tasks) >= 60
+    digests = {task.make().digest for task in tasks}
+    assert len(digests) == len(tasks), "a task is there twice"
+    sources = {task.source for task in tasks}
+    assert sources == {"ResNet-50", "MobileNet-V2", "BERT-base", "TVM's workload suite"}
+
+
+def benchmarked(workload: str, shape: Mapping[str, int]) -> bool:
+    """Whether this is a workload by which strategies are compared, whatever surrounds it.
+
+    A pre-trained model must not have seen its shape: products count in any order of their axes,
+    convolutions with and without an epilogue.
+    """
+    size = sorted(shape.get(axis, 0) for axis in "mnk")
+    if workload in ("gemm", "dense"):
+        return size == [512, 512, 512]
+    if workload == "batch_matmul":
+        return shape["b"] == 12 and size == [64, 128, 128]
+    if workload == "softmax":
+        return (shape["m"], shape["n"]) == (512, 512)
+    if workload == "conv2d":
+        given = [shape.get(key, 1) for key in ("h", "w", "ci", "co", "kh", "kw", "stride")]
+        return given in ([14, 14, 256, 256, 3, 3, 1], [56, 56, 64, 128, 3, 3, 2])
+    if workload == "depthwise_conv2d":
+        return [shape.get(key, 1) for key in ("h", "w", "c", "stride")] == [14, 14, 512, 2]
+    return False
+
+
+@pytest.mark.parametrize(("name", "task"), SHIPPED, ids=lambda it: getattr(it, "name", it))
+def test_no_list_has_what_strategies_are_compared_by(name: str, task: ListedTask) -> None:
+    assert not benchmarked(task.workload, task.make().parameters)
+
+
+@pytest.mark.parametrize(
+    ("workload", "shape"),
+    [
+        ("gemm", {"m": 512, "n": 512, "k": 512}),
+        ("batch_matmul", {"b": 12, "m": 128, "n": 64, "k": 128}),
+        ("conv2d", {"h": 14, "w": 14, "ci": 256, "co": 256, "pad": 1, "relu": 1}),
+        ("conv2d", {"h": 56, "w": 56, "ci": 64, "co": 128, "pad": 1, "stride": 2, "bias": 1}),
+        ("depthwise_conv2d", {"h": 14, "w": 14, "c": 512, "stride": 2, "pad": 1}),
+        ("softmax", {"m": 512, "n": 512}),
+    ],
+)
+def test_what_strategies_are_compared_by_is_recognised(
+    workload: str, shape: dict[str, int]
+) -> None:
+    made = ListedTask("it", workload, shape).make()
+    assert benchmarked(workload, made.parameters)
+
+
+def _write(folder: Path, **changes: Any) -> str:
+    item = {"name": "one", "workload": "gemm", "shape": {"m": 8, "n": 8, "k": 8}}
+    data = {"schema": "autotune.tasks", "version": 1, "tasks": [item], **changes}
+    path = folder / "tasks.json"
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+def test_a_list_of_ones_own(tmp_path: Path) -> None:
+    item = {"name": "wide", "workload": "gemm", "shape": {"m": 8, "n": 8, "k": 8}}
+    path = _write(tmp_path, tasks=[{**item, "dtype": "float64"}, {**item, "name": "other"}])
+    tasks = TaskList.read(path)
+    assert tasks.tasks[0].make().parameters["dtype"] == "float64"
+    assert [task.name for task in tasks.only(["other"]).tasks] == ["other"]
+    assert tasks.only([]) == tasks
+    with pytest.raises(UnknownNameError, match=r"'othr'.*Did you mean 'other'"):
+        tasks.only(["othr"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "version 1"),
+        ({"schema": "other"}, "schema"),
+        ({"tasks": []}, "has no tasks"),
+        ({"tasks": [{"name": "one"}]}, "no task list: KeyError.'workload'"),
+        ({"tasks": [{"name": "one", "wrkload": "gemm"}]}, "a task has no 'wrkload'"),
+        ({"tasks": 3}, "no task list"),
+    ],
+)
+def test_what_is_no_list_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        TaskList.read(_write(tmp_path, **changes))
+
+
+def test_names_are_unique(tmp_path: Path) -> None:
+    item = {"name": "one", "workload": "gemm", "shape": {"m": 8, "n": 8, "k": 8}}
+    with pytest.raises(InvalidValueError, match="two tasks called 'one'"):
+        TaskList.read(_write(tmp_path, tasks=[item, item]))
+
+
+def test_unknown_lists_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"'cpu-6'.*cpu-60.*Did you mean"):
+        TaskList.read("cpu-6")
+    with pytest.raises(InvalidValueError, match="cannot be read"):
+        TaskList.read(str(tmp_path / "missing.json"))
+    (tmp_path / "text.json").write_text("{")
+    with pytest.raises(InvalidValueError, match="no task list"):
+        TaskList.read(str(tmp_path / "text.json"))

@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import autotune.plugins.builtin
+from autotune import plugins, settings
+from autotune.errors import InvalidValueError, PluginError, UnknownNameError
+from autotune.ir.workloads.builders import gemm
+from autotune.measure.observers import Observer
+from autotune.plugins.hooks import API_VERSION, HOOK_OF_KIND, HookSpecs, PluginSpec, hookimpl
+from autotune.plugins.manager import PluginManager, PluginStatus
+from autotune.search.strategies import Strategy, StrategyContext
+from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch
+from autotune.spaces import SearchSpace
+from autotune.store.records import Outcome
+
+EXAMPLE = Path(__file__).parent / "third_party" / "autotune_example"
+
+
+@pytest.fixture(autouse=True)
+def _no_disabled_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(plugins.DISABLE_VARIABLE, raising=False)
+
+
+@pytest.fixture(scope="session")
+def example_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder into which pip has installed the third-party distribution."""
+    site = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(site)]
+    subprocess.run([*command, str(EXAMPLE)], check=True, timeout=120)
+    return site
+
+
+@pytest.fixture
+def example(example_site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(example_site))
+    yield
+    for name in [name for name in sys.modules if name.startswith("autotune_example")]:
+        del sys.modules[name]
+
+
+class LineSpace(SearchSpace):
+    """The numbers 0 to 9."""
+
+    name = "line"
+    version = "1"
+
+    def __init__(self) -> None:
+        self._sketch = Sketch(
+            "line", gemm(m=4, n=4, k=4), (Ordinal("x", tuple(range(10))),), (), ()
+        )
+
+    def sketches(self) -> tuple[Sketch, ...]:
+        return (self._sketch,)
+
+    def _batch(self, values: NDArray[np.int64]) -> CandidateBatch:
+        return CandidateBatch(((self._sketch, values.reshape(-1, 1)),))
+
+    def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
+        return self._batch(rng.integers(0, 10, n))
+
+    def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
+        values = np.array([candidate.values[0] for candidate in batch])
+        return self._batch(np.clip(values + rng.choice([-1, 1], len(values)), 0, 9))
+
+    def crossover(
+        self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
+    ) -> CandidateBatch:
+        return left
+
+    def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
+        return np.array([0 <= candidate.values[0] <= 9 for candidate in batch])
+
+    def count(self) -> int:
+        return 10
+
+    def enumerate(self) -> Iterator[Candidate]:
+        yield from self._batch(np.arange(10))
+
+
+class Site:
+    """A folder of hand-written distributions on the import path."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, name: str, body: str) -> None:
+        (self.folder / f"{name}_module.py").write_text(textwrap.dedent(body))
+        info = self.folder / f"{name}_dist-0.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}-dist\nVersion: 0.5\n")
+        (info / "entry_points.txt").write_text(f"[autotune]\n{name} = {name}_module\n")
+
+    def manager(self, disabled: tuple[str, ...] = ()) -> PluginManager:
+        found = metadata.distributions(path=[str(self.folder)])
+        return PluginManager(
+            entry_points=[point for dist in found for point in dist.entry_points],
+            disabled=disabled,
+        )
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield Site(tmp_path)
+    for name in [name for name in sys.modules if name.endswith("_module")]:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+GOOD = """
+    from autotune.plugins.hooks import PluginSpec, hookimpl
+
+    class Part:
+        def __init__(self, size=1, *, depth):
+            self.size, self.depth = size, depth
+
+    @hookimpl
+    def autotune_strategies():
+        return [PluginSpec("{name}", Part, "A part")]
+"""
+
+
+def failures(manager: PluginManager) -> list[PluginStatus]:
+    return [status for status in manager.report() if status.status != "ok"]
+
+
+def test_the_example_is_swapped_in_by_name(example: None) -> None:
+    manager = PluginManager()
+    assert "example-coordinate" in manager.names("strategy")
+    assert "random" in manager.names("strategy")
+    assert "autotune_example.strategy" not in sys.modules, "listing must not import the part"
+
+    context = StrategyContext(
+        space=LineSpace(),
+        rng=np.random.default_rng(7),
+        cost_model=None,  # type: ignore[arg-type]
+        options={"tries": 8},
+    )
+    strategy = manager.create("strategy", "example-coordinate", context=context)
+    assert isinstance(strategy, Strategy)
+    asked = []
+    while batch := strategy.ask(2):
+        asked += batch
+        strategy.tell([(c, Outcome("ok", 1.0 + abs(c.values[0] - 3))) for c in batch])
+    assert sorted(candidate.values[0] for candidate in asked) == list(range(10))
+    again = manager.create("strategy", "example-coordinate", context=context)
+    again.load_state(json.loads(json.dumps(strategy.state())))
+    assert again.state() == strategy.state()
+
+    ok = PluginStatus("strategy", "example-coordinate", "autotune-example", "1.2.3", "ok")
+    assert ok in manager.report()
+    assert manager.get("strategy", "example-coordinate").options.keys() == {"tries"}
+
+
+def test_the_example_observes(example: None) -> None:
+    observer = PluginManager().create("observer", "example-memory")
+    assert isinstance(observer, Observer)
+    found = observer.check()
+    assert found.reads and not found.absent
+    observer.before_run()
+    # Fresh pages: what an allocator returns may be resident since earlier tests.
+    with mmap.mmap(-1, 1 << 24) as kept:
+        kept.write(bytes(range(256)) * (len(kept) >> 8))
+        observer.after_run()
+    readings = observer.readings(1)
+    assert set(readings) == set(found.reads)
+    assert readings["resident_growth_bytes"] >= 1 << 23
+    assert readings["resident_bytes"] > readings["resident_growth_bytes"]
+
+
+@pytest.mark.parametrize("name", ["example", "autotune-example", "*"])
+def test_disabled_by_name_of_entry_point_or_distribution(
+    example: None, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "example-coordinate" not in PluginManager(disabled=[name]).names("strategy")
+    monkeypatch.setenv(plugins.DISABLE_VARIABLE, f"nothing , {name}")
+    manager = PluginManager()
+    assert "autotune_example.plugin" not in sys.modules
+    # Other plugins that are installed here are not touched.
+    assert set(manager.names("strategy")) >= {"evolutionary", "grid", "random"}
+    assert "example-coordinate" not in manager.names("strategy")
+    with pytest.raises(UnknownNameError, match="'example' is disabled"):
+        manager.get("strategy", "example-coordinate")
+    absent = [status for status in failures(manager) if status.name == "nothing"]
+    assert absent and absent[0].error == "asked to be disabled, but not installed"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("import a_module_that_is_not_there", "ModuleNotFoundError: No module named"),
+        ("raise SystemExit('bye')", "SystemExit: bye"),
+        ("x = 1", "registers nothing"),
+        (
+            GOOD.format(name="broken") + f"\n    AUTOTUNE_API_VERSION = {API_VERSION + 1}",
+            f"written for plugin interface {API_VERSION + 1}, while this autotune has",
+        ),
+        (GOOD.format(name="Has Spaces"), "name 'Has Spaces' is not made of"),
+        (GOOD.replace("A part", " "), "has no description"),
+        (GOOD.replace("Part, ", "'no colon', "), "is not 'module:attribute'"),
+        (GOOD.replace("Part, ", "7, "), "neither callable nor an import string"),
+        (GOOD.replace("[PluginSpec", "[1, PluginSpec"), "autotune_strategies returned a int"),
+        (GOOD.replace("return [", "return 'x' or ["), "returned str, not a list"),
+        (GOOD.replace("strategies()", "strategys()"), "Did you mean 'autotune_strategies'"),
+        (GOOD.replace("strategies()", "strategies(many)"), "PluginValidationError"),
+        (GOOD.replace("return", "raise OSError(7) #"), "OSError: 7"),
+        (
+            GOOD.replace("return", "yield").replace("@hookimpl", "@hookimpl(wrapper=True)"),
+            "returned generator",
+        ),
+        (
+            GOOD.replace('"A part")]', '"A part")] * 2'),
+            "is there twice",
+        ),
+        (GOOD.replace('"A part")', '"A part", options=[1])'), "do not map names to descriptions"),
+    ],
+)
+def test_a_broken_plugin_is_quarantined(site: Site, body: str, reason: str) -> None:
+    site.add("good", GOOD.format(name="good"))
+    site.add("broken", body.replace("{name}", "broken"))
+    manager = site.manager()
+    assert "good" in manager.names("strategy")
+    (status,) = failures(manager)
+    assert (status.kind, status.name, status.status) == ("plugin", "broken", "quarantined")
+    assert (status.distribution, status.version) == ("broken-dist", "0.5")
+    assert reason in status.error
+    with pytest.raises(UnknownNameError, match="'broken' is quarantined") as caught:
+        manager.get("strategy", "brokn")
+    assert reason in str(caught.value)
+
+
+def test_the_second_of_two_equal_names_is_refused(site: Site) -> None:
+    site.add("one", GOOD.format(name="mine"))
+    site.add("two", GOOD.format(name="mine"))
+    site.add("usurper", GOOD.format(name="random"))
+    manager = site.manager()
+    assert manager.get("strategy", "mine").resolve().__module__ == "one_module"
+    assert (
+        manager.get("strategy", "random").factory
+        == "autotune.search.strategies.random:RandomStrategy"
+    )
+    errors = [status.error for status in failures(manager)]
+    assert len(errors) == 2
+    assert "'two' of two-dist" in errors[0] and "'one' of one-dist" in errors[0]
+    assert "'usurper' of usurper-dist" in errors[1] and "'builtin'" in errors[1]
+
+
+def test_a_factory_that_cannot_be_imported_names_its_plugin(site: Site) -> None:
+    site.add("lazy", GOOD.replace("Part, ", "'lazy_part:Thing', ").format(name="lazy"))
+    manager = site.manager()
+    with pytest.raises(PluginError, match=r"strategy 'lazy' from plugin 'lazy' of lazy-dist"):
+        manager.create("strategy", "lazy")
+    (site.folder / "lazy_part.py").write_text("Thing = 3\n")
+    with pytest.raises(PluginError, match="is not callable"):
+        manager.create("strategy", "lazy")
+
+
+def test_wrong_options_are_named(site: Site) -> None:
+    site.add("good", GOOD.format(name="good"))
+    manager = site.manager()
+    assert manager.create("strategy", "good", depth=3).depth == 3
+    with pytest.raises(
+        UnknownNameError, match="unknown option of strategy 'good' 'dept'; .*depth"
+    ):
+        manager.create("strategy", "good", dept=3)
+    with pytest.raises(InvalidValueError, match="missing a required argument: 'depth'"):
+        manager.create("strategy", "good")
+
+
+def test_a_strategy_may_choose_the_cost_model_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine:
+        @hookimpl
+        def autotune_strategies(self) -> list[PluginSpec]:
+            return [PluginSpec("choosy", dict, "A dict", default_cost_model="random")]
+
+    manager = PluginManager(entry_points=[])
+    manager.register(Mine(), "mine")
+    monkeypatch.setattr(settings, "manager", lambda: manager)
+    assert settings.default_cost_model("choosy") == "random"
+    assert settings.default_cost_model("evolutionary") == "gbdt"
+    assert settings.default_cost_model("module:Strategy") == "gbdt"
+    spec = PluginSpec("wrong", dict, "A dict", default_cost_model=3)  # type: ignore[arg-type]
+    assert spec.problem() == "the default cost model of 'wrong' is not a name"
+
+
+def test_unknown_kinds_and_names() -> None:
+    manager = PluginManager(entry_points=[])
+    with pytest.raises(UnknownNameError, match="unknown kind of plugin 'strategie'"):
+        manager.names("strategie")
+    with pytest.raises(UnknownNameError, match="Did you mean 'round-robin'"):
+        manager.get("task_scheduler", "round-robbin")
+
+
+def test_a_plugin_of_this_process_is_registered_whole_or_not_at_all() -> None:
+    class Mine:
+        def __init__(self, *names: str) -> None:
+            self._names = names
+
+        @hookimpl
+        def autotune_strategies(self) -> list[PluginSpec]:
+            return [PluginSpec(name, dict, "A dict") for name in self._names]
+
+    manager = PluginManager(entry_points=[])
+    clash = Mine("fresh", "random")
+    with pytest.raises(PluginError, match="'mine' registers strategy 'random', which"):
+        manager.register(clash, "mine")
+    assert "fresh" not in manager.names("strategy")
+    manager.register(Mine("fresh"), "mine")
+    assert manager.create("strategy", "fresh") == {}
+    with pytest.raises(PluginError, match="registered already"):
+        manager.register(autotune.plugins.builtin, "again")
+
+
+def test_every_kind_has_a_hook() -> None:
+    hooks = {name for name in vars(HookSpecs) if name.startswith("autotune_")}
+    assert hooks == set(HOOK_OF_KIND.values())
+
+
+def test_the_default_manager_is_made_once() -> None:
+    assert plugins.manager() is plugins.manager()
+
+
+def _run(code: str) -> list[str]:
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_listing_imports_no_part() -> None:
+    imported = _run(
+        """
+        import sys
+        from autotune.plugins.manager import PluginManager
+        manager = PluginManager(entry_points=[])
+        for kind in manager.kinds():
+            manager.names(kind)
+        manager.report()
+        print(*sys.modules)
+        """
+    )
+    heavy = {"tvm", "torch", "lightgbm", "scipy"}
+    parts = (
+        "autotune.search.strategies.",
+        "autotune.models.cost.",
+        "autotune.ir.workloads.builders",
+    )
+    assert not heavy & set(imported)
+    assert not [name for name in imported if name.startswith(parts)]
+
+
+def test_importing_autotune_is_quick_and_light() -> None:
+    code = """
+        import sys, time
+        start = time.process_time()
+        import autotune
+        print(time.process_time() - start, *sys.modules)
+        """
+    runs = [_run(code) for _ in range(3)]  # the first may have to compile
+    assert not {"tvm", "torch", "lightgbm"} & set(runs[0])
+    assert min(float(run[0]) for run in runs) < 0.3

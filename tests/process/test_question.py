@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from autotune.process import WorkerDied, ask_once
+from autotune.process.processes import marked_processes
+
+
+@pytest.fixture(autouse=True)
+def temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_an_answer(temporary_directory: Path) -> None:
+    assert ask_once("answering_child", {"op": "double", "number": 4}, 1, 60) == {"done": {"is": 8}}
+    assert list(temporary_directory.iterdir()) == []
+
+
+def test_a_failure() -> None:
+    answer = ask_once("answering_child", {"op": "fail"}, 1, 60)
+    assert answer == {"failed": "RuntimeError: cannot"}
+
+
+def test_an_end_without_an_answer(temporary_directory: Path) -> None:
+    with pytest.raises(WorkerDied, match="exited with status 5"):
+        ask_once("answering_child", {"op": "leave"}, 1, 60)
+    assert list(temporary_directory.iterdir()) == []
+
+
+def test_no_answer_in_time(temporary_directory: Path) -> None:
+    with pytest.raises(TimeoutError, match=r"no answer in 0\.5 s"):
+        ask_once("answering_child", {"op": "hang"}, 1, 0.5)
+    assert list(temporary_directory.iterdir()) == []
+    assert marked_processes(temporary_directory) == []

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.models.cost import CostModel, GradientBoostedTrees, RandomCostModel
+from autotune.models.pruning import PruningModel
+from autotune.search.strategies import (
+    EvolutionaryStrategy,
+    RandomStrategy,
+    RecordedStrategy,
+    StrategyContext,
+)
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.store.records import Outcome
+from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
+
+SPACE = ToySpace(extent=64)
+
+
+class Oracle(RandomCostModel, PruningModel):
+    """Knows the latencies."""
+
+    name = "oracle"
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        return -toy_latencies(batch)
+
+    score = predict
+
+
+class Constant(RandomCostModel):
+    """Knows nothing."""
+
+    def __init__(self, value: float = 0.0) -> None:
+        self._value = value
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        return np.full(len(batch), self._value)
+
+
+def _strategy(
+    seed: int = 0,
+    *,
+    cost_model: CostModel | None = None,
+    pruning_model: PruningModel | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> EvolutionaryStrategy:
+    model = Oracle() if cost_model is None else cost_model
+    rng = np.random.default_rng(seed)
+    return EvolutionaryStrategy(StrategyContext(SPACE, rng, model, pruning_model, options or {}))
+
+
+def _measured(candidates: list[Candidate]) -> list[tuple[Candidate, Outcome]]:
+    return [(candidate, toy_outcome(candidate)) for candidate in candidates]
+
+
+def _shares(candidates: list[Candidate]) -> list[int]:
+    counted = Counter(candidate.sketch.name for candidate in candidates)
+    return [counted[sketch.name] for sketch in SPACE.sketches()]
+
+
+def test_the_first_round_is_a_sample_in_equal_shares() -> None:
+    assert _shares(_strategy().ask(16)) == [8, 8]
+
+
+def test_the_first_round_is_drafted_by_the_pruning_model() -> None:
+    drafted = _strategy(pruning_model=Oracle(), options={"epsilon": 0.0}).ask(16)
+    sampled = _strategy().ask(16)
+    assert _shares(drafted) == [8, 8]
+    drafted_latencies, sampled_latencies = (
+        toy_latencies(CandidateBatch.of(group)) for group in (drafted, sampled)
+    )
+    assert np.median(drafted_latencies) < 0.7 * np.median(sampled_latencies)
+
+
+def test_drafts_go_on_until_something_is_valid() -> None:
+    strategy = _strategy(pruning_model=Oracle(), options={"epsilon": 0.0})
+    asked = []
+    for _ in range(3):
+        batch = strategy.ask(8)
+        strategy.tell([(candidate, Outcome("timeout")) for candidate in batch])
+        asked += batch
+    assert len(set(asked)) == 24 and _shares(asked) == [12, 12]
+
+
+def test_later_rounds_follow_the_cost_model_best_first() -> None:
+    strategy = _strategy(options={"epsilon": 0.0, "sketch_trials": 0})
+    strategy.tell(_measured(strategy.ask(16)))
+    latencies = [toy_latencies(CandidateBatch.of([item]))[0] for item in strategy.ask(16)]
+    assert latencies == sorted(latencies)
+    assert latencies[0] == pytest.approx(1e-3)
+
+
+def test_every_sketch_gets_its_trials_although_it_looks_bad() -> None:
+    strategy = _strategy(options={"epsilon": 0.0, "sketch_trials": 5})
+    known = [item for item in SPACE.enumerate() if item.sketch.name == "toy parallel"][:40]
+    strategy.tell(_measured(known))
+    first = strategy.ask(8)
+    assert _shares(first) == [4, 4], "half of a round at most goes to what a sketch is owed"
+    strategy.tell(_measured(first))
+    assert _shares(strategy.ask(8)) == [1, 7]
+
+
+@pytest.mark.parametrize(("epsilon", "low", "high"), [(0.0, 0, 0), (0.25, 14, 26), (1.0, 70, 80)])
+def test_epsilon_is_the_share_of_random_picks(epsilon: float, low: int, high: int) -> None:
+    strategy = _strategy(options={"epsilon": epsilon, "sketch_trials": 0})
+    strategy.tell(_measured(strategy.ask(16)))
+    asked = [candidate for _ in range(8) for candidate in strategy.ask(10)]
+    # More than nine in ten of a sample are slower than this; the search proposes none of them.
+    slow = toy_latencies(CandidateBatch.of(asked)) > 2e-3
+    assert low <= slow.sum() <= high
+
+
+@pytest.mark.parametrize("value", [0.0, float("nan"), -float("inf")])
+def test_a_model_that_knows_nothing_does_not_favour_a_sketch(value: float) -> None:
+    strategy = _strategy(cost_model=Constant(value))
+    strategy.tell(_measured(strategy.ask(16)))
+    shares = np.sum([_shares(strategy.ask(16)) for _ in range(8)], axis=0)
+    assert min(shares) > 30
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(InvalidValueError, match="Did you mean 'population'"):
+        _strategy(options={"populaton": 64})
+    with pytest.raises(InvalidValueError, match="'epsilon' of strategy 'evolutionary' must be"):
+        _strategy(options={"epsilon": 2})
+
+
+def test_a_round_takes_little_time() -> None:
+    model = GradientBoostedTrees(None, features=toy_features)  # type: ignore[arg-type]
+    strategy = _strategy(cost_model=model, options={"population": 1024})
+    seconds = []
+    for _ in range(4):
+        begin = time.process_time()
+        asked = strategy.ask(16)
+        seconds.append(time.process_time() - begin)
+        strategy.tell(_measured(asked))
+        model.update(_measured(asked))
+    # About 0.04 s where this was written; the bound leaves room for slower machines.
+    assert min(seconds[1:]) < 0.25
+
+
+def _best(cls: type[RecordedStrategy], seed: int, rounds: int = 4) -> float:
+    model = GradientBoostedTrees(None, seed=seed, features=toy_features)  # type: ignore[arg-type]
+    strategy = cls(StrategyContext(SPACE, np.random.default_rng(seed), model))
+    best = float("inf")
+    for _ in range(rounds):
+        outcomes = _measured(strategy.ask(16))
+        strategy.tell(outcomes)
+        model.update(outcomes)
+        latencies = [outcome.latency for _, outcome in outcomes if outcome.latency is not None]
+        best = min(best, *latencies)
+    return best
+
+
+def test_it_beats_random_search_at_equal_budget() -> None:
+    evolved = [_best(EvolutionaryStrategy, seed) for seed in range(7)]
+    sampled = [_best(RandomStrategy, seed) for seed in range(7)]
+    assert median(evolved) < 0.9 * median(sampled)
+    assert sum(one < other for one, other in zip(evolved, sampled, strict=True)) >= 5
+
+
+_SCRIPT = """
+import json, numpy as np
+from autotune.models.cost import GradientBoostedTrees
+from autotune.search.strategies import EvolutionaryStrategy, RandomStrategy, StrategyContext
+from autotune.testing.toy_space import ToySpace, toy_features, toy_outcome
+asked = []
+for cls in (RandomStrategy, EvolutionaryStrategy):
+    model = GradientBoostedTrees(None, seed=1, features=toy_features)
+    strategy = cls(StrategyContext(ToySpace(64), np.random.default_rng(1), model))
+    for _ in range(3):
+        outcomes = [(c, toy_outcome(c)) for c in strategy.ask(8)]
+        strategy.tell(outcomes)
+        model.update(outcomes)
+        asked += [c.digest for c, _ in outcomes]
+print(json.dumps(asked))
+"""
+
+
+def test_one_seed_gives_the_same_candidates_in_every_process() -> None:
+    results = []
+    for hash_seed in ("0", "1", "4711"):
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", _SCRIPT],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        results.append(json.loads(done.stdout))
+    assert len(results[0]) == 48
+    assert results[0] == results[1] == results[2]

@@ -1,0 +1,236 @@
+"""Proposing rounds while others are outstanding, and going on from a saved state."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import define, field
+
+import autotune
+from autotune.errors import DatabaseError
+from autotune.ir.workloads import gemm
+from autotune.models.cost import RandomCostModel
+from autotune.process.stopwatch import Stopwatch
+from autotune.search.schedulers import TaskInfo
+from autotune.search.schedulers.round_robin import RoundRobin
+from autotune.search.search import Round, Search
+from autotune.search.strategies import (
+    EvolutionaryStrategy,
+    GridStrategy,
+    Strategy,
+    StrategyContext,
+)
+from autotune.spaces import SearchSpace
+from autotune.targets import preset
+from autotune.testing.reference_backend import SCRIPT_VARIABLE
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
+from autotune.testing.toy_space import ToySpace
+
+TARGET = preset("haswell")
+ROUND = 4
+LOGGED = ("build", "time")
+
+
+@define
+class Bench:
+    """A search over toy spaces of these sizes; every reading of its clock takes a second."""
+
+    sizes: tuple[int, ...] = (8,)
+    strategy: type[Strategy] = EvolutionaryStrategy
+    given_up: set[int] = field(factory=set)
+    now: float = 0.0
+    spaces: list[SearchSpace] = field(init=False)
+    watch: Stopwatch = field(init=False)
+    search: Search = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        model = RandomCostModel(target=TARGET, seed=1, threads=1)
+        self.spaces = [ToySpace(size) for size in self.sizes]
+        contexts = [
+            StrategyContext(space=space, rng=np.random.default_rng([1, index]), cost_model=model)
+            for index, space in enumerate(self.spaces)
+        ]
+        strategies = [self.strategy(context) for context in contexts]  # type: ignore[call-arg]
+        self.watch = Stopwatch(self._tick)
+        scheduler = RoundRobin([TaskInfo(1.0, 1e6)] * len(self.sizes), 1, {})
+        self.search = Search(
+            self.spaces, strategies, [model] * len(self.spaces), scheduler, ROUND, self.watch
+        )
+
+    def _tick(self) -> float:
+        self.now += 1
+        return self.now
+
+    def propose(self, *outstanding: Round) -> Round | None:
+        tasks = [round_.task for round_ in outstanding]
+        return self.search.propose(tasks, self.given_up.__contains__, lambda _task: 1.0)
+
+    def learn(self, done: Round) -> None:
+        outcomes = [valid_outcome(candidate) for candidate in done.asked]
+        self.search.learn(done, outcomes, 1.0, done.task in self.given_up)
+
+
+def digests(*rounds: Round | None) -> list[str]:
+    return [it.digest for round_ in rounds if round_ is not None for it in round_.asked]
+
+
+def described(round_: Round | None) -> tuple[int, list[str]] | None:
+    return None if round_ is None else (round_.task, digests(round_))
+
+
+@pytest.mark.parametrize("strategy", [EvolutionaryStrategy, GridStrategy])
+def test_a_round_is_proposed_while_another_is_outstanding(strategy: type[Strategy]) -> None:
+    bench = Bench(strategy=strategy)
+    first = bench.propose()
+    assert first is not None
+    second = bench.propose(first)
+    assert second is not None
+    assert len(set(digests(first, second))) == 2 * ROUND
+    assert bench.search.rounds == 0
+    bench.learn(first)
+    bench.learn(second)
+    assert bench.search.rounds == 2
+
+
+def test_tasks_take_turns_also_ahead() -> None:
+    bench = Bench((8, 4, 16))
+    rounds: list[Round] = []
+    current = bench.propose()
+    for _ in range(6):
+        assert current is not None
+        rounds.append(current)
+        upcoming = bench.propose(current)
+        bench.learn(current)
+        current = upcoming
+    assert [round_.task for round_ in rounds] == [0, 1, 2, 0, 1, 2]
+
+
+def test_every_candidate_is_proposed_once_until_there_are_none() -> None:
+    bench = Bench((4, 2), GridStrategy)
+    total = sum(space.count() or 0 for space in bench.spaces)
+    seen: list[str] = []
+    current = bench.propose()
+    while current is not None:
+        seen += digests(current)
+        upcoming = bench.propose(current)
+        bench.learn(current)
+        current = upcoming or bench.propose()
+    assert len(seen) == len(set(seen)) == total
+
+
+def test_a_task_that_was_given_up_gets_no_rounds() -> None:
+    bench = Bench((8, 4), given_up={0})
+    first = bench.propose()
+    assert first is not None
+    assert first.task == 1
+    second = bench.propose(first)
+    assert second is not None
+    assert second.task == 1
+    bench.learn(first)
+    bench.given_up.add(1)
+    bench.learn(second)
+    assert bench.propose() is None
+
+
+def test_nothing_is_proposed_before_the_only_task_is_known_to_be_hopeless() -> None:
+    bench = Bench()
+    first = bench.propose()
+    assert first is not None
+    bench.given_up.add(0)
+    assert bench.propose(first) is None
+    bench.learn(first)
+    assert bench.propose() is None
+
+
+@pytest.mark.parametrize("sizes", [(8,), (8, 4)])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_restored_search_goes_on_as_if_it_had_not_been_stopped(
+    sizes: tuple[int, ...], ahead: bool
+) -> None:
+    one, saved, rest = Bench(sizes), [], []
+    current = one.propose()
+    for _ in range(5):
+        assert current is not None
+        upcoming = one.propose(current) if ahead else None
+        one.learn(current)
+        saved.append(json.dumps(one.search.state([ROUND] * len(sizes), upcoming)))
+        current = upcoming or one.propose()
+        rest.append(described(current))
+    for stop, text in enumerate(saved):
+        other = Bench(sizes)
+        current = other.search.load_state(json.loads(text)) or other.propose()
+        assert other.search.rounds == stop + 1
+        assert described(current) == rest[stop]
+        for expected in rest[stop + 1 :]:
+            assert current is not None
+            upcoming = other.propose(current) if ahead else None
+            other.learn(current)
+            current = upcoming or other.propose()
+            assert described(current) == expected
+
+
+@pytest.mark.parametrize("asked", [[[99, [1, 1]]], [[0, [12345]]], [[0, 7]], [[0]]])
+def test_a_round_that_does_not_fit_the_space_is_an_error(asked: list[Any]) -> None:
+    bench = Bench()
+    state = {**bench.search.state([0], None), "outstanding": [0, asked]}
+    with pytest.raises(DatabaseError, match="start the run anew with fresh=True"):
+        bench.search.load_state(state)
+
+
+def test_time_is_counted_where_it_is_spent() -> None:
+    bench = Bench()
+    first = bench.propose()
+    assert first is not None
+    before = bench.watch.seconds
+    assert before["search"] == 1
+    assert before["model"] == 0
+    bench.learn(first)
+    after = bench.watch.seconds
+    assert (after["search"], after["model"]) == (3, 1)
+
+
+@pytest.mark.parametrize("lookahead", [0, 1])
+def test_candidates_are_built_while_the_next_round_is_proposed(
+    lookahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    script = json.dumps({"log": str(log), "build_seconds": 0.05})
+    monkeypatch.setenv(SCRIPT_VARIABLE, script)
+    asked: list[tuple[float, float]] = []
+    propose = Search.propose
+
+    def slowly(self: Search, *arguments: Any, **named: Any) -> Round | None:
+        begin = time.monotonic()
+        time.sleep(0.2)
+        found = propose(self, *arguments, **named)
+        asked.append((begin, time.monotonic()))
+        return found
+
+    monkeypatch.setattr(Search, "propose", slowly)
+    result = autotune.tune(
+        gemm(m=8, n=8, k=8),
+        backend=REFERENCE_BACKEND,
+        space=TOY_SPACE,
+        cost_model="random",
+        pruning_model=None,
+        trials=16,
+        round_size=ROUND,
+        threads=os.cpu_count(),
+        lookahead=lookahead,
+        database=tmp_path / "records.db",
+    )
+    events = [line.split() for line in log.read_text().splitlines()]
+    begun = {name: [float(it[3]) for it in events if it[:2] == [name, "begin"]] for name in LOGGED}
+    beside = [at for at in begun["build"] for begin, end in asked if begin < at < end]
+    assert bool(beside) == bool(lookahead)
+    # With every CPU in use nothing is timed meanwhile.
+    assert not [at for at in begun["time"] for begin, end in asked if begin < at < end]
+    assert begun["time"]
+    # Building beside the search counts as building.
+    assert result.seconds["build"] >= 0.05 * len(beside) / len(os.sched_getaffinity(0))

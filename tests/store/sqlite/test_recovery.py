@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import DatabaseError
+from autotune.ir.workloads import gemm
+from autotune.store.database import RecordFilter
+from autotune.store.records import Outcome, Record
+from autotune.store.sqlite import SQLiteDatabase, open_database
+from autotune.store.sqlite.recovery import recover
+from autotune.store.sqlite.rows import replace, select
+from autotune.testing.database_suite import KEY, sample_record, sample_run
+
+RECORDS = 500
+PAGE = 4096
+GOLDEN = Path(__file__).parent / "schema_1.db"
+
+Truth = dict[tuple[str, int], Record]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Truth]:
+    """A file with 500 records of seven runs, and what is in it."""
+    path = tmp_path_factory.mktemp("sound") / "records.db"
+    truth: Truth = {}
+    with open_database(path) as database:
+        database.start_run(sample_run())
+        database.append_baseline("run-1", gemm(m=8, n=8, k=8).digest, KEY, Outcome("invalid"), 1.0)
+        for trial in range(RECORDS):
+            record = sample_record(trial, 1e-3 + trial * 1e-6, run_id=f"run-{trial % 7}")
+            database.append_record(record)
+            truth[record.run_id, trial] = record
+            if trial % 50 == 0:
+                # Large enough for pages of its own, which are given up again and again.
+                database.update_run("run-1", checkpoint={"state": list(range(trial, 3000))})
+    return path.read_bytes(), truth
+
+
+def flip(data: bytearray, rng: random.Random) -> None:
+    for _ in range(rng.randint(1, 4)):
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+
+
+def zero(data: bytearray, rng: random.Random) -> None:
+    for _ in range(rng.randint(1, 4)):
+        page = rng.randrange(len(data) // PAGE) * PAGE
+        data[page : page + PAGE] = bytes(PAGE)
+
+
+def scribble(data: bytearray, rng: random.Random) -> None:
+    for _ in range(rng.randint(1, 4)):
+        page = rng.randrange(len(data) // PAGE) * PAGE
+        data[page : page + PAGE] = rng.randbytes(PAGE)
+
+
+def behead(data: bytearray, rng: random.Random) -> None:
+    data[:PAGE] = bytes(PAGE) if rng.random() < 0.5 else rng.randbytes(PAGE)
+
+
+def cut(data: bytearray, rng: random.Random) -> None:
+    del data[rng.randrange(len(data) // 2, len(data)) :]
+
+
+def check(records: list[Record], truth: Truth) -> None:
+    """No record is wrong or there twice."""
+    names = [(record.run_id, record.trial) for record in records]
+    assert len(set(names)) == len(names)
+    assert all(truth[name] == record for name, record in zip(names, records, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    ("damage", "least"), [(flip, 490), (zero, 400), (scribble, 400), (behead, 500), (cut, 100)]
+)
+def test_whatever_is_damaged(
+    tmp_path: Path,
+    sound: tuple[bytes, Truth],
+    damage: Callable[[bytearray, random.Random], None],
+    least: int,
+    seed: int,
+) -> None:
+    content, truth = sound
+    data = bytearray(content)
+    damage(data, random.Random(seed))
+    path = tmp_path / "records.db"
+    path.write_bytes(data)
+    with contextlib.suppress(DatabaseError), open_database(path, read_only=True) as database:
+        check(list(database.records()), truth)
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        records = list(database.records())
+        check(records, truth)
+        assert len(records) >= least
+        assert said or len(records) == RECORDS
+        added = database.append_record(sample_record(0, run_id="after"))
+        assert added > len(records)
+    with open_database(path) as database:
+        assert database.count() == len(records) + 1
+    aside = [item for item in tmp_path.iterdir() if item != path]
+    assert len(aside) == len(said) <= 1
+    for item in aside:
+        assert item.name.startswith("records.db.corrupt-2")
+        assert item.read_bytes() == bytes(data)
+        assert str(item) in said[0]
+        assert f"{len(records)} records" in said[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_log(tmp_path: Path, sound: tuple[bytes, Truth], seed: int) -> None:
+    _, truth = sound
+    source, path = tmp_path / "source.db", tmp_path / "records.db"
+    with open_database(source) as database:
+        for record in list(truth.values())[:60]:
+            database.append_record(record)
+        data = source.read_bytes()
+        log = bytearray((tmp_path / "source.db-wal").read_bytes())
+    rng = random.Random(seed)
+    (flip, cut)[seed % 2](log, rng)
+    path.write_bytes(data)
+    (tmp_path / "records.db-wal").write_bytes(log)
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        records = list(database.records())
+        check(records, truth)
+        # What comes before the damage is there.
+        assert [record.trial for record in records] == list(range(len(records)))
+        database.append_record(sample_record(0, run_id="after"))
+
+
+def test_a_damaged_file_and_what_is_only_in_its_log(
+    tmp_path: Path, sound: tuple[bytes, Truth]
+) -> None:
+    _, truth = sound
+    source, path = tmp_path / "source.db", tmp_path / "records.db"
+    with open_database(source) as database:
+        for record in list(truth.values())[:60]:
+            database.append_record(record)
+        # The log has everything: the file itself is still empty.
+        path.write_bytes(b"\0" * len(source.read_bytes()))
+        shutil.copy(tmp_path / "source.db-wal", tmp_path / "records.db-wal")
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        assert list(database.records()) == list(truth.values())[:60]
+
+
+def test_a_damaged_file_that_a_link_names(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    _, truth = sound
+    source, path = tmp_path / "source.db", tmp_path / "records.db"
+    with open_database(source) as database:
+        for record in list(truth.values())[:60]:
+            database.append_record(record)
+    with open_database(source) as database:
+        for record in list(truth.values())[60:70]:
+            database.append_record(record)
+        path.write_bytes(bytes(PAGE) + source.read_bytes()[PAGE:])
+        shutil.copy(tmp_path / "source.db-wal", tmp_path / "records.db-wal")
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.db"
+    link.symlink_to(path)
+    said: list[str] = []
+    with open_database(link, warn=said.append) as database:
+        assert list(database.records()) == list(truth.values())[:70]
+    assert link.is_symlink() and len(said) == 1 and "no record is missed" in said[0]
+
+
+def test_everything_else_is_recovered_too(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    content, _ = sound
+    path = tmp_path / "records.db"
+    path.write_bytes(bytes(PAGE) + content[PAGE:])
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        workload = gemm(m=8, n=8, k=8).digest
+        assert database.baseline(workload, KEY) == Outcome("invalid")
+        run = database.run("run-1")
+        assert run is not None
+        assert run.checkpoint == {"state": list(range(450, 3000))}
+        best = database.best(RecordFilter(workload=workload, key=KEY))
+        assert best is not None
+        assert best.trial == 0
+    assert "500 records, 1 runs and 1 baselines were recovered, no record is missed" in said[0]
+
+
+def test_a_text_that_has_become_binary(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        # As one changed bit in the header of a row does.
+        connection.execute("UPDATE records SET space = CAST(space AS BLOB) WHERE id = 7")
+        connection.commit()
+    with (
+        open_database(path, read_only=True) as database,
+        pytest.raises(DatabaseError, match="row 7 of records is not what was written"),
+    ):
+        list(database.records())
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        assert database.count() == RECORDS - 1
+    assert len(said) == 1
+
+
+def test_by_default_python_warns(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0][:-PAGE])
+    with pytest.warns(RuntimeWarning, match="was damaged"):
+        open_database(path).close()
+    open_database(path).close()
+
+
+def test_reading_changes_nothing_and_says_what_writing_would_do(
+    tmp_path: Path, sound: tuple[bytes, Truth]
+) -> None:
+    path = tmp_path / "records.db"
+    data = bytes(PAGE) + sound[0][PAGE:]
+    path.write_bytes(data)
+    with pytest.raises(DatabaseError, match=r"damaged; the next command that writes .* recovers"):
+        open_database(path, read_only=True)
+    assert path.read_bytes() == data
+    assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
+
+
+def test_damage_that_is_found_while_reading_is_noted_for_the_next_opener(
+    tmp_path: Path, sound: tuple[bytes, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As for a file that is too large to be read through whenever it is opened.
+    monkeypatch.setattr("autotune.store.sqlite.opening._CHECKED_ROWS_BYTES", 0)
+    monkeypatch.setattr("autotune.store.sqlite.opening._CHECKED_BYTES", 0)
+    data = bytearray(sound[0])
+    data[data.index(b'"samples":[0.0015') + 12] = ord("7")
+    path = tmp_path / "records.db"
+    path.write_bytes(data)
+    said: list[str] = []
+    with (
+        open_database(path, warn=said.append) as database,
+        pytest.raises(DatabaseError, match="is not what was written"),
+    ):
+        list(database.records())
+    assert not said
+    assert (tmp_path / "records.db-damaged").exists()
+    with open_database(path, warn=said.append) as database:
+        assert database.count() == RECORDS - 1
+    assert "at least 1 records are lost" in said[0]
+    assert not (tmp_path / "records.db-damaged").exists()
+
+
+def test_a_note_about_a_sound_file_is_taken_away(
+    tmp_path: Path, sound: tuple[bytes, Truth]
+) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    (tmp_path / "records.db-damaged").touch()
+    with open_database(path) as database:
+        assert database.count() == RECORDS
+    assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
+
+
+def test_damaged_twice_within_a_second(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    path = tmp_path / "records.db"
+    said: list[str] = []
+    for _ in range(3):
+        path.write_bytes(sound[0][:-PAGE])
+        open_database(path, warn=said.append).close()
+    assert len(said) == 3
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_damaged_file_without_checksums_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    data = bytearray(GOLDEN.read_bytes())
+    data[512:] = b"\xa5" * (len(data) - 512)
+    path.write_bytes(data)
+    with pytest.raises(DatabaseError, match="schema 1 have no checksums"):
+        open_database(path)
+    assert path.read_bytes() == bytes(data)
+    assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
+
+
+def test_a_damaged_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+        connection.executemany("INSERT INTO bookmarks VALUES (?)", [("x" * 100,)] * 500)
+        connection.commit()
+    data = bytearray(path.read_bytes())
+    data[100:PAGE] = b"\xa5" * (PAGE - 100)
+    path.write_bytes(data)
+    with pytest.raises(DatabaseError, match="another program"):
+        open_database(path)
+    assert path.read_bytes() == bytes(data)
+    assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
+
+
+def test_a_damaged_file_that_another_process_has_open(
+    tmp_path: Path, sound: tuple[bytes, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.store.sqlite.opening.BUSY_SECONDS", 0.1)
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    holder = "\n".join(
+        (
+            "import sys",
+            "from autotune.store.sqlite import open_database",
+            "database = open_database(sys.argv[1])",
+            "print(database.count(), flush=True)",
+            "sys.stdin.read()",
+        )
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"500\n"
+        with path.open("r+b") as file:
+            file.seek(10 * PAGE)
+            file.write(bytes(PAGE))
+        with pytest.raises(DatabaseError, match="another process has it open"):
+            open_database(path)
+        process.communicate()
+    said: list[str] = []
+    open_database(path, warn=said.append).close()
+    assert len(said) == 1
+
+
+def test_a_disk_that_gives_back_something_else_ends_it(
+    tmp_path: Path, sound: tuple[bytes, Truth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(connection: sqlite3.Connection, thorough: bool) -> None:
+        raise sqlite3.DatabaseError("malformed")
+
+    monkeypatch.setattr("autotune.store.sqlite.opening._check_tree", check)
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    said: list[str] = []
+    with pytest.raises(DatabaseError, match="the file is damaged"):
+        open_database(path, warn=said.append)
+    assert len(said) == 1
+
+
+def test_what_means_nothing_here_is_kept(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    with open_database(path) as database:
+        assert isinstance(database, SQLiteDatabase)
+        row = select(database._connection, "records", "id = 1")[0]
+        # As a later version might write it.
+        replace(database._connection, "records", row, {"outcome": '{"status": "melted"}'})
+    data = path.read_bytes()
+    path.write_bytes(bytes(PAGE) + data[PAGE:])
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        assert database.count() == RECORDS
+        with pytest.raises(DatabaseError, match=r"plugin that is missing .*row 1 of records"):
+            list(database.records())
+    assert len(said) == 1
+    open_database(path, warn=said.append).close()
+    assert len(said) == 1
+
+
+def test_recovering_what_another_process_has_replaced_does_nothing(
+    tmp_path: Path, sound: tuple[bytes, Truth]
+) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    assert recover(path, (1, 1), 0.1, lambda copy: None) is None
+    assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
+
+
+def test_several_processes_find_the_damage_at_once(
+    tmp_path: Path, sound: tuple[bytes, Truth]
+) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(bytes(PAGE) + sound[0][PAGE:])
+    opener = (
+        "import sys, time; from autotune.store.sqlite import open_database\n"
+        "from autotune.testing.database_suite import sample_record\n"
+        "while time.time() < float(sys.argv[2]): pass\n"
+        "said = []\n"
+        "with open_database(sys.argv[1], warn=said.append) as database:\n"
+        "    database.append_record(sample_record(0, run_id=sys.argv[3]))\n"
+        "print(len(said), database.location)\n"
+    )
+    start = str(time.time() + 3)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", opener, str(path), start, f"opener-{number}"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for number in range(4)
+    ]
+    said = [int(process.communicate(timeout=120)[0].split()[0]) for process in processes]
+    assert sum(said) == 1
+    with open_database(path) as database:
+        assert database.count() == RECORDS + 4
+    assert len(list(tmp_path.iterdir())) == 2

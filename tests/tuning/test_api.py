@@ -1,0 +1,242 @@
+"""The Python entry points, with real workers and the reference backend."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autotune
+from autotune.errors import (
+    AutotuneError,
+    DatabaseError,
+    InvalidValueError,
+    NoValidCandidate,
+    PluginError,
+    UnknownNameError,
+    UnsupportedTarget,
+)
+from autotune.ir.workloads import gemm
+from autotune.targets import preset
+from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE
+from autotune.tuning.events import Event, TrialFinished
+
+SQUARE = gemm(m=8, n=8, k=8)
+
+
+def tune(program: object, folder: Path, **settings: Any) -> autotune.Result:
+    """Tune with parts that need no compiler."""
+    defaults: dict[str, Any] = {
+        "backend": REFERENCE_BACKEND,
+        "space": TOY_SPACE,
+        "cost_model": "random",
+        "trials": 8,
+        "threads": 1,
+        "database": folder / "records.db",
+    }
+    return autotune.tune(program, **{**defaults, **settings})
+
+
+def test_tune_build_and_run(tmp_path: Path) -> None:
+    result = tune(SQUARE, tmp_path)
+    assert result.best is not None and result.best.latency is not None
+    assert result.speedup is not None and result.speedup > 1
+    assert result.trials == len(result.history) == 8
+    function = result.build()
+    rng = np.random.default_rng(0)
+    a, b = (rng.random((8, 8), dtype=np.float32) for _ in range(2))
+    output = function(a, b)
+    assert isinstance(output, np.ndarray)
+    np.testing.assert_allclose(output, a @ b, rtol=1e-5)
+    np.testing.assert_array_equal(function(a, B=b), output)
+    assert "A: float32[8, 8]" in repr(function)
+
+
+def test_wrong_arrays_are_named(tmp_path: Path) -> None:
+    function = tune(SQUARE, tmp_path).build()
+    a = np.zeros((8, 8), np.float32)
+    for arrays, named, message in [
+        ((a,), {}, r"lacks B; the inputs are A: float32\[8, 8\], B"),
+        ((a, a, a), {}, "takes 2 arrays"),
+        ((a, a), {"C": a}, "'C' is not an input"),
+        ((a, a), {"A": a}, "'A' is given twice"),
+        ((a, a[:4]), {}, r"'B' must be float32 of shape \[8, 8\], got float32 of shape \[4, 8\]"),
+        ((a.astype(np.float64), a), {}, "'A' must be float32 .*, got float64"),
+    ]:
+        with pytest.raises(InvalidValueError, match=message):
+            function(*arrays, **named)
+
+
+def test_the_same_call_is_answered_from_records(tmp_path: Path) -> None:
+    first = tune(SQUARE, tmp_path)
+    again = tune(SQUARE, tmp_path)
+    assert again.from_records and not first.from_records
+    assert again.to_json()["best"] == first.to_json()["best"]
+    assert again.build() is not None
+    assert not tune(SQUARE, tmp_path, fresh=True).from_records
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"trials": 0}, InvalidValueError, "trials must be a whole number of at least 1, not 0"),
+        ({"trials": True}, InvalidValueError, "trials must be"),
+        ({"trials": 2.5}, InvalidValueError, "trials must be"),
+        ({"time": -1.0}, InvalidValueError, "time must be a positive number of seconds"),
+        ({"time": float("nan")}, InvalidValueError, "time must be a positive"),
+        ({"seed": -1}, InvalidValueError, "seed must be"),
+        ({"round_size": 0}, InvalidValueError, "round_size must be"),
+        ({"threads": 0}, InvalidValueError, "threads must be"),
+        ({"threads": 100_000}, InvalidValueError, "threads must be at most"),
+        (
+            {"target": preset("haswell").with_cores(100_000), "threads": None},
+            InvalidValueError,
+            "has 100000 cores, and this process may use",
+        ),
+        ({"target": "haswel"}, UnknownNameError, "Did you mean 'haswell'"),
+        ({"backend": "tvn"}, UnknownNameError, "unknown backend 'tvn'"),
+        ({"space": "sketsh"}, UnknownNameError, "Did you mean 'sketch'"),
+        ({"strategy": "evolutionry"}, UnknownNameError, "Did you mean 'evolutionary'"),
+        ({"strategy": 3}, InvalidValueError, "strategy must be a name, not 3"),
+        ({"strategy": "no_module:Thing"}, PluginError, "cannot be imported"),
+        ({"strategy": "random", "strategy_options": {"x": 1}}, AutotuneError, "x"),
+        ({"cost_model": "gbtd"}, UnknownNameError, "Did you mean 'gbdt'"),
+        ({"pruning_model": "rooflin"}, UnknownNameError, "Did you mean 'roofline'"),
+        ({"pruning_model_options": {"target": "t4"}}, InvalidValueError, "is that of the run"),
+        (
+            {"pruning_model": "none", "pruning_model_options": {"figures": "t4"}},
+            InvalidValueError,
+            "no pruning model to take the options",
+        ),
+        ({"space": "builtins:dict"}, PluginError, "made a dict, not a SearchSpace"),
+    ],
+)
+def test_wrong_arguments_start_and_write_nothing(
+    settings: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        tune(SQUARE, tmp_path, **settings)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"figurs": "t4"}, UnknownNameError, "Did you mean 'figures'"),
+        ({"figures": "t4"}, UnsupportedTarget, "figures of GPUs only"),
+    ],
+)
+def test_options_that_a_pruning_model_refuses(
+    options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        tune(SQUARE, tmp_path, pruning_model_options=options)
+
+
+def test_options_of_the_pruning_model_reach_it_and_make_another_run(tmp_path: Path) -> None:
+    def run(prefers: str) -> tuple[str, float]:
+        events: list[Event] = []
+        result = tune(
+            SQUARE,
+            tmp_path,
+            pruning_model=TOY_DRAFT,
+            pruning_model_options={"prefers": prefers},
+            strategy_options={"epsilon": 0.0},
+            listeners=[events.append],
+        )
+        told = [event for event in events if isinstance(event, TrialFinished)]
+        return result.run_id, np.mean([np.sum(event.candidate.values) for event in told])
+
+    small, large = run("small"), run("large")
+    assert small[0] != large[0]
+    assert small[1] < 10 < 20 < large[1]
+
+
+def test_unusable_databases_are_refused_unchanged(tmp_path: Path) -> None:
+    corrupt = tmp_path / "corrupt.db"
+    corrupt.write_bytes(b"these are not the records you are looking for" * 100)
+    content = corrupt.read_bytes()
+    for path in (corrupt, tmp_path / "missing" / "records.db", tmp_path):
+        with pytest.raises(DatabaseError, match=str(path.name)):
+            tune(SQUARE, tmp_path, database=path)
+    assert corrupt.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [corrupt]
+
+
+def test_what_cannot_be_tuned_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="cannot tune a str: give an autotune.Workload"):
+        tune("gemm", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_program_of_the_backend_is_imported(tmp_path: Path) -> None:
+    script = json.dumps({"faults": [{"fault": "invalid", "every": 2}]})
+    result = tune(ReferenceProgram(SQUARE, script), tmp_path, trials=16)
+    assert result.program == script
+    assert result.outcomes["invalid"] > 0 and result.outcomes["ok"] > 0
+    assert result.build() is not None
+
+
+def test_no_valid_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [{"fault": "build_error", "every": 1}]
+    monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"faults": faults}))
+    result = tune(SQUARE, tmp_path)
+    assert result.best is None and result.to_json()["best"] is None
+    with pytest.raises(NoValidCandidate, match="8 build_error.*scripted: the compiler rejects"):
+        result.build()
+
+
+def test_faults_are_counted_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [
+        {"fault": "crash", "every": 5, "offset": 0},
+        {"fault": "wrong", "every": 5, "offset": 1},
+        {"fault": "exit", "every": 5, "offset": 2},
+    ]
+    monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"faults": faults}))
+    result = tune(SQUARE, tmp_path, trials=20)
+    assert result.trials == 20 and result.best is not None
+    assert min(result.outcomes[kind] for kind in ("ok", "crash", "wrong_result")) > 0
+    assert set(result.failures) == {"crash", "wrong_result"}
+
+
+def test_several_tasks(tmp_path: Path) -> None:
+    tasks = [SQUARE, autotune.Task(gemm(m=4, n=4, k=4), weight=3.0, name="small"), SQUARE]
+    results = autotune.tune_tasks(
+        tasks,
+        backend=REFERENCE_BACKEND,
+        space=TOY_SPACE,
+        cost_model="random",
+        trials=48,
+        threads=1,
+        database=tmp_path / "records.db",
+    )
+    names = [result.task for result in results]
+    assert names == ["gemm m=8 n=8 k=8 float32", "small", "gemm m=8 n=8 k=8 float32 #2"]
+    assert sum(result.trials for result in results) == 48
+    with pytest.raises(InvalidValueError, match="weight must be positive"):
+        autotune.tune_tasks([autotune.Task(SQUARE, weight=-1.0)])
+    with pytest.raises(InvalidValueError, match="no task"):
+        autotune.tune_tasks([])
+
+
+def test_the_public_names_exist_and_import_nothing_heavy() -> None:
+    for name in autotune.__all__:
+        assert getattr(autotune, name) is not None
+    assert set(autotune.__all__) <= set(dir(autotune))
+    with pytest.raises(AttributeError, match="no attribute 'tun'"):
+        autotune.tun  # noqa: B018
+    code = "import sys, autotune; print(*(m for m in sys.modules if m.split('.')[0] in sys.argv))"
+    heavy = ["numpy", "tvm", "torch", "lightgbm", "sqlite3"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *heavy], capture_output=True, text=True, env=os.environ
+    )
+    assert done.stdout.split() == [], done.stderr

@@ -1,0 +1,340 @@
+"""The tuning loop: budgets, records, resuming, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tuner_bench import Bench, Killed, OutcomeOf
+
+from autotune.process.interrupts import InterruptGuard, TuningInterrupted
+from autotune.process.stopwatch import ACTIVITIES
+from autotune.search.strategies import (
+    EvolutionaryStrategy,
+    GridStrategy,
+    RandomStrategy,
+    Strategy,
+)
+from autotune.sketches import Candidate
+from autotune.store.database import Database, RecordFilter
+from autotune.store.records import Outcome
+from autotune.store.sqlite import open_database
+from autotune.testing.toy_space import ToySpace
+from autotune.tuning.events import (
+    AnsweredFromRecords,
+    BaselineMeasured,
+    CheckpointSaved,
+    RunFailed,
+    RunFinished,
+    RunInterrupted,
+    RunStarted,
+    TrialFinished,
+    WarningRaised,
+)
+from autotune.tuning.resume import this_process
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with open_database(":memory:") as database:
+        yield Bench(database)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_run_that_never_began_leaves_nothing(bench: Bench, error: type[BaseException]) -> None:
+    def prepared() -> None:
+        assert bench.measurers[0].is_open, "workers start while others get ready"
+        raise error
+
+    with pytest.raises(error):
+        attrs.evolve(bench.tuner(16), prepared=prepared).run()
+    assert not bench.measurers[0].is_open
+    assert not bench.events and not bench.database.runs()
+
+
+def test_a_run_uses_its_budget_and_records_every_outcome(bench: Bench) -> None:
+    result = bench.run(21)
+    records = list(bench.database.records())
+    assert [record.trial for record in records] == list(range(21))
+    assert [record.candidate.digest for record in records] == bench.measured
+    assert {record.run_id for record in records} == {result.run_id}
+    assert result.trials == 21 and result.outcomes["ok"] == 21 and result.cached == 0
+    latencies = [record.outcome.latency for record in records]
+    assert result.best is not None
+    assert result.best.latency == min(latency for latency in latencies if latency is not None)
+    assert [point.trial for point in result.history] == list(range(21))
+    assert result.history[-1].best == result.best.latency
+    assert bench.measurers[0].baselines == 1
+    assert not any(measurer.is_open for measurer in bench.measurers)
+    run = bench.database.run(result.run_id)
+    assert run is not None and run.status == "finished"
+
+
+def test_the_seconds_sum_to_the_total(bench: Bench) -> None:
+    result = bench.run(16)
+    assert set(result.seconds) == set(ACTIVITIES)
+    assert sum(result.seconds.values()) == pytest.approx(16.0)
+
+
+def test_events_tell_the_story(bench: Bench) -> None:
+    bench.run(12)
+    kinds = [type(event) for event in bench.events]
+    assert kinds[0] is RunStarted and kinds[-1] is RunFinished
+    assert kinds.count(TrialFinished) == 12
+    assert kinds.count(BaselineMeasured) == 1
+    assert kinds.count(CheckpointSaved) == 1  # the second round is not complete
+    bests = [event.best or 0 for event in bench.events if isinstance(event, TrialFinished)]
+    assert bests == sorted(bests, reverse=True)
+
+
+def test_a_finished_run_is_answered_from_its_records(bench: Bench) -> None:
+    first = bench.run(20)
+    made = len(bench.measurers)
+    again = bench.run(20)
+    smaller = bench.run(5)
+    assert len(bench.measurers) == made
+    assert again.from_records and smaller.from_records and not first.from_records
+    assert again.best == first.best and again.history == first.history
+    assert again.baseline == first.baseline and again.outcomes == first.outcomes
+    assert sum(again.seconds.values()) == pytest.approx(sum(first.seconds.values()))
+    assert bench.seen(AnsweredFromRecords)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    total=st.integers(1, 60),
+    stops=st.lists(st.integers(1, 30), max_size=3),
+    killed=st.booleans(),
+    strategy=st.sampled_from([EvolutionaryStrategy, RandomStrategy]),
+    tasks=st.integers(1, 2),
+)
+def test_stopping_anywhere_changes_nothing(
+    total: int, stops: list[int], killed: bool, strategy: type[Strategy], tasks: int
+) -> None:
+    with open_database(":memory:") as one, open_database(":memory:") as other:
+        whole = Bench(one, strategy=strategy, tasks=tasks)
+        expected = whole.tuner(total).run()
+        pieces = Bench(other, strategy=strategy, tasks=tasks)
+        by: type[BaseException] = Killed if killed else KeyboardInterrupt
+        for stop in stops:
+            if len(set(pieces.measured)) + 1 < total:
+                try:
+                    pieces.tuner(total, stop_after=stop, stop_by=by).run()
+                except (Killed, TuningInterrupted):
+                    _forget_owner(other)
+        results = pieces.tuner(total).run()
+        assert pieces.measured == whole.measured
+        assert [r.history[-1:] and r.history[-1].best for r in results] == [
+            r.history[-1:] and r.history[-1].best for r in expected
+        ]
+        assert [r.outcomes for r in results] == [r.outcomes for r in expected]
+        trials = [record.trial for record in other.records()]
+        assert trials == list(range(len(trials)))
+
+
+def _forget_owner(database: Database) -> None:
+    """A killed process of the tests is this very process, which lives; nothing to forget."""
+    for run in database.runs():
+        assert (run.checkpoint or {}).get("owner") in (this_process(), None)
+
+
+@settings(max_examples=15, deadline=None)
+@given(budgets=st.lists(st.integers(1, 50), min_size=2, max_size=4).map(sorted))
+def test_a_larger_budget_continues_the_run(budgets: list[int]) -> None:
+    with open_database(":memory:") as one, open_database(":memory:") as other:
+        whole, pieces = Bench(one), Bench(other)
+        expected = whole.run(budgets[-1])
+        results = [pieces.run(budget) for budget in budgets]
+        assert pieces.measured == whole.measured
+        assert results[-1].best is not None and expected.best is not None
+        assert results[-1].best.candidate == expected.best.candidate
+        assert len({result.run_id for result in results}) == 1
+
+
+def test_an_interrupt_saves_and_says_how_to_go_on(bench: Bench) -> None:
+    with pytest.raises(
+        TuningInterrupted, match="after 11 trials.*the same call resumes"
+    ) as caught:
+        bench.tuner(30, stop_after=11).run()
+    run = bench.database.run(caught.value.run_id)
+    assert run is not None and run.status == "interrupted"
+    assert bench.seen(RunInterrupted) == [RunInterrupted(run.run_id, 11)]
+    assert bench.database.count(RecordFilter(run_id=run.run_id)) == 11
+    assert not any(measurer.is_open for measurer in bench.measurers)
+    result = bench.run(30)
+    assert result.run_id == run.run_id and result.trials == 30
+    assert len(set(bench.measured)) == 30 == len(bench.measured)
+    started = bench.seen(RunStarted)[-1]
+    assert isinstance(started, RunStarted) and started.resumed_trials == 8
+    assert sum(result.seconds.values()) == pytest.approx(30.0)
+
+
+def test_an_error_leaves_a_run_that_can_go_on(bench: Bench) -> None:
+    with pytest.raises(ZeroDivisionError):
+        bench.tuner(30, stop_after=11, stop_by=ZeroDivisionError).run()
+    last = bench.events[-1]
+    assert isinstance(last, RunFailed) and last.trials == 11 and "ZeroDivision" in last.message
+    assert not any(measurer.is_open for measurer in bench.measurers)
+    assert bench.run(30).trials == 30
+    assert len(bench.database.runs()) == 1
+
+
+def test_other_runs_answer_what_they_measured(bench: Bench) -> None:
+    bench.strategy = GridStrategy
+    first = bench.run(24)
+    bench.seed += 1  # a run of its own, which proposes the same
+    second = bench.run(24)
+    assert second.run_id != first.run_id
+    assert second.cached == 24 and second.trials == 24
+    assert second.best is not None and second.best.run_id == first.run_id
+    assert second.best == first.best
+    assert sum(measurer.baselines for measurer in bench.measurers) == 1
+    again = bench.run(24)
+    assert again.from_records and again.best == first.best and again.cached == 24
+
+
+def test_fresh_ignores_records_also_when_it_is_resumed(bench: Bench) -> None:
+    first = bench.run(24)
+    with pytest.raises(TuningInterrupted):
+        bench.tuner(24, fresh=True, stop_after=10).run()
+    second = bench.run(24)
+    assert second.run_id != first.run_id
+    assert second.cached == 0 and bench.measured[24:] == bench.measured[:24]
+    assert sum(measurer.baselines for measurer in bench.measurers) == 2
+
+
+def test_other_conditions_are_another_run(bench: Bench) -> None:
+    first = bench.run(8)
+    bench.protocol = "warm-3"
+    second = bench.run(8)
+    assert second.run_id != first.run_id and second.cached == 0
+    bench.seed = 4
+    assert bench.run(8).run_id not in (first.run_id, second.run_id)
+
+
+def test_crashes_are_tried_again_by_another_run_but_not_by_the_same(bench: Bench) -> None:
+    bench.strategy = GridStrategy
+    bench.outcome = _failing(lambda candidate: int(candidate.digest, 16) % 3 == 0, "crash")
+    bench.stop(16, 12, KeyboardInterrupt)
+    first = bench.run(16)
+    assert len(bench.measured) == 16
+    crashed = first.outcomes["crash"]
+    assert 0 < crashed < 16
+    bench.seed += 1
+    bench.outcome = None
+    second = bench.run(16)
+    assert second.outcomes["crash"] == 0 and second.cached == 16 - crashed
+    assert len(bench.measured) == 16 + crashed
+
+
+def test_time_ends_a_run_and_the_same_time_is_answered_from_records(bench: Bench) -> None:
+    first = bench.run(1000, seconds=10.0)
+    assert first.reason == "the time is over"
+    assert 10 <= first.trials <= 12
+    assert bench.run(1000, seconds=10.0).from_records
+    longer = bench.run(1000, seconds=20.0)
+    assert longer.run_id == first.run_id and 20 <= longer.trials <= 24
+    assert len(set(bench.measured)) == len(bench.measured)
+
+
+def test_an_exhausted_space_ends_a_run(bench: Bench) -> None:
+    bench.space = ToySpace(extent=2)
+    size = bench.space.count()
+    result = bench.run(1000)
+    assert result.trials == size and result.reason == "the space is exhausted"
+    assert bench.run(2000).from_records
+
+
+def test_an_empty_space_has_no_valid_candidate(bench: Bench) -> None:
+    bench.space = ToySpace(limit=0)
+    result = bench.run(10)
+    assert result.best is None and result.trials == 0
+
+
+def _failing(fails: Callable[[Candidate], bool], status: str) -> OutcomeOf:
+    def outcome(candidate: Candidate) -> Outcome:
+        if fails(candidate):
+            return Outcome(status, message=f"{status} of {candidate.digest}\nwith details")
+        return Outcome("ok", 1.0 + int(candidate.digest, 16) % 97)
+
+    return outcome
+
+
+def test_hopeless_runs_warn_and_then_stop(bench: Bench) -> None:
+    bench.outcome = _failing(lambda candidate: True, "build_error")
+    result = bench.run(200)
+    assert result.trials == 32 and result.best is None
+    assert result.outcomes["build_error"] == 32
+    (warning,) = bench.seen(WarningRaised)
+    assert isinstance(warning, WarningRaised)
+    assert "first 8 candidates all ended in build_error" in warning.message
+    first = f"build_error of {bench.measured[0]}"
+    assert first in warning.message
+    text = result.failure_text()
+    assert "none of 32 candidates was valid (32 build_error)" in text
+    assert first in text and "\n" not in text
+    run = bench.database.run(result.run_id)
+    assert run is not None and run.status == "failed"
+    assert bench.run(200).run_id != result.run_id  # what was wrong may have been mended
+
+
+def test_mixed_failures_do_not_warn(bench: Bench) -> None:
+    bench.outcome = _failing(lambda candidate: int(candidate.digest, 16) % 2 == 0, "invalid")
+    result = bench.run(40)
+    assert result.best is not None and not bench.seen(WarningRaised)
+    assert set(result.failures) == {"invalid"}
+
+
+def test_a_run_of_a_living_process_is_left_alone(bench: Bench) -> None:
+    bench.stop(20, 4, Killed)
+    (run,) = bench.database.runs()
+    assert run.status == "running" and run.checkpoint is not None
+    # The first process of the machine lives, and is not this one.
+    owner = (
+        this_process().split(":")[0]
+        + ":1:"
+        + Path("/proc/1/stat").read_text().rpartition(")")[2].split()[19]
+    )
+    bench.database.update_run(run.run_id, checkpoint={**run.checkpoint, "owner": owner})
+    assert bench.run(20).run_id != run.run_id
+
+
+def test_a_checkpoint_of_another_version_is_refused(bench: Bench) -> None:
+    from autotune.errors import DatabaseError
+
+    bench.stop(20, 12, KeyboardInterrupt)
+    (run,) = bench.database.runs()
+    assert run.checkpoint is not None
+    bench.database.update_run(run.run_id, checkpoint={**run.checkpoint, "version": 99})
+    with pytest.raises(DatabaseError, match="version 99.*--fresh"):
+        bench.run(20)
+    assert bench.run(20, fresh=True).trials == 20
+
+
+def test_several_tasks_share_a_run(bench: Bench) -> None:
+    bench.tasks = 3
+    results = bench.tuner(48).run()
+    assert sum(result.trials for result in results) == 48
+    assert {result.trials for result in results} == {16}
+    assert len({result.run_id for result in results}) == 1
+    assert len(bench.seen(RunStarted)) == len(bench.seen(RunFinished)) == 3
+    assert all(result.from_records for result in bench.tuner(48).run())
+
+
+def test_a_signal_waits_for_the_end_of_a_shield() -> None:
+    import os
+    import signal
+
+    done: Sequence[str] = []
+    with InterruptGuard() as guard:
+        with pytest.raises(KeyboardInterrupt), guard.shield():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done = [*done, "written"]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert done == ["written"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
