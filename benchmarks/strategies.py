@@ -16,7 +16,6 @@ pieces: they are appended to ``--results``, and what is there already is not don
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
 import sys
 import tempfile
@@ -117,8 +116,6 @@ def main() -> int:
         study = Study.read(read_pieces(results), options.trials)
     study = study.only({(p.workload, p.contender, p.seed) for p in wanted})
     print_report(study)
-    if options.figures is not None:
-        draw_all(study, options.figures)
     expected = {(p.workload, p.contender): 0 for p in wanted}
     for piece in wanted:
         expected[piece.workload, piece.contender] += 1
@@ -153,15 +150,12 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--metaschedule-seeds", type=int, default=METASCHEDULE_SEEDS)
     parser.add_argument("--metaschedule-python", default=sys.executable, metavar="PATH")
     parser.add_argument("--time", type=float, help="seconds after which no piece is begun")
-    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw curves there, as SVG")
     options = parser.parse_args(arguments)
     options.seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
     if options.report and (options.results is None or not options.results.exists()):
         parser.error("--report needs a file of --results that exists")
     if options.check and options.trials != TRIALS:
         parser.error(f"--check needs {TRIALS} trials: the bars are about them")
-    if options.figures is not None and importlib.util.find_spec("matplotlib") is None:
-        parser.error("--figures needs matplotlib")
     options.own = {name: tuple(shlex.split(text)) for name, text in options.contender}
     for name in sorted({*STRATEGIES, METASCHEDULE} & set(options.own)):
         parser.error(f"--contender {name}: that name is taken")
@@ -377,15 +371,6 @@ def request_of(line: Mapping[str, Any], threads: int) -> tuple[dict[str, Any], s
     described = make_workload(workload.builder, workload.shape).to_json()
     request = {"kind": "module", "module": line["module"], "workload": described}
     return {**request, "threads": threads}, sys.executable
-
-
-def draw_all(study: Study, folder: Path) -> None:
-    """A figure of each workload."""
-    from curves import draw
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for workload, runs in study.by_workload().items():
-        draw(workload, runs, (METASCHEDULE,), folder / f"{workload}.svg")
 
 
 if __name__ == "__main__":

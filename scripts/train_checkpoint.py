@@ -5,7 +5,7 @@
 The first database is one of `autotune dataset record`; operators of the shapes by which
 benchmarks/strategies.py compares strategies are left out, whatever it holds. The second has
 outcomes of some of those: a part of them becomes the data by which the tests see that the
-weights rank what they were not trained on. benchmarks/model_quality.py judges such models.
+weights rank what they were not trained on. research/model_quality.py judges such models.
 """
 
 from __future__ import annotations

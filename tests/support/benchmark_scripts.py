@@ -1,4 +1,4 @@
-"""The scripts of the benchmarks, which are no package, as modules."""
+"""The scripts of the benchmarks and studies, which are no packages, as modules."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BENCHMARKS", "benchmark_scripts"]
+__all__ = ["RESEARCH", "benchmark_scripts"]
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RESEARCH = BENCHMARKS.with_name("research")
 
 
 @contextmanager
 def benchmark_scripts(*names: str) -> Iterator[tuple[Any, ...]]:
     """These modules; they and what they import from beside themselves are forgotten afterwards."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(BENCHMARKS))
+    before, path = set(sys.modules), list(sys.path)
+    sys.path[:0] = [str(BENCHMARKS), str(RESEARCH)]
     try:
         yield tuple(importlib.import_module(name) for name in names)
     finally:
-        sys.path.remove(str(BENCHMARKS))
+        sys.path[:] = path
         for name in set(sys.modules) - before:
-            if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == BENCHMARKS:
+            file = getattr(sys.modules[name], "__file__", None) or "/"
+            if Path(file).parent in (BENCHMARKS, RESEARCH):
                 del sys.modules[name]

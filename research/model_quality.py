@@ -1,6 +1,6 @@
 """Which models rank schedules of tasks that they have not seen: cross-validation by task.
 
-    python benchmarks/model_quality.py --database FILE [--quick] [--results FILE] [--report]
+    python research/model_quality.py --database FILE [--quick] [--results FILE] [--report]
                                        [--models NAME,...] [--json FILE] [--check]
 
 The tasks of a database of `autotune dataset record` are split into folds. Each model is trained on
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import benchmarks_path  # noqa: F401
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
 from numpy.typing import NDArray

@@ -1,9 +1,9 @@
 """Which strategy needs fewer trials, on outcomes that were learned from recorded ones.
 
-    python benchmarks/simulated.py --database FILE [--quick] [--results FILE] [--report]
-                                   [--tasks LABEL,...] [--contenders NAME,...]
-                                   [--contender NAME ARGUMENTS] [--seeds N] [--jobs N]
-                                   [--json FILE] [--check]
+    python research/simulated.py --database FILE [--quick] [--results FILE] [--report]
+                                 [--tasks LABEL,...] [--contenders NAME,...]
+                                 [--contender NAME ARGUMENTS] [--seeds N] [--jobs N]
+                                 [--json FILE] [--check]
 
 Nothing is measured: the outcomes of `autotune dataset record` say what a candidate takes, see
 `simulation.py`, so that a busy machine does not matter. Tasks are those whose outcomes trees
@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 from common import basic_parser, finish_with
 from pieces import append_piece, read_pieces
 from search_quality import Figure, interval_of, latency_over, trials_to_target

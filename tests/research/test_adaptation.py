@@ -1,4 +1,4 @@
-"""benchmarks/adaptation.py: how it leads a model through a search in small, and its bars."""
+"""research/adaptation.py: how it leads a model through a search in small, and its bars."""
 
 from __future__ import annotations
 

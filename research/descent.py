@@ -1,6 +1,6 @@
 """Is the gradient worth having: descent, evolution and random sampling on one cost model.
 
-    python benchmarks/descent.py [--quick] [--cost-model NAME] [--weights FILE] [--seeds N]
+    python research/descent.py [--quick] [--cost-model NAME] [--weights FILE] [--seeds N]
                                  [--only TEXT] [--json FILE] [--check]
 
 Nothing is measured: what counts is the prediction reached with equal numbers of predictions, and
@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import numpy as np
 from autotune_felix.felix_gp import FelixGp
 from autotune_felix.felix_mlp import FelixMlp

@@ -1,4 +1,4 @@
-"""benchmarks/simulated.py: truths from a database that is made here, and runs on them."""
+"""research/simulated.py: truths from a database that is made here, and runs on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmark_scripts import BENCHMARKS, benchmark_scripts
+from benchmark_scripts import RESEARCH, benchmark_scripts
 
 from autotune import make_workload, open_database
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -129,7 +129,7 @@ def test_arguments_of_contenders(scripts: Any) -> None:
 
 
 def _script(database: Path, results: Path, *arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, str(BENCHMARKS / "simulated.py"), "--database", str(database)]
+    command = [sys.executable, str(RESEARCH / "simulated.py"), "--database", str(database)]
     command += ["--results", str(results), "--seeds", "1", "--trials", "32", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr

@@ -1,18 +1,41 @@
-"""Draws what searches had found after so many trials and seconds; needs matplotlib."""
+"""Draws what the searches of `benchmarks/strategies.py` had found over trials and seconds.
+
+    python research/curves.py RESULTS FOLDER
+
+One SVG for each workload goes to the folder. Needs matplotlib.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import matplotlib
 from matplotlib.figure import Figure
+from pieces import read_pieces
 from search_quality import Run, curve_at, shared_seconds
-
-__all__ = ["draw"]
+from strategies import TRIALS
+from strategy_report import METASCHEDULE, Study
 
 MARKS = 60
+
+
+def main() -> int:
+    """Run; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("results", type=Path, help="what --results of strategies.py wrote")
+    parser.add_argument("folder", type=Path, help="where the curves go")
+    parser.add_argument("--trials", type=int, default=TRIALS, help="the budget of the runs")
+    options = parser.parse_args()
+    study = Study.read(read_pieces(options.results), options.trials)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for workload, runs in study.by_workload().items():
+        draw(workload, runs, (METASCHEDULE,), options.folder / f"{workload}.svg")
+    return 0
 
 
 def draw(
@@ -83,3 +106,7 @@ def _band(
     axes.plot(places, [at.value * 1e3 for _, at in known], color=colour, label=label)
     low, high = [at.low * 1e3 for _, at in known], [at.high * 1e3 for _, at in known]
     axes.fill_between(places, low, high, color=colour, alpha=0.2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

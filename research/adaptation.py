@@ -1,6 +1,6 @@
 """How soon a model ranks the programs of another target: accuracy after so many outcomes.
 
-    python benchmarks/adaptation.py --source FILE --database FILE [--quick] [--results FILE]
+    python research/adaptation.py --source FILE --database FILE [--quick] [--results FILE]
                                     [--report] [--contenders NAME,...] [--json FILE] [--check]
 
 Both files are of `autotune dataset record`, for two targets. Models are trained on the tasks of
@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import benchmarks_path  # noqa: F401
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
 from model_quality import digest_of, interval_text, read_groups
