@@ -1,9 +1,38 @@
-"""The tests of interrupts need one that is not ignored."""
+"""Interrupts that are not ignored, and spaces that the tests of several rooms share."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+
+import pytest
+
+from autotune.ir.workloads import Workload
+from autotune.sketches import STEP_TYPES
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import Target, preset
+
+SpaceOf = Callable[[Workload], SketchSpace]
 
 # A shell starts its background jobs with interrupts ignored, and so would all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    return preset("skylake-avx512-2core")
+
+
+@pytest.fixture(scope="session")
+def space_of(target: Target) -> SpaceOf:
+    """Makes the space of a workload for one fixed machine."""
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+    return lambda workload: SketchSpace(workload, target, limits)
+
+
+@pytest.fixture(scope="session")
+def gpu_space_of() -> SpaceOf:
+    """Makes the space of a workload for one GPU."""
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
+    return lambda workload: SketchSpace(workload, preset("a100"), limits)

@@ -31,7 +31,7 @@ def test_a_run_shows_a_table_and_writes_json(cli: Any) -> None:
     assert "records.db" in done.stdout and "start-up" in done.stdout
     assert "20/20 trials" in done.stderr and "untuned program" in done.stderr
     report = json.loads((cli.folder / "out.json").read_text())
-    assert report["schema"] == "autotune.tuning.result" and report["version"] == 1
+    assert report["schema"] == "autotune.result" and report["version"] == 1
     assert report["strategy"] == "evolutionary" and report["seed"] == 0
     assert report["trials"] == len(report["history"]) == 20
     assert set(report["outcomes"]) == set(OUTCOME_STATUSES)

@@ -11,10 +11,11 @@ from typing import Any, get_args
 import attrs
 import pytest
 
-from autotune import hooks, nest
+from autotune import nest
 from autotune.ir.workloads import builders
 from autotune.measure import MeasureProtocol
 from autotune.models.host import GuardLimits
+from autotune.plugins import hooks
 from autotune.sketches import STEP_VARIANTS
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import BUILT_IN_RULES, GPU_RULES, ScheduleLimits
@@ -133,7 +134,7 @@ def test_tape() -> None:
         limits = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
         workload = builders.conv2d(h=14, w=14, ci=16, co=32, pad=1)
         for sketch in generate_sketches(workload, preset(target), limits, rules).sketches:
-            made = nest.nest_tape(sketch)
+            made = nest.flattening(sketch)
             statements = {statement.name for statement in made.nest.statements}
             for output in made.tape.output_index:
                 owner, _, rest = output.partition("/")

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune import parts, settings
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.cost import ModelFile
+from autotune.plugins import parts
 from autotune.plugins.hooks import PluginSpec, hookimpl
 from autotune.plugins.manager import PluginManager
+from autotune.tuning import settings
 from autotune.tuning.settings import trained_model
 
 

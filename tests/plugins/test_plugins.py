@@ -15,18 +15,19 @@ import pytest
 from numpy.typing import NDArray
 
 import autotune.plugins.builtin
-from autotune import plugins, settings
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.ir.workloads.builders import gemm
 from autotune.measure.observers import Observer
+from autotune.plugins import manager as plugins
 from autotune.plugins.hooks import API_VERSION, HOOK_OF_KIND, HookSpecs, PluginSpec, hookimpl
 from autotune.plugins.manager import PluginManager, PluginStatus
 from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch
 from autotune.spaces import SearchSpace
 from autotune.store.records import Outcome
+from autotune.tuning import settings
 
-EXAMPLE = Path(__file__).parent / "third_party" / "autotune_example"
+EXAMPLE = Path(__file__).parents[1] / "third_party" / "autotune_example"
 
 
 @pytest.fixture(autouse=True)

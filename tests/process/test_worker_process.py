@@ -13,7 +13,7 @@ import pytest
 from process_facts import becomes_true, children_of, open_descriptors, session_members, zombies_of
 from scripted_workers import ENDS, HELLO, StartChild, hear, listen
 
-from autotune import isolation
+from autotune import process
 from autotune.process import WorkerDied, WorkerStartFailed, encode
 
 FAMILY = ["child", "group", "daemon", "nameless", "stopped", "begetter"]
@@ -142,7 +142,7 @@ def test_a_worker_that_does_not_read(
 
 def test_no_module_beside_the_keeper_hides_one_of_the_standard_library() -> None:
     # The keeper is run as a script: where it lies is searched first.
-    names = {path.stem for path in Path(isolation.__file__).parent.iterdir()}
+    names = {path.stem for path in Path(process.__file__).parent.iterdir()}
     assert names.isdisjoint(sys.stdlib_module_names)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune import plugins
 from autotune.ir.workloads import Stage, elementwise
+from autotune.plugins import manager as plugins
 from autotune.plugins.hooks import PluginSpec, hookimpl
 from autotune.sketches import STEP_TYPES, Parallel
 from autotune.spaces import ScheduleLimits

@@ -11,14 +11,15 @@ from backend_with_gaps import BackendWithoutImports
 from rival_backends import BREAKING, QUICK, SLOW, UNABLE
 
 import autotune
-from autotune import entrants, plugins
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import gemm
+from autotune.plugins import manager as plugins
 from autotune.process.interrupts import TuningInterrupted
 from autotune.store.database import RecordFilter
 from autotune.store.records import Comparison, Contest, Outcome
 from autotune.store.sqlite import open_database
 from autotune.testing.reference_backend import ReferenceBackend, ReferenceProgram
+from autotune.tuning import entrants
 from autotune.tuning.entrants import backend_for
 from autotune.tuning.events import (
     BackendsCompared,

@@ -15,7 +15,7 @@ COMMAND = (*TUNE, "--quiet", "--trials", str(TRIALS))
 
 TWO_TASKS = """
 import functools, sys
-from autotune import api, run_parts
+from autotune.tuning import api, run_parts
 from autotune.ir.workloads.builders import gemm
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune import api
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.measure import PROTOCOLS
 from autotune.models.training import ListedTask, training_groups
 from autotune.process.interrupts import TuningInterrupted
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
-from autotune.tuning import recording
+from autotune.tuning import api, recording
 from autotune.tuning.events import Event, EventListener, RoundStarted
 from autotune.tuning.recording import RecordedTask, record_tasks
 

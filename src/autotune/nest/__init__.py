@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotune.nest.derive import derive_nest
 from autotune.nest.describe import describe
 from autotune.nest.describe_tape import describe_tape
+from autotune.nest.flattening import NestTape, dominant_statement, nest_tape
 from autotune.nest.loop_nest import ELEMENT, Access, Buffer, Loop, LoopNest, Statement
-from autotune.nest.nest_tape import NestTape, dominant_statement, nest_tape
 from autotune.nest.tape import Tape, build_tape
 from autotune.nest.tensorized import layout_conflict
 

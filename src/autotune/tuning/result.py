@@ -19,7 +19,7 @@ from autotune.tuning.tuned_function import TunedFunction, compile_record
 
 __all__ = ["RESULT_SCHEMA", "RESULT_VERSION", "HistoryPoint", "Result", "Rival"]
 
-RESULT_SCHEMA = "autotune.tuning.result"
+RESULT_SCHEMA = "autotune.result"
 RESULT_VERSION = 1
 """Grows when a field of the JSON form changes its meaning or goes away."""
 _MOST_REASONS = 8

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from autotune import workloads
+from autotune.ir import workloads
 
 # Builder and arguments; together they use every argument of every builder.
 EXAMPLES: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from autotune import workloads
 from autotune.errors import InvalidValueError
+from autotune.ir import workloads
 from autotune.ir.workloads import (
     batch_matmul,
     conv1d,

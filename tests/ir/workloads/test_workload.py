@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from autotune import workloads
 from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir import workloads
 from autotune.ir.expressions import AffineForm, Binary, IntExpr, Load, ScalarExpr, Unary, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm, softmax
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.nest.nest_tape import NestTape, StatementColumns, nest_tape
+from autotune.nest.flattening import NestTape, StatementColumns, nest_tape
 from autotune.sketches import CandidateBatch
 from autotune.targets import Target
 

@@ -1,8 +1,8 @@
 from attrs import frozen
 
-from autotune import strategies
 from autotune.errors import InvalidValueError
 from autotune.plugins.options import option, read_options
+from autotune.search import strategies
 
 
 @frozen
