@@ -31,7 +31,7 @@ from autotune.measure import LocalMeasurer
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
 from autotune.targets import detect_cpu
 

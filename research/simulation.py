@@ -32,7 +32,7 @@ from autotune.search.schedulers import TaskInfo
 from autotune.search.search import Search
 from autotune.search.strategies import StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of
 from autotune.spaces import SearchSpace
 from autotune.store.records import Outcome
 

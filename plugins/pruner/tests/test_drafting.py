@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_pruner.drafting import Drafter, tile_columns
-from autotune_pruner.scored_rows import ScoredRows, best_distinct
+from autotune_pruner.scored_batch import ScoredBatch, best_distinct
 from autotune_pruner.strategy_options import PrunerOptions
 from autotune_pruner.variation import by_rank, mixed, mutated, roulette
 from hypothesis import given
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.ir.workloads.builders import gemm
 from autotune.models.pruning import PSA, PruningModel
-from autotune.search.strategies import History, Rows
+from autotune.search.strategies import History
 from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SearchSpace, SketchSpace
 from autotune.targets import preset
@@ -30,8 +30,8 @@ def gpu_space(size: int = 256) -> SketchSpace:
     return SketchSpace(gemm(m=size, n=size, k=size), A100, LIMITS)
 
 
-def sample(space: SearchSpace, n: int, seed: int = 0) -> Rows:
-    return Rows.of(space.sketches(), space.sample(n, np.random.default_rng(seed)))
+def sample(space: SearchSpace, n: int, seed: int = 0) -> CandidateBatch:
+    return space.sample(n, np.random.default_rng(seed)).over(space.sketches())
 
 
 def drafter(space: SearchSpace, **options: Any) -> Drafter:
@@ -39,9 +39,9 @@ def drafter(space: SearchSpace, **options: Any) -> Drafter:
     return Drafter(space, PSA(A100), PrunerOptions(**options), rng)
 
 
-def tiles(rows: Rows) -> list[tuple[int, ...]]:
+def tiles(batch: CandidateBatch) -> list[tuple[int, ...]]:
     """Values of the rows without limits on unrolling."""
-    [matrix], [sketch] = rows.matrices, rows.sketches
+    [matrix], [sketch] = batch.matrices, batch.sketches
     return list(map(tuple, matrix[:, tile_columns(sketch)].tolist()))
 
 
@@ -60,9 +60,9 @@ def test_rows_that_differ_in_unrolling_only_are_drafted_once(generations: int) -
         space, drafts=64, configurations=4000, population=500, draft_generations=generations
     )
     draft = drafting.draft(drafting.nothing(), History(space.sketches()))
-    assert len(draft) == 64 == len(set(tiles(draft.rows)))
+    assert len(draft) == 64 == len(set(tiles(draft.batch)))
     assert np.isfinite(draft.scores).all()
-    assert space.contains(draft.rows.batch()).all()
+    assert space.contains(draft.batch).all()
 
 
 def test_published_drafts_hold_variants_of_unrolling() -> None:
@@ -72,10 +72,10 @@ def test_published_drafts_hold_variants_of_unrolling() -> None:
     variants = [matrix.copy() for _ in range(2)]
     for limit, variant in zip((0, 512), variants, strict=True):
         variant[:, ~tile_columns(sketch)] = limit
-    rows = Rows(first.sketches, (np.concatenate(variants),))
+    rows = CandidateBatch.of_rows(first.sketches, (np.concatenate(variants),))
     drafting = drafter(space, drafts=64, draft_generations=0)
     draft = drafting.published(rows, History(space.sketches()))
-    assert len(draft) == 64 and 32 <= len(set(tiles(draft.rows))) <= 40
+    assert len(draft) == 64 and 32 <= len(set(tiles(draft.batch))) <= 40
 
 
 def test_generations_find_better_than_a_sample_does() -> None:
@@ -93,9 +93,9 @@ def test_what_was_asked_for_is_not_drafted_and_the_rest_of_a_draft_stays() -> No
     drafting = drafter(space, drafts=50, draft_share=0.0, configurations=2000, population=300)
     first = drafting.draft(drafting.nothing(), history)
     best = np.argsort(-first.scores)
-    history.add(first.rows.candidates(best[:20].tolist()))
+    history.add(first.batch.take(best[:20].tolist()))
     second = drafting.draft(first, history)
-    assert not history.is_asked(second.rows).any()
+    assert not history.is_asked(second.batch).any()
     assert second.scores.max() >= first.scores[best[20]]
 
 
@@ -110,8 +110,8 @@ class Fast(PruningModel):
 
 def test_a_draft_is_drawn_from_the_best_tenth_the_better_the_likelier() -> None:
     space, model = ToySpace(64), Fast()
-    rows = Rows.of(space.sketches(), CandidateBatch.of(list(space.enumerate())))
-    everything = ScoredRows.of(rows, model.score)
+    rows = CandidateBatch.of(list(space.enumerate())).over(space.sketches())
+    everything = ScoredBatch.of(rows, model.score)
     tenths = [
         np.sort(everything.scores[rows.positions_of(index)])[::-1][: len(part) // 10]
         for index, part in enumerate(rows.matrices)
@@ -122,18 +122,18 @@ def test_a_draft_is_drawn_from_the_best_tenth_the_better_the_likelier() -> None:
     drafting = Drafter(space, model, options, np.random.default_rng(1))
     draft = drafting.draft(drafting.nothing(), history)
     for index, tenth in enumerate(tenths):
-        own = draft.scores[draft.rows.positions_of(index)]
+        own = draft.scores[draft.batch.positions_of(index)]
         assert own.min() >= tenth[-1]
         assert tenth[0] > np.median(own) > np.median(tenth), "neither the best nor any"
     other = drafting.draft(draft, history)
-    assert set(other.rows.keys) != set(draft.rows.keys)
+    assert set(other.batch.keys) != set(draft.batch.keys)
 
 
-def scored(scores: list[float], values: list[int]) -> ScoredRows:
+def scored(scores: list[float], values: list[int]) -> ScoredBatch:
     sketches = TOY.sketches()
     matrix = np.array([[value, 1, 1, 1, 1] for value in values], dtype=np.int64)
     empty = np.zeros((0, 5), dtype=np.int64)
-    return ScoredRows(Rows(sketches, (matrix, empty)), np.array(scores))
+    return ScoredBatch(CandidateBatch.of_rows(sketches, (matrix, empty)), np.array(scores))
 
 
 def test_the_best_distinct_rows_in_an_order() -> None:
@@ -142,7 +142,7 @@ def test_the_best_distinct_rows_in_an_order() -> None:
     assert best_distinct(rows, order, 9, history).tolist() == [0, 3, 4]
     assert best_distinct(rows, order, 2, history).tolist() == [0, 3]
     assert best_distinct(rows, order, 0, history).tolist() == []
-    history.add(rows.rows.candidates([0]))
+    history.add(rows.batch.take([0]))
     assert best_distinct(rows, order, 9, history).tolist() == [3, 4]
     first_column = np.arange(5) > 0
     found = best_distinct(rows, order, 9, history, [first_column, first_column])
@@ -151,18 +151,18 @@ def test_the_best_distinct_rows_in_an_order() -> None:
 
 def test_selected_rows_keep_their_scores() -> None:
     rows = sample(TOY, 40)
-    every = ScoredRows(rows, np.arange(40.0))
+    every = ScoredBatch(rows, np.arange(40.0))
     chosen = np.random.default_rng(3).permutation(40)[:17]
     part = every.select(chosen).joined(every.select(chosen[:5]))
     keys = rows.keys
-    for key, score in zip(part.rows.keys, part.scores.tolist(), strict=True):
+    for key, score in zip(part.batch.keys, part.scores.tolist(), strict=True):
         assert keys[int(score)] == key
     assert len(part) == 22
 
 
 def test_scores_that_are_no_numbers_rank_last() -> None:
     rows = sample(TOY, 3)
-    found = ScoredRows.of(rows, lambda batch: np.array([np.nan, 1.0, np.inf]))
+    found = ScoredBatch.of(rows, lambda batch: np.array([np.nan, 1.0, np.inf]))
     assert found.scores.tolist() == [-np.inf, 1.0, np.inf]
 
 
@@ -193,7 +193,7 @@ def test_parents_are_drawn_by_rank() -> None:
 def test_mutation_happens_as_often_as_it_should(probability: float) -> None:
     rows = sample(TOY, 400)
     children = mutated(rows, probability, TOY, np.random.default_rng(2))
-    assert len(children) == len(rows) and TOY.contains(children.batch()).all()
+    assert len(children) == len(rows) and TOY.contains(children).all()
     known: Mapping[bytes, None] = dict.fromkeys(rows.keys)
     moved = np.mean([key not in known for key in children.keys])
     # A move may lead to another row of the sample.
@@ -205,7 +205,7 @@ def test_there_is_a_child_inside_the_space_for_each_parent(crossover: float) -> 
     rows, rng = sample(TOY, 60), np.random.default_rng(4)
     parents: NDArray[np.int64] = rng.integers(60, size=90)
     children = mixed(rows, parents, crossover, 0.5, TOY, rng)
-    assert len(children) == 90 and TOY.contains(children.batch()).all()
+    assert len(children) == 90 and TOY.contains(children).all()
     np.testing.assert_array_equal(
         np.bincount(children.owners, minlength=2), np.bincount(rows.owners[parents], minlength=2)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.sketches.candidate import Candidate, CandidateBatch
+from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
 from autotune.sketches.params import Categorical, Factor, Ordinal, Param
 from autotune.sketches.rewrites import lane_axis, partial_name, split_reduction

@@ -27,7 +27,7 @@ from autotune.sketches import (
     Step,
     Tile,
 )
-from autotune.sketches.candidate import Matrix
+from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible import Lattice, build_lattice
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome

@@ -14,7 +14,7 @@ from autotune.models.cost import DifferentiableCostModel
 from autotune.models.cost.model_state import check_model
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of
 from autotune_felix.gaussian_process import Fit, Process, Scales, conditioned, fitted
 from autotune_felix.program_columns import ProgramColumns, ProgramPoints
 from autotune_felix.told import Told, ToldSoFar

@@ -21,7 +21,7 @@ from autotune.models.cost import (
 from autotune.models.cost.model_state import check_model
 from autotune.models.features import RELAXED_COLUMNS
 from autotune.sketches import CandidateBatch, Sketch
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
 from autotune_felix.mlp_options import checked_mlp_options
 from autotune_felix.mlp_weights import MlpWeights

@@ -16,11 +16,11 @@ from attrs import frozen
 
 from autotune.models.cost import require_differentiable
 from autotune.nest.relaxed import param_bounds
-from autotune.search.strategies import RecordedStrategy, Rows, StrategyContext
+from autotune.search.strategies import RecordedStrategy, StrategyContext
 from autotune.search.strategies.recorded import check_count
-from autotune.search.strategies.rows import Positions
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.sketches.candidates import Positions
 from autotune_felix.descent import descend
 from autotune_felix.harvest import Harvest, distinct, harvested
 from autotune_felix.options import checked_options
@@ -118,9 +118,8 @@ class FelixStrategy(RecordedStrategy):
         While there are no outcomes, some of them are the best of a sample.
         """
         sketches = self._history.sketches
-        sample = Rows.of(
-            sketches, self._context.space.sample(_SAMPLE * len(sketches), self._context.rng)
-        )
+        sample = self._context.space.sample(_SAMPLE * len(sketches), self._context.rng)
+        sample = sample.over(sketches)
         measured = self._history.best(self.options.seeds)
         rows = [np.zeros((0, len(sketch.params)), dtype=np.int64) for sketch in sketches]
         scores = [np.zeros(0) for _ in sketches]
@@ -130,12 +129,12 @@ class FelixStrategy(RecordedStrategy):
                 index, harvest.rows, self._ranked_by(index, harvest)
             )
         drafted = int(self.options.sampled_drafts * n) if self._is_drafting else 0
-        found = Rows(sketches, tuple(rows)), np.concatenate([np.zeros(0), *scores])
+        found = CandidateBatch.of_rows(sketches, rows), np.concatenate([np.zeros(0), *scores])
         chosen = self._best(*found, n - drafted)
         self._history.add(chosen)
         if drafted:
             fresh = self._history.unseen(sample)
-            others = self._best(fresh, self._scores(fresh.batch()), drafted)
+            others = self._best(fresh, self._scores(fresh.without_empty()), drafted)
             self._history.add(others)
             chosen += others
         return chosen
@@ -145,11 +144,11 @@ class FelixStrategy(RecordedStrategy):
         """Whether nothing is known of any candidate."""
         return not len(self._history.best(1))
 
-    def _chosen(self, sample: Rows, measured: Rows) -> list[int]:
+    def _chosen(self, sample: CandidateBatch, measured: CandidateBatch) -> list[int]:
         """Sketches to descend in: the most promising, and beside them those owed candidates."""
         known = sample.joined(measured)
         promise = np.full(len(known.sketches), -np.inf)
-        np.maximum.at(promise, known.owners, self._scores(known.batch()))
+        np.maximum.at(promise, known.owners, self._scores(known.without_empty()))
         usable = [index for index, rows in enumerate(sample.matrices) if len(rows)]
         best = sorted(usable, key=lambda index: -promise[index])
         most = self.options.sketches
@@ -234,32 +233,32 @@ class FelixStrategy(RecordedStrategy):
             ranked = np.clip(harvest.passed, low, high)
         return self._scores(CandidateBatch(((sketch, ranked),)))[: len(harvest.rows)]
 
-    def _best(self, rows: Rows, scores: Reals, n: int) -> list[Candidate]:
+    def _best(self, batch: CandidateBatch, scores: Reals, n: int) -> list[Candidate]:
         """The best of rows that were never asked for, half of them for sketches that are owed."""
         order = np.lexsort((self._context.rng.random(len(scores)), -scores))
-        usable = np.isfinite(scores) & ~self._history.is_asked(rows)
-        order = _apart(order[usable[order]], rows, n, self.options.spacing)
-        owners, counts = rows.owners[order], self._history.counts
+        usable = np.isfinite(scores) & ~self._history.is_asked(batch)
+        order = _apart(order[usable[order]], batch, n, self.options.spacing)
+        counts = self._history.counts
         is_draft = self.options.even_drafts and self._is_drafting
         owed = [n if is_draft else max(0, self.options.sketch_trials - it) for it in counts]
-        queues = [order[owners == index][:most] for index, most in enumerate(owed)]
+        queues = [own[:most] for own, most in zip(batch.by_part(order), owed, strict=True)]
         chosen = spread(counts, queues, n if is_draft else (n + 1) // 2)
         rest = order[~np.isin(order, chosen)]
         most = max(1, math.ceil(self.options.sketch_share * (n - len(chosen))))
-        rest = _shared(rest, rows.owners[rest], most)
-        return rows.candidates([*chosen, *rest[: n - len(chosen)].tolist()])
+        rest = _shared(rest, batch.owners[rest], most)
+        return batch.take([*chosen, *rest[: n - len(chosen)].tolist()])
 
 
-def _apart(order: Positions, rows: Rows, n: int, spacing: float) -> Positions:
+def _apart(order: Positions, batch: CandidateBatch, n: int, spacing: float) -> Positions:
     """The order with the first ``n`` of each sketch so far apart that follow, then the others.
 
     Distances are sums of octaves over the parameters.
     """
     is_kept = np.zeros(len(order), dtype=np.bool_)
-    owners = rows.owners[order]
-    for index, matrix in enumerate(rows.matrices):
+    owners = batch.owners[order]
+    for index, matrix in enumerate(batch.matrices):
         places = np.flatnonzero(owners == index)
-        octaves = np.log2(np.maximum(matrix[order[places] - rows.starts[index]], 0.5))
+        octaves = np.log2(np.maximum(matrix[order[places] - batch.starts[index]], 0.5))
         is_open = np.ones(len(places), dtype=np.bool_)
         for _ in range(n):
             if not is_open.any():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.sketches.candidate import Matrix
+from autotune.sketches.candidates import Matrix
 
 __all__ = ["one_point_children"]
 

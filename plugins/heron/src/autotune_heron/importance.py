@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.sketches.candidate import Matrix
+from autotune.sketches.candidates import Matrix
 
 __all__ = ["importances"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.sketches.candidate import Matrix
+from autotune.sketches.candidates import Matrix
 from autotune.spaces import Lattice
 
 __all__ = ["Child", "key_parameters", "offspring"]

@@ -11,15 +11,15 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Pool, RecordedStrategy, Rows, StrategyContext
+from autotune.search.strategies import Pool, RecordedStrategy, StrategyContext
 from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
-from autotune.sketches import Candidate
-from autotune.sketches.candidate import Matrix
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.sketches.candidates import Positions
 from autotune.spaces import Lattice
 from autotune_heron.options import RoundOptions, checked_options
 from autotune_heron.report import GenerationReport
-from autotune_heron.selection import Positions, roulette
+from autotune_heron.selection import roulette
 
 __all__ = ["Litter", "RoundStrategy"]
 
@@ -34,10 +34,6 @@ class Litter:
     def __init__(self) -> None:
         self.rows: list[NDArray[np.int64]] = []
         self.made = self.like_a_parent = self.infeasible = self.kept = 0
-
-    def matrix(self, width: int) -> Matrix:
-        """The feasible children [n, width]."""
-        return np.array(self.rows, dtype=np.int64).reshape(len(self.rows), width)
 
 
 class RoundStrategy(RecordedStrategy, Generic[_Options]):
@@ -72,7 +68,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         self._sketches = context.space.sketches()
         self._lattices: tuple[Lattice, ...] = tuple(map(context.space.lattice, self._sketches))
         self._values = tuple(map(_values_of, self._lattices))
-        self._survivors = self._nothing()
+        self._survivors = CandidateBatch(()).over(self._sketches)
         self.reports: list[GenerationReport] = []
 
     def _checked(self, context: StrategyContext) -> Any:
@@ -103,36 +99,26 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
             InvalidValueError: the state is of another strategy, space or kind of generator.
         """
         super().load_state(state)
-        self._survivors = self._rows(
-            [
-                np.array(rows, dtype=np.int64).reshape(len(rows), len(sketch.params))
-                for sketch, rows in zip(self._sketches, state["survivors"], strict=True)
-            ]
-        )
+        self._survivors = CandidateBatch.of_rows(self._sketches, state["survivors"])
 
     @abstractmethod
-    def _children(self, pool: Pool, population: Rows) -> list[Litter]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> list[Litter]:
         """Children of a generation, for each sketch; ``population`` is in the pool, not empty."""
 
-    def _nothing(self) -> Rows:
-        return self._rows([np.zeros((0, len(it.params)), dtype=np.int64) for it in self._sketches])
-
-    def _rows(self, matrices: list[Matrix]) -> Rows:
-        return Rows(self._sketches, tuple(matrices))
-
-    def _sample(self, n: int) -> Rows:
+    def _sample(self, n: int) -> CandidateBatch:
         """Fresh rows: half stratified, or as published all uniform; sketches in equal shares."""
         rng = self._context.rng
         if self.options.is_ours:
-            return Rows.of(self._sketches, self._context.space.sample(n, rng))
+            return self._context.space.sample(n, rng).over(self._sketches)
         owners = rng.permutation(n) % max(1, len(self._sketches))
         counts = np.bincount(owners, minlength=len(self._sketches)).tolist()
         seeds = rng.integers(2**63, size=len(self._sketches)).tolist()
-        return self._rows(
+        return CandidateBatch.of_rows(
+            self._sketches,
             [
-                lattice.uniform(count, seed) if lattice.count else lattice.listed(0, 0)
+                lattice.uniform(count, seed) if lattice.count else []
                 for lattice, count, seed in zip(self._lattices, counts, seeds, strict=True)
-            ]
+            ],
         )
 
     def _first(self, n: int) -> list[Candidate]:
@@ -142,40 +128,35 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         # As many rows as the cost model scores in a later round.
         looked_at = self.options.children * (self.options.generations + 1)
         pool = Pool(model.score, self._history.unseen(self._sample(looked_at)))
-        queues = self._queues(pool, pool.ranking(self._context.rng))
-        return pool.rows.candidates(spread(self._history.counts, queues, n))
+        queues = pool.batch.by_part(pool.ranking(self._context.rng))
+        return pool.batch.take(spread(self._history.counts, queues, n))
 
     def _bred(self, n: int) -> list[Candidate]:
         """Picks of a round with generations."""
         options, rng = self.options, self._context.rng
         first = self._survivors.joined(self._history.best(options.history))
         pool = Pool(self._context.cost_model.predict, first.joined(self._sample(options.children)))
-        population = pool.rows.select(pool.ranking(rng)[: options.population])
+        population = pool.batch.select(pool.ranking(rng)[: options.population])
         for _ in range(options.generations if len(population) else 0):
             children = self._generation(pool, population)
-            elite = pool.rows.select(pool.ranking(rng)[: options.elite])
+            elite = pool.batch.select(pool.ranking(rng)[: options.elite])
             population = children.joined(elite)
-        self._survivors = pool.rows.select(_places(pool, population))
+        self._survivors = pool.batch.select(_places(pool, population))
         return self._picked(pool, n)
 
-    def _generation(self, pool: Pool, population: Rows) -> Rows:
+    def _generation(self, pool: Pool, population: CandidateBatch) -> CandidateBatch:
         """The children of a population, which join the pool."""
         began = self._clock()
         litters = self._children(pool, population)
         seconds = self._clock() - began
-        children = self._rows(
-            [
-                litter.matrix(len(sketch.params))
-                for litter, sketch in zip(litters, self._sketches, strict=True)
-            ]
-        )
-        before = len(pool.rows)
+        children = CandidateBatch.of_rows(self._sketches, [litter.rows for litter in litters])
+        before = len(pool.batch)
         pool.add(children)
         made = sum(litter.made for litter in litters)
         self.reports.append(
             GenerationReport(
                 children=made,
-                distinct=len(pool.rows) - before,
+                distinct=len(pool.batch) - before,
                 like_a_parent=sum(litter.like_a_parent for litter in litters),
                 infeasible=sum(litter.infeasible for litter in litters),
                 keys=sum(litter.kept for litter in litters) / max(1, made),
@@ -189,13 +170,13 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         """The best that were never asked for, some of them for their sketch, others by score."""
         options, rng = self.options, self._context.rng
         ranking = pool.ranking(rng)
-        unseen = ranking[~self._history.is_asked(pool.rows)[ranking]]
+        unseen = ranking[~self._history.is_asked(pool.batch)[ranking]]
         # Rounded up or down at random, so that the share holds for small rounds too.
         greedy = min(n, int(options.greedy_share * n + rng.random()))
         chosen: list[int] = []
         if options.is_ours:
             counts = self._history.counts
-            queues = self._queues(pool, unseen)
+            queues = pool.batch.by_part(unseen)
             owed = [
                 queue[: max(0, options.sketch_trials - c)]
                 for queue, c in zip(queues, counts, strict=True)
@@ -205,18 +186,13 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         chosen += rest[: greedy - len(chosen)].tolist()
         rest = rest[~np.isin(rest, chosen)]
         drawn = roulette(pool.scores[rest], n - len(chosen), False, rng)
-        return pool.rows.candidates([*chosen, *rest[drawn].tolist()])
-
-    def _queues(self, pool: Pool, ranking: Positions) -> list[Positions]:
-        """The ranking of each sketch's rows by themselves."""
-        owners = pool.rows.owners[ranking]
-        return [ranking[owners == index] for index in range(len(self._sketches))]
+        return pool.batch.take([*chosen, *rest[drawn].tolist()])
 
 
-def _places(pool: Pool, rows: Rows) -> Positions:
+def _places(pool: Pool, batch: CandidateBatch) -> Positions:
     """Where rows that are in a pool are, each once."""
-    places = {key: place for place, key in enumerate(pool.rows.keys)}
-    return np.array(sorted({places[key] for key in rows.keys}), dtype=np.int64)
+    places = {key: place for place, key in enumerate(pool.batch.keys)}
+    return np.array(sorted({places[key] for key in batch.keys}), dtype=np.int64)
 
 
 def _values_of(lattice: Lattice) -> tuple[NDArray[np.int64], ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["mates", "roulette"]
+from autotune.sketches.candidates import Positions
 
-Positions = NDArray[np.int64]
+__all__ = ["mates", "roulette"]
 
 
 def roulette(

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Pool, Rows
-from autotune.sketches.candidate import Matrix
+from autotune.search.strategies import Pool
+from autotune.sketches import CandidateBatch
+from autotune.sketches.candidates import Matrix
 from autotune_heron.genetic import one_point_children
 from autotune_heron.importance import importances
 from autotune_heron.offspring import key_parameters, offspring
@@ -28,7 +29,7 @@ class HeronRandomStrategy(RoundStrategy[RoundOptions]):
     name = "heron-random"
     options_class: ClassVar[type[RoundOptions]] = RoundOptions
 
-    def _children(self, pool: Pool, population: Rows) -> list[Litter]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> list[Litter]:
         litters = []
         for matrix in self._sample(self.options.children).matrices:
             litter = Litter()
@@ -47,7 +48,7 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
     name = "heron"
     options_class: ClassVar[type[RoundOptions]] = HeronOptions
 
-    def _children(self, pool: Pool, population: Rows) -> list[Litter]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> list[Litter]:
         options, rng = self.options, self._context.rng
         litters = [Litter() for _ in self._sketches]
         keys = [self._keys(pool, index) for index in range(len(self._sketches))]
@@ -77,8 +78,8 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
         merit = rng.random(len(varies))
         scored = options.by_importance and options.variant == "paper"
         if options.by_importance:
-            scores = pool.scores[pool.rows.positions_of(sketch)]
-            found = importances(pool.rows.matrices[sketch], scores)
+            scores = pool.scores[pool.batch.positions_of(sketch)]
+            found = importances(pool.batch.matrices[sketch], scores)
             if found.any():
                 return key_parameters(found, varies, options.share, scored)
         # Chance decides too where no score depends on anything.
@@ -91,7 +92,7 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
     name = "heron-ga"
     options_class: ClassVar[type[RoundOptions]] = GeneticOptions
 
-    def _children(self, pool: Pool, population: Rows) -> list[Litter]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> list[Litter]:
         rng = self._context.rng
         litters = [Litter() for _ in self._sketches]
         for index, mothers, fathers in _pairs(pool, population, self.options, rng):
@@ -108,10 +109,10 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
 
 
 def _pairs(
-    pool: Pool, population: Rows, options: ParentsOptions, rng: np.random.Generator
+    pool: Pool, population: CandidateBatch, options: ParentsOptions, rng: np.random.Generator
 ) -> Pairs:
     """Parents of a generation: sketch, mothers [n, params], fathers [n, params]."""
-    places = {key: place for place, key in enumerate(pool.rows.keys)}
+    places = {key: place for place, key in enumerate(pool.batch.keys)}
     scores = pool.scores[[places[key] for key in population.keys]]
     parents = population
     if len(population) > options.parent_count:

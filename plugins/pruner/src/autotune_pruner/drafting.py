@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from autotune.ir.expressions import IntExpr
 from autotune.models.pruning import PruningModel
-from autotune.search.strategies import Rows
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import CandidateBatch, Sketch, Step, UnrollLimit
+from autotune.sketches.candidates import Positions
 from autotune.spaces import SearchSpace
-from autotune_pruner.scored_rows import Asked, Positions, ScoredRows, best_distinct
+from autotune_pruner.scored_batch import Asked, ScoredBatch, best_distinct
 from autotune_pruner.strategy_options import PrunerOptions
 from autotune_pruner.variation import by_rank, mixed, mutated, roulette
 
@@ -44,17 +44,17 @@ class Drafter:
         self._options = options
         self._rng = rng
         self._columns = [tile_columns(sketch) for sketch in self._sketches]
-        self._everything: ScoredRows | None = None
+        self._everything: ScoredBatch | None = None
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of the pruning model, [n]."""
         return np.zeros(len(batch)) if self._model is None else self._model.score(batch)
 
-    def nothing(self) -> ScoredRows:
+    def nothing(self) -> ScoredBatch:
         """A draft without rows."""
-        return ScoredRows.of(Rows.of(self._sketches, CandidateBatch(())), self.score)
+        return ScoredBatch.of(CandidateBatch(()).over(self._sketches), self.score)
 
-    def draft(self, kept: ScoredRows, history: Asked) -> ScoredRows:
+    def draft(self, kept: ScoredBatch, history: Asked) -> ScoredBatch:
         """Look at ``configurations`` rows, or at all of a space that has no more.
 
         Drawn from each sketch are rows of the best ``draft_share`` of what was looked at, the
@@ -69,38 +69,38 @@ class Drafter:
         """
         if self._space.count() <= self._options.configurations:
             if self._everything is None:
-                self._everything = ScoredRows.of(_all_rows(self._space), self.score)
+                self._everything = ScoredBatch.of(_all_rows(self._space), self.score)
             looked_at = self._everything
         else:
             looked_at = self._searched(kept, history)
         drawn = self._front(looked_at, history, self._options.draft_share)
         return drawn.select(self._shares(drawn))
 
-    def _searched(self, kept: ScoredRows, history: Asked) -> ScoredRows:
+    def _searched(self, kept: ScoredBatch, history: Asked) -> ScoredBatch:
         """A sample, and generations of children of the best."""
         options = self._options
         children = options.draft_generations * options.population
         sampled = max(options.population, options.configurations - children)
-        sample = Rows.of(self._sketches, self._space.sample(sampled, self._rng))
-        looked_at = kept.joined(ScoredRows.of(sample, self.score))
+        sample = self._space.sample(sampled, self._rng).over(self._sketches)
+        looked_at = kept.joined(ScoredBatch.of(sample, self.score))
         front = looked_at
         for _ in range(options.draft_generations):
             front = self._front(front, history, 0.0)
             if not len(front):
                 break
             rows = mixed(
-                front.rows,
+                front.batch,
                 by_rank(self._shares(front), options.population, self._rng),
                 options.crossover_probability,
                 options.mutation_probability,
                 self._space,
                 self._rng,
             )
-            found = ScoredRows.of(rows, self.score)
+            found = ScoredBatch.of(rows, self.score)
             front, looked_at = front.joined(found), looked_at.joined(found)
         return looked_at
 
-    def _front(self, scored: ScoredRows, history: Asked, share: float) -> ScoredRows:
+    def _front(self, scored: ScoredBatch, history: Asked, share: float) -> ScoredBatch:
         """Of each sketch as many rows as a draft may take from one.
 
         Args:
@@ -112,7 +112,7 @@ class Drafter:
         limit = self._options.drafts
         queues = []
         for index in range(len(self._sketches)):
-            positions = scored.rows.positions_of(index)
+            positions = scored.batch.positions_of(index)
             enough = int(share * len(positions))
             if enough > limit:
                 positions = self._drawn(positions, scored.scores[positions], enough)
@@ -130,18 +130,17 @@ class Drafter:
         times = self._rng.exponential(size=n) / np.arange(n, 0, -1)
         return np.asarray(positions[best[np.argsort(times)]], dtype=np.int64)
 
-    def _shares(self, front: ScoredRows) -> Positions:
+    def _shares(self, front: ScoredBatch) -> Positions:
         """Positions of a draft, best first: half of it in equal shares of the sketches."""
         limit = self._options.drafts
         ranking = np.lexsort((self._rng.random(len(front)), -front.scores))
-        owners = front.rows.owners[ranking]
-        queues = [ranking[owners == index] for index in range(len(self._sketches))]
+        queues = front.batch.by_part(ranking)
         shared = np.isin(ranking, spread([0] * len(queues), queues, limit // 2))
         rest = np.cumsum(~shared) <= limit - shared.sum()
         return np.asarray(ranking[shared | rest], dtype=np.int64)
 
     def _best(
-        self, scored: ScoredRows, positions: Positions, limit: int, history: Asked
+        self, scored: ScoredBatch, positions: Positions, limit: int, history: Asked
     ) -> Positions:
         """Those of the best distinct rows, best first, in random order where equal."""
         shuffled = self._rng.permutation(positions)
@@ -157,7 +156,7 @@ class Drafter:
         order = shuffled[np.argsort(costs, kind="stable")]
         return best_distinct(scored, order, limit, history, self._columns)
 
-    def published(self, sample: Rows, history: Asked) -> ScoredRows:
+    def published(self, sample: CandidateBatch, history: Asked) -> ScoredBatch:
         """Evolve a sample by roulette and mutation, as published; no sketch has a share.
 
         Rows that differ in limits on unrolling only are drafted each.
@@ -167,14 +166,14 @@ class Drafter:
             history: Knows what was asked for.
         """
         options, rng = self._options, self._rng
-        looked_at = current = ScoredRows.of(sample, self.score)
+        looked_at = current = ScoredBatch.of(sample, self.score)
         for _ in range(options.draft_generations):
             if not len(current):
                 break
             parents = roulette(current.scores, options.population, 0, rng)
-            rows = current.rows.select(parents)
+            rows = current.batch.select(parents)
             rows = mutated(rows, options.mutation_probability, self._space, rng)
-            current = ScoredRows.of(rows, self.score)
+            current = ScoredBatch.of(rows, self.score)
             looked_at = looked_at.joined(current)
         order = np.lexsort((rng.random(len(looked_at)), -looked_at.scores))
         return looked_at.select(best_distinct(looked_at, order, options.drafts, history))
@@ -200,8 +199,9 @@ def _variables(step: Step) -> set[str]:
     return names
 
 
-def _all_rows(space: SearchSpace) -> Rows:
+def _all_rows(space: SearchSpace) -> CandidateBatch:
     """All rows of a space, each sketch's in the order of their enumeration."""
-    sketches = space.sketches()
-    lattices = map(space.lattice, sketches)
-    return Rows(sketches, tuple(lattice.listed(0, lattice.count) for lattice in lattices))
+    lattices = map(space.lattice, space.sketches())
+    return CandidateBatch(
+        tuple((lattice.sketch, lattice.listed(0, lattice.count)) for lattice in lattices)
+    )

@@ -10,7 +10,7 @@ import numpy as np
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
 from autotune.targets import Target
 from autotune_pruner.programs import Programs, TrainingData, featurise

@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Pool, RecordedStrategy, Rows, StrategyContext
+from autotune.search.strategies import Pool, RecordedStrategy, StrategyContext
 from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.sketches.candidates import Positions
 from autotune_pruner.drafting import Drafter
-from autotune_pruner.scored_rows import Positions, ScoredRows, best_distinct
+from autotune_pruner.scored_batch import ScoredBatch, best_distinct
 from autotune_pruner.strategy_options import (
     MoAPrunerOptions,
     PrunerOptions,
@@ -73,7 +74,7 @@ class PrunerStrategy(RecordedStrategy):
         return {
             **super().state(),
             "round": self._round,
-            "drafts": [matrix.tolist() for matrix in self._drafts.rows.matrices],
+            "drafts": [matrix.tolist() for matrix in self._drafts.batch.matrices],
             "draft_scores": self._drafts.scores.tolist(),
         }
 
@@ -84,35 +85,28 @@ class PrunerStrategy(RecordedStrategy):
             InvalidValueError: the state is of another strategy, space or kind of generator.
         """
         super().load_state(state)
-        sketches = self._context.space.sketches()
-        matrices = tuple(
-            np.array(rows, dtype=np.int64).reshape(len(rows), len(sketch.params))
-            for sketch, rows in zip(sketches, state["drafts"], strict=True)
-        )
+        batch = CandidateBatch.of_rows(self._context.space.sketches(), state["drafts"])
         scores = np.array(state["draft_scores"], dtype=np.float64)
-        self._round, self._drafts = (
-            int(state["round"]),
-            ScoredRows(Rows(sketches, matrices), scores),
-        )
+        self._round, self._drafts = int(state["round"]), ScoredBatch(batch, scores)
 
     def _is_due(self) -> bool:
         return self._round % self.options.refresh == 0
 
-    def _measured(self) -> Rows:
+    def _measured(self) -> CandidateBatch:
         return self._history.best(int(self.options.population * self.options.measured_ratio))
 
     def _round_of_ours(self, n: int, greedy: int) -> list[Candidate]:
         """Picks by score of a round: those that sketches are owed, then the best."""
-        left = len(self._drafts) - int(self._history.is_asked(self._drafts.rows).sum())
+        left = len(self._drafts) - int(self._history.is_asked(self._drafts.batch).sum())
         if self._is_due() or left < self.options.heap * n:
             self._drafts = self._drafter.draft(self._drafts, self._history)
         pool = self._varied()
-        scored = ScoredRows(pool.rows, pool.scores)
+        scored = ScoredBatch(pool.batch, pool.scores)
         order = self._ranking(pool)
         chosen = self._owed(scored, order, (greedy + 1) // 2)
         heap = best_distinct(scored, order, self.options.heap * n, self._history)
         rest = heap[~np.isin(heap, chosen)]
-        picked = pool.rows.candidates([*chosen, *rest[: greedy - len(chosen)].tolist()])
+        picked = pool.batch.take([*chosen, *rest[: greedy - len(chosen)].tolist()])
         self._history.add(picked)
         return picked
 
@@ -128,15 +122,15 @@ class PrunerStrategy(RecordedStrategy):
             self._add_children(pool, children)
         pool.add(drafts)
         for _ in range(options.generations):
-            if len(pool.rows):
+            if len(pool.batch):
                 self._add_children(pool, children)
         return pool
 
-    def _verified_drafts(self) -> Rows:
+    def _verified_drafts(self) -> CandidateBatch:
         """Those of the draft that this round ranks."""
         count = len(self._drafts)
         kept = self._context.rng.permutation(count)[: math.ceil(self.options.verified * count)]
-        return self._drafts.rows.select(np.sort(kept))
+        return self._drafts.batch.select(np.sort(kept))
 
     def _add_children(self, pool: Pool, n: int) -> None:
         if n:
@@ -144,7 +138,7 @@ class PrunerStrategy(RecordedStrategy):
             parents = by_rank(self._ranking(pool)[: options.parents], n, rng)
             pool.add(
                 mixed(
-                    pool.rows,
+                    pool.batch,
                     parents,
                     options.crossover_probability,
                     options.mutation_probability,
@@ -160,7 +154,7 @@ class PrunerStrategy(RecordedStrategy):
             weight = 1.0
         merit = (1.0 - weight) * _ranks(pool.scores)
         if weight:
-            merit += weight * _ranks(ScoredRows.of(pool.rows, self._drafter.score).scores)
+            merit += weight * _ranks(ScoredBatch.of(pool.batch, self._drafter.score).scores)
         return np.lexsort((self._context.rng.random(len(merit)), -merit))
 
     def prior_weight(self) -> float:
@@ -168,40 +162,40 @@ class PrunerStrategy(RecordedStrategy):
         prior, share = self.options.prior, self.options.prior_share
         return share * (1.0 - len(self._history.best(prior)) / prior) if prior else 0.0
 
-    def _owed(self, scored: ScoredRows, order: Positions, n: int) -> list[int]:
+    def _owed(self, scored: ScoredBatch, order: Positions, n: int) -> list[int]:
         """Up to ``n`` positions from sketches that have not had their trials yet."""
         counts, queues = self._history.counts, []
-        owners = scored.rows.owners[order]
-        for index, count in enumerate(counts):
+        for count, own in zip(counts, scored.batch.by_part(order), strict=True):
             owed = max(0, self.options.sketch_trials - count)
-            own = order[owners == index] if owed else order[:0]
             queues.append(best_distinct(scored, own, owed, self._history))
         return spread(counts, queues, n)
 
     def _published_round(self, n: int, greedy: int) -> list[Candidate]:
         """Picks of a round as published: the best by score, then random ones of the population."""
         options, context = self.options, self._context
-        sketches = context.space.sketches()
-        sample = Rows.of(sketches, context.space.sample(options.population, context.rng))
+        sample = context.space.sample(options.population, context.rng)
+        sample = sample.over(context.space.sketches())
         if self._is_due():
             self._drafts = self._drafter.published(sample, self._history)
         others = sample.joined(self._measured())
         # Where the cost model ties, what is drafted comes first, the best of it foremost.
-        ties = self._drafts.joined(ScoredRows(others, np.full(len(others), -np.inf)))
-        population = ScoredRows.of(ties.rows, context.cost_model.predict)
+        ties = self._drafts.joined(ScoredBatch(others, np.full(len(others), -np.inf)))
+        population = ScoredBatch.of(ties.batch, context.cost_model.predict)
         scored, ties = self._evolved(population, ties)
         order = np.lexsort((context.rng.random(len(scored)), -ties.scores, -scored.scores))
         heap = best_distinct(scored, order, options.heap * n, self._history)
-        chosen = scored.rows.candidates(heap[:greedy].tolist())
+        chosen = scored.batch.take(heap[:greedy].tolist())
         self._history.add(chosen)
         spare = _SPARE_RANDOM * (n - greedy)
         drawn = context.rng.permutation(len(population))[:spare]
         found = best_distinct(population, drawn, n - len(chosen), self._history)
-        others_picked = population.rows.candidates(found.tolist())
+        others_picked = population.batch.take(found.tolist())
         self._history.add(others_picked)
         return chosen + others_picked
 
-    def _evolved(self, population: ScoredRows, ties: ScoredRows) -> tuple[ScoredRows, ScoredRows]:
+    def _evolved(
+        self, population: ScoredBatch, ties: ScoredBatch
+    ) -> tuple[ScoredBatch, ScoredBatch]:
         """The population and its generations with scores, and with what breaks ties."""
         options, context = self.options, self._context
         current, first = population, int(np.argmax(ties.scores)) if len(ties) else 0
@@ -209,11 +203,11 @@ class PrunerStrategy(RecordedStrategy):
             if not len(current):
                 break
             parents = roulette(current.scores, options.population, first, context.rng)
-            rows = current.rows.select(parents)
+            rows = current.batch.select(parents)
             rows = mutated(rows, options.mutation_probability, context.space, context.rng)
-            current, first = ScoredRows.of(rows, context.cost_model.predict), 0
+            current, first = ScoredBatch.of(rows, context.cost_model.predict), 0
             population = population.joined(current)
-            ties = ties.joined(ScoredRows(rows, np.full(len(rows), -np.inf)))
+            ties = ties.joined(ScoredBatch(rows, np.full(len(rows), -np.inf)))
         return population, ties
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Rows
+from autotune.sketches import CandidateBatch
+from autotune.sketches.candidates import Positions
 from autotune.spaces import SearchSpace
 
 __all__ = ["by_rank", "mixed", "mutated", "roulette"]
-
-Positions = NDArray[np.int64]
 
 
 def roulette(
@@ -40,27 +39,29 @@ def by_rank(ranking: Positions, n: int, rng: np.random.Generator) -> Positions:
     return found
 
 
-def mutated(rows: Rows, probability: float, space: SearchSpace, rng: np.random.Generator) -> Rows:
+def mutated(
+    batch: CandidateBatch, probability: float, space: SearchSpace, rng: np.random.Generator
+) -> CandidateBatch:
     """Each row moved to a feasible one near it with this probability, else as it is."""
-    moves = rng.random(len(rows)) < probability
-    kept, moving = rows.select(~moves), rows.select(moves)
+    moves = rng.random(len(batch)) < probability
+    kept, moving = batch.select(~moves), batch.select(moves)
     if not len(moving):
         return kept
-    return kept.joined(Rows.of(rows.sketches, space.neighbours(moving.batch(), rng)))
+    return kept.joined(space.neighbours(moving.without_empty(), rng).over(batch.sketches))
 
 
 def mixed(
-    rows: Rows,
+    batch: CandidateBatch,
     parents: Positions,
     crossover: float,
     mutation: float,
     space: SearchSpace,
     rng: np.random.Generator,
-) -> Rows:
+) -> CandidateBatch:
     """A child for each parent, all inside the space.
 
     Args:
-        rows: Where the parents are.
+        batch: Where the parents are.
         parents: Their positions, [n].
         crossover: Chance that a child mixes its parent with another parent of its sketch.
         mutation: Chance that such a mixture is mutated too; other children always are.
@@ -68,18 +69,21 @@ def mixed(
         rng: Where chance comes from.
     """
     mixes = rng.random(len(parents)) < crossover
-    children = mutated(rows.select(parents[~mixes]), 1.0, space, rng)
+    children = mutated(batch.select(parents[~mixes]), 1.0, space, rng)
     left = np.sort(parents[mixes])
     if not len(left):
         return children
-    right = _mates(rows, left, parents, rng)
-    batch = space.crossover(rows.select(left).batch(), rows.select(right).batch(), rng)
-    return children.joined(mutated(Rows.of(rows.sketches, batch), mutation, space, rng))
+    right = _mates(batch, left, parents, rng)
+    mothers, fathers = batch.select(left).without_empty(), batch.select(right).without_empty()
+    mixtures = space.crossover(mothers, fathers, rng).over(batch.sketches)
+    return children.joined(mutated(mixtures, mutation, space, rng))
 
 
-def _mates(rows: Rows, left: Positions, parents: Positions, rng: np.random.Generator) -> Positions:
+def _mates(
+    batch: CandidateBatch, left: Positions, parents: Positions, rng: np.random.Generator
+) -> Positions:
     """For each position in ``left``, ascending, a parent of the same sketch."""
-    owners, parent_owners = rows.owners[left], rows.owners[parents]
+    owners, parent_owners = batch.owners[left], batch.owners[parents]
     mates = np.empty_like(left)
     for owner in np.unique(owners):
         places = owners == owner

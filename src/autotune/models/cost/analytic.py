@@ -14,7 +14,7 @@ from autotune.models.cost.differentiable import DifferentiableCostModel
 from autotune.models.cost.model_state import check_model
 from autotune.plugins.options import option, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from autotune.models.cost.model_state import check_model
 from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
 from autotune.plugins.options import read_options
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from autotune.models.cost.cost_model import CostModel
 from autotune.models.cost.model_state import check_model
 from autotune.plugins.options import read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.sketches.candidate import Matrix
+from autotune.sketches.candidates import Matrix
 from autotune.store.records import Outcome
 
 if TYPE_CHECKING:

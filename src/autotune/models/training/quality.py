@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.models.cost import TrainingGroup
 from autotune.sketches import CandidateBatch
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of
 
 __all__ = [
     "Interval",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from autotune.search.strategies.evolutionary import EvolutionaryOptions, EvolutionaryStrategy
 from autotune.search.strategies.generator_state import generator_state, restore_generator
 from autotune.search.strategies.grid import GridStrategy
+from autotune.search.strategies.history import History
 from autotune.search.strategies.pool import Pool
 from autotune.search.strategies.random import RandomStrategy
 from autotune.search.strategies.recorded import RecordedStrategy
-from autotune.search.strategies.rows import History, Rows
 from autotune.search.strategies.sampling import FreshSampler
 from autotune.search.strategies.strategy import Strategy, StrategyContext
 
@@ -21,7 +21,6 @@ __all__ = [
     "Pool",
     "RandomStrategy",
     "RecordedStrategy",
-    "Rows",
     "Strategy",
     "StrategyContext",
     "generator_state",

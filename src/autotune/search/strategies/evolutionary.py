@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from autotune.plugins.options import option, read_options
 from autotune.search.strategies.pool import Pool
 from autotune.search.strategies.recorded import RecordedStrategy, check_count
-from autotune.search.strategies.rows import Positions, Rows
 from autotune.search.strategies.sampling import spread
 from autotune.search.strategies.strategy import StrategyContext
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.sketches.candidates import Positions
 
 
 @frozen
@@ -84,22 +84,23 @@ class EvolutionaryStrategy(RecordedStrategy):
         model = self._context.pruning_model
         if model is None:
             return []
-        pool = Pool(model.score, self._sampler.rows(self.options.population))
+        pool = Pool(model.score, self._sampler.sample(self.options.population))
         ranking = pool.ranking(self._context.rng)
-        return pool.rows.candidates(spread(self._history.counts, _queues(pool, ranking), n))
+        queues = pool.batch.by_part(ranking)
+        return pool.batch.take(spread(self._history.counts, queues, n))
 
-    def _evolved(self, elites: Rows, n: int) -> list[Candidate]:
+    def _evolved(self, elites: CandidateBatch, n: int) -> list[Candidate]:
         options = self.options
-        fresh = self._sampler.rows(options.population - len(elites))
+        fresh = self._sampler.sample(options.population - len(elites))
         pool = Pool(self._context.cost_model.predict, elites.joined(fresh))
         for _ in range(options.generations):
             pool.add(self._children(pool))
         ranking = pool.ranking(self._context.rng)
-        unseen = ranking[~self._history.is_asked(pool.rows)[ranking]]
-        queues = _queues(pool, unseen)
+        unseen = ranking[~self._history.is_asked(pool.batch)[ranking]]
+        queues = pool.batch.by_part(unseen)
         chosen = self._owed(queues, (n + 1) // 2)
         rest = unseen[~np.isin(unseen, chosen)]
-        return pool.rows.candidates([*chosen, *rest[: n - len(chosen)].tolist()])
+        return pool.batch.take([*chosen, *rest[: n - len(chosen)].tolist()])
 
     def _owed(self, queues: list[Positions], n: int) -> list[int]:
         """Up to ``n`` positions from sketches that have not had their trials yet."""
@@ -107,7 +108,7 @@ class EvolutionaryStrategy(RecordedStrategy):
         owed = [max(0, self.options.sketch_trials - count) for count in counts]
         return spread(counts, [queue[:most] for queue, most in zip(queues, owed, strict=True)], n)
 
-    def _children(self, pool: Pool) -> Rows:
+    def _children(self, pool: Pool) -> CandidateBatch:
         """One feasible child for each place in the population, from parents drawn by rank."""
         rng, space, options = self._context.rng, self._context.space, self.options
         alive = pool.ranking(rng)[: options.population]
@@ -115,36 +116,29 @@ class EvolutionaryStrategy(RecordedStrategy):
         drawn = rng.choice(len(alive), size=options.population, p=weights / weights.sum())
         mixed = rng.random(options.population) < options.crossover_probability
         left = np.sort(alive[drawn[mixed]])
-        children = pool.rows.select(alive[drawn[~mixed]])
+        children = pool.batch.select(alive[drawn[~mixed]])
         if len(left):
             right = self._mates(pool, left, alive, weights)
-            batch = space.crossover(
-                pool.rows.select(left).batch(), pool.rows.select(right).batch(), rng
-            )
-            mixtures = Rows.of(pool.rows.sketches, batch)
+            mothers, fathers = pool.batch.select(left), pool.batch.select(right)
+            mixtures = space.crossover(mothers.without_empty(), fathers.without_empty(), rng)
+            mixtures = mixtures.over(pool.batch.sketches)
             again = rng.random(len(mixtures)) < options.mutation_probability
             done, children = mixtures.select(~again), children.joined(mixtures.select(again))
         else:
             done = children.select(np.zeros(len(children), dtype=np.bool_))
         if len(children):
-            batch = space.neighbours(children.batch(), rng)
-            done = done.joined(Rows.of(pool.rows.sketches, batch))
+            moved = space.neighbours(children.without_empty(), rng)
+            done = done.joined(moved.over(pool.batch.sketches))
         return done
 
     def _mates(
         self, pool: Pool, left: Positions, alive: Positions, weights: NDArray[np.float64]
     ) -> Positions:
         """For each position in ``left``, ascending, one of the same sketch drawn by rank."""
-        owners, alive_owners = pool.rows.owners[left], pool.rows.owners[alive]
+        owners, alive_owners = pool.batch.owners[left], pool.batch.owners[alive]
         mates = np.empty_like(left)
         for owner in np.unique(owners):
             places, own = owners == owner, alive_owners == owner
             chances = weights[own] / weights[own].sum()
             mates[places] = self._context.rng.choice(alive[own], size=places.sum(), p=chances)
         return mates
-
-
-def _queues(pool: Pool, ranking: Positions) -> list[Positions]:
-    """The ranking of each sketch's rows by themselves."""
-    owners = pool.rows.owners[ranking]
-    return [ranking[owners == index] for index in range(len(pool.rows.sketches))]

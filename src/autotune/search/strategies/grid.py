@@ -9,8 +9,8 @@ from typing import Any
 from attrs import frozen
 
 from autotune.plugins.options import read_options
+from autotune.search.strategies.history import check_sketches
 from autotune.search.strategies.recorded import check_count, check_strategy
-from autotune.search.strategies.rows import check_sketches
 from autotune.search.strategies.strategy import Strategy, StrategyContext
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies.rows import Positions, Rows
 from autotune.sketches import CandidateBatch
+from autotune.sketches.candidates import Positions
 
 Scorer = Callable[[CandidateBatch], NDArray[np.float64]]
 
@@ -16,32 +16,27 @@ Scorer = Callable[[CandidateBatch], NDArray[np.float64]]
 class Pool:
     """Distinct rows and their scores. A row is scored once, when it is first added."""
 
-    def __init__(self, score: Scorer, rows: Rows) -> None:
+    def __init__(self, score: Scorer, batch: CandidateBatch) -> None:
         self._score = score
         self._known: set[bytes] = set()
-        self.rows = rows.select(np.zeros(len(rows), dtype=np.bool_))
+        self.batch = batch.select(np.zeros(len(batch), dtype=np.bool_))
         self.scores: NDArray[np.float64] = np.zeros(0)
-        self.add(rows)
+        self.add(batch)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, batch: CandidateBatch) -> None:
         """Add the rows that are not here yet."""
-        fresh = rows.select(self._fresh(rows))
+        fresh = batch.select(self._fresh(batch))
         if not len(fresh):
             return
         # A score that is not a number ranks last instead of spoiling every comparison.
-        scores = np.asarray(self._score(fresh.batch()), dtype=np.float64)
+        scores = np.asarray(self._score(fresh.without_empty()), dtype=np.float64)
         scores = np.where(np.isnan(scores), -np.inf, scores)
-        pairs = zip(
-            np.split(self.scores, self.rows.starts[1:-1]),
-            np.split(scores, fresh.starts[1:-1]),
-            strict=True,
-        )
-        self.scores = np.concatenate([part for pair in pairs for part in pair])
-        self.rows = self.rows.joined(fresh)
+        self.scores = self.batch.joined_values(self.scores, fresh, scores)
+        self.batch = self.batch.joined(fresh)
 
-    def _fresh(self, rows: Rows) -> NDArray[np.bool_]:
-        fresh = np.ones(len(rows), dtype=np.bool_)
-        for position, key in enumerate(rows.keys):
+    def _fresh(self, batch: CandidateBatch) -> NDArray[np.bool_]:
+        fresh = np.ones(len(batch), dtype=np.bool_)
+        for position, key in enumerate(batch.keys):
             if key in self._known:
                 fresh[position] = False
             self._known.add(key)

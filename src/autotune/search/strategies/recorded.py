@@ -7,7 +7,7 @@ from typing import Any
 
 from autotune.errors import InvalidValueError
 from autotune.search.strategies.generator_state import generator_state, restore_generator
-from autotune.search.strategies.rows import History
+from autotune.search.strategies.history import History
 from autotune.search.strategies.sampling import FreshSampler
 from autotune.search.strategies.strategy import Strategy, StrategyContext
 from autotune.sketches import Candidate

@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from autotune.search.strategies.rows import History, Positions, Rows
+from autotune.search.strategies.history import History
 from autotune.sketches import Candidate, CandidateBatch
+from autotune.sketches.candidates import Positions
 from autotune.spaces.search_space import SearchSpace
 
 ATTEMPTS = 4
@@ -45,10 +46,9 @@ class FreshSampler:
         self._rng = rng
         self._history = history
 
-    def rows(self, n: int) -> Rows:
+    def sample(self, n: int) -> CandidateBatch:
         """A sample of ``n`` rows without repetition and without known ones, so often fewer."""
-        batch = self._space.sample(n, self._rng)
-        return self._history.unseen(Rows.of(self._history.sketches, batch))
+        return self._history.unseen(self._space.sample(n, self._rng))
 
     def draw(self, n: int) -> list[Candidate]:
         """Up to ``n`` new candidates; fewer only when the space has no more."""
@@ -58,15 +58,15 @@ class FreshSampler:
             if missing <= 0:
                 return chosen
             size = 2 * max(missing, len(self._history.sketches)) << attempt
-            chosen += self._take(self.rows(size), missing)
+            chosen += self._take(self.sample(size), missing)
         return chosen + self._take_rest(n - len(chosen))
 
-    def _take(self, rows: Rows, n: int) -> list[Candidate]:
+    def _take(self, batch: CandidateBatch, n: int) -> list[Candidate]:
         # Shuffled, because a sample may have its uniform half first.
         queues = [
-            self._rng.permutation(rows.positions_of(index)) for index in range(len(rows.sketches))
+            self._rng.permutation(batch.positions_of(index)) for index in range(len(batch.parts))
         ]
-        chosen = rows.candidates(spread(self._history.counts, queues, n))
+        chosen = batch.take(spread(self._history.counts, queues, n))
         self._history.add(chosen)
         return chosen
 
@@ -80,8 +80,8 @@ class FreshSampler:
         return chosen
 
     @cached_property
-    def _everything(self) -> Rows | None:
+    def _everything(self) -> CandidateBatch | None:
         if self._space.count() > ENUMERATION_LIMIT:
             return None
         candidates = list(self._space.enumerate())
-        return Rows.of(self._history.sketches, CandidateBatch.of(candidates))
+        return CandidateBatch.of(candidates).over(self._history.sketches)

@@ -20,9 +20,9 @@ class HillClimb(strategies.Strategy):
         self.sampler = strategies.FreshSampler(self.space, self.rng, self.history)
 
     def ask(self, n):
-        near = self.space.neighbours(self.history.best(self.options.parents).batch(), self.rng)
-        fresh = self.history.unseen(strategies.Rows.of(self.history.sketches, near))
-        chosen = fresh.candidates(range(min(n, len(fresh))))
+        best = self.history.best(self.options.parents).without_empty()
+        fresh = self.history.unseen(self.space.neighbours(best, self.rng))
+        chosen = fresh.take(range(min(n, len(fresh))))
         self.history.add(chosen)
         return chosen + self.sampler.draw(n - len(chosen))
 

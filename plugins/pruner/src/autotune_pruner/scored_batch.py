@@ -1,4 +1,4 @@
-"""Rows with a score each, and the best distinct ones of them."""
+"""Batches with a score for each row, and the best distinct rows of them."""
 
 from __future__ import annotations
 
@@ -9,71 +9,58 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Rows
 from autotune.sketches import CandidateBatch
+from autotune.sketches.candidates import Positions
 
-__all__ = ["Asked", "Positions", "ScoredRows", "Scorer", "best_distinct"]
+__all__ = ["Asked", "ScoredBatch", "Scorer", "best_distinct"]
 
-Positions = NDArray[np.int64]
 Scorer = Callable[[CandidateBatch], NDArray[np.float64]]
 
 
 class Asked(Protocol):
     """What knows which rows were asked for."""
 
-    def is_asked(self, rows: Rows) -> NDArray[np.bool_]:
+    def is_asked(self, batch: CandidateBatch) -> NDArray[np.bool_]:
         """Whether each row was asked for; shape [n]."""
 
 
 @frozen(eq=False)
-class ScoredRows:
+class ScoredBatch:
     """Rows, possibly with repetition, and a score each.
 
     Attributes:
-        rows: The rows.
+        batch: The rows.
         scores: Their scores, [n]; minus infinity for what cannot be used.
     """
 
-    rows: Rows
+    batch: CandidateBatch
     scores: NDArray[np.float64]
 
     @staticmethod
-    def of(rows: Rows, score: Scorer) -> ScoredRows:
+    def of(batch: CandidateBatch, score: Scorer) -> ScoredBatch:
         """Score rows. What gets no number gets minus infinity."""
-        if not len(rows):
-            return ScoredRows(rows, np.zeros(0))
-        scores = np.asarray(score(rows.batch()), dtype=np.float64)
-        return ScoredRows(rows, np.where(np.isnan(scores), -np.inf, scores))
+        if not len(batch):
+            return ScoredBatch(batch, np.zeros(0))
+        scores = np.asarray(score(batch.without_empty()), dtype=np.float64)
+        return ScoredBatch(batch, np.where(np.isnan(scores), -np.inf, scores))
 
     def __len__(self) -> int:
         return len(self.scores)
 
-    def select(self, positions: Positions) -> ScoredRows:
+    def select(self, positions: Positions) -> ScoredBatch:
         """The rows at these positions, grouped by sketch in the order given."""
-        owners = self.rows.owners[positions]
+        owners = self.batch.owners[positions]
         grouped = positions[np.argsort(owners, kind="stable")]
-        return ScoredRows(self.rows.select(positions), self.scores[grouped])
+        return ScoredBatch(self.batch.select(positions), self.scores[grouped])
 
-    def joined(self, other: ScoredRows) -> ScoredRows:
+    def joined(self, other: ScoredBatch) -> ScoredBatch:
         """These rows followed, sketch by sketch, by the other ones."""
-        return ScoredRows(
-            self.rows.joined(other.rows), _interleaved(self.rows, self.scores, other)
-        )
-
-
-def _interleaved(
-    rows: Rows, scores: NDArray[np.float64], other: ScoredRows
-) -> NDArray[np.float64]:
-    pairs = zip(
-        np.split(scores, rows.starts[1:-1]),
-        np.split(other.scores, other.rows.starts[1:-1]),
-        strict=True,
-    )
-    return np.concatenate([part for pair in pairs for part in pair])
+        scores = self.batch.joined_values(self.scores, other.batch, other.scores)
+        return ScoredBatch(self.batch.joined(other.batch), scores)
 
 
 def best_distinct(
-    scored: ScoredRows,
+    scored: ScoredBatch,
     order: Positions,
     limit: int,
     history: Asked,
@@ -96,7 +83,7 @@ def best_distinct(
     known: set[bytes] = set()
     step = max(2 * limit, 64)
     for start in range(0, len(order), step):
-        for position, key in _unasked(scored.rows, order[start : start + step], history, columns):
+        for position, key in _unasked(scored.batch, order[start : start + step], history, columns):
             if key not in known:
                 known.add(key)
                 found.append(position)
@@ -106,22 +93,23 @@ def best_distinct(
 
 
 def _unasked(
-    rows: Rows,
+    batch: CandidateBatch,
     positions: Positions,
     history: Asked,
     columns: Sequence[NDArray[np.bool_]] | None,
 ) -> list[tuple[int, bytes]]:
     """Those of the positions that were not asked for, with what tells their rows apart."""
-    chosen = rows.select(positions)
+    chosen = batch.select(positions)
     asked = history.is_asked(chosen)
     if columns is not None:
-        kept = (
-            np.where(mask, matrix, 0)
-            for mask, matrix in zip(columns, chosen.matrices, strict=True)
+        chosen = CandidateBatch(
+            tuple(
+                (sketch, np.where(mask, matrix, 0))
+                for mask, (sketch, matrix) in zip(columns, chosen.parts, strict=True)
+            )
         )
-        chosen = Rows(rows.sketches, tuple(kept))
     # Selected rows are grouped by sketch: this is where each of the positions went.
-    places = np.argsort(np.argsort(rows.owners[positions], kind="stable"), kind="stable")
+    places = np.argsort(np.argsort(batch.owners[positions], kind="stable"), kind="stable")
     keys = chosen.keys
     return [
         (position, keys[place])

@@ -21,7 +21,7 @@ from autotune.sketches import (
     Tile,
     Unroll,
 )
-from autotune.sketches.candidate import order_of
+from autotune.sketches.candidates import order_of, row_key
 
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None)
@@ -105,3 +105,46 @@ def test_an_empty_part_is_skipped() -> None:
     batch = CandidateBatch(((TILED, empty), (UNROLLED, np.array([[1], [0]]))))
     assert len(batch) == 2
     assert batch.take([1, 0]) == [Candidate(UNROLLED, (0,)), Candidate(UNROLLED, (1,))]
+
+
+def test_a_batch_over_sketches_has_one_part_for_each() -> None:
+    both = TILED, UNROLLED
+    batch = CandidateBatch(
+        (
+            (UNROLLED, np.array([[1], [0]])),
+            (TILED, np.array([[3, 4]])),
+            (UNROLLED, np.array([[1]])),
+        )
+    )
+    ordered = batch.over((*both, PLAIN))
+    assert ordered.sketches == (*both, PLAIN)
+    assert [matrix.tolist() for matrix in ordered.matrices] == [[[3, 4]], [[1], [0], [1]], []]
+    assert ordered.owners.tolist() == [0, 1, 1, 1] and ordered.starts.tolist() == [0, 1, 4, 4]
+    assert ordered.without_empty().sketches == both
+    assert len(CandidateBatch(()).over(both)) == 0
+    with pytest.raises(InvalidValueError, match="sketch 'tiled' is not one of this space"):
+        batch.over((UNROLLED,))
+    restored = CandidateBatch.of_rows(ordered.sketches, [m.tolist() for m in ordered.matrices])
+    assert list(restored) == list(ordered)
+
+
+def test_keys_tell_rows_and_parts_apart() -> None:
+    same = Sketch("other", WORKLOAD, UNROLLED.params, (), ())
+    batch = CandidateBatch(((UNROLLED, np.array([[0], [1], [0]])), (same, np.array([[0], [1]]))))
+    assert batch.keys[0] == batch.keys[2] and len(set(batch.keys)) == 4
+    assert batch.keys[3] == row_key(1, (0,))
+
+
+def test_selection_groups_by_part_and_keeps_the_order_within() -> None:
+    batch = CandidateBatch(
+        ((TILED, np.array([[1, 12], [2, 6], [3, 4], [4, 3]])), (UNROLLED, np.array([[0], [1]])))
+    )
+    order = np.array([5, 1, 4, 0, 5])
+    picked = batch.select(order)
+    assert [matrix.tolist() for matrix in picked.matrices] == [[[2, 6], [1, 12]], [[1], [0], [1]]]
+    assert [own.tolist() for own in batch.by_part(order)] == [[1, 0], [5, 4, 5]]
+    first = batch.select(np.arange(6) < 2)
+    assert first.sketches == batch.sketches and list(first) == batch.take([0, 1])
+    joined = first.joined(picked)
+    values = first.joined_values(np.array([0.0, 1.0]), picked, np.array([1.0, 0.0, 5.0, 4.0, 5.0]))
+    assert list(joined) == batch.take(values.astype(np.int64))

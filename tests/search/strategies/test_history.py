@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.search.strategies import History, Rows
+from autotune.search.strategies import History
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.store.records import Outcome
@@ -18,55 +18,24 @@ SPACE = ToySpace()
 SKETCHES = SPACE.sketches()
 
 
-def _rows(n: int, seed: int = 0) -> Rows:
-    return Rows.of(SKETCHES, SPACE.sample(n, np.random.default_rng(seed)))
-
-
-def test_rows_follow_the_order_of_the_space_whatever_the_batch() -> None:
-    batch = SPACE.sample(10, np.random.default_rng(0))
-    turned = CandidateBatch(tuple(reversed(batch.parts)) + batch.parts[:1])
-    rows = Rows.of(SKETCHES, turned)
-    assert [len(matrix) for matrix in rows.matrices] == [10, 5]
-    assert rows.owners.tolist() == [0] * 10 + [1] * 5
-    np.testing.assert_array_equal(rows.matrices[1], batch.parts[1][1])
-
-
-def test_keys_tell_rows_and_sketches_apart() -> None:
-    everything = Rows.of(SKETCHES, CandidateBatch.of(list(SPACE.enumerate())))
-    assert len(set(everything.keys)) == SPACE.count()
-
-
-def test_selection_groups_by_sketch_and_keeps_the_order_within() -> None:
-    rows = _rows(8)
-    picked = rows.select(np.array([6, 1, 5, 0, 6]))
-    np.testing.assert_array_equal(picked.matrices[0], rows.matrices[0][[1, 0]])
-    np.testing.assert_array_equal(picked.matrices[1], rows.matrices[1][[2, 1, 2]])
-    order = [6, 1, 5]
-    chosen = rows.candidates(order)
-    expected = rows.batch().take(order)
-    assert chosen == expected
-
-
-def test_a_batch_leaves_out_sketches_without_rows() -> None:
-    rows = _rows(8).select(np.array([5, 6]))
-    assert [sketch.name for sketch, _ in rows.batch().parts] == ["toy parallel"]
-    assert Rows.of(SKETCHES, CandidateBatch(())).batch().parts == ()
+def _rows(n: int, seed: int = 0) -> CandidateBatch:
+    return SPACE.sample(n, np.random.default_rng(seed)).over(SKETCHES)
 
 
 def test_a_sketch_without_parameters_has_one_row() -> None:
     sketch = Sketch("fixed", SPACE.workload, (), (), ())
-    rows = Rows.of((sketch,), CandidateBatch(((sketch, np.zeros((3, 0), dtype=np.int64)),)))
+    rows = CandidateBatch(((sketch, np.zeros((3, 0), dtype=np.int64)),))
     history = History((sketch,))
     assert len(rows) == 3 and len(history.unseen(rows)) == 1
-    history.add(rows.candidates([0]))
+    history.add(rows.take([0]))
     assert len(history.unseen(rows)) == 0
-    history.tell([(rows.candidates([0])[0], Outcome("ok", 1.0))])
+    history.tell([(rows.take([0])[0], Outcome("ok", 1.0))])
     assert len(history.best(3)) == 1
 
 
 def test_history_remembers_and_orders() -> None:
     history = History(SKETCHES)
-    candidates = _rows(20).candidates(range(20))
+    candidates = _rows(20).take(range(20))
     history.add(candidates)
     assert len(history) == len(set(candidates)) == sum(history.counts)
     assert history.is_asked(_rows(20)).all() and len(history.unseen(_rows(20))) == 0
@@ -79,10 +48,10 @@ def test_history_remembers_and_orders() -> None:
         ]
     )
     best = history.best(3)
-    assert set(best.candidates(range(3))) == {told[2], told[3], told[4]}
+    assert set(best.take(range(3))) == {told[2], told[3], told[4]}
     assert len(history.best(99)) == 4
     history.tell([(told[0], Outcome("ok", 0.5))])
-    assert history.best(1).candidates([0]) == [told[0]]
+    assert history.best(1).take([0]) == [told[0]]
 
 
 def test_what_was_not_asked_counts_as_asked_once_told() -> None:
@@ -95,7 +64,7 @@ def test_what_was_not_asked_counts_as_asked_once_told() -> None:
 
 def test_history_survives_json_and_refuses_another_space() -> None:
     history = History(SKETCHES)
-    candidates = _rows(30).candidates(range(30))
+    candidates = _rows(30).take(range(30))
     history.add(candidates)
     history.tell([(candidate, toy_outcome(candidate)) for candidate in candidates[::2]])
     state = json.loads(json.dumps(history.state()))

@@ -1,0 +1,242 @@
+"""Configurations: matrices of parameter values, and the single row that gets measured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from operator import is_
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
+from autotune.sketches.sketch import Sketch
+
+Matrix = NDArray[np.int64]
+Positions = NDArray[np.int64]
+"""Positions of rows in a batch, counted over its parts in order."""
+
+
+@frozen
+class Candidate:
+    """One configuration of one sketch."""
+
+    sketch: Sketch
+    values: tuple[int, ...]
+
+    def __attrs_post_init__(self) -> None:
+        if len(self.values) != len(self.sketch.params):
+            raise InvalidValueError(
+                f"sketch {self.sketch.name!r} has {len(self.sketch.params)} parameters, "
+                f"got {len(self.values)} values"
+            )
+
+    @cached_property
+    def config(self) -> dict[str, int]:
+        """Values by parameter name."""
+        return dict(zip(self.sketch.param_names, self.values, strict=True))
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits over the sketch's digest and the values."""
+        text = f"{self.sketch.digest}:{','.join(map(str, self.values))}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with the sketch and the values by name."""
+        return {"sketch": self.sketch.to_json(), "config": self.config}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any], workload: Workload) -> Candidate:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidValueError: a parameter is missing or unknown.
+        """
+        sketch = Sketch.from_json(data["sketch"], workload)
+        return Candidate.from_config(sketch, data["config"])
+
+    @staticmethod
+    def from_config(sketch: Sketch, config: Mapping[str, int]) -> Candidate:
+        """The candidate with values given by parameter name.
+
+        Raises:
+            InvalidValueError: a parameter is missing or unknown.
+        """
+        if set(config) != set(sketch.param_names):
+            raise InvalidValueError(
+                f"sketch {sketch.name!r} has parameters {list(sketch.param_names)}, "
+                f"got {list(config)}"
+            )
+        return Candidate(sketch, tuple(int(config[name]) for name in sketch.param_names))
+
+
+@frozen(eq=False)
+class CandidateBatch:
+    """Configurations over several sketches: pairs of a sketch and an int64 matrix [n, params].
+
+    A part may be empty. Positions count rows over the parts in order.
+    """
+
+    parts: tuple[tuple[Sketch, Matrix], ...]
+
+    @staticmethod
+    def of(candidates: Sequence[Candidate]) -> CandidateBatch:
+        """A batch of the given candidates, grouped by sketch in order of first appearance.
+
+        The batch enumerates them group by group; use :func:`order_of` for their positions.
+        """
+        groups: dict[str, tuple[Sketch, list[tuple[int, ...]]]] = {}
+        for candidate in candidates:
+            groups.setdefault(candidate.sketch.digest, (candidate.sketch, []))[1].append(
+                candidate.values
+            )
+        return CandidateBatch(
+            tuple((sketch, np.array(rows, dtype=np.int64)) for sketch, rows in groups.values())
+        )
+
+    @staticmethod
+    def of_rows(
+        sketches: Sequence[Sketch],
+        rows: Iterable[Matrix | Sequence[Sequence[int] | NDArray[np.int64]]],
+    ) -> CandidateBatch:
+        """A batch with one part for each sketch, from lists of rows that may be empty."""
+        return CandidateBatch(
+            tuple(
+                (sketch, np.array(own, dtype=np.int64).reshape(len(own), len(sketch.params)))
+                for sketch, own in zip(sketches, rows, strict=True)
+            )
+        )
+
+    def over(self, sketches: Sequence[Sketch]) -> CandidateBatch:
+        """The same rows with one part, if an empty one, for each of the sketches, in order.
+
+        Raises:
+            InvalidValueError: the batch has a sketch that is not among ``sketches``.
+        """
+        if len(self.parts) == len(sketches) and all(map(is_, self.sketches, sketches)):
+            return self
+        found: dict[str, list[Matrix]] = {sketch.digest: [] for sketch in sketches}
+        for sketch, matrix in self.parts:
+            if sketch.digest not in found:
+                raise InvalidValueError(f"sketch {sketch.name!r} is not one of this space")
+            found[sketch.digest].append(matrix)
+        return CandidateBatch(
+            tuple((sketch, _stacked(sketch, found[sketch.digest])) for sketch in sketches)
+        )
+
+    def without_empty(self) -> CandidateBatch:
+        """The parts that have rows."""
+        return CandidateBatch(tuple(part for part in self.parts if len(part[1])))
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __iter__(self) -> Iterator[Candidate]:
+        for sketch, matrix in self.parts:
+            for row in matrix.tolist():
+                yield Candidate(sketch, tuple(row))
+
+    @cached_property
+    def sketches(self) -> tuple[Sketch, ...]:
+        """The sketch of each part."""
+        return tuple(sketch for sketch, _ in self.parts)
+
+    @cached_property
+    def matrices(self) -> tuple[Matrix, ...]:
+        """The rows of each part."""
+        return tuple(matrix for _, matrix in self.parts)
+
+    @cached_property
+    def starts(self) -> Positions:
+        """Position of the first row of each part, then the number of rows."""
+        return np.cumsum([0, *map(len, self.matrices)], dtype=np.int64)
+
+    @cached_property
+    def owners(self) -> Positions:
+        """Index of the part of each row; shape [n]."""
+        return np.repeat(np.arange(len(self.parts)), np.diff(self.starts))
+
+    @cached_property
+    def keys(self) -> list[bytes]:
+        """:func:`row_key` of each row: equal for equal rows of a part only."""
+        keys: list[bytes] = []
+        for index, matrix in enumerate(self.matrices):
+            indexed = np.full((len(matrix), matrix.shape[1] + 1), index, dtype=np.int64)
+            indexed[:, 1:] = matrix
+            keys += indexed.view(np.dtype((np.void, indexed.shape[1] * 8))).ravel().tolist()
+        return keys
+
+    def positions_of(self, part: int) -> Positions:
+        """Positions of the rows of one part."""
+        return np.arange(self.starts[part], self.starts[part + 1])
+
+    def by_part(self, order: Positions) -> list[Positions]:
+        """Those of the given positions that are of each part, in the order given."""
+        owners = self.owners[order]
+        return [order[owners == index] for index in range(len(self.parts))]
+
+    def take(self, indices: Sequence[int] | Positions) -> list[Candidate]:
+        """Candidates at the given positions, in the order of ``indices``."""
+        result = []
+        for index in np.asarray(indices, dtype=np.int64).tolist():
+            part = int(np.searchsorted(self.starts, index, side="right")) - 1
+            sketch, matrix = self.parts[part]
+            result.append(Candidate(sketch, tuple(matrix[index - self.starts[part]].tolist())))
+        return result
+
+    def select(self, positions: Positions | NDArray[np.bool_]) -> CandidateBatch:
+        """The rows at the given positions or where the mask is true, grouped by part.
+
+        All parts stay, if empty. Within a part rows keep the order given; a position may occur
+        more than once.
+        """
+        chosen = np.arange(len(self))[positions]
+        groups = zip(self.parts, self.by_part(chosen), self.starts, strict=False)
+        return CandidateBatch(
+            tuple((sketch, matrix[own - start]) for (sketch, matrix), own, start in groups)
+        )
+
+    def joined(self, other: CandidateBatch) -> CandidateBatch:
+        """These rows followed, part by part, by the other ones; the sketches are the same."""
+        return CandidateBatch(
+            tuple(
+                (sketch, np.concatenate([matrix, more]))
+                for (sketch, matrix), more in zip(self.parts, other.matrices, strict=True)
+            )
+        )
+
+    def joined_values(
+        self, values: NDArray[np.float64], other: CandidateBatch, more: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """A value for each row of :meth:`joined`, from values of these rows and the other ones."""
+        pairs = zip(
+            np.split(values, self.starts[1:-1]), np.split(more, other.starts[1:-1]), strict=True
+        )
+        return np.concatenate([part for pair in pairs for part in pair])
+
+
+def _stacked(sketch: Sketch, matrices: list[Matrix]) -> Matrix:
+    if len(matrices) == 1:
+        return matrices[0]
+    return np.concatenate([np.zeros((0, len(sketch.params)), dtype=np.int64), *matrices])
+
+
+def row_key(part: int, values: tuple[int, ...]) -> bytes:
+    """What :attr:`CandidateBatch.keys` has for a row of a part."""
+    return np.array([part, *values], dtype=np.int64).tobytes()
+
+
+def order_of(candidates: Sequence[Candidate]) -> list[int]:
+    """Position of every candidate in ``CandidateBatch.of(candidates)``."""
+    groups: dict[str, list[int]] = {}
+    for index, candidate in enumerate(candidates):
+        groups.setdefault(candidate.sketch.digest, []).append(index)
+    positions = [0] * len(candidates)
+    for position, index in enumerate(index for group in groups.values() for index in group):
+        positions[index] = position
+    return positions
