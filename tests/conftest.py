@@ -1,8 +1,7 @@
-"""Interrupts that are not ignored, and spaces that the tests of several rooms share."""
+"""Spaces that the tests of several rooms share."""
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 
 import pytest
@@ -13,10 +12,6 @@ from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target, preset
 
 SpaceOf = Callable[[Workload], SketchSpace]
-
-# A shell starts its background jobs with interrupts ignored, and so would all that they start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.backends import check_arguments
@@ -40,7 +40,6 @@ def offsets(arena: Arena) -> list[list[int]]:
     return [[address - first for address in row] for row in found]
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     m=st.integers(1, 70),
     n=st.integers(1, 70),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.ir.expressions import AffineForm, const, maximum, minimum, var
@@ -10,7 +10,6 @@ from autotune.nest import Access, Buffer, Loop, Statement
 from autotune.nest.loop_nest import clipped_hull, hull, is_axis
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 COEFFICIENTS = st.integers(-6, 6).filter(bool)
 FORMS = st.builds(
@@ -30,7 +29,6 @@ def touched(form: AffineForm, reach: dict[str, int]) -> set[int]:
     }
 
 
-@UNHURRIED
 @given(FORMS, REACH)
 def test_the_hull_spans_what_is_touched(form: AffineForm, reach: dict[str, int]) -> None:
     values = touched(form, reach)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.tape import evaluate_row
 
@@ -25,7 +25,6 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.nest import Tape, build_tape
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 INPUTS = ("x", "y", "z")
 x, y, z = map(var, INPUTS)
@@ -53,7 +52,6 @@ MATRICES = st.lists(st.tuples(*[st.integers(1, 12)] * 3), min_size=1, max_size=4
 )
 
 
-@UNHURRIED
 @given(OUTPUTS, MATRICES)
 def test_a_tape_computes_its_expressions(outputs: dict[str, IntExpr], matrix: Any) -> None:
     tape = build_tape(INPUTS, outputs)
@@ -66,7 +64,6 @@ def test_a_tape_computes_its_expressions(outputs: dict[str, IntExpr], matrix: An
     assert list(tape.output_index) == list(outputs)
 
 
-@UNHURRIED
 @given(OUTPUTS, MATRICES)
 def test_json_round_trip(outputs: dict[str, IntExpr], matrix: Any) -> None:
     tape = build_tape(INPUTS, outputs)
@@ -75,7 +72,6 @@ def test_json_round_trip(outputs: dict[str, IntExpr], matrix: Any) -> None:
     np.testing.assert_array_equal(restored.evaluate(matrix), tape.evaluate(matrix))
 
 
-@UNHURRIED
 @given(OUTPUTS, st.integers(0, 200), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_instruction_sets_and_threads_make_no_difference(
     outputs: dict[str, IntExpr], rows: int, threads: int, random: Any
@@ -90,7 +86,6 @@ def test_instruction_sets_and_threads_make_no_difference(
     assert tape.evaluate(matrix, threads).tolist() == expected
 
 
-@UNHURRIED
 @given(OUTPUTS, st.lists(st.sampled_from([1, -1]), min_size=3, max_size=3), st.integers(2, 62))
 def test_large_values_are_exact_or_refused(
     outputs: dict[str, IntExpr], signs: list[int], exponent: int
@@ -128,7 +123,6 @@ def test_unknown_instruction_sets_and_constants_too_large_are_refused() -> None:
         build_tape(("x",), {"a": x + 2**70}).evaluate(np.array([[1]]))
 
 
-@UNHURRIED
 @given(OUTPUTS, MATRICES, st.randoms(use_true_random=False))
 def test_a_restricted_tape_has_what_its_outputs_need(
     outputs: dict[str, IntExpr], matrix: Any, random: Any

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_workers import ENDS, HELLO, StartChild, listen
 
@@ -17,12 +17,7 @@ STREAM = b"".join(map(encode, MESSAGES))
 BOUNDARIES = [len(b"".join(map(encode, MESSAGES[:count]))) for count in range(4)]
 
 
-@settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(derandomize=True)
 @given(cut=st.integers(0, len(STREAM)), then=st.sampled_from(sorted(ENDS)))
 def test_an_end_at_any_byte_of_a_message(start_child: StartChild, cut: int, then: str) -> None:
     worker = start_child(say=STREAM[:cut].hex(), then=then)
@@ -35,12 +30,7 @@ def test_an_end_at_any_byte_of_a_message(start_child: StartChild, cut: int, then
     assert how.splitlines()[0] == ENDS[then]
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(derandomize=True)
 @given(
     milliseconds=st.floats(0, 60),
     number=st.sampled_from([signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
@@ -24,7 +24,6 @@ from autotune.sketches import (
 from autotune.sketches.candidates import order_of, row_key
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 WORKLOAD = gemm(m=12, n=4, k=4)
 TILED = Sketch(
@@ -43,7 +42,6 @@ CANDIDATES: st.SearchStrategy[Candidate] = st.one_of(
 )
 
 
-@UNHURRIED
 @given(CANDIDATES)
 def test_json_round_trip(candidate: Candidate) -> None:
     data = json.loads(json.dumps(candidate.to_json()))
@@ -75,7 +73,6 @@ def test_the_names_of_a_configuration_are_checked(config: dict[str, Any]) -> Non
         Candidate.from_config(TILED, config)
 
 
-@UNHURRIED
 @given(st.lists(CANDIDATES, max_size=12))
 def test_batches_group_by_sketch_and_can_be_read_back(candidates: list[Candidate]) -> None:
     batch = CandidateBatch.of(candidates)
@@ -91,7 +88,6 @@ def test_batches_group_by_sketch_and_can_be_read_back(candidates: list[Candidate
     assert [listed[position] for position in order] == candidates
 
 
-@UNHURRIED
 @given(st.lists(CANDIDATES, min_size=1, max_size=8), st.lists(st.integers(0, 7), max_size=8))
 def test_take(candidates: list[Candidate], indices: list[int]) -> None:
     batch = CandidateBatch.of(candidates)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
@@ -10,7 +10,6 @@ from autotune.ir.workloads import conv2d, gemm, random_inputs, reference_outputs
 from autotune.sketches import SplitReduction, lane_axis, partial_name, split_reduction
 
 
-@settings(deadline=None)
 @given(rows=st.integers(1, 4), blocks=st.integers(1, 4), lanes=st.integers(1, 8))
 def test_partial_results_give_the_same_numbers(rows: int, blocks: int, lanes: int) -> None:
     workload = softmax(m=rows, n=blocks * lanes)

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
@@ -37,7 +37,6 @@ from autotune.sketches import (
 )
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 NAMES = st.sampled_from(["C", "Y", "i", "i.0", "j.1"])
 OPTIONAL_NAMES = st.none() | NAMES
@@ -77,7 +76,6 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 )
 
 
-@UNHURRIED
 @given(STEPS)
 def test_json_round_trip(step: Step) -> None:
     data = json.loads(json.dumps(step_to_json(step)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import UnknownNameError, UnsupportedWorkload
@@ -54,7 +54,6 @@ def names(space: SketchSpace) -> list[str]:
     return [sketch.name for sketch in space.sketches()]
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(WORKLOADS),
     st.sampled_from([CPU, preset("a100")]),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
 from oracles.lattice import domain, holds, violation
@@ -14,10 +14,8 @@ from autotune.spaces.feasible import build_lattice
 from autotune.spaces.feasible.residuals import feasible, residuals
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 
-@UNHURRIED
 @given(made_sketches(), st.data())
 def test_residuals_say_how_far_a_row_is_off(sketch: Sketch, data: st.DataObject) -> None:
     values = st.tuples(*(st.integers(0, 24) for _ in sketch.params))
@@ -34,7 +32,6 @@ def test_residuals_say_how_far_a_row_is_off(sketch: Sketch, data: st.DataObject)
     ]
 
 
-@UNHURRIED
 @given(made_sketches(), st.integers(0, 2**32))
 def test_the_lattice_is_where_residuals_vanish(sketch: Sketch, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
@@ -26,7 +26,6 @@ from autotune.targets import preset
 from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 WORKLOADS = (
@@ -64,7 +63,6 @@ MOVED = {
 }
 
 
-@UNHURRIED
 @given(st.sampled_from(sorted(MOVED)), st.integers(0, 2**32), st.integers(1, 40))
 def test_moves_stay_feasible_in_a_long_walk(name: str, seed: int, n: int) -> None:
     space, rng = MOVED[name], np.random.default_rng(seed)
@@ -77,7 +75,6 @@ def test_moves_stay_feasible_in_a_long_walk(name: str, seed: int, n: int) -> Non
         assert space.contains(batch).all()
 
 
-@UNHURRIED
 @given(st.integers(0, 2**32))
 def test_a_neighbour_differs_in_one_group(seed: int) -> None:
     """Parameters that a product joins move together; all others stay."""
@@ -96,7 +93,6 @@ def test_a_neighbour_differs_in_one_group(seed: int) -> None:
             assert len({id(group.get(name, name)) for name in names}) <= 1
 
 
-@UNHURRIED
 @given(st.integers(0, 2**32))
 def test_a_child_has_each_value_from_a_parent(seed: int) -> None:
     space, rng = MOVED["gemm"], np.random.default_rng(seed)

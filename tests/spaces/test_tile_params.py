@@ -2,17 +2,15 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.spaces.rules.access import largest_divisor, round_up
 from autotune.spaces.rules.tile_params import padded_extents
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 
-@UNHURRIED
 @given(
     st.integers(1, 5000),
     st.lists(st.integers(1, 96), min_size=1, max_size=8).map(tuple),
@@ -39,7 +37,6 @@ def test_padded_extents_by_example() -> None:
     assert padded_extents(1000, vectors, 16) == (1000, 1008, 1024)
 
 
-@UNHURRIED
 @given(st.integers(1, 400), st.integers(1, 64))
 def test_largest_divisor(extent: int, limit: int) -> None:
     divisor = largest_divisor(extent, limit)

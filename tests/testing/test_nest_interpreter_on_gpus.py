@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.ir.expressions import const
@@ -105,7 +105,6 @@ def test_every_sketch_computes_the_workload(workload: Workload) -> None:
 
 
 # A busy machine is no reason to fail.
-@settings(deadline=None, max_examples=20)
 @given(DRAWN, st.integers(0, 2**32))
 def test_random_workloads_and_candidates(workload: Workload, seed: int) -> None:
     check(SketchSpace(workload, TARGET, LIMITS), workload, seed, 1)

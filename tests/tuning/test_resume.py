@@ -129,7 +129,7 @@ def test_every_step_is_one_to_stop_at(
             assert not twice, f"measured twice after an interrupt at step {step}"
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(
     stops=st.lists(
         st.tuples(st.sampled_from([killed, interrupted]), st.integers(1, 90), st.integers(1, 40)),

@@ -104,7 +104,6 @@ def test_a_finished_run_is_answered_from_its_records(bench: Bench) -> None:
     assert bench.seen(AnsweredFromRecords)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     total=st.integers(1, 60),
     stops=st.lists(st.integers(1, 30), max_size=3),
@@ -142,7 +141,7 @@ def _forget_owner(database: Database) -> None:
         assert (run.checkpoint or {}).get("owner") in (this_process(), None)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(budgets=st.lists(st.integers(1, 50), min_size=2, max_size=4).map(sorted))
 def test_a_larger_budget_continues_the_run(budgets: list[int]) -> None:
     with open_database(":memory:") as one, open_database(":memory:") as other:

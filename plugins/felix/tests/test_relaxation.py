@@ -8,7 +8,7 @@ import pytest
 from autotune_felix.primes import multiplicities, prime_factors
 from autotune_felix.relaxation import Relaxation
 from felix_spaces import sketches
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
@@ -112,7 +112,6 @@ def test_gradients_are_checked_at_some_points() -> None:
         assert (ahead - behind)[0] / (2 * h) == pytest.approx(gradient[0, index], rel=1e-5)
 
 
-@settings(max_examples=25)
 @given(st.integers(1, 3000), st.integers(1, 4), st.integers(0, 2**32))
 def test_any_extent_can_be_split(extent: int, levels: int, seed: int) -> None:
     relaxation = Relaxation(small(*(Factor(f"f{i}") for i in range(levels)), total=extent))

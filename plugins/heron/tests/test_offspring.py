@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from autotune_heron.genetic import one_point_children
 from autotune_heron.offspring import key_parameters, offspring
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.ir.workloads import conv2d
@@ -32,7 +32,6 @@ seeds = st.integers(0, 2**32)
 key_sets = st.lists(st.integers(0, PARAMS - 1), unique=True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(seeds, key_sets, st.integers(0, 3), st.booleans())
 def test_children_are_feasible_and_keep_values_of_their_parents(
     seed: int, keys: list[int], dropped: int, distinct: bool
@@ -51,7 +50,6 @@ def test_children_are_feasible_and_keep_values_of_their_parents(
         assert len(child.kept) == max(0, len(keys) - dropped)
 
 
-@settings(max_examples=40, deadline=None)
 @given(seeds, key_sets)
 def test_fewer_keys_never_restrict_more(seed: int, keys: list[int]) -> None:
     names = CONV.sketch.param_names
@@ -66,7 +64,6 @@ def test_fewer_keys_never_restrict_more(seed: int, keys: list[int]) -> None:
     assert space.contains(np.array([mother, father])).all()
 
 
-@settings(max_examples=40, deadline=None)
 @given(seeds, key_sets)
 def test_a_distinct_child_is_drawn_from_more_than_its_parents(seed: int, keys: list[int]) -> None:
     mother, father = CONV.uniform(2, seed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.index_bounds import index_bounds
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.backends import BuildRequest, bind_copies
@@ -41,7 +41,6 @@ from autotune.ir.workloads import (
 from autotune.targets import detect_cpu
 
 AXES = ("i", "j", "k")
-EXAMPLES = 60
 # Functions that are defined, and not steep, for all that the expressions below can be.
 SMOOTH = ("neg", "abs", "tanh", "sigmoid", "erf")
 INTEGER = ("add", "sub", "max", "min")
@@ -122,7 +121,6 @@ def workloads(draw: st.DrawFn) -> Workload:
 BACKEND, TARGET = MLIRBackend(), detect_cpu()
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
 @given(workload=workloads())
 def test_random_workloads(workload: Workload) -> None:
     arrays = random_inputs(workload, np.random.default_rng(5))
@@ -141,7 +139,6 @@ def test_random_workloads(workload: Workload) -> None:
             np.testing.assert_array_equal(output, expected[name])
 
 
-@settings(max_examples=300, deadline=None)
 @given(index=indices(AXES), extents=st.tuples(*[st.integers(1, 4)] * 3))
 def test_bounds_of_indices_hold_at_every_point(
     index: IntExpr, extents: tuple[int, int, int]

@@ -8,7 +8,7 @@ import torch
 from autotune_pruner.inference import distinct_rows, scores_of
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork, TenSetNetwork
 from autotune_pruner.programs import Programs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -61,7 +61,6 @@ def test_nothing_has_no_scores() -> None:
     assert scores_of(_network(PaCMNetwork), _programs(0), CPU).shape == (0,)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(*[st.sampled_from([0.0, -0.0, 1.0, 2.5])] * 2), max_size=12))
 def test_distinct_rows_give_the_rows_back(values: list[tuple[float, float]]) -> None:
     rows = np.array(values, dtype=np.float32).reshape(-1, 2)

@@ -14,7 +14,7 @@ from autotune_pruner.networks import (
     queries_and_keys,
     summed_attention,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 COUNTS = [3, 1, 4, 2]
@@ -59,7 +59,6 @@ def test_attention_summed_is_the_sum_of_attention() -> None:
     torch.testing.assert_close(found, wanted)
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.permutations(range(FLOW_LENGTH)))
 def test_the_order_of_accesses_makes_no_difference(order: list[int]) -> None:
     network = _network()

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from autotune_pruner.ranking import lambda_rank_loss
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 # Three items, ranked b, a, c; the right order is a, b, c.
@@ -47,7 +47,6 @@ def test_descending_the_gradient_raises_what_is_better() -> None:
     assert scores.grad.sum().abs() < 1e-6, "only differences of scores mean something"
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.tuples(st.floats(-5, 5), st.floats(0, 1), st.integers(0, 3)), min_size=1, max_size=20

@@ -4,14 +4,13 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.ir.expressions import AffineForm, IntExpr, affine_form, const, maximum, minimum, var
 from autotune.ir.expressions.integer import evaluate
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 i, j = var("i"), var("j")
 COEFFICIENTS = st.dictionaries(st.sampled_from("ijk"), st.integers(-5, 5), max_size=3)
@@ -22,14 +21,12 @@ def linear(coefficients: dict[str, int], constant: int) -> IntExpr:
     return sum((var(name) * c for name, c in coefficients.items()), const(constant))
 
 
-@UNHURRIED
 @given(COEFFICIENTS, st.integers(-9, 9))
 def test_a_linear_combination_is_read_back(coefficients: dict[str, int], constant: int) -> None:
     form = affine_form(linear(coefficients, constant))
     assert form == AffineForm({n: c for n, c in coefficients.items() if c}, constant)
 
 
-@UNHURRIED
 @given(COEFFICIENTS, st.integers(-9, 9), EXTENTS)
 def test_bounds_are_the_smallest_and_largest_value(
     coefficients: dict[str, int], constant: int, extents: dict[str, int]

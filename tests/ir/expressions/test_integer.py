@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
@@ -13,7 +13,6 @@ from autotune.ir.expressions import IntExpr, ceildiv, const, maximum, minimum, v
 from autotune.ir.expressions.integer import evaluate
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 NAMES = ("x", "y", "z")
 x, y, z = (var(name) for name in NAMES)
@@ -71,7 +70,6 @@ def compute(operation: str, left: Any, right: Any) -> Any:
     return left // right if operation == "//" else left % right
 
 
-@UNHURRIED
 @given(TREES, ENVIRONMENTS)
 def test_simplification_preserves_the_value(tree: Tree, env: dict[str, int]) -> None:
     try:
@@ -81,7 +79,6 @@ def test_simplification_preserves_the_value(tree: Tree, env: dict[str, int]) -> 
     assert evaluate(build(tree), env) == expected
 
 
-@UNHURRIED
 @given(TREES, st.lists(ENVIRONMENTS, min_size=1, max_size=5))
 def test_arrays_give_what_integers_give(tree: Tree, rows: list[dict[str, int]]) -> None:
     try:
@@ -94,7 +91,6 @@ def test_arrays_give_what_integers_give(tree: Tree, rows: list[dict[str, int]]) 
     assert result.tolist() == expected
 
 
-@UNHURRIED
 @given(TREES)
 def test_json_round_trip(tree: Tree) -> None:
     try:
@@ -108,7 +104,6 @@ def test_json_round_trip(tree: Tree) -> None:
     assert restored.to_json() == data
 
 
-@UNHURRIED
 @given(TREES, ENVIRONMENTS)
 def test_substituting_numbers_is_evaluating(tree: Tree, env: dict[str, int]) -> None:
     try:
@@ -120,7 +115,6 @@ def test_substituting_numbers_is_evaluating(tree: Tree, env: dict[str, int]) -> 
     assert numbers.variables == frozenset()
 
 
-@UNHURRIED
 @given(TREES, TREES, ENVIRONMENTS)
 def test_substituting_an_expression(tree: Tree, inner: Tree, env: dict[str, int]) -> None:
     try:
@@ -133,7 +127,6 @@ def test_substituting_an_expression(tree: Tree, inner: Tree, env: dict[str, int]
     assert evaluate(replaced, env) == expected
 
 
-@UNHURRIED
 @given(st.lists(TREES, min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_sums_do_not_depend_on_the_order(trees: list[Tree], random: Any) -> None:
     try:

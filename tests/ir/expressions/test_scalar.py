@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
@@ -29,7 +29,6 @@ from autotune.ir.expressions import (
 from autotune.ir.expressions.scalar import ARITHMETIC, COMPARISONS, LOGIC, UNARY, children, walk
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 DTYPES = st.sampled_from(["float32", "float64", "int32", "int8", "bool"])
 INDICES = st.sampled_from([var("i"), var("j"), var("i") * 2 + var("k") - 1, const(0)])
@@ -57,7 +56,6 @@ A, B = Load("A", (var("i"), var("k"))), Load("B", (var("k"),))
 INSIDE = Binary("ge", IndexValue(var("i")), IndexValue(const(1)))
 
 
-@UNHURRIED
 @given(BODIES)
 def test_json_round_trip(body: ScalarExpr) -> None:
     data = json.loads(json.dumps(scalar_to_json(body), allow_nan=False))
@@ -65,7 +63,6 @@ def test_json_round_trip(body: ScalarExpr) -> None:
     assert scalar_to_json(scalar_from_json(data)) == data
 
 
-@UNHURRIED
 @given(BODIES)
 def test_walking_visits_every_node_once_parents_first(body: ScalarExpr) -> None:
     nodes = list(walk(body))
@@ -74,13 +71,11 @@ def test_walking_visits_every_node_once_parents_first(body: ScalarExpr) -> None:
     assert loads(body) == tuple(node for node in nodes if isinstance(node, Load))
 
 
-@UNHURRIED
 @given(BODIES)
 def test_replacing_nothing_changes_nothing(body: ScalarExpr) -> None:
     assert transform(body, lambda node: None) == body
 
 
-@UNHURRIED
 @given(BODIES)
 def test_replaced_nodes_are_used_as_they_are(body: ScalarExpr) -> None:
     def rename(node: ScalarExpr) -> ScalarExpr | None:

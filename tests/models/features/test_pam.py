@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.pam import pam_rows
 
@@ -98,7 +98,6 @@ DRAWN = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(DRAWN, st.sampled_from(sorted(FIDELITIES)), st.integers(0, 2**32))
 def test_random_workloads_and_candidates(workload: Workload, fidelity: str, seed: int) -> None:
     space = SketchSpace(workload, CPU, LIMITS)

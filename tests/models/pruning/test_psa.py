@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from attrs import asdict, evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from oracles.psa import corrected_milliseconds, published_milliseconds, score
@@ -128,7 +128,6 @@ def symbols_of(arithmetic: str, tiling: Tiling) -> list[int]:
 
 
 @given(TILINGS)
-@settings(max_examples=100, deadline=None)
 def test_published_symbols_and_scores_equal_the_closed_form(tiling: Tiling) -> None:
     i, j, k, *lanes = tiling
     found = symbols_of("published", tiling)
@@ -144,7 +143,6 @@ def test_published_symbols_and_scores_equal_the_closed_form(tiling: Tiling) -> N
 
 
 @given(TILINGS)
-@settings(max_examples=100, deadline=None)
 def test_corrected_symbols_and_scores_equal_the_closed_form(tiling: Tiling) -> None:
     i, j, k, *lanes = tiling
     expected = corrected_gemm_symbols(i, j, k, (lanes[0], lanes[1]))

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.ir.expressions import IntExpr, const, var
@@ -12,7 +12,6 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.nest.quantities import distinct
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 TERMS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 6)), max_size=4)
 
@@ -30,7 +29,6 @@ def counted(terms: list[tuple[int, int]]) -> int:
     return found
 
 
-@UNHURRIED
 @given(TERMS)
 def test_never_fewer_than_are_touched_and_never_more_than_the_hull(
     terms: list[tuple[int, int]],
@@ -42,13 +40,11 @@ def test_never_fewer_than_are_touched_and_never_more_than_the_hull(
     assert enumerated(terms) <= counted(terms) <= min(hull, points)
 
 
-@UNHURRIED
 @given(TERMS)
 def test_two_moving_terms_are_exact(terms: list[tuple[int, int]]) -> None:
     assert counted(terms[:2]) == enumerated(terms[:2])
 
 
-@UNHURRIED
 @given(st.data())
 def test_runs_that_continue_or_leave_gaps_are_exact(data: st.DataObject) -> None:
     """Each step is either within the run so far, or past everything so far."""
@@ -66,7 +62,6 @@ def test_runs_that_continue_or_leave_gaps_are_exact(data: st.DataObject) -> None
     assert counted(terms) == enumerated(terms)
 
 
-@UNHURRIED
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.data())
 def test_a_copied_window_is_exact(
     stride: int, inner: int, taps: int, outer: int, data: st.DataObject

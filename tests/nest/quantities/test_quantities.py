@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from oracles.nest import nest_quantities
 
@@ -27,9 +27,6 @@ from autotune.spaces import SketchSpace
 SpaceOf = Callable[[Workload], SketchSpace]
 
 # A busy machine is no reason to fail; the space depends on the machine of the session only.
-UNHURRIED = settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 # One of every builder; the test goes through all sketches of each.
 WORKLOADS = (
@@ -132,7 +129,6 @@ def test_every_sketch_of_every_builder(workload: Workload, either_space_of: Spac
         check(candidate)
 
 
-@UNHURRIED
 @given(DRAWN, st.integers(0, 2**32))
 def test_random_workloads_and_candidates(
     either_space_of: SpaceOf, workload: Workload, seed: int

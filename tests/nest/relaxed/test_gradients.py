@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from random_tapes import BOUNDS, points, relaxable, tapes
@@ -19,7 +19,6 @@ from autotune.nest.relaxed import FELIX, RelaxedTape, Smoothing, param_bounds
 
 Values = NDArray[np.float64]
 
-UNHURRIED = settings(deadline=None)
 STEP = 1e-5
 # Steps of differences lead beyond the bounds by this much.
 MARGIN = 1e-3
@@ -123,7 +122,6 @@ def test_an_exact_tape_has_the_derivatives_of_its_pieces(sample: Sample) -> None
     assert counted > 0
 
 
-@UNHURRIED
 @given(tapes(), points(), st.integers(0, 2**32 - 1))
 def test_any_tape_along_a_direction(tape: Tape, at: Values, seed: int) -> None:
     """G2 for tapes that no sketch has: the difference shrinks with the square of the step."""

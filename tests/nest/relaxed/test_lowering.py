@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from random_tapes import BOUNDS, INPUTS, points, tapes
 from relaxed_samples import samples
 
@@ -24,7 +24,6 @@ from autotune.nest.relaxed import (
 )
 from autotune.sketches import Categorical, Factor, Ordinal, ProductEquals, Sketch
 
-UNHURRIED = settings(deadline=None)
 x, y, z = map(var, INPUTS)
 
 
@@ -94,7 +93,6 @@ def test_what_no_output_needs_is_left_out() -> None:
     assert lowered.constants == (2.0,) and lowered.outputs == (3,)
 
 
-@UNHURRIED
 @given(tapes(), points())
 def test_ranges_hold(tape: Tape, at: Any) -> None:
     """What is said to be positive is: a relaxed tape never takes the logarithm of anything else.

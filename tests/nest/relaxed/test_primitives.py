@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.ir.expressions import IntExpr, ceildiv, less, maximum, minimum, select, var
@@ -14,7 +14,6 @@ from autotune.ir.expressions import nontrivial as nontrivial_loop
 from autotune.nest import build_tape
 from autotune.nest.relaxed import FELIX, RelaxedTape, Smoothing
 
-UNHURRIED = settings(deadline=None)
 POSITIVE = (1.0, 4096.0)
 SIGNED = (-4096.0, 4096.0)
 CHANCE = (0.0, 1.0)
@@ -60,7 +59,6 @@ class TestLess:
         found = value(nontrivial_loop(a), FELIX, a=(extent, POSITIVE))
         assert found == pytest.approx(expected, abs=5e-4)
 
-    @UNHURRIED
     @given(whole, whole)
     def test_bound_by_logarithm(self, left: int, right: int) -> None:
         """S1: at most ``t^2 / 4 d^2`` for a distance of ``d`` octaves from the threshold."""
@@ -68,7 +66,6 @@ class TestLess:
         distance = np.log2(right) - np.log2(left * (left + 1)) / 2
         assert abs(found - (left < right)) <= min(0.5, 0.25**2 / 4 / distance**2) + ROUNDING
 
-    @UNHURRIED
     @given(st.integers(-4096, 4096), st.integers(-4096, 4096))
     def test_bound_where_signs_are_unknown(self, left: int, right: int) -> None:
         found = value(less(a, b), a=(left, SIGNED), b=(right, SIGNED))
@@ -76,7 +73,6 @@ class TestLess:
         assert abs(found - (left < right)) <= 0.25**2 / 4 / distance**2 + ROUNDING
         assert abs(found - (left < right)) <= 0.053
 
-    @UNHURRIED
     @given(positive, positive, positive, st.sampled_from([Smoothing(), FELIX]))
     def test_it_rises_with_the_right_side(
         self, left: float, one: float, other: float, smoothing: Smoothing
@@ -94,7 +90,6 @@ class TestLess:
         ]
         assert falling[1] <= falling[0] + ROUNDING
 
-    @UNHURRIED
     @given(st.integers(1, 64), st.integers(1, 64), st.floats(0.01, 2))
     def test_half_the_width_is_no_worse(self, left: int, right: int, width: float) -> None:
         """S2: at whole numbers the error does not grow when the temperature is halved."""
@@ -119,7 +114,6 @@ class TestLess:
 class TestConditions:
     """S3 for what tapes make of conditions: ``x * y``, ``1 - (1 - x)(1 - y)`` and ``1 - x``."""
 
-    @UNHURRIED
     @given(chance, chance)
     def test_in_range_and_de_morgan(self, left: float, right: float) -> None:
         at: dict[str, Any] = {"a": (left, CHANCE), "b": (right, CHANCE)}
@@ -130,7 +124,6 @@ class TestConditions:
         assert neither == pytest.approx(1 - either, abs=1e-15)
         assert value(1 - (1 - a), **at) == left
 
-    @UNHURRIED
     @given(st.lists(chance, min_size=3, max_size=3), st.lists(positive, min_size=4, max_size=4))
     def test_first_hit(self, hits: list[float], values: list[float]) -> None:
         """``2^(sum of w log2 v)`` with weights ``w`` that are never negative and sum to one."""
@@ -155,7 +148,6 @@ class TestConditions:
 
 
 class TestSelect:
-    @UNHURRIED
     @given(chance, positive, positive)
     def test_by_logarithm(self, condition: float, first: float, second: float) -> None:
         """S1: exact for 0 and 1; else the error in octaves is the condition's times theirs."""
@@ -167,7 +159,6 @@ class TestSelect:
         assert abs(np.log2(found / first)) <= (1 - condition) * octaves + ROUNDING
         assert abs(np.log2(found / second)) <= condition * octaves + ROUNDING
 
-    @UNHURRIED
     @given(chance, signed, signed)
     def test_linear_where_signs_are_unknown(
         self, condition: float, first: float, second: float
@@ -182,7 +173,6 @@ class TestSelect:
 
 
 class TestExtrema:
-    @UNHURRIED
     @given(positive, positive, st.floats(0.001, 1))
     def test_bounds_by_logarithm(self, left: float, right: float, epsilon: float) -> None:
         """S1 and S4: a maximum is 0 to epsilon / 2 octaves above, a minimum as much below."""
@@ -193,7 +183,6 @@ class TestExtrema:
         for excess in (above, below):
             assert -ROUNDING <= excess <= epsilon / 2 + ROUNDING
 
-    @UNHURRIED
     @given(signed, signed, st.floats(0.001, 1))
     def test_bounds_where_signs_are_unknown(
         self, left: float, right: float, epsilon: float
@@ -205,7 +194,6 @@ class TestExtrema:
         for excess in (above, below):
             assert -1e-9 <= excess <= epsilon / 2 + 1e-9
 
-    @UNHURRIED
     @given(positive, positive, st.floats(0.001, 1))
     def test_half_the_width_is_no_worse(self, left: float, right: float, epsilon: float) -> None:
         """S2."""
@@ -219,7 +207,6 @@ class TestExtrema:
             ]
             assert errors[1] <= errors[0] + ROUNDING
 
-    @UNHURRIED
     @given(positive, positive)
     def test_hard_in_felix(self, left: float, right: float) -> None:
         at: dict[str, Any] = {"a": (left, POSITIVE), "b": (right, POSITIVE)}
@@ -259,14 +246,12 @@ class TestKinks:
 
 
 class TestDivision:
-    @UNHURRIED
     @given(whole, whole)
     def test_floor(self, top: int, bottom: int) -> None:
         """S1 and S4: ``a / b`` is 0 to ``(b - 1) / b`` above its floor."""
         excess = value(a // b, a=(top, POSITIVE), b=(bottom, POSITIVE)) - top // bottom
         assert -ROUNDING <= excess <= (bottom - 1) / bottom + ROUNDING
 
-    @UNHURRIED
     @given(whole, whole)
     def test_rounding_up(self, top: int, bottom: int) -> None:
         """``(a + b - 1) / b`` is as much above the quotient rounded up."""
@@ -274,7 +259,6 @@ class TestDivision:
         excess = found - -(-top // bottom)
         assert -ROUNDING <= excess <= (bottom - 1) / bottom + ROUNDING
 
-    @UNHURRIED
     @given(whole, whole)
     def test_a_remainder_is_zero(self, top: int, bottom: int) -> None:
         """S1: off by at most ``b - 1``, without a derivative."""

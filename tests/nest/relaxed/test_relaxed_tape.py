@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from oracles.tape import evaluate_row
 from random_tapes import BOUNDS, INPUTS, points, relaxable, tapes, whole_points
@@ -17,7 +17,6 @@ from autotune.nest import Tape, build_tape
 from autotune.nest.relaxed import RelaxedTape
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 LEVELS = ("baseline", "avx2", "avx512")
 x, y, z = map(var, INPUTS)
 
@@ -35,7 +34,6 @@ def test_exact_equals_the_integer_tape_of_every_sketch(sample: Sample) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@UNHURRIED
 @given(tapes(), whole_points())
 def test_exact_equals_the_integer_tape(tape: Tape, rows: Any) -> None:
     try:
@@ -57,7 +55,6 @@ def _every_slot(tape: Tape) -> tuple[tuple[str, int], ...]:
     return tuple((str(slot), slot) for slot in range(count))
 
 
-@UNHURRIED
 @given(tapes(), points(), st.sampled_from(["exact", "relaxed"]))
 def test_every_instruction_set_and_number_of_threads_gives_the_same(
     tape: Tape, at: Any, mode: str

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_tapes import BOUNDS, INPUTS, points, relaxable, tapes
 from relaxed_samples import Sample, samples
@@ -24,7 +24,6 @@ from oracles.relaxed_torch import Reader  # noqa: E402
 
 from autotune.nest.relaxed.torch_function import relaxed_values  # noqa: E402
 
-UNHURRIED = settings(deadline=None)
 SMOOTHINGS = (Smoothing(), FELIX, Smoothing(0.5, 0.3, True))
 x, y, z = map(var, INPUTS)
 
@@ -75,7 +74,6 @@ def size(tape: Tape, at: Any) -> Any:
     return np.abs(found.values(at)).max(axis=1, keepdims=True)
 
 
-@UNHURRIED
 @given(tapes(), points(), st.sampled_from(SMOOTHINGS))
 def test_any_relaxed_tape_agrees_with_torch(tape: Tape, at: Any, smoothing: Smoothing) -> None:
     relaxed = relaxable(tape, smoothing=smoothing)
@@ -92,7 +90,6 @@ def test_any_relaxed_tape_agrees_with_torch(tape: Tape, at: Any, smoothing: Smoo
     assert (np.abs(gradient - derivative) <= 1e-9 * steep * scale).all()
 
 
-@UNHURRIED
 @given(tapes(), points())
 def test_any_exact_tape_agrees_with_torch(tape: Tape, at: Any) -> None:
     exact = RelaxedTape(tape, "exact")

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
 from oracles.lattice import brute_force, domain, factorization_count, joined_tables
@@ -29,7 +29,6 @@ from autotune.spaces.feasible import Lattice, build_lattice, ordered_factorizati
 from autotune.targets import preset
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
@@ -47,7 +46,6 @@ def check_against_brute_force(sketch: Sketch) -> Lattice:
     return lattice
 
 
-@settings(UNHURRIED, max_examples=300)
 @given(made_sketches())
 def test_the_lattice_is_the_feasible_set(sketch: Sketch) -> None:
     check_against_brute_force(sketch)
@@ -195,7 +193,6 @@ def test_bounds_keep_a_join_small() -> None:
     assert list(build_lattice(sketch, limit=100_000).enumerate()) == [(1, 5), (5, 1)]
 
 
-@UNHURRIED
 @given(st.integers(1, 2000), st.integers(1, 4))
 def test_factorizations_are_as_many_as_the_binomials_say(total: int, parts: int) -> None:
     rows = ordered_factorizations(total, [None] * parts)

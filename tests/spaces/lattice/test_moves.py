@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
 from oracles.lattice import brute_force
@@ -17,7 +17,6 @@ from autotune.spaces.feasible import build_lattice
 from autotune.spaces.feasible.groups import parameter_groups
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 Row = tuple[int, ...]
 
@@ -47,7 +46,6 @@ def nearest(row: Row, feasible: set[Row], columns: tuple[int, ...]) -> list[set[
     return [by_distance[distance] for distance in sorted(by_distance)]
 
 
-@UNHURRIED
 @given(made_sketches(), st.integers(0, 2**64 - 1))
 def test_neighbours_are_near_and_feasible(sketch: Sketch, seed: int) -> None:
     lattice, feasible = build_lattice(sketch), brute_force(sketch)
@@ -67,7 +65,6 @@ def test_neighbours_are_near_and_feasible(sketch: Sketch, seed: int) -> None:
         assert moved in (possible or {row})
 
 
-@UNHURRIED
 @given(made_sketches(), st.integers(0, 2**64 - 1))
 def test_children_are_feasible_mixtures(sketch: Sketch, seed: int) -> None:
     lattice, feasible = build_lattice(sketch), brute_force(sketch)
@@ -184,7 +181,6 @@ def test_matrices_need_not_be_contiguous() -> None:
     assert lattice.contains(rows[::-2]).all()
 
 
-@UNHURRIED
 @given(made_sketches(), st.data())
 def test_restriction_keeps_what_has_the_values(sketch: Sketch, data: st.DataObject) -> None:
     lattice, feasible = build_lattice(sketch), brute_force(sketch)
@@ -204,7 +200,6 @@ def test_restriction_keeps_what_has_the_values(sketch: Sketch, data: st.DataObje
         assert restricted.contains(rows).sum() == len(expected)
 
 
-@UNHURRIED
 @given(made_sketches(), st.data())
 def test_restrictions_in_any_order_and_fewer_of_them(sketch: Sketch, data: st.DataObject) -> None:
     """Restrictions commute, and dropping one never loses a configuration."""
@@ -232,7 +227,6 @@ def test_both_parents_are_in_what_they_span() -> None:
         assert ((child == mother) | (child == father)).all()
 
 
-@UNHURRIED
 @given(st.integers(1, 60), st.integers(0, 30))
 def test_tighter_limits_never_add_points(limit: int, less: int) -> None:
     def points(most: int) -> set[Row]:

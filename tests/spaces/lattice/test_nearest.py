@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
 from oracles.lattice import brute_force
@@ -18,7 +18,6 @@ from autotune.sketches import AtMost, Factor, Ordinal, ProductEquals, Sketch
 from autotune.spaces.feasible import build_lattice
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None, max_examples=40)
 
 SPLIT = sketch_of(
     [Factor("a0"), Factor("a1"), Factor("b0"), Factor("b1"), Ordinal("o", (1, 2, 9))],
@@ -38,7 +37,6 @@ def distance(row: tuple[int, ...], other: tuple[int, ...]) -> int:
     return sum(abs(place(a) - place(b)) for a, b in zip(row, other, strict=True))
 
 
-@UNHURRIED
 @given(made_sketches(), st.data())
 def test_the_nearest_point_is_at_the_least_distance(sketch: Sketch, data: st.DataObject) -> None:
     lattice, feasible = build_lattice(sketch), brute_force(sketch)
@@ -60,7 +58,6 @@ def test_points_stay_where_they_are_on_any_number_of_threads() -> None:
         np.testing.assert_array_equal(lattice.nearest(points, threads), points)
 
 
-@UNHURRIED
 @given(made_sketches())
 def test_values_are_those_of_the_points(sketch: Sketch) -> None:
     lattice, feasible = build_lattice(sketch), brute_force(sketch)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
 from oracles.lattice import brute_force
@@ -17,7 +17,6 @@ from autotune.sketches import AtMost, Factor, Ordinal, Param, ProductEquals, Ske
 from autotune.spaces.feasible import Lattice, Matrix, build_lattice
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None)
 
 UNEVEN = sketch_of(
     [
@@ -69,7 +68,6 @@ def test_uniform_samples_are_uniform(seed: int) -> None:
     assert chi_square_is_usual(counts, dict.fromkeys(feasible, float(each)))
 
 
-@settings(UNHURRIED, max_examples=25)
 @given(made_sketches(), st.integers(0, 2**64 - 1))
 def test_samples_of_any_sketch_are_uniform(sketch: Sketch, seed: int) -> None:
     lattice, feasible = build_lattice(sketch), brute_force(sketch)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 from attrs import evolve
 from heron_problems import dl_boost_gemm
-from hypothesis import given, settings
+from hypothesis import given
 from made_problems import made_problems
 from oracles.constraints import brute_force
 
@@ -26,7 +26,6 @@ from autotune.spaces.problems import (
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(made_problems())
 def test_no_smaller_set_contradicts(problem: ConstraintProblem) -> None:
     conflict = smallest_conflict(problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from heron_problems import dl_boost_gemm, vta_gemm
-from hypothesis import given, settings
+from hypothesis import given
 from made_problems import made_problems
 from oracles.constraints import brute_force, is_solution
 
@@ -16,7 +16,6 @@ from autotune.spaces.problems.cpsat import CpSatSampler, SamplingFailed
 pytest.importorskip("ortools")
 
 
-@settings(deadline=None, max_examples=40)
 @given(made_problems())
 def test_solutions_are_solutions_where_there_are_any(problem: ConstraintProblem) -> None:
     sampler = CpSatSampler(problem)
@@ -27,7 +26,6 @@ def test_solutions_are_solutions_where_there_are_any(problem: ConstraintProblem)
     assert all(is_solution(problem, row) for row in map(tuple, sampler.sample(2, 0).tolist()))
 
 
-@settings(deadline=None, max_examples=40)
 @given(made_problems())
 def test_enumeration_is_complete(problem: ConstraintProblem) -> None:
     """And stops where it is told to."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from heron_problems import dl_boost_gemm, tensor_core_gemm, vta_gemm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_problems import constraints, made_problems
 
@@ -36,10 +36,7 @@ from autotune.spaces.problems import (
     origin_text,
 )
 
-UNHURRIED = settings(deadline=None, max_examples=50)
 
-
-@UNHURRIED
 @given(made_problems())
 def test_roundtrip(problem: ConstraintProblem) -> None:
     read = ConstraintProblem.from_json(json.loads(json.dumps(problem.to_json())))
@@ -47,7 +44,6 @@ def test_roundtrip(problem: ConstraintProblem) -> None:
     assert read.digest == problem.digest
 
 
-@UNHURRIED
 @given(made_problems(), constraints(), st.randoms())
 def test_digests_tell_problems_apart_and_nothing_else(
     problem: ConstraintProblem, more: Constraint, random: Any

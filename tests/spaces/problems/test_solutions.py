@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from heron_problems import dl_boost_gemm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_problems import NAMES, made_problems
 from oracles.constraints import brute_force, is_solution
@@ -29,7 +29,6 @@ from autotune.spaces.problems import (
 )
 
 # A busy machine is no reason to fail.
-UNHURRIED = settings(deadline=None, max_examples=30)
 
 Row = tuple[int, ...]
 SMALL = dl_boost_gemm(2, 16, 4)
@@ -39,7 +38,6 @@ def rows(matrix: np.ndarray) -> list[Row]:  # type: ignore[type-arg]
     return list(map(tuple, matrix.tolist()))
 
 
-@settings(deadline=None, max_examples=120)
 @given(made_problems())
 def test_complete_small(problem: ConstraintProblem) -> None:
     """All solutions, each once, and their number; whatever the constraints are."""
@@ -49,7 +47,6 @@ def test_complete_small(problem: ConstraintProblem) -> None:
     assert set(found) == expected
 
 
-@UNHURRIED
 @given(made_problems(), st.integers(0, 2**64 - 1))
 def test_sound(problem: ConstraintProblem, seed: int) -> None:
     solutions = solve(problem)
@@ -62,7 +59,6 @@ def test_sound(problem: ConstraintProblem, seed: int) -> None:
         assert solutions.contains(drawn).all()
 
 
-@UNHURRIED
 @given(made_problems(), st.data())
 def test_containment_looks_at_every_variable(
     problem: ConstraintProblem, data: st.DataObject
@@ -73,7 +69,6 @@ def test_containment_looks_at_every_variable(
     assert inside.tolist() == [is_solution(problem, tuple(row)) for row in asked]
 
 
-@UNHURRIED
 @given(made_problems(), st.data())
 def test_restriction_and_strongest_propagation(
     problem: ConstraintProblem, data: st.DataObject
@@ -101,7 +96,6 @@ def test_restriction_and_strongest_propagation(
         }
 
 
-@UNHURRIED
 @given(made_problems(), st.data())
 def test_repair_gives_the_nearest_solution(
     problem: ConstraintProblem, data: st.DataObject
@@ -168,7 +162,6 @@ def test_deterministic(threads: int) -> None:
     np.testing.assert_array_equal(first.sample(300, 9)[200:], second.sample(100, 9, 200))
 
 
-@UNHURRIED
 @given(made_problems(), st.integers(0, 40), st.integers(0, 20))
 def test_tighten_monotone(problem: ConstraintProblem, limit: int, less: int) -> None:
     def points(most: int) -> set[Row]:
@@ -179,7 +172,6 @@ def test_tighten_monotone(problem: ConstraintProblem, limit: int, less: int) -> 
     assert points(limit - less) <= points(limit)
 
 
-@UNHURRIED
 @given(made_problems(), st.integers(0, 2**32), st.permutations(NAMES), st.integers(0, 4))
 def test_offspring_of_two_solutions(
     problem: ConstraintProblem, seed: int, order: list[str], count: int

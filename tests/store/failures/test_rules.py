@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -88,7 +88,6 @@ def test_a_bolder_chance_proposes_more() -> None:
     assert texts(rules(matrix, fails, 1.0)) == ["a >= 16"]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 2), st.sampled_from([2, 4, 8]), st.floats(0, 0.2))
 def test_no_rule_holds_for_what_passed(seed: int, column: int, limit: int, noise: float) -> None:
     matrix = rows(seed, 80)
@@ -102,7 +101,6 @@ def test_no_rule_holds_for_what_passed(seed: int, column: int, limit: int, noise
         assert rule.chance <= 0.01
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32))
 def test_the_order_of_rows_does_not_matter(seed: int) -> None:
     matrix = rows(seed, 60)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
@@ -164,7 +164,6 @@ def places(data: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_no_change_of_a_record_ends_the_reading(data: st.DataObject) -> None:
     """Whatever a line holds: what follows is read, and what is accepted can be written again."""
@@ -180,7 +179,6 @@ def test_no_change_of_a_record_ends_the_reading(data: st.DataObject) -> None:
         assert read(record_line(first)) == [first]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 5000), st.binary(max_size=8))
 def test_no_bytes_end_the_reading(at: int, junk: bytes) -> None:
     line = record_line(sample_record())

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.store.sqlite.pages import PAGE_SIZES, apply_log, page_size_of, read_rows
@@ -32,7 +32,6 @@ def write(path: Path, rows: dict[int, tuple[object, object]], page_size: int) ->
 
 
 @given(rows=ROWS, page_size=st.sampled_from(PAGE_SIZES))
-@settings(max_examples=60, deadline=None)
 def test_reads_what_sqlite_has_written(
     rows: dict[int, tuple[object, object]], page_size: int
 ) -> None:

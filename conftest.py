@@ -1,0 +1,63 @@
+"""What all tests share: how hard properties are tried, and where the processor's time goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# A shell starts its background jobs with interrupts ignored, and so would all that they start:
+# the tests of interrupts need one that is not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Machines may be busy, and fixtures hold nothing that an example changes.
+_UNHURRIED = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.register_profile("quick", _UNHURRIED, max_examples=30)
+settings.register_profile("long", _UNHURRIED, max_examples=1000)
+# `pytest --hypothesis-profile long` replaces it. Costly tests take a share of the examples.
+settings.load_profile("quick")
+
+_seconds: Counter[str] = Counter()
+_COUNTED = pytest.StashKey[float]()
+
+
+def _processor_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[_COUNTED] = _processor_seconds()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    finally:
+        # Children count once they have ended, some of them in a later test.
+        stash, total = item.config.stash, _processor_seconds()
+        item.user_properties.append(("processor seconds", total - stash[_COUNTED]))
+        stash[_COUNTED] = total
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "teardown":
+        folder = "/".join(report.location[0].split("/")[:2])
+        _seconds[folder] += dict(report.user_properties).get("processor seconds", 0.0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if len(_seconds) > 1:
+        groups = ", ".join(f"{name} {used:.0f}" for name, used in _seconds.most_common())
+        terminalreporter.section("processor seconds")
+        terminalreporter.write_line(groups)
