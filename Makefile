@@ -11,7 +11,7 @@ PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test benchmarks venv check clean
+.PHONY: help demo test test-slow test-long benchmarks venv check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,8 +19,14 @@ help: ## Show this list
 demo: venv ## Tune a small operator and show what it gained
 	$(VENV)/bin/autotune demo
 
-test: $(VENV_TOX)/.installed ## Run every check: lint, types, tests, docs, wheels
+test: $(VENV_TOX)/.installed ## Run the checks of every change: lint, types, docs, tests
 	$(VENV_TOX)/bin/tox run
+
+test-slow: $(VENV_TOX)/.installed ## Run the slow tests too, and the wheels by themselves
+	$(VENV_TOX)/bin/tox run -e tests,torch,wheels -- -m "slow and not long"
+
+test-long: $(VENV_TOX)/.installed ## Run what takes hours, before a release; goes on where it was stopped
+	$(PYTHON) scripts/test_long.py $(VENV_TOX)/bin/tox
 
 benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare with numpy, oneDNN, MetaSchedule and CP-SAT, and the backends with each other
 	$(VENV_BENCHMARKS)/bin/python benchmarks/gemm.py --quick --check

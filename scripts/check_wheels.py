@@ -1,4 +1,4 @@
-"""Builds every wheel, installs them into empty environments, and tunes one small operator there.
+"""Installs the wheels into empty environments, and tunes one small operator there.
 
 Usage: python scripts/check_wheels.py FOLDER    (empty, or none yet)
 """
@@ -14,8 +14,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PROJECTS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
+from wheels import PROJECTS, build
+
 TRIALS = 4
 
 
@@ -30,15 +30,6 @@ def require(condition: bool, message: str) -> None:
     """Ends the program with a message unless the condition holds."""
     if not condition:
         sys.exit(f"error: {message}")
-
-
-def build(folder: Path) -> list[Path]:
-    """Builds one wheel for each project."""
-    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder)
-    run(*pip, *PROJECTS, cwd=folder)
-    wheels = sorted(folder.glob("*.whl"))
-    require(len(wheels) == len(PROJECTS), f"{len(PROJECTS)} projects gave {len(wheels)} wheels")
-    return wheels
 
 
 def check_contents(wheels: list[Path]) -> None:
@@ -130,7 +121,7 @@ def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     require(not any(folder.iterdir()), f"{folder} is not empty")
-    wheels = build(folder)
+    wheels = build(PROJECTS)
     check_contents(wheels)
     check_backends(folder, {wheel.name.split("-")[0]: wheel for wheel in wheels})
     print("wheels: ok")

@@ -1,0 +1,72 @@
+"""Runs what takes hours, chunk by chunk: every seed, a thousand examples, sanitizers.
+
+Usage: python scripts/test_long.py TOX [CHUNK ...]
+
+Chunks that have passed with the same sources are not run again: after an interrupt, or once a
+failure is repaired elsewhere than in the sources, this goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+
+from wheels import PROJECTS, ROOT, digest
+
+PASSED = ROOT / ".tox" / "long.json"
+EVERYTHING = ("-m", "", "--hypothesis-profile", "long", "--timeout", "7200")
+SUMMARY = re.compile(r"^=*\s*(\d+ (?:passed|failed|error).*? in [\d.]+s)", re.MULTILINE)
+
+
+def chunks() -> dict[str, tuple[str, ...]]:
+    """What there is to run: arguments of ``tox run`` by name."""
+    rooms = [*sorted(path.parent for path in ROOT.glob("tests/*/**/test_*.py"))]
+    names = sorted({"/".join(room.relative_to(ROOT).parts[:2]) for room in rooms})
+    names += [f"plugins/{name}" for name in ("heron", "mlir", "tvm")]
+    tests = {name: ("-e", "tests", "--", *EVERYTHING, name) for name in names}
+    return {
+        "sanitizers": ("-e", "sanitize"),
+        "torch": ("-e", "torch", "--", *EVERYTHING),
+        **tests,
+    }
+
+
+def main() -> int:
+    """Runs the chunks that are named, or all; the number of those that failed."""
+    tox, *wanted = sys.argv[1:] or sys.exit(__doc__)
+    sources = "".join(digest(project, ("pyproject.toml", "src", "tests")) for project in PROJECTS)
+    sources += digest(ROOT, ("native", "tox.ini", "conftest.py", "docs", "benchmarks"))
+    found = json.loads(PASSED.read_text(encoding="utf-8")) if PASSED.exists() else {}
+    passed: dict[str, str] = found.get("passed", {}) if found.get("sources") == sources else {}
+    every = chunks()
+    failed: dict[str, str] = {}
+    for name in wanted or every:
+        if name in passed:
+            continue
+        start = time.monotonic()
+        print(f"+ {name}", flush=True)
+        status, counts = run([tox, "run", *every[name]])
+        counts = f"{counts}; {time.monotonic() - start:.0f} s in all"
+        (failed if status else passed)[name] = counts
+        PASSED.write_text(json.dumps({"sources": sources, "passed": passed}), encoding="utf-8")
+    for name, counts in [*passed.items(), *failed.items()]:
+        print(f"{'FAILED' if name in failed else 'passed'}  {name}: {counts}")
+    return len(failed)
+
+
+def run(command: list[str]) -> tuple[int, str]:
+    """Shows what a command prints; its status and the summary of its tests."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        lines.append(re.sub(r"\x1b\[[0-9;]*m", "", line))
+    return process.wait(), "; ".join(SUMMARY.findall("".join(lines))) or "no tests"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
