@@ -31,7 +31,7 @@ from autotune.nest import nest_tape
 from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import Lattice, build_lattice
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.problems import problem_of
 from autotune.targets import detect_cpu, preset
 
@@ -120,9 +120,9 @@ def measure(sketches: Sequence[Sketch], target: Target, quick: bool) -> Rates:
     """Every rate of the given sketches of one workload."""
     longest = max(len(nest_tape(sketch).tape.instructions) for sketch in sketches)
     result = Rates(len(sketches), longest)
-    lattices = [build_lattice(sketch) for sketch in sketches]
-    result.sampler = together([rate_of_points(lattice) for lattice in lattices])
-    points = [lattice.uniform(PSA_ROWS, 1) for lattice in lattices]
+    feasible_sets = [build_feasible_set(sketch) for sketch in sketches]
+    result.sampler = together([rate_of_points(feasible) for feasible in feasible_sets])
+    points = [feasible.uniform(PSA_ROWS, 1) for feasible in feasible_sets]
     try:
         model = create_part("pruning_model", "psa", target=target)
         result.psa = together(
@@ -148,9 +148,9 @@ def measure(sketches: Sequence[Sketch], target: Target, quick: bool) -> Rates:
     return result
 
 
-def rate_of_points(lattice: Lattice) -> float:
+def rate_of_points(feasible: FeasibleSet) -> float:
     """Feasible configurations drawn in a second."""
-    return rate(lambda: len(lattice.uniform(SAMPLER_ROWS, 0)))
+    return rate(lambda: len(feasible.uniform(SAMPLER_ROWS, 0)))
 
 
 def rate_of_scores(model: Any, sketch: Sketch, matrix: Matrix) -> float:

@@ -31,7 +31,7 @@ from common import Bar, basic_parser, finish_with, machine
 from autotune import Target, make_workload
 from autotune.sketches import STEP_TYPES, Candidate
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import build_lattice
+from autotune.spaces.feasible import build_feasible_set
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.store.sqlite import open_database
@@ -69,7 +69,7 @@ def made_records(count: int) -> Iterator[Record]:
     for number in range(WORKLOADS):
         workload = make_workload("gemm", {"m": 256 << number % 4, "n": 512, "k": 64 + 64 * number})
         for sketch in SketchSpace(workload, target, limits).sketches():
-            points = build_lattice(sketch).uniform(-(-count // (2 * WORKLOADS)), number)
+            points = build_feasible_set(sketch).uniform(-(-count // (2 * WORKLOADS)), number)
             sources.append((sketch, points))
     for trial in range(count):
         sketch, points = sources[trial % len(sources)]

@@ -1,4 +1,4 @@
-"""What a feasible configuration costs: the lattice, CP-SAT, and trial and error; and their bias.
+"""Cost and bias of drawing feasible configurations: feasible sets, CP-SAT, trial and error.
 
 CP-SAT is used in two ways: as Heron does (ASPLOS'23), with a model built anew for every point from
 shuffled constraints, and with one model for all points. Trial and error draws splits of every
@@ -25,8 +25,8 @@ from autotune.ir.expressions import var
 from autotune.ir.workloads import conv2d, gemm
 from autotune.sketches import STEP_TYPES, ProductEquals, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import Lattice, Matrix, build_lattice
-from autotune.spaces.feasible.residuals import feasible
+from autotune.spaces.feasible import FeasibleSet, Matrix, build_feasible_set
+from autotune.spaces.feasible.residuals import is_feasible
 from autotune.spaces.problems import ConstraintProblem, Member, Solutions, problem_of, solve
 from autotune.spaces.problems.cpsat import CpSatSampler
 from autotune.targets import preset
@@ -44,17 +44,17 @@ class Cost:
 
     Attributes:
         count: Feasible configurations.
-        lattice, whole, shared, rejection: Time for a configuration by the lattice, by CP-SAT with
+        exact, whole, shared, rejection: Time for one by the feasible set, by CP-SAT with
             a model for each and with one model for all, and by trial and error.
         offspring, offspring_cpsat: Time for a child between two parents, half of the parameters
-            held to what these have, by restriction of the lattice and by CP-SAT.
+            held to what these have, by restriction of the feasible set and by CP-SAT.
         accepted: Share of proposals of trial and error that are feasible.
         bias: By sampler, distance from uniform and what chance alone gives.
     """
 
     sketch: str
     count: int
-    lattice: float
+    exact: float
     whole: float
     shared: float
     rejection: float | None
@@ -75,7 +75,7 @@ def sketches() -> list[tuple[str, Sketch]]:
         "gemm 64 CPU": SketchSpace(gemm(m=64, n=64, k=16), preset("avx512"), limits),
     }
     return [
-        (name, max(space.sketches(), key=lambda sketch: build_lattice(sketch).count))
+        (name, max(space.sketches(), key=lambda sketch: build_feasible_set(sketch).count))
         for name, space in spaces.items()
     ]
 
@@ -105,26 +105,26 @@ def as_heron_does(problem: ConstraintProblem, seed: int) -> Matrix:
 def by_rejection(sketch: Sketch, proposals: int) -> tuple[Matrix, float]:
     """Feasible ones among proposals, and the seconds that they took."""
     products = [item for item in sketch.constraints if isinstance(item, ProductEquals)]
-    splits = build_lattice(evolve(sketch, constraints=tuple(products)))
+    splits = build_feasible_set(evolve(sketch, constraints=tuple(products)))
     start = time.perf_counter()
     rows = splits.uniform(proposals, 1)
-    return rows[feasible(sketch, rows)], time.perf_counter() - start
+    return rows[is_feasible(sketch, rows)], time.perf_counter() - start
 
 
-def child(lattice: Lattice, seed: int) -> Matrix:
+def child(feasible: FeasibleSet, seed: int) -> Matrix:
     """One child: every other parameter has the value of a parent."""
-    mother, father = lattice.uniform(2, seed).tolist()
-    names = lattice.sketch.param_names
+    mother, father = feasible.uniform(2, seed).tolist()
+    names = feasible.columns
     kept = {name: (mother[i], father[i]) for i, name in enumerate(names) if i % 2 == 0}
-    return lattice.restrict(kept).uniform(1, seed)
+    return feasible.restrict(kept).uniform(1, seed)
 
 
-def child_by_cpsat(lattice: Lattice, problem: ConstraintProblem, seed: int) -> Matrix:
+def child_by_cpsat(feasible: FeasibleSet, problem: ConstraintProblem, seed: int) -> Matrix:
     """The same by CP-SAT."""
-    mother, father = lattice.uniform(2, seed).tolist()
+    mother, father = feasible.uniform(2, seed).tolist()
     members = tuple(
         Member(var(name), (mother[i], father[i]))
-        for i, name in enumerate(lattice.sketch.param_names)
+        for i, name in enumerate(feasible.columns)
         if i % 2 == 0
     )
     held = evolve(problem, constraints=(*problem.constraints, *members))
@@ -145,30 +145,30 @@ def bias(rows: Matrix, count: int) -> tuple[float, float]:
 
 def cost_of(name: str, sketch: Sketch, solves: int) -> Cost:
     """All samplers on one sketch."""
-    lattice, problem = build_lattice(sketch), problem_of(sketch)
+    feasible, problem = build_feasible_set(sketch), problem_of(sketch)
     solutions: Solutions = solve(problem)
-    assert solutions.count == lattice.count
+    assert solutions.count == feasible.count
     shared = CpSatSampler(problem)
     rows, seconds = by_rejection(sketch, PROPOSALS)
     found: dict[str, tuple[float, float]] = {}
-    if lattice.count <= SMALL:
+    if feasible.count <= SMALL:
         columns = [problem.variable_names.index(param) for param in sketch.param_names]
         draws = solves * 10
-        found["lattice"] = bias(lattice.uniform(draws, 1), lattice.count)
-        found["cp-sat"] = bias(shared.sample(draws, 1)[:, columns], lattice.count)
+        found["feasible set"] = bias(feasible.uniform(draws, 1), feasible.count)
+        found["cp-sat"] = bias(shared.sample(draws, 1)[:, columns], feasible.count)
         if len(rows):
-            found["rejection"] = bias(rows[:draws], lattice.count)
+            found["rejection"] = bias(rows[:draws], feasible.count)
     few = max(5, solves // 10)
     return Cost(
         sketch=f"{name}: {sketch.name}",
-        count=lattice.count,
-        lattice=microseconds(lambda: lattice.uniform(20_000, 1), 20_000),
+        count=feasible.count,
+        exact=microseconds(lambda: feasible.uniform(20_000, 1), 20_000),
         whole=microseconds(lambda: [as_heron_does(problem, i) for i in range(few)], few, 3),
         shared=microseconds(lambda: shared.sample(few, 1), few, 3),
         rejection=seconds / len(rows) * 1e6 if len(rows) else None,
-        offspring=microseconds(lambda: [child(lattice, i) for i in range(few)], few),
+        offspring=microseconds(lambda: [child(feasible, i) for i in range(few)], few),
         offspring_cpsat=microseconds(
-            lambda: [child_by_cpsat(lattice, problem, i) for i in range(few)], few, 3
+            lambda: [child_by_cpsat(feasible, problem, i) for i in range(few)], few, 3
         ),
         accepted=len(rows) / PROPOSALS,
         bias=found,
@@ -187,11 +187,14 @@ def main() -> int:
     largest = max(costs, key=lambda cost: cost.count)
     bars = [
         Bar(
-            "microseconds for a configuration of the largest sketch", largest.lattice, WANTED, True
+            "microseconds for a configuration of the largest sketch",
+            largest.exact,
+            WANTED,
+            True,
         ),
         Bar(
             "times as fast as CP-SAT used as Heron does",
-            min(cost.whole / cost.lattice for cost in costs),
+            min(cost.whole / cost.exact for cost in costs),
             100.0,
         ),
     ]
@@ -202,9 +205,7 @@ def print_cost(cost: Cost) -> None:
     """A few lines about one sketch."""
     rejection = "none found" if cost.rejection is None else f"{cost.rejection:.2f}"
     print(f"{cost.sketch}, {cost.count} configurations; microseconds for one:")
-    print(
-        f"  lattice {cost.lattice:.2f}, trial and error {rejection} ({cost.accepted:.2e} accepted)"
-    )
+    print(f"  exact {cost.exact:.2f}, trial and error {rejection} ({cost.accepted:.2e} accepted)")
     print(f"  CP-SAT with a model for each {cost.whole:.0f}, with one for all {cost.shared:.0f}")
     print(f"  child {cost.offspring:.0f}, by CP-SAT {cost.offspring_cpsat:.0f}")
     for sampler, (distance, chance) in cost.bias.items():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmark_scripts import benchmark_scripts
 
-from autotune.spaces.feasible import build_lattice
+from autotune.spaces.feasible import build_feasible_set
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,8 @@ def test_bias_is_the_distance_from_uniform(sampling: Any) -> None:
 
 def test_children_and_rejected_points_are_feasible(sampling: Any) -> None:
     sketch = dict(sampling.sketches())["gemm 64 CPU"]
-    lattice = build_lattice(sketch)
-    assert lattice.contains(sampling.child(lattice, 3)).all()
+    feasible = build_feasible_set(sketch)
+    assert feasible.contains(sampling.child(feasible, 3)).all()
     rows, _ = sampling.by_rejection(sketch, 500)
     assert 0 < len(rows) < 500
-    assert lattice.contains(rows).all()
+    assert feasible.contains(rows).all()

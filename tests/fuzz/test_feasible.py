@@ -1,4 +1,4 @@
-"""Wrong and random arguments for lattices and factorisations."""
+"""Wrong and random arguments for feasible sets and factorisations."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def random_plan(
     return native.TapeProgram(**{**tape, "simd": "best"}), after, checks
 
 
-def lattice_arguments(rng: np.random.Generator) -> dict[str, Any]:
-    """Arguments of a ``Lattice``: few rows for each of a few groups of columns."""
+def set_arguments(rng: np.random.Generator) -> dict[str, Any]:
+    """Arguments of a ``FeasibleSet``: few rows for each of a few groups of columns."""
     widths = rng.integers(1, 4, int(rng.integers(0, 5)))
     columns = np.split(rng.permutation(int(widths.sum())), np.cumsum(widths)[:-1])
     groups, plans = [], []
@@ -68,50 +68,52 @@ def spoiled(rng: np.random.Generator, arguments: dict[str, Any]) -> dict[str, An
     return result
 
 
-def use(rng: np.random.Generator, lattice: Any, width: int) -> int:
-    """Call everything that a lattice can do; returns how much of it was done."""
+def use(rng: np.random.Generator, feasible: Any, width: int) -> int:
+    """Call everything that a feasible set can do; returns how much of it was done."""
     count, done = row_count(rng), 0
     drawing = {"seed": int(rng.integers(2**62)), "first": 0, "threads": thread_count(rng)}
-    drawn = attempt(lattice.uniform, {"count": count, **mutated(rng, drawing)})
-    attempt(lattice.stratified, {"count": count, **mutated(rng, drawing)})
+    drawn = attempt(feasible.uniform, {"count": count, **mutated(rng, drawing)})
+    attempt(feasible.stratified, {"count": count, **mutated(rng, drawing)})
     for name in ("uniform", "stratified"):
         wrong = NOT_COUNTS[int(rng.integers(len(NOT_COUNTS)))]
-        assert attempt(getattr(lattice, name), {"count": wrong, **drawing}) is None
+        assert attempt(getattr(feasible, name), {"count": wrong, **drawing}) is None
     rows = integers(rng, (count, width)) if drawn is None else drawn
-    done += attempt(lattice.neighbours, mutated(rng, {"rows": rows, **drawing})) is not None
+    done += attempt(feasible.neighbours, mutated(rng, {"rows": rows, **drawing})) is not None
     pair = {"mothers": rows, "fathers": rows[::-1].copy(), **drawing}
-    done += attempt(lattice.crossover, mutated(rng, pair)) is not None
+    done += attempt(feasible.crossover, mutated(rng, pair)) is not None
     threads = drawing["threads"]
-    done += attempt(lattice.contains, mutated(rng, {"rows": rows, "threads": threads})) is not None
-    high, low = lattice.count
+    done += (
+        attempt(feasible.contains, mutated(rng, {"rows": rows, "threads": threads})) is not None
+    )
+    high, low = feasible.count
     most = min(4, (high << 64) + low)
-    done += attempt(lattice.list, {"first": (0, 0), "count": most}) is not None
+    done += attempt(feasible.list, {"first": (0, 0), "count": most}) is not None
     pieces = [(0, 1), (2**64 - 1, 2**64 - 1), (high, low), (-1, 0), None]
-    attempt(lattice.list, {"first": pieces[int(rng.integers(len(pieces)))], "count": 4})
+    attempt(feasible.list, {"first": pieces[int(rng.integers(len(pieces)))], "count": 4})
     columns = rng.integers(0, width, 2).tolist() if width else []
     values = [[1, 2, 3] for _ in columns]
     restricting = mutated(rng, {"columns": columns, "values": values})
-    restricted = attempt(lattice.restricted, restricting)
+    restricted = attempt(feasible.restricted, restricting)
     if restricted is not None:
         attempt(restricted.uniform, {"count": 3, **drawing})
         done += 1
     return done
 
 
-def test_lattices_survive() -> None:
+def test_feasible_sets_survive() -> None:
     made = used = filled = 0
     for seed in range(2 * CASES):
         rng = np.random.default_rng(seed)
-        arguments = lattice_arguments(rng)
-        lattice = attempt(native.Lattice, spoiled(rng, arguments))
+        arguments = set_arguments(rng)
+        feasible = attempt(native.FeasibleSet, spoiled(rng, arguments))
         width = arguments["width"]
-        del arguments  # A lattice must not need the programs that it was made from.
-        if lattice is None:
+        del arguments  # A feasible set must not need the programs that it was made from.
+        if feasible is None:
             continue
         made += 1
-        filled += lattice.count != (0, 0)
-        assert lattice.edges >= 0 and all(rows >= 0 for rows in lattice.group_rows)
-        used += use(rng, lattice, width)
+        filled += feasible.count != (0, 0)
+        assert feasible.edges >= 0 and all(rows >= 0 for rows in feasible.group_rows)
+        used += use(rng, feasible, width)
     assert made > CASES / 2 and filled > CASES / 8 and used > CASES / 2
 
 

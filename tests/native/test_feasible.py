@@ -9,7 +9,7 @@ from autotune import _native
 
 
 def pair(**changes: Any) -> dict[str, Any]:
-    """Arguments of a lattice of two columns, each a group that no constraint sees."""
+    """Arguments of a feasible set of two columns, each a group that no constraint sees."""
     rows = np.array([[1], [2], [3]])
     unseen = np.zeros((3, 0), dtype=np.int64)
     groups = [([0], rows, unseen), ([1], rows, unseen)]

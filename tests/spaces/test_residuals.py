@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
-from oracles.lattice import domain, holds, violation
+from oracles.feasible import domain, holds, violation
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
 from autotune.sketches import AtLeast, AtMost, OneOf, Ordinal, ProductEquals, Sketch
-from autotune.spaces.feasible import build_lattice
-from autotune.spaces.feasible.residuals import feasible, residuals
+from autotune.spaces.feasible import build_feasible_set
+from autotune.spaces.feasible.residuals import is_feasible, residuals
 
 # A busy machine is no reason to fail.
 
@@ -33,11 +33,13 @@ def test_residuals_say_how_far_a_row_is_off(sketch: Sketch, data: st.DataObject)
 
 
 @given(made_sketches(), st.integers(0, 2**32))
-def test_the_lattice_is_where_residuals_vanish(sketch: Sketch, seed: int) -> None:
+def test_the_feasible_set_is_where_residuals_vanish(sketch: Sketch, seed: int) -> None:
     rng = np.random.default_rng(seed)
     domains = [domain(sketch, param) for param in sketch.params]
     matrix = np.column_stack([rng.choice(values, 200) for values in domains]).astype(np.int64)
-    np.testing.assert_array_equal(build_lattice(sketch).contains(matrix), feasible(sketch, matrix))
+    np.testing.assert_array_equal(
+        build_feasible_set(sketch).contains(matrix), is_feasible(sketch, matrix)
+    )
 
 
 def test_residuals_of_every_kind() -> None:
@@ -58,7 +60,7 @@ def test_residuals_of_every_kind() -> None:
         [3, 0, 2, 0, 1],
         [96, 97, 0, 96, 1],
     ]
-    assert not feasible(sketch, rows).any()
+    assert not is_feasible(sketch, rows).any()
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -18,17 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.sketches import Sketch
-from autotune.spaces.feasible import Lattice
+from autotune.spaces.feasible import FeasibleSet
 
 OURS = FelixOptions()
 PUBLISHED = checked_options("felix", {"fidelity": "published"})
-SKETCHES = [pytest.param(sketch, lattice, id=name) for name, sketch, lattice in sketches()]
-EVERY_SKETCH = pytest.mark.parametrize(("sketch", "lattice"), SKETCHES)
+SKETCHES = [pytest.param(sketch, feasible, id=name) for name, sketch, feasible in sketches()]
+EVERY_SKETCH = pytest.mark.parametrize(("sketch", "feasible"), SKETCHES)
 OPERATORS = pytest.mark.parametrize(
-    ("sketch", "lattice"),
-    [pytest.param(s, lattice, id=n) for n, s, lattice in every_sketch("gemm", "conv2d")],
+    ("sketch", "feasible"),
+    [pytest.param(s, feasible, id=n) for n, s, feasible in every_sketch("gemm", "conv2d")],
 )
-LARGE = pytest.mark.parametrize(("sketch", "lattice"), SKETCHES[4:6])
+LARGE = pytest.mark.parametrize(("sketch", "feasible"), SKETCHES[4:6])
 
 
 @given(st.integers(0, 2**32), st.floats(0, 4))
@@ -73,7 +73,7 @@ def test_adam_begins_at_its_rate_and_falls_once() -> None:
 
 
 @EVERY_SKETCH
-def test_points_begin_inside(sketch: Sketch, lattice: Lattice) -> None:
+def test_points_begin_inside(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation = Relaxation(sketch)
     penalties = Penalties(relaxation)
     rng = np.random.default_rng(0)
@@ -81,8 +81,8 @@ def test_points_begin_inside(sketch: Sketch, lattice: Lattice) -> None:
         relaxation,
         penalties,
         partial(Bowl().relaxed, sketch),
-        lattice.uniform(64, 0),
-        lattice.uniform(3, 1),
+        feasible.uniform(64, 0),
+        feasible.uniform(3, 1),
         OURS,
         rng,
     )
@@ -91,17 +91,17 @@ def test_points_begin_inside(sketch: Sketch, lattice: Lattice) -> None:
     # All but those near measured ones are feasible, or were made from ones that are.
     fresh = frame.select(np.arange(8, 32))
     rows = relaxation.decode(start[8:], fresh)
-    whole = lattice.contains(relaxation.rounded(start[8:], fresh))
+    whole = feasible.contains(relaxation.rounded(start[8:], fresh))
     assert ((penalties.of_points(start[8:], rows, fresh)[0] == 0) | whole).all()
 
 
 @OPERATORS
-def test_descent_reaches_a_known_optimum(sketch: Sketch, lattice: Lattice) -> None:
+def test_descent_reaches_a_known_optimum(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation = Relaxation(sketch)
     penalties = Penalties(relaxation)
-    target = lattice.uniform(1, 3)[0]
+    target = feasible.uniform(1, 3)[0]
     chosen = {sketch.param_names[c]: [int(target[c])] for c in _extents(relaxation)}
-    sample = lattice.restrict(chosen).uniform(64, 4)
+    sample = feasible.restrict(chosen).uniform(64, 4)
     model = Bowl(around(target.tolist()))
     objective = partial(model.relaxed, sketch)
     rng = np.random.default_rng(0)
@@ -112,13 +112,13 @@ def test_descent_reaches_a_known_optimum(sketch: Sketch, lattice: Lattice) -> No
         relaxation,
         trajectories,
         frame,
-        lattice.contains,
+        feasible.contains,
         Repairer(relaxation, penalties),
         sample,
         OURS,
         rng,
     )
-    assert lattice.contains(harvest.rows).all()
+    assert feasible.contains(harvest.rows).all()
     costs = model.relaxed(sketch, harvest.rows.astype(float))[0]
     best = harvest.rows[costs.argmin()]
     pair = np.stack([best, target])
@@ -132,12 +132,12 @@ def _extents(relaxation: Relaxation) -> list[int]:
 
 
 @LARGE
-def test_what_is_no_number_moves_nothing(sketch: Sketch, lattice: Lattice) -> None:
+def test_what_is_no_number_moves_nothing(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation = Relaxation(sketch)
     penalties = Penalties(relaxation)
     none = Bowl(spoil=lambda rows, value, gradient: (value + np.nan, gradient + np.inf))
     flat = Bowl(spoil=lambda rows, value, gradient: (0 * value, 0 * gradient))
-    frame = relaxation.frame(lattice.uniform(4, 0))
+    frame = relaxation.frame(feasible.uniform(4, 0))
     start = relaxation.encode(frame.base, frame)
     found, expected = (
         descend(relaxation, penalties, partial(model.relaxed, sketch), start, frame, 3, OURS)
@@ -150,25 +150,25 @@ def test_what_is_no_number_moves_nothing(sketch: Sketch, lattice: Lattice) -> No
 
 @EVERY_SKETCH
 def test_repairs_end_in_the_space_and_leave_what_is_in_it(
-    sketch: Sketch, lattice: Lattice
+    sketch: Sketch, feasible: FeasibleSet
 ) -> None:
     relaxation = Relaxation(sketch)
     penalties = Penalties(relaxation)
-    repairer, feasible = Repairer(relaxation, penalties), lattice.uniform(64, 0)
-    assert (repairer.repaired(feasible, feasible[:1]) == feasible).all()
-    frame = relaxation.frame(feasible)
+    repairer, inside = Repairer(relaxation, penalties), feasible.uniform(64, 0)
+    assert (repairer.repaired(inside, inside[:1]) == inside).all()
+    frame = relaxation.frame(inside)
     rows = relaxation.rounded(relaxation.uniform(frame, np.random.default_rng(0)), frame)
-    repaired = repairer.repaired(rows, feasible)
+    repaired = repairer.repaired(rows, inside)
     assert len(repaired) == len(rows)
-    assert lattice.contains(repaired).all()
+    assert feasible.contains(repaired).all()
     # Without others to end in, some may be given up, but none is broken.
-    assert lattice.contains(repairer.repaired(rows, feasible[:0])).all()
+    assert feasible.contains(repairer.repaired(rows, inside[:0])).all()
 
 
 @EVERY_SKETCH
-def test_one_sided_starting_points_split_extents(sketch: Sketch, lattice: Lattice) -> None:
+def test_one_sided_starting_points_split_extents(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation = Relaxation(sketch)
-    frame = relaxation.frame(np.repeat(lattice.uniform(1, 0), 40, axis=0))
+    frame = relaxation.frame(np.repeat(feasible.uniform(1, 0), 40, axis=0))
     points = one_sided(relaxation, frame, np.random.default_rng(0))
     broken, _ = breaches(relaxation, points, frame)
     assert (broken < 1e-12).all()
@@ -177,12 +177,12 @@ def test_one_sided_starting_points_split_extents(sketch: Sketch, lattice: Lattic
 
 @LARGE
 def test_published_descent_may_break_products_and_leaves_out_what_does(
-    sketch: Sketch, lattice: Lattice
+    sketch: Sketch, feasible: FeasibleSet
 ) -> None:
     relaxation = Relaxation(sketch)
     penalties = Penalties(relaxation)
-    rng, sample = np.random.default_rng(0), lattice.uniform(64, 0)
-    objective = partial(Bowl(around(lattice.uniform(1, 5)[0].tolist())).relaxed, sketch)
+    rng, sample = np.random.default_rng(0), feasible.uniform(64, 0)
+    objective = partial(Bowl(around(feasible.uniform(1, 5)[0].tolist())).relaxed, sketch)
     start, frame = starting_points(
         relaxation, penalties, objective, sample, sample[:0], PUBLISHED, rng
     )
@@ -198,19 +198,19 @@ def test_published_descent_may_break_products_and_leaves_out_what_does(
         relaxation,
         found,
         frame,
-        lattice.contains,
+        feasible.contains,
         Repairer(relaxation, penalties),
         sample,
         PUBLISHED,
         rng,
     )
-    assert lattice.contains(harvest.rows).all() and len(harvest.rows) < len(harvest.passed)
+    assert feasible.contains(harvest.rows).all() and len(harvest.rows) < len(harvest.passed)
 
 
 @LARGE
-def test_gradients_of_breaches(sketch: Sketch, lattice: Lattice) -> None:
+def test_gradients_of_breaches(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation, rng = Relaxation(sketch), np.random.default_rng(0)
-    frame = relaxation.frame(lattice.uniform(6, 0))
+    frame = relaxation.frame(feasible.uniform(6, 0))
     points = relaxation.encode(frame.base, frame) + rng.normal(0, 1, (6, relaxation.size))
     points = balanced(relaxation, points, frame)
     gradient = outward(relaxation, breaches(relaxation, points, frame)[1], frame)

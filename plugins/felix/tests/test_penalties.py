@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, less, maximum, select, var
 from autotune.sketches import AtLeast, AtMost, Constraint, OneOf, Ordinal, Sketch
-from autotune.spaces.feasible import Lattice
+from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.feasible.residuals import residuals
 
-SKETCHES = [pytest.param(sketch, lattice, id=name) for name, sketch, lattice in sketches()]
-EVERY_SKETCH = pytest.mark.parametrize(("sketch", "lattice"), SKETCHES)
+SKETCHES = [pytest.param(sketch, feasible, id=name) for name, sketch, feasible in sketches()]
+EVERY_SKETCH = pytest.mark.parametrize(("sketch", "feasible"), SKETCHES)
 
 
 def constrained(*constraints: Constraint) -> Sketch:
@@ -25,23 +25,23 @@ def constrained(*constraints: Constraint) -> Sketch:
 
 
 @EVERY_SKETCH
-def test_no_excess_means_feasible_at_whole_numbers(sketch: Sketch, lattice: Lattice) -> None:
+def test_no_excess_means_feasible_at_whole_numbers(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation = Relaxation(sketch)
     penalties = Penalties(relaxation)
-    feasible = lattice.uniform(100, 0)
-    assert (penalties.of_rows(feasible) == 0).all()
-    frame = relaxation.frame(feasible)
+    inside = feasible.uniform(100, 0)
+    assert (penalties.of_rows(inside) == 0).all()
+    frame = relaxation.frame(inside)
     rng = np.random.default_rng(0)
     anywhere = relaxation.rounded(relaxation.uniform(frame, rng), frame)
     assert ((penalties.of_rows(anywhere) == 0) == ~residuals(sketch, anywhere).any(axis=1)).all()
 
 
 @EVERY_SKETCH
-def test_gradients_of_penalties(sketch: Sketch, lattice: Lattice) -> None:
+def test_gradients_of_penalties(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation = Relaxation(sketch)
     penalties = Penalties(relaxation)
     rng = np.random.default_rng(1)
-    frame = relaxation.frame(lattice.uniform(64, 1))
+    frame = relaxation.frame(feasible.uniform(64, 1))
     points = relaxation.uniform(frame, rng)
     rows = relaxation.decode(points, frame)
     found, gradient = penalties.of_points(points, rows, frame)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
 from autotune.sketches import Categorical, Factor, Ordinal, ProductEquals, Sketch
-from autotune.spaces.feasible import Lattice
+from autotune.spaces.feasible import FeasibleSet
 
-SKETCHES = [pytest.param(sketch, lattice, id=name) for name, sketch, lattice in sketches()]
-EVERY_SKETCH = pytest.mark.parametrize(("sketch", "lattice"), SKETCHES)
+SKETCHES = [pytest.param(sketch, feasible, id=name) for name, sketch, feasible in sketches()]
+EVERY_SKETCH = pytest.mark.parametrize(("sketch", "feasible"), SKETCHES)
 
 
 def small(*params: Factor | Ordinal | Categorical, total: object = 2**5 * 77) -> Sketch:
@@ -39,9 +39,9 @@ def test_prime_factors_multiply_to_the_number(number: int) -> None:
 
 
 @EVERY_SKETCH
-def test_configurations_are_points_and_come_back(sketch: Sketch, lattice: Lattice) -> None:
+def test_configurations_are_points_and_come_back(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation = Relaxation(sketch)
-    rows = lattice.uniform(200, 0)
+    rows = feasible.uniform(200, 0)
     frame = relaxation.frame(rows)
     points = relaxation.encode(rows, frame)
     assert np.allclose(relaxation.decode(points, frame), rows, rtol=1e-9)
@@ -53,9 +53,9 @@ def test_configurations_are_points_and_come_back(sketch: Sketch, lattice: Lattic
 
 
 @EVERY_SKETCH
-def test_products_are_exact_everywhere(sketch: Sketch, lattice: Lattice) -> None:
+def test_products_are_exact_everywhere(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation, rng = Relaxation(sketch), np.random.default_rng(1)
-    frame = relaxation.frame(lattice.uniform(64, 1))
+    frame = relaxation.frame(feasible.uniform(64, 1))
     uniform = relaxation.uniform(frame, rng)
     moved = relaxation.project(uniform + rng.normal(0, 2, uniform.shape), frame)
     for points in (uniform, moved):
@@ -75,9 +75,9 @@ def test_products_are_exact_everywhere(sketch: Sketch, lattice: Lattice) -> None
 
 
 @EVERY_SKETCH
-def test_gradients_are_those_of_finite_differences(sketch: Sketch, lattice: Lattice) -> None:
+def test_gradients_are_those_of_finite_differences(sketch: Sketch, feasible: FeasibleSet) -> None:
     relaxation, rng = Relaxation(sketch), np.random.default_rng(2)
-    frame = relaxation.frame(lattice.uniform(8, 2))
+    frame = relaxation.frame(feasible.uniform(8, 2))
     # Off the bounds, which decoding would hold the moved points to.
     points = 0.5 * relaxation.uniform(frame, rng) + 0.25
     weights = rng.normal(size=len(sketch.params))

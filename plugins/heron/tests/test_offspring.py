@@ -8,25 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.ir.workloads import conv2d
-from autotune.sketches import STEP_TYPES
-from autotune.spaces import Lattice, ScheduleLimits, SketchSpace
-from autotune.spaces.feasible.residuals import feasible
+from autotune.sketches import STEP_TYPES, Sketch
+from autotune.spaces import FeasibleSet, ScheduleLimits, SketchSpace
+from autotune.spaces.feasible.residuals import is_feasible
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
 
 
-def conv_lattice() -> Lattice:
-    """The sketch of a convolution with the most parameters."""
+def conv_feasible_set() -> tuple[Sketch, FeasibleSet]:
+    """The sketch of a convolution with the most parameters, and its feasible set."""
     workload = conv2d(n=1, h=14, w=14, ci=32, co=64, kh=3, kw=3, pad=1)
     limits = ScheduleLimits(frozenset(STEP_TYPES), 65536, 4096, "test")
     space = SketchSpace(workload, preset("skylake-avx512"), limits)
-    return space.lattice(max(space.sketches(), key=lambda sketch: len(sketch.params)))
+    sketch = max(space.sketches(), key=lambda sketch: len(sketch.params))
+    return sketch, space.feasible_set(sketch)
 
 
-CONV = conv_lattice()
-PARAMS = len(CONV.sketch.params)
+CONV_SKETCH, CONV = conv_feasible_set()
+PARAMS = len(CONV.columns)
 TOY = ToySpace()
-TOY_LATTICE = TOY.lattice(TOY.sketches()[0])
+TOY_FEASIBLE = TOY.feasible_set(TOY.sketches()[0])
 
 seeds = st.integers(0, 2**32)
 key_sets = st.lists(st.integers(0, PARAMS - 1), unique=True)
@@ -39,8 +40,8 @@ def test_children_are_feasible_and_keep_values_of_their_parents(
     mother, father = CONV.uniform(2, seed)
     rng = np.random.default_rng(seed)
     child = offspring(CONV, mother, father, keys, dropped, distinct, rng)
-    # By the constraints themselves, and by the lattice, which knows the domains too.
-    assert feasible(CONV.sketch, child.row[None]).all()
+    # By the constraints themselves, and by the feasible set, which knows the domains too.
+    assert is_feasible(CONV_SKETCH, child.row[None]).all()
     assert CONV.contains(child.row[None]).all()
     assert set(child.kept) <= set(keys)
     for column in child.kept:
@@ -52,7 +53,7 @@ def test_children_are_feasible_and_keep_values_of_their_parents(
 
 @given(seeds, key_sets)
 def test_fewer_keys_never_restrict_more(seed: int, keys: list[int]) -> None:
-    names = CONV.sketch.param_names
+    names = CONV.columns
     mother, father = CONV.uniform(2, seed).tolist()
     space, counts = CONV, [CONV.count]
     for key in keys:
@@ -73,28 +74,28 @@ def test_a_distinct_child_is_drawn_from_more_than_its_parents(seed: int, keys: l
 
 def test_clones_are_what_distinct_children_are_not() -> None:
     """All keys kept: as published the child is a parent, ours drops keys until it need not be."""
-    mother, father = TOY_LATTICE.uniform(2, 3)
+    mother, father = TOY_FEASIBLE.uniform(2, 3)
     keys = range(len(mother))
     clones = {"published": 0, "ours": 0}
     for name, distinct in (("published", False), ("ours", True)):
         for seed in range(100):
             rng = np.random.default_rng(seed)
-            child = offspring(TOY_LATTICE, mother, mother, keys, 0, distinct, rng)
+            child = offspring(TOY_FEASIBLE, mother, mother, keys, 0, distinct, rng)
             clones[name] += bool(np.array_equal(child.row, mother))
     assert clones["published"] == 100
     assert clones["ours"] <= 5
 
 
 def test_children_are_uniform_over_the_restricted_space() -> None:
-    mother, father = TOY_LATTICE.uniform(2, 5)
-    names = TOY_LATTICE.sketch.param_names
+    mother, father = TOY_FEASIBLE.uniform(2, 5)
+    names = TOY_FEASIBLE.columns
     keys = [0, 2]
-    space = TOY_LATTICE.restrict({names[key]: (mother[key], father[key]) for key in keys})
+    space = TOY_FEASIBLE.restrict({names[key]: (mother[key], father[key]) for key in keys})
     rng = np.random.default_rng(0)
     counts: dict[tuple[int, ...], int] = {}
     draws = 40 * space.count
     for _ in range(draws):
-        child = offspring(TOY_LATTICE, mother, father, keys, 0, False, rng)
+        child = offspring(TOY_FEASIBLE, mother, father, keys, 0, False, rng)
         row = tuple(child.row.tolist())
         counts[row] = counts.get(row, 0) + 1
     assert set(counts) == set(space.enumerate())

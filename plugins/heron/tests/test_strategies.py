@@ -18,7 +18,7 @@ from autotune.models.cost import RandomCostModel
 from autotune.models.pruning import PruningModel
 from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.spaces import Lattice
+from autotune.spaces import FeasibleSet
 from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
 
 SMALL = {"population": 30, "children": 40, "elite": 5}
@@ -46,8 +46,8 @@ class OpaqueSpace(ToySpace):
 
     name = "opaque"
 
-    def lattice(self, sketch: Sketch) -> Lattice:
-        return super(ToySpace, self).lattice(sketch)
+    def feasible_set(self, sketch: Sketch) -> FeasibleSet:
+        return super(ToySpace, self).feasible_set(sketch)
 
 
 def context(extent: int = 64, seed: int = 0, **given: Any) -> StrategyContext:

@@ -21,7 +21,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces.feasible import build_lattice
+from autotune.spaces.feasible import build_feasible_set
 from autotune.spaces.feasible.residuals import residuals
 
 __all__ = ["Explanation", "FeatureSlope", "Limit", "Move", "ParamSlope", "explain"]
@@ -192,7 +192,7 @@ def _moves(
     now, _ = model.relaxed(sketch, row.astype(np.float64))
     then, _ = model.relaxed(sketch, rows.astype(np.float64))
     gains = np.exp(now[0] - then)
-    is_legal = build_lattice(sketch).contains(rows)
+    is_legal = build_feasible_set(sketch).contains(rows)
     violated = residuals(sketch, rows) > 0
     # What breaks a product computes something else: no limit is in its way.
     is_product = np.array([isinstance(item, ProductEquals) for item in sketch.constraints])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.spaces.feasible import Lattice
+from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.search_space import SearchSpace
 from autotune.spaces.sketch_space import (
@@ -16,7 +16,7 @@ __all__ = [
     "BUILT_IN_RULES",
     "GPU_RULES",
     "EmptySpace",
-    "Lattice",
+    "FeasibleSet",
     "ScheduleLimits",
     "SearchSpace",
     "SketchSpace",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.spaces.feasible import Lattice
+from autotune.spaces.feasible import FeasibleSet
 
 
 class SearchSpace(ABC):
@@ -60,7 +60,7 @@ class SearchSpace(ABC):
     def enumerate(self) -> Iterator[Candidate]:
         """Every feasible candidate once, in a fixed order that interleaves the sketches."""
 
-    def lattice(self, sketch: Sketch) -> Lattice:
+    def feasible_set(self, sketch: Sketch) -> FeasibleSet:
         """The feasible configurations of a sketch, to be counted, listed, drawn and restricted.
 
         A space need not have this: one whose constraints only its compiler knows has not.

@@ -1,4 +1,4 @@
-"""The built-in search space: sketches by rules, exact sampling on their lattices."""
+"""The built-in search space: sketches by rules, exact sampling on their feasible sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.spaces.feasible import Lattice, build_lattice
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules import (
     ElementwiseRule,
@@ -90,19 +90,21 @@ class SketchSpace(SearchSpace):
         self.version = "+".join([_VERSION, *(rule.name for rule in rules)])
         built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
         generated = generate_sketches(workload, target, limits, (*rules, *built_in))
-        lattices: dict[str, Lattice] = {}
+        feasible_sets: dict[str, FeasibleSet] = {}
+        sketches: list[Sketch] = []
         self.left_out = dict(generated.left_out)
         for sketch in generated.sketches:
-            lattice = build_lattice(sketch)
-            if lattice.count:
-                lattices[sketch.digest] = lattice
+            feasible = build_feasible_set(sketch)
+            if feasible.count:
+                feasible_sets[sketch.digest] = feasible
+                sketches.append(sketch)
             else:
                 self.left_out[sketch.name] = "has no feasible configuration"
-        if not lattices:
+        if not feasible_sets:
             reasons = [f"sketch {name!r} {why}" for name, why in self.left_out.items()]
             raise EmptySpace("; ".join(reasons), generated.sketches)
-        self._lattices = lattices
-        self._sketches = tuple(lattice.sketch for lattice in lattices.values())
+        self._feasible = feasible_sets
+        self._sketches = tuple(sketches)
 
     def sketches(self) -> tuple[Sketch, ...]:
         return self._sketches
@@ -112,26 +114,26 @@ class SketchSpace(SearchSpace):
 
         One number is drawn from ``rng``; everything else follows from it.
         """
-        count = len(self._lattices)
+        count = len(self._feasible)
         source = np.random.default_rng(_seed(rng))
         seeds = source.integers(2**64, size=count, dtype=np.uint64).tolist()
         shares = np.full(count, n // count)
         shares[source.permutation(count)[: n % count]] += 1
         parts = []
-        for share, seed, lattice in zip(
-            shares.tolist(), seeds, self._lattices.values(), strict=True
+        for sketch, share, seed, feasible in zip(
+            self._sketches, shares.tolist(), seeds, self._feasible.values(), strict=True
         ):
             if share:
-                matrix = np.empty((share, len(lattice.sketch.params)), dtype=np.int64)
-                matrix[::2] = lattice.uniform((share + 1) // 2, seed)
-                matrix[1::2] = lattice.stratified(share // 2, seed)
-                parts.append((lattice.sketch, matrix))
+                matrix = np.empty((share, len(feasible.columns)), dtype=np.int64)
+                matrix[::2] = feasible.uniform((share + 1) // 2, seed)
+                matrix[1::2] = feasible.stratified(share // 2, seed)
+                parts.append((sketch, matrix))
         return CandidateBatch(tuple(parts))
 
     def neighbours(self, batch: CandidateBatch, rng: np.random.Generator) -> CandidateBatch:
         parts = []
         for sketch, matrix in batch.parts:
-            parts.append((sketch, self.lattice(sketch).neighbours(matrix, _seed(rng))))
+            parts.append((sketch, self.feasible_set(sketch).neighbours(matrix, _seed(rng))))
         return CandidateBatch(tuple(parts))
 
     def crossover(
@@ -141,24 +143,24 @@ class SketchSpace(SearchSpace):
         for (sketch, mothers), (other, fathers) in zip(left.parts, right.parts, strict=True):
             if sketch.digest != other.digest or mothers.shape != fathers.shape:
                 raise InvalidValueError("crossover needs two batches over the same sketches")
-            lattice = self.lattice(sketch)
-            parts.append((sketch, lattice.crossover(mothers, fathers, _seed(rng))))
+            feasible = self.feasible_set(sketch)
+            parts.append((sketch, feasible.crossover(mothers, fathers, _seed(rng))))
         return CandidateBatch(tuple(parts))
 
     def contains(self, batch: CandidateBatch) -> NDArray[np.bool_]:
         masks = [np.zeros(0, dtype=np.bool_)]
         for sketch, matrix in batch.parts:
-            if sketch.digest in self._lattices:
-                masks.append(self._lattices[sketch.digest].contains(matrix))
+            if sketch.digest in self._feasible:
+                masks.append(self._feasible[sketch.digest].contains(matrix))
             else:
                 masks.append(np.zeros(len(matrix), dtype=np.bool_))
         return np.concatenate(masks)
 
     def count(self) -> int:
-        return sum(lattice.count for lattice in self._lattices.values())
+        return sum(feasible.count for feasible in self._feasible.values())
 
     def enumerate(self) -> Iterator[Candidate]:
-        streams = [(lattice.sketch, lattice.enumerate()) for lattice in self._lattices.values()]
+        streams = [(it, self._feasible[it.digest].enumerate()) for it in self._sketches]
         while streams:
             remaining = []
             for sketch, stream in streams:
@@ -168,10 +170,10 @@ class SketchSpace(SearchSpace):
                     remaining.append((sketch, stream))
             streams = remaining
 
-    def lattice(self, sketch: Sketch) -> Lattice:
-        if sketch.digest not in self._lattices:
+    def feasible_set(self, sketch: Sketch) -> FeasibleSet:
+        if sketch.digest not in self._feasible:
             raise InvalidValueError(f"sketch {sketch.name!r} does not belong to this space")
-        return self._lattices[sketch.digest]
+        return self._feasible[sketch.digest]
 
 
 def _seed(rng: np.random.Generator) -> int:

@@ -141,14 +141,14 @@ class SearchSpaceSuite:
         sampled = set(map(_digest, space.sample(20_000, np.random.default_rng(0))))
         assert sampled == set(map(_digest, space.enumerate()))
 
-    def test_lattices_are_the_space(self, space: SearchSpace) -> None:
+    def test_feasible_sets_are_the_space(self, space: SearchSpace) -> None:
         try:
-            lattices = [space.lattice(sketch) for sketch in space.sketches()]
+            feasible_sets = [space.feasible_set(sketch) for sketch in space.sketches()]
         except InvalidValueError:
             pytest.skip("the space does not say exactly what is feasible")
-        assert sum(lattice.count for lattice in lattices) == space.count()
-        for sketch, lattice in zip(space.sketches(), lattices, strict=True):
-            rows = lattice.uniform(20, seed=0)
+        assert sum(feasible.count for feasible in feasible_sets) == space.count()
+        for sketch, feasible in zip(space.sketches(), feasible_sets, strict=True):
+            rows = feasible.uniform(20, seed=0)
             assert space.contains(CandidateBatch(((sketch, rows),))).all()
 
     def test_candidates_survive_json(self, space: SearchSpace) -> None:

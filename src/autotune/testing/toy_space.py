@@ -28,7 +28,7 @@ from autotune.sketches import (
     Tile,
 )
 from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible import Lattice, build_lattice
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
 
@@ -118,11 +118,11 @@ class ToySpace(SearchSpace):
                 if row is not None:
                     yield Candidate(sketch, tuple(row))
 
-    def lattice(self, sketch: Sketch) -> Lattice:
+    def feasible_set(self, sketch: Sketch) -> FeasibleSet:
         """As the interface says; the limit on the register tile included."""
         if sketch not in self._sketches:
             raise InvalidValueError(f"sketch {sketch.name!r} does not belong to this space")
-        return build_lattice(sketch)
+        return build_feasible_set(sketch)
 
 
 def _sketch(workload: Workload, extent: int, limit: int, parallel: bool) -> Sketch:

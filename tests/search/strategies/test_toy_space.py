@@ -32,8 +32,8 @@ def test_latencies_have_one_optimum_and_some_failures() -> None:
     assert np.isfinite(toy_latencies(batch)).all()
 
 
-def test_lattices_are_of_its_own_sketches() -> None:
+def test_feasible_sets_are_of_its_own_sketches() -> None:
     own, other = ToySpace(), ToySpace(extent=16)
-    assert sum(own.lattice(sketch).count for sketch in own.sketches()) == own.count()
+    assert sum(own.feasible_set(sketch).count for sketch in own.sketches()) == own.count()
     with pytest.raises(InvalidValueError, match="does not belong to this space"):
-        own.lattice(other.sketches()[0])
+        own.feasible(other.sketches()[0])

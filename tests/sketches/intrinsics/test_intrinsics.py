@@ -10,7 +10,7 @@ from attrs import evolve
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Axis, gemm
 from autotune.sketches.intrinsics import INTRINSICS, Intrinsic, IntrinsicOperand, find_intrinsic
-from autotune.spaces.feasible import build_lattice
+from autotune.spaces.feasible import build_feasible_set
 from autotune.spaces.rules import intrinsic_sketch
 from autotune.targets import preset
 
@@ -124,10 +124,10 @@ def test_spaces_are_counted_exactly(
 ) -> None:
     m, n, k = shape
     intrinsic = find_intrinsic(name)
-    lattice = build_lattice(intrinsic_sketch(gemm(m=m, n=n, k=k), "C", intrinsic))
+    feasible = build_feasible_set(intrinsic_sketch(gemm(m=m, n=n, k=k), "C", intrinsic))
     expected = by_hand(m, n, k, intrinsic)
     everything = by_hand(m, n, k, evolve(intrinsic, capacities={}))
-    assert lattice.count == len(expected) == (count or len(expected))
+    assert feasible.count == len(expected) == (count or len(expected))
     assert bool(intrinsic.capacities) == (len(expected) < len(everything))
     extents = {axis.name: axis.extent for axis in intrinsic.axes}
     whole = {"i": m, "k": k, "j": n}
@@ -140,7 +140,7 @@ def test_spaces_are_counted_exactly(
         return values
 
     inside = np.array([row(point) for point in sorted(everything)], dtype=np.int64)
-    assert lattice.contains(inside).tolist() == [p in expected for p in sorted(everything)]
+    assert feasible.contains(inside).tolist() == [p in expected for p in sorted(everything)]
 
 
 def test_smaller_memories_never_add_points() -> None:
@@ -149,7 +149,7 @@ def test_smaller_memories_never_add_points() -> None:
     for divisor in (1, 4, 16, 64):
         less = {scope: size // divisor for scope, size in vta.capacities.items()}
         sketch = intrinsic_sketch(SHAPE, "C", evolve(vta, capacities=less))
-        counts.append(build_lattice(sketch).count)
+        counts.append(build_feasible_set(sketch).count)
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > counts[-1] > 0
 
@@ -179,4 +179,4 @@ def test_operands_in_one_memory_add_up() -> None:
     )
     # One call needs 3, two along any axis 5, four along any two axes 8, and eight calls 12.
     sketch = intrinsic_sketch(gemm(m=32, n=32, k=128), "C", small)
-    assert build_lattice(sketch).count == 7 == len(by_hand(32, 32, 128, small))
+    assert build_feasible_set(sketch).count == 7 == len(by_hand(32, 32, 128, small))

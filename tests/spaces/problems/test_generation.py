@@ -1,4 +1,4 @@
-"""Every sketch's constraint problem: the same points as its lattice, and what they mean."""
+"""Every sketch's constraint problem: the same points as its feasible set, and what they mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.nest import derive_nest
 from autotune.sketches import STEP_TYPES, PadExtent, Sketch, Tile
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import build_lattice
+from autotune.spaces.feasible import build_feasible_set
 from autotune.spaces.plugged_rules import sketch_space_with_plugged_rules
 from autotune.spaces.problems import (
     AtMost,
@@ -53,12 +53,12 @@ SKETCHES = list(sketches())
 )
 def test_solutions_are_the_feasible_configurations(sketch: Sketch) -> None:
     """Counted independently, and the one contains what is drawn from the other."""
-    problem, lattice = problem_of(sketch), build_lattice(sketch)
+    problem, feasible = problem_of(sketch), build_feasible_set(sketch)
     solutions = solve(problem)
-    assert solutions.count == lattice.count
+    assert solutions.count == feasible.count
     columns = [problem.variable_names.index(name) for name in sketch.param_names]
     drawn = solutions.sample(20, 1)
-    assert lattice.contains(np.ascontiguousarray(drawn[:, columns])).all()
+    assert feasible.contains(np.ascontiguousarray(drawn[:, columns])).all()
     names = problem.variable_names
     nest = derive_nest(sketch)
     for row in drawn.tolist():
@@ -149,11 +149,11 @@ def test_an_empty_space_names_what_contradicts() -> None:
 def test_spaces_of_instructions_without_hardware(name: str) -> None:
     intrinsic = find_intrinsic(name)
     sketch = intrinsic_sketch(gemm(m=64, n=1024, k=4096), "C", intrinsic)
-    problem, lattice = problem_of(sketch), build_lattice(sketch)
+    problem, feasible = problem_of(sketch), build_feasible_set(sketch)
     solutions = solve(problem)
-    assert solutions.count == lattice.count > 0
+    assert solutions.count == feasible.count > 0
     drawn = solutions.sample(20, 1)
     assert problem.variable_names == sketch.param_names
-    assert lattice.contains(drawn).all()
+    assert feasible.contains(drawn).all()
     origins = " ".join(map(origin_text, problem.constraints))
     assert all(f"bytes of {scope}" in origins for scope in intrinsic.capacities)

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 from heron_problems import dl_boost_gemm, tensor_core_gemm, vta_gemm
 from oracles.constraints import is_solution
-from oracles.lattice import factorization_count
+from oracles.feasible import factorization_count
 
 from autotune.ir.expressions import const, var
 from autotune.spaces.problems import (

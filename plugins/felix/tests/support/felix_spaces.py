@@ -7,7 +7,7 @@ from functools import cache
 from autotune import make_workload
 from autotune.sketches import Sketch
 from autotune.spaces import SketchSpace
-from autotune.spaces.feasible import Lattice, build_lattice
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.targets import preset
 from autotune.testing.reference_backend import ReferenceBackend
 
@@ -27,17 +27,17 @@ def space(name: str, machine: str) -> SketchSpace:
 
 
 @cache
-def every_sketch(*names: str) -> tuple[tuple[str, Sketch, Lattice], ...]:
-    """A name, the sketch and its lattice for every sketch of workloads on both machines."""
+def every_sketch(*names: str) -> tuple[tuple[str, Sketch, FeasibleSet], ...]:
+    """A name, the sketch and its feasible set for every sketch of workloads on both machines."""
     return tuple(
-        (f"{machine} {name} {sketch.name}", sketch, build_lattice(sketch))
+        (f"{machine} {name} {sketch.name}", sketch, build_feasible_set(sketch))
         for machine in ("cpu", "gpu")
         for name in names
         for sketch in space(name, machine).sketches()
     )
 
 
-def sketches() -> tuple[tuple[str, Sketch, Lattice], ...]:
+def sketches() -> tuple[tuple[str, Sketch, FeasibleSet], ...]:
     """As :func:`every_sketch` for some whose parameters and constraints differ."""
     return tuple(item for item in every_sketch(*SHAPES) if item[0] in _DIFFERENT)
 

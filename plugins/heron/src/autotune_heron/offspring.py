@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.sketches.candidates import Matrix
-from autotune.spaces import Lattice
+from autotune.spaces import FeasibleSet
 
 __all__ = ["Child", "key_parameters", "offspring"]
 
@@ -54,7 +54,7 @@ def key_parameters(
 
 
 def offspring(
-    lattice: Lattice,
+    feasible: FeasibleSet,
     mother: NDArray[np.int64],
     father: NDArray[np.int64],
     keys: Sequence[int],
@@ -68,7 +68,7 @@ def offspring(
     uniformly, or as published: see ``distinct``.
 
     Args:
-        lattice: The feasible configurations of the sketch.
+        feasible: The feasible configurations of the sketch.
         mother: A feasible row [params].
         father: Another, or the same [params].
         keys: Columns of the keys.
@@ -79,10 +79,10 @@ def offspring(
     """
     order = rng.permutation(np.asarray(keys, dtype=np.int64))
     kept = order[min(dropped, len(order)) :].tolist()
-    space = _restricted(lattice, mother, father, kept)
+    space = _restricted(feasible, mother, father, kept)
     while distinct and kept and space.count <= 2:
         kept.pop()
-        space = _restricted(lattice, mother, father, kept)
+        space = _restricted(feasible, mother, father, kept)
     seed = int(rng.integers(2**63))
     tries = TRIES if distinct and space.count > 2 else 1
     draw = space.stratified if distinct and seed & 1 else space.uniform
@@ -98,12 +98,12 @@ def _same(one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
 
 
 def _restricted(
-    lattice: Lattice,
+    feasible: FeasibleSet,
     mother: NDArray[np.int64],
     father: NDArray[np.int64],
     columns: Sequence[int],
-) -> Lattice:
-    names = lattice.sketch.param_names
-    return lattice.restrict(
+) -> FeasibleSet:
+    names = feasible.columns
+    return feasible.restrict(
         {names[column]: (int(mother[column]), int(father[column])) for column in columns}
     )

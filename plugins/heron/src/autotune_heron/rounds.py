@@ -16,7 +16,7 @@ from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
-from autotune.spaces import Lattice
+from autotune.spaces import FeasibleSet
 from autotune_heron.options import RoundOptions, checked_options
 from autotune_heron.report import GenerationReport
 from autotune_heron.selection import roulette
@@ -66,8 +66,10 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         super().__init__(context)
         self._clock = clock
         self._sketches = context.space.sketches()
-        self._lattices: tuple[Lattice, ...] = tuple(map(context.space.lattice, self._sketches))
-        self._values = tuple(map(_values_of, self._lattices))
+        self._feasible: tuple[FeasibleSet, ...] = tuple(
+            map(context.space.feasible_set, self._sketches)
+        )
+        self._values = tuple(map(_values_of, self._feasible))
         self._survivors = CandidateBatch(()).over(self._sketches)
         self.reports: list[GenerationReport] = []
 
@@ -116,8 +118,8 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         return CandidateBatch.of_rows(
             self._sketches,
             [
-                lattice.uniform(count, seed) if lattice.count else []
-                for lattice, count, seed in zip(self._lattices, counts, seeds, strict=True)
+                feasible.uniform(count, seed) if feasible.count else []
+                for feasible, count, seed in zip(self._feasible, counts, seeds, strict=True)
             ],
         )
 
@@ -195,7 +197,7 @@ def _places(pool: Pool, batch: CandidateBatch) -> Positions:
     return np.array(sorted({places[key] for key in batch.keys}), dtype=np.int64)
 
 
-def _values_of(lattice: Lattice) -> tuple[NDArray[np.int64], ...]:
+def _values_of(feasible: FeasibleSet) -> tuple[NDArray[np.int64], ...]:
     """The feasible values of each parameter."""
-    names = lattice.sketch.param_names
-    return tuple(np.array(lattice.values(name), dtype=np.int64) for name in names)
+    names = feasible.columns
+    return tuple(np.array(feasible.values(name), dtype=np.int64) for name in names)

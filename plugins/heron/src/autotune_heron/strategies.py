@@ -57,7 +57,7 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
             for mother, father in zip(mothers, fathers, strict=True):
                 dropped = int(rng.geometric(0.5)) if options.drops_several else 1
                 child = offspring(
-                    self._lattices[index],
+                    self._feasible[index],
                     mother,
                     father,
                     keys[index],
@@ -96,12 +96,12 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
         rng = self._context.rng
         litters = [Litter() for _ in self._sketches]
         for index, mothers, fathers in _pairs(pool, population, self.options, rng):
-            litter, lattice = litters[index], self._lattices[index]
+            litter, feasible = litters[index], self._feasible[index]
             children = one_point_children(mothers, fathers, self._values[index], rng)
-            good = lattice.contains(children)
+            good = feasible.contains(children)
             litter.made, litter.infeasible = len(children), int((~good).sum())
             if self.options.infeasible == "repair":
-                children[~good], good[:] = lattice.nearest(children[~good]), True
+                children[~good], good[:] = feasible.nearest(children[~good]), True
             litter.rows = list(children[good])
             same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
             litter.like_a_parent = int((good & (same[0] | same[1])).sum())

@@ -201,7 +201,7 @@ def _variables(step: Step) -> set[str]:
 
 def _all_rows(space: SearchSpace) -> CandidateBatch:
     """All rows of a space, each sketch's in the order of their enumeration."""
-    lattices = map(space.lattice, space.sketches())
+    feasible_sets = [(sketch, space.feasible_set(sketch)) for sketch in space.sketches()]
     return CandidateBatch(
-        tuple((lattice.sketch, lattice.listed(0, lattice.count)) for lattice in lattices)
+        tuple((sketch, feasible.listed(0, feasible.count)) for sketch, feasible in feasible_sets)
     )

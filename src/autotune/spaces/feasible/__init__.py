@@ -1,26 +1,20 @@
-"""The feasible set of a sketch, exactly: divisor lattices joined by constraints."""
+"""The feasible set of a sketch, exactly: tables of factorizations joined by constraints."""
 
 from __future__ import annotations
 
-from autotune.spaces.feasible.feasible_set import (
-    COMBINATION_LIMIT,
-    Lattice,
-    build_lattice,
-    join_groups,
-)
+from autotune.spaces.feasible.build import COMBINATION_LIMIT, build_feasible_set, join_groups
+from autotune.spaces.feasible.feasible_set import FeasibleSet
 from autotune.spaces.feasible.groups import Group, Matrix, ordered_factorizations
-from autotune.spaces.feasible.points import PointSet
 from autotune.spaces.feasible.terms import Range, Relational, expression_range
 
 __all__ = [
     "COMBINATION_LIMIT",
     "Group",
-    "Lattice",
+    "FeasibleSet",
     "Matrix",
-    "PointSet",
     "Range",
     "Relational",
-    "build_lattice",
+    "build_feasible_set",
     "expression_range",
     "join_groups",
     "ordered_factorizations",

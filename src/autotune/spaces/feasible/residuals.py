@@ -15,7 +15,7 @@ from autotune.ir.expressions import IntExpr, const, maximum, minimum, var
 from autotune.nest.tape import Tape, build_tape
 from autotune.sketches import AtLeast, AtMost, Constraint, ProductEquals, Sketch
 
-__all__ = ["feasible", "residual", "residual_tape", "residuals"]
+__all__ = ["is_feasible", "residual", "residual_tape", "residuals"]
 
 
 def residual(constraint: Constraint) -> IntExpr:
@@ -58,7 +58,7 @@ def residual_tape(names: tuple[str, ...], constraints: Sequence[Constraint]) -> 
 def residuals(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
     """Residuals of ``sketch.constraints``, in their order; shape [n, constraints].
 
-    Domains of single parameters are not looked at: :meth:`Lattice.contains` does that too.
+    Domains of single parameters are not looked at: :meth:`FeasibleSet.contains` does that too.
 
     Raises:
         InvalidValueError: the matrix has another number of columns or is not of int64, or a value
@@ -67,7 +67,7 @@ def residuals(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.int64]:
     return residual_tape(sketch.param_names, sketch.constraints).evaluate(matrix)
 
 
-def feasible(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.bool_]:
+def is_feasible(sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Where all constraints hold; shape [n].
 
     Raises:

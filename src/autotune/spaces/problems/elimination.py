@@ -38,7 +38,7 @@ __all__ = ["Reduced", "reduced"]
 
 @frozen(eq=False)
 class Reduced:
-    """A problem in the form that lattices are built from.
+    """A problem in the form that feasible sets are built from.
 
     Attributes:
         decided: Variables that are chosen; the columns of the groups refer to them.

@@ -1,4 +1,4 @@
-"""Constraints as the three relations that lattices join: at most, at least, one of."""
+"""Constraints as the three relations that feasible sets join: at most, at least, one of."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import var
 from autotune.nest.tape import Tape, build_tape
-from autotune.spaces.feasible import Matrix, PointSet, join_groups
+from autotune.spaces.feasible import FeasibleSet, Matrix, join_groups
 from autotune.spaces.problems.elimination import reduced
 from autotune.spaces.problems.problem import ConstraintProblem
 from autotune.spaces.problems.vocabulary import Member
@@ -29,7 +29,7 @@ class Solutions:
     """The solutions of one problem.
 
     Solutions are rows of a matrix [n, variables], in the order of the problem's variables. What
-    is drawn is a function of a seed and an index alone, as :class:`PointSet` says.
+    is drawn is a function of a seed and an index alone, as :class:`FeasibleSet` says.
 
     Attributes:
         problem: The problem, with the restrictions that were asked for.
@@ -38,7 +38,7 @@ class Solutions:
     """
 
     problem: ConstraintProblem
-    points: PointSet
+    points: FeasibleSet
     tape: Tape
 
     @property
@@ -162,5 +162,5 @@ def solve(problem: ConstraintProblem, limit: int = PROBLEM_LIMIT) -> Solutions:
     graph = join_groups(title, len(parts.decided), parts.groups, parts.relations, limit)
     outputs = {name: parts.definitions.get(name, var(name)) for name in problem.variable_names}
     return Solutions(
-        problem, PointSet(title, parts.decided, graph), build_tape(parts.decided, outputs)
+        problem, FeasibleSet(title, parts.decided, graph), build_tape(parts.decided, outputs)
     )

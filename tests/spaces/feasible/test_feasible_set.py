@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
-from oracles.lattice import brute_force, domain, factorization_count, joined_tables
+from oracles.feasible import brute_force, domain, factorization_count, joined_tables
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
@@ -25,7 +25,7 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import Lattice, build_lattice, ordered_factorizations
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set, ordered_factorizations
 from autotune.targets import preset
 
 # A busy machine is no reason to fail.
@@ -33,21 +33,23 @@ from autotune.targets import preset
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 
-def check_against_brute_force(sketch: Sketch) -> Lattice:
+def check_against_brute_force(sketch: Sketch) -> FeasibleSet:
     expected = brute_force(sketch)
-    lattice = build_lattice(sketch)
-    rows = list(lattice.enumerate())
-    assert len(rows) == len(set(rows)) == lattice.count
+    feasible = build_feasible_set(sketch)
+    rows = list(feasible.enumerate())
+    assert len(rows) == len(set(rows)) == feasible.count
     assert set(rows) == expected
     domains = [domain(sketch, param) for param in sketch.params]
     everything = list(itertools.islice(itertools.product(*domains), 3000))
-    contained = lattice.contains(np.array(everything, dtype=np.int64).reshape(len(everything), -1))
+    contained = feasible.contains(
+        np.array(everything, dtype=np.int64).reshape(len(everything), -1)
+    )
     assert contained.tolist() == [row in expected for row in everything]
-    return lattice
+    return feasible
 
 
 @given(made_sketches())
-def test_the_lattice_is_the_feasible_set(sketch: Sketch) -> None:
+def test_the_feasible_set_is_what_brute_force_finds(sketch: Sketch) -> None:
     check_against_brute_force(sketch)
 
 
@@ -56,7 +58,7 @@ def test_the_lattice_is_the_feasible_set(sketch: Sketch) -> None:
     [gemm(m=4, n=16, k=4), gemm(m=5, n=33, k=2), gemm(m=1, n=7, k=6), softmax(m=12, n=5)],
     ids=lambda workload: str(workload.parameters),
 )
-def test_the_lattice_of_generated_sketches(workload: Workload) -> None:
+def test_the_feasible_set_of_generated_sketches(workload: Workload) -> None:
     space = SketchSpace(workload, preset("skylake-avx512-2core"), LIMITS)
     total = 0
     for sketch in space.sketches():
@@ -71,9 +73,9 @@ def test_the_lattice_of_generated_sketches(workload: Workload) -> None:
 )
 def test_larger_sketches_against_joined_tables(workload: Workload) -> None:
     for sketch in SketchSpace(workload, preset("skylake-avx512-4core"), LIMITS).sketches():
-        lattice, tables = build_lattice(sketch), joined_tables(sketch)
-        assert lattice.count == tables.count
-        assert set(lattice.enumerate()) == set(tables.enumerate())
+        feasible, tables = build_feasible_set(sketch), joined_tables(sketch)
+        assert feasible.count == tables.count
+        assert set(feasible.enumerate()) == set(tables.enumerate())
 
 
 def test_rows_that_are_no_configuration_are_not_contained() -> None:
@@ -83,7 +85,7 @@ def test_rows_that_are_no_configuration_are_not_contained() -> None:
     )
     huge, low = 2**62, -(2**63)
     rows = np.array([[3, 4], [0, 0], [-3, -4], [huge, huge], [low, low], [12, 1]])
-    contained = build_lattice(sketch).contains(rows)
+    contained = build_feasible_set(sketch).contains(rows)
     assert contained.tolist() == [True, False, False, False, False, True]
 
 
@@ -108,16 +110,18 @@ def test_constraints_may_be_constant(limit: int) -> None:
 
 def test_values_may_be_listed_in_any_order_and_twice() -> None:
     sketch = sketch_of([Ordinal("a", (4, 1, 4, 2))], [AtLeast(var("a"), 2, "test")])
-    assert list(build_lattice(sketch).enumerate()) == [(2,), (4,)]
+    assert list(build_feasible_set(sketch).enumerate()) == [(2,), (4,)]
 
 
 def test_a_sketch_without_parameters_has_one_configuration() -> None:
-    lattice = build_lattice(sketch_of([], []))
-    assert lattice.count == 1 and list(lattice.enumerate()) == [()]
-    assert lattice.uniform(3, 0).shape == lattice.stratified(3, 0).shape == (3, 0)
+    feasible = build_feasible_set(sketch_of([], []))
+    assert feasible.count == 1 and list(feasible.enumerate()) == [()]
+    assert feasible.uniform(3, 0).shape == feasible.stratified(3, 0).shape == (3, 0)
     empty = np.zeros((2, 0), dtype=np.int64)
-    assert lattice.contains(empty).all()
-    assert lattice.neighbours(empty, 0).shape == lattice.crossover(empty, empty, 0).shape == (2, 0)
+    assert feasible.contains(empty).all()
+    assert (
+        feasible.neighbours(empty, 0).shape == feasible.crossover(empty, empty, 0).shape == (2, 0)
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,18 +138,18 @@ def test_a_sketch_without_parameters_has_one_configuration() -> None:
     ],
 )
 def test_contradictions_leave_nothing(params: list[Param], constraints: list[Constraint]) -> None:
-    lattice = build_lattice(sketch_of(params, constraints))
-    assert lattice.count == 0 and list(lattice.enumerate()) == []
+    feasible = build_feasible_set(sketch_of(params, constraints))
+    assert feasible.count == 0 and list(feasible.enumerate()) == []
     rows = np.array([[1, 2]], dtype=np.int64)[:, : len(params)]
-    assert not lattice.contains(rows).any()
-    assert lattice.restrict({"a": [1]}).count == 0
-    for draw in (lattice.uniform, lattice.stratified):
+    assert not feasible.contains(rows).any()
+    assert feasible.restrict({"a": [1]}).count == 0
+    for draw in (feasible.uniform, feasible.stratified):
         with pytest.raises(InvalidValueError, match="'made' has no feasible configuration"):
             draw(1, 0)
     with pytest.raises(InvalidValueError, match="'made' has no feasible configuration"):
-        lattice.neighbours(rows, 0)
+        feasible.neighbours(rows, 0)
     with pytest.raises(InvalidValueError, match="'made' has no feasible configuration"):
-        lattice.crossover(rows, rows, 0)
+        feasible.crossover(rows, rows, 0)
 
 
 @pytest.mark.parametrize(
@@ -176,21 +180,21 @@ def test_malformed_sketches_are_refused(
     params: list[Param], constraints: list[Constraint], message: str
 ) -> None:
     with pytest.raises(InvalidValueError, match=message):
-        build_lattice(sketch_of(params, constraints))
+        build_feasible_set(sketch_of(params, constraints))
 
 
 def test_what_joins_too_much_is_refused() -> None:
     params: list[Param] = [Ordinal(name, tuple(range(1, 1001))) for name in "abc"]
     sketch = sketch_of(params, [OneOf(var("a") * var("b") * var("c") % 7, (5,), "test")])
     with pytest.raises(InvalidValueError, match="join too many parameters .more than 100000 comb"):
-        build_lattice(sketch, limit=100_000)
+        build_feasible_set(sketch, limit=100_000)
 
 
 def test_bounds_keep_a_join_small() -> None:
     """All but two of 64 million combinations are ruled out before they are looked at."""
     params: list[Param] = [Ordinal(name, tuple(range(1, 8001))) for name in "ab"]
     sketch = sketch_of(params, [OneOf(var("a") * var("b"), (5,), "test")])
-    assert list(build_lattice(sketch, limit=100_000).enumerate()) == [(1, 5), (5, 1)]
+    assert list(build_feasible_set(sketch, limit=100_000).enumerate()) == [(1, 5), (5, 1)]
 
 
 @given(st.integers(1, 2000), st.integers(1, 4))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from made_sketches import sketch_of
-from oracles.lattice import factorization_count
+from oracles.feasible import factorization_count
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
@@ -23,7 +23,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces.feasible import build_lattice, ordered_factorizations
+from autotune.spaces.feasible import build_feasible_set, ordered_factorizations
 
 
 def divisors(value: int) -> list[int]:
@@ -85,7 +85,7 @@ def test_published_counts_by_place(
 ) -> None:
     """Heron's space for every fixed place; the sums were found by formula and by CP-SAT."""
     rest = 12 * factorization_count(shape[2] // 4, 4)
-    counts = [build_lattice(dl_boost_gemm(*shape, position)).count for position in range(3)]
+    counts = [build_feasible_set(dl_boost_gemm(*shape, position)).count for position in range(3)]
     assert counts == [rest * value for value in sums]
     assert sum(counts) == total
 
@@ -95,7 +95,7 @@ def test_published_counts_by_place(
 def test_a_lone_product_has_as_many_points_as_factorizations(total: int, parts: int) -> None:
     names = tuple(f"f{index}" for index in range(parts))
     sketch = sketch_of([Factor(name) for name in names], [ProductEquals(names, const(total))])
-    assert build_lattice(sketch).count == factorization_count(total, parts)
+    assert build_feasible_set(sketch).count == factorization_count(total, parts)
 
 
 def test_counts_are_exact_beyond_64_bits() -> None:
@@ -103,21 +103,21 @@ def test_counts_are_exact_beyond_64_bits() -> None:
     params: list[Param] = [Ordinal(f"p{i}", tuple(range(1, 1000))) for i in range(10)]
     params += [Ordinal("a", (1, 2, 3)), Ordinal("b", (1, 2, 3))]
     sketch = sketch_of(params, [AtMost(var("a") + var("b"), 5, "test")])
-    lattice = build_lattice(sketch)
-    assert lattice.count == 8 * 999**10 > 2**64
-    sample = lattice.uniform(2000, 3)
-    assert lattice.contains(sample).all()
-    assert lattice.contains(lattice.stratified(2000, 3)).all()
+    feasible = build_feasible_set(sketch)
+    assert feasible.count == 8 * 999**10 > 2**64
+    sample = feasible.uniform(2000, 3)
+    assert feasible.contains(sample).all()
+    assert feasible.contains(feasible.stratified(2000, 3)).all()
     # Every column is uniform over its values: the mean of 999 of them is 500 with sigma 6.5.
     assert (abs(sample[:, :10].mean(axis=0) - 500) < 33).all()
-    last = lattice.listed(lattice.count - 1, 1)
-    assert lattice.contains(last).all() and last[0, :10].tolist() == [999] * 10
+    last = feasible.listed(feasible.count - 1, 1)
+    assert feasible.contains(last).all() and last[0, :10].tolist() == [999] * 10
 
 
 def test_counts_beyond_128_bits_are_refused() -> None:
     params = [Ordinal(f"p{i}", tuple(range(1, 1001))) for i in range(13)]
     with pytest.raises(InvalidValueError, match=r"fewer than 2\*\*128 points"):
-        build_lattice(sketch_of(params, []))
+        build_feasible_set(sketch_of(params, []))
 
 
 def gpu_matmul(m: int, n: int, k: int) -> Sketch:
@@ -147,7 +147,7 @@ def gpu_matmul(m: int, n: int, k: int) -> Sketch:
 def test_joint_limits_of_gpu_tiles() -> None:
     """Against a table of all pairs of rows."""
     m, n, k = 64, 96, 12
-    lattice = build_lattice(gpu_matmul(m, n, k))
+    feasible = build_feasible_set(gpu_matmul(m, n, k))
     x, y = (ordered_factorizations(extent, [None] * 5) for extent in (m, n))
     left, right = np.indices((len(x), len(y))).reshape(2, -1)
     x, y = x[left].T, y[right].T
@@ -158,14 +158,14 @@ def test_joint_limits_of_gpu_tiles() -> None:
     for _, *inner in ordered_factorizations(k, [None] * 3).tolist():
         tile = (x[1:].prod(axis=0) + y[1:].prod(axis=0)) * math.prod(inner)
         expected += int((good & (4 * tile <= 49152)).sum())
-    assert lattice.count == 4 * expected > 0
+    assert feasible.count == 4 * expected > 0
 
 
 def test_large_gpu_tiles_are_joined_exactly_and_soon() -> None:
-    lattice = build_lattice(gpu_matmul(1024, 1024, 1024))
-    assert lattice.count > 10**6 and lattice.edges < 10**6
-    sample = lattice.uniform(1000, 1)
-    assert lattice.contains(sample).all()
+    feasible = build_feasible_set(gpu_matmul(1024, 1024, 1024))
+    assert feasible.count > 10**6 and feasible.edges < 10**6
+    sample = feasible.uniform(1000, 1)
+    assert feasible.contains(sample).all()
 
 
 def test_a_product_of_many_primes_is_joined() -> None:
@@ -181,7 +181,7 @@ def test_a_product_of_many_primes_is_joined() -> None:
             AtLeast(var("x0"), 108, "blocks"),
         ],
     )
-    lattice = build_lattice(sketch)
+    feasible = build_feasible_set(sketch)
     rows = ordered_factorizations(extent, [None] * 5)
     expected = sum(
         int(
@@ -193,4 +193,4 @@ def test_a_product_of_many_primes_is_joined() -> None:
         )
         for u in (1, 2, 4)
     )
-    assert lattice.count == expected
+    assert feasible.count == expected

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
-from oracles.lattice import brute_force
+from oracles.feasible import brute_force
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, OneOf, Ordinal, ProductEquals, Sketch
-from autotune.spaces.feasible import build_lattice
+from autotune.spaces.feasible import build_feasible_set
 from autotune.spaces.feasible.groups import parameter_groups
 
 # A busy machine is no reason to fail.
@@ -29,14 +29,14 @@ def values(row: Row, columns: tuple[int, ...]) -> Row:
     return tuple(row[column] for column in columns)
 
 
-def nearest(row: Row, feasible: set[Row], columns: tuple[int, ...]) -> list[set[Row]]:
+def nearest(row: Row, expected: set[Row], columns: tuple[int, ...]) -> list[set[Row]]:
     """Feasible rows that differ from ``row`` in one group only, by increasing distance."""
 
     def place(value: int) -> int:
         return round((math.log2(value) if value >= 1 else -1.0) * 65536)
 
     by_distance: dict[int, set[Row]] = {}
-    for other in feasible:
+    for other in expected:
         same = all(
             a == b for i, (a, b) in enumerate(zip(row, other, strict=True)) if i not in columns
         )
@@ -48,16 +48,16 @@ def nearest(row: Row, feasible: set[Row], columns: tuple[int, ...]) -> list[set[
 
 @given(made_sketches(), st.integers(0, 2**64 - 1))
 def test_neighbours_are_near_and_feasible(sketch: Sketch, seed: int) -> None:
-    lattice, feasible = build_lattice(sketch), brute_force(sketch)
-    if not feasible:
+    feasible, expected = build_feasible_set(sketch), brute_force(sketch)
+    if not expected:
         return
-    before = lattice.uniform(20, seed)
-    after = lattice.neighbours(before, seed)
+    before = feasible.uniform(20, seed)
+    after = feasible.neighbours(before, seed)
     for row, moved in zip(map(tuple, before.tolist()), map(tuple, after.tolist()), strict=True):
         possible = set()
         for columns in group_columns(sketch):
             found = 0
-            for ring in nearest(row, feasible, columns):
+            for ring in nearest(row, expected, columns):
                 if found >= 10:
                     break
                 possible |= ring
@@ -67,18 +67,18 @@ def test_neighbours_are_near_and_feasible(sketch: Sketch, seed: int) -> None:
 
 @given(made_sketches(), st.integers(0, 2**64 - 1))
 def test_children_are_feasible_mixtures(sketch: Sketch, seed: int) -> None:
-    lattice, feasible = build_lattice(sketch), brute_force(sketch)
-    if not feasible:
+    feasible, expected = build_feasible_set(sketch), brute_force(sketch)
+    if not expected:
         return
-    mothers, fathers = lattice.uniform(20, seed), lattice.uniform(20, seed ^ 1)
-    children = lattice.crossover(mothers, fathers, seed)
+    mothers, fathers = feasible.uniform(20, seed), feasible.uniform(20, seed ^ 1)
+    children = feasible.crossover(mothers, fathers, seed)
     columns = group_columns(sketch)
     for mother, father, child in zip(
         *(map(tuple, rows.tolist()) for rows in (mothers, fathers, children)), strict=True
     ):
         mixtures = {
             row
-            for row in feasible - {mother, father}
+            for row in expected - {mother, father}
             if all(values(row, c) in (values(mother, c), values(father, c)) for c in columns)
         }
         assert child in (mixtures or {mother})
@@ -89,10 +89,10 @@ def test_mixtures_are_uniform() -> None:
     names = [f"b{i}" for i in range(8)]
     total = sum((var(name) for name in names), const(0))
     sketch = sketch_of([Ordinal(n, (0, 1)) for n in names], [OneOf(total % 2, (0,), "test")])
-    lattice = build_lattice(sketch)
-    assert lattice.count == 128
+    feasible = build_feasible_set(sketch)
+    assert feasible.count == 128
     mother, father = np.zeros((12600, 8), np.int64), np.ones((12600, 8), np.int64)
-    counts = Counter(map(tuple, lattice.crossover(mother, father, 3).tolist()))
+    counts = Counter(map(tuple, feasible.crossover(mother, father, 3).tolist()))
     assert len(counts) == 126
     statistic = sum((count - 100) ** 2 / 100 for count in counts.values())
     assert abs(statistic - 125) < 5 * math.sqrt(250)
@@ -103,22 +103,22 @@ def test_a_lone_feasible_parent_stays() -> None:
         [Ordinal("a", (1, 5)), Ordinal("b", (1, 5))],
         [OneOf(var("a") - var("b"), (0,), "test")],
     )
-    lattice = build_lattice(sketch)
+    feasible = build_feasible_set(sketch)
     one, five = np.array([[1, 1]]), np.array([[5, 5]])
-    assert lattice.crossover(one, five, 0).tolist() == [[1, 1]]
-    assert lattice.neighbours(one, 0).tolist() == [[1, 1]]
+    assert feasible.crossover(one, five, 0).tolist() == [[1, 1]]
+    assert feasible.neighbours(one, 0).tolist() == [[1, 1]]
 
 
 def test_infeasible_rows_stay_as_they_are() -> None:
     sketch = sketch_of(
         [Ordinal("a", (1, 2, 4)), Ordinal("b", (1, 2, 4))], [AtMost(var("a") * var("b"), 4, "x")]
     )
-    lattice = build_lattice(sketch)
+    feasible = build_feasible_set(sketch)
     outside = np.array([[4, 4], [3, 1], [2**62, -1]])
-    np.testing.assert_array_equal(lattice.neighbours(outside, 0), outside)
-    np.testing.assert_array_equal(lattice.crossover(outside[1:], outside[1:], 0), outside[1:])
+    np.testing.assert_array_equal(feasible.neighbours(outside, 0), outside)
+    np.testing.assert_array_equal(feasible.crossover(outside[1:], outside[1:], 0), outside[1:])
     # Infeasible parents may have feasible mixtures.
-    children = lattice.crossover(np.array([[3, 1]]), np.array([[4, 9]]), 0)
+    children = feasible.crossover(np.array([[3, 1]]), np.array([[4, 9]]), 0)
     assert children.tolist() == [[4, 1]]
 
 
@@ -137,17 +137,17 @@ SPLIT = sketch_of(
 
 
 def test_threads_and_chunks_do_not_change_moves() -> None:
-    lattice = build_lattice(SPLIT)
-    mothers, fathers = lattice.uniform(300, 1), lattice.uniform(300, 2)
-    near = lattice.neighbours(mothers, 3)
-    mixed = lattice.crossover(mothers, fathers, 3)
-    assert lattice.contains(near).all() and lattice.contains(mixed).all()
+    feasible = build_feasible_set(SPLIT)
+    mothers, fathers = feasible.uniform(300, 1), feasible.uniform(300, 2)
+    near = feasible.neighbours(mothers, 3)
+    mixed = feasible.crossover(mothers, fathers, 3)
+    assert feasible.contains(near).all() and feasible.contains(mixed).all()
     for threads in (2, 7):
-        np.testing.assert_array_equal(lattice.neighbours(mothers, 3, threads=threads), near)
-        again = lattice.crossover(mothers, fathers, 3, threads=threads)
+        np.testing.assert_array_equal(feasible.neighbours(mothers, 3, threads=threads), near)
+        again = feasible.crossover(mothers, fathers, 3, threads=threads)
         np.testing.assert_array_equal(again, mixed)
-    np.testing.assert_array_equal(lattice.neighbours(mothers[100:], 3, first=100), near[100:])
-    again = lattice.crossover(mothers[100:], fathers[100:], 3, first=100)
+    np.testing.assert_array_equal(feasible.neighbours(mothers[100:], 3, first=100), near[100:])
+    again = feasible.crossover(mothers[100:], fathers[100:], 3, first=100)
     np.testing.assert_array_equal(again, mixed[100:])
 
 
@@ -157,57 +157,57 @@ def test_threads_and_chunks_do_not_change_moves() -> None:
     ids=["narrow", "flat", "int32", "float64"],
 )
 def test_other_matrices_are_refused(rows: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
-    lattice = build_lattice(SPLIT)
+    feasible = build_feasible_set(SPLIT)
     with pytest.raises(InvalidValueError, match="configurations of 8 parameters are an int64"):
-        lattice.contains(rows)
+        feasible.contains(rows)
     with pytest.raises(InvalidValueError, match="configurations of 8 parameters are an int64"):
-        lattice.neighbours(rows, 0)
+        feasible.neighbours(rows, 0)
     with pytest.raises(InvalidValueError, match="configurations of 8 parameters are an int64"):
-        lattice.crossover(rows, rows, 0)
+        feasible.crossover(rows, rows, 0)
 
 
 def test_parents_come_in_pairs() -> None:
-    lattice = build_lattice(SPLIT)
+    feasible = build_feasible_set(SPLIT)
     with pytest.raises(InvalidValueError, match="3 mothers, but 2 fathers"):
-        lattice.crossover(lattice.uniform(3, 0), lattice.uniform(2, 0), 0)
+        feasible.crossover(feasible.uniform(3, 0), feasible.uniform(2, 0), 0)
 
 
 def test_matrices_need_not_be_contiguous() -> None:
-    lattice = build_lattice(SPLIT)
-    rows = lattice.uniform(20, 0)
+    feasible = build_feasible_set(SPLIT)
+    rows = feasible.uniform(20, 0)
     np.testing.assert_array_equal(
-        lattice.neighbours(np.asfortranarray(rows), 1), lattice.neighbours(rows, 1)
+        feasible.neighbours(np.asfortranarray(rows), 1), feasible.neighbours(rows, 1)
     )
-    assert lattice.contains(rows[::-2]).all()
+    assert feasible.contains(rows[::-2]).all()
 
 
 @given(made_sketches(), st.data())
 def test_restriction_keeps_what_has_the_values(sketch: Sketch, data: st.DataObject) -> None:
-    lattice, feasible = build_lattice(sketch), brute_force(sketch)
+    feasible, expected = build_feasible_set(sketch), brute_force(sketch)
     names = data.draw(st.lists(st.sampled_from(sketch.param_names), max_size=3, unique=True))
     allowed = {name: data.draw(st.lists(st.integers(0, 16), max_size=6)) for name in names}
     expected = {
         row
-        for row in feasible
+        for row in expected
         if all(row[sketch.param_names.index(name)] in given for name, given in allowed.items())
     }
-    restricted = lattice.restrict(allowed)
+    restricted = feasible.restrict(allowed)
     assert set(restricted.enumerate()) == expected and restricted.count == len(expected)
     if expected:
         for sample in (restricted.uniform(30, 0), restricted.stratified(30, 0)):
             assert set(map(tuple, sample.tolist())) <= expected
-        rows = np.array(sorted(feasible), dtype=np.int64)
+        rows = np.array(sorted(expected), dtype=np.int64)
         assert restricted.contains(rows).sum() == len(expected)
 
 
 @given(made_sketches(), st.data())
 def test_restrictions_in_any_order_and_fewer_of_them(sketch: Sketch, data: st.DataObject) -> None:
     """Restrictions commute, and dropping one never loses a configuration."""
-    lattice = build_lattice(sketch)
+    feasible = build_feasible_set(sketch)
     names = data.draw(st.permutations(sketch.param_names))[:3]
     allowed = {name: data.draw(st.sets(st.integers(0, 16), min_size=1)) for name in names}
-    one = lattice.restrict({name: sorted(allowed[name]) for name in names})
-    other = lattice
+    one = feasible.restrict({name: sorted(allowed[name]) for name in names})
+    other = feasible
     counts = [other.count]
     for name in reversed(names):
         other = other.restrict({name: sorted(allowed[name])})
@@ -217,11 +217,11 @@ def test_restrictions_in_any_order_and_fewer_of_them(sketch: Sketch, data: st.Da
 
 
 def test_both_parents_are_in_what_they_span() -> None:
-    lattice = build_lattice(SPLIT)
-    pairs = zip(lattice.uniform(40, 1), lattice.uniform(40, 2), strict=True)
+    feasible = build_feasible_set(SPLIT)
+    pairs = zip(feasible.uniform(40, 1), feasible.uniform(40, 2), strict=True)
     for mother, father in pairs:
         both = {name: [int(mother[i]), int(father[i])] for i, name in enumerate(SPLIT.param_names)}
-        spanned = lattice.restrict(both)
+        spanned = feasible.restrict(both)
         assert spanned.contains(np.stack([mother, father])).all()
         child = spanned.uniform(5, 0)
         assert ((child == mother) | (child == father)).all()
@@ -234,11 +234,11 @@ def test_tighter_limits_never_add_points(limit: int, less: int) -> None:
             SPLIT.params,
             [*SPLIT.constraints[:2], AtMost(var("a2") * var("b2") + var("u"), most, "test")],
         )
-        return set(build_lattice(sketch).enumerate())
+        return set(build_feasible_set(sketch).enumerate())
 
     assert points(limit - less) <= points(limit)
 
 
 def test_restrictions_name_parameters() -> None:
     with pytest.raises(UnknownNameError, match="a00"):
-        build_lattice(SPLIT).restrict({"a00": [1]})
+        build_feasible_set(SPLIT).restrict({"a00": [1]})
