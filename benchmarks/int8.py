@@ -1,4 +1,4 @@
-"""Products of bytes: autotune, and what torch has for them on oneDNN and FBGEMM, in turns.
+"""int8 matmul: autotune and torch's calls of oneDNN and FBGEMM, in turns.
 
     python benchmarks/int8.py [--quick] [--json FILE] [--check] [--torch-python PATH]
                               [--threads N,...] [--only TEXT]

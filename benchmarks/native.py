@@ -20,9 +20,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
 from common import Bar, basic_parser, finish_with, machine
-from numpy.typing import NDArray
 
 from autotune import Target, make_workload
 from autotune.errors import UnsupportedTarget
@@ -30,12 +28,11 @@ from autotune.models.features import pam_features
 from autotune.nest import nest_tape
 from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Sketch
+from autotune.sketches.candidates import Matrix
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.problems import problem_of
 from autotune.targets import detect_cpu, preset
-
-Matrix = NDArray[np.int64]
 
 GPU = "a100"
 GEMM = ("gemm", {"m": 512, "n": 512, "k": 512})

@@ -24,8 +24,9 @@ from common import Bar, basic_parser, finish_with, machine
 from autotune.ir.expressions import var
 from autotune.ir.workloads import conv2d, gemm
 from autotune.sketches import STEP_TYPES, ProductEquals, Sketch
+from autotune.sketches.candidates import Matrix
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import FeasibleSet, Matrix, build_feasible_set
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.feasible.residuals import is_feasible
 from autotune.spaces.problems import ConstraintProblem, Member, Solutions, problem_of, solve
 from autotune.spaces.problems.cpsat import CpSatSampler

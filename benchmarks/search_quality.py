@@ -17,7 +17,7 @@ import numpy as np
 
 __all__ = [
     "MISSED",
-    "Interval",
+    "ConfidenceInterval",
     "Point",
     "Run",
     "area_over",
@@ -109,7 +109,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Interval:
+class ConfidenceInterval:
     """A figure with the bounds of its confidence interval."""
 
     value: float
@@ -260,7 +260,7 @@ def knowing(runs: Runs, fastest: Mapping[str, float], after: int) -> Runs:
     return {name: [told(run) for run in found] for name, found in runs.items()}
 
 
-def interval_of(figure: Figure, runs: Runs, reference: Runs, seed: int = 0) -> Interval:
+def interval_of(figure: Figure, runs: Runs, reference: Runs, seed: int = 0) -> ConfidenceInterval:
     """A figure with a bootstrap interval: each workload's seeds are drawn anew, of both sides."""
     rng = random.Random(seed)
 
@@ -269,12 +269,12 @@ def interval_of(figure: Figure, runs: Runs, reference: Runs, seed: int = 0) -> I
 
     values = sorted(figure(drawn(runs), drawn(reference)) for _ in range(RESAMPLES))
     low, high = _bounds(values)
-    return Interval(figure(runs, reference), low, high)
+    return ConfidenceInterval(figure(runs, reference), low, high)
 
 
 def curve_at(
     runs: Sequence[Run], latency: Callable[[Run], float], seed: int = 0
-) -> Interval | None:
+) -> ConfidenceInterval | None:
     """Geometric mean over seeds of a latency, with a bootstrap interval.
 
     None where one of the runs had found nothing valid.
@@ -290,7 +290,7 @@ def curve_at(
     rng = np.random.default_rng(seed)
     drawn = rng.choice(np.log(found), (RESAMPLES, len(found)))
     low, high = _bounds(np.sort(np.exp(drawn.mean(axis=1))).tolist())
-    return Interval(geometric_mean(found), low, high)
+    return ConfidenceInterval(geometric_mean(found), low, high)
 
 
 def shared_seconds(runs: Sequence[Run]) -> float:

@@ -11,8 +11,8 @@ from typing import Any
 
 from common import Bar
 from search_quality import (
+    ConfidenceInterval,
     Figure,
-    Interval,
     Run,
     Runs,
     area_over,
@@ -239,7 +239,7 @@ def _reached(run: Run, target: float) -> str:
     return "-" if point is None else str(point.trials)
 
 
-def _cell(interval: Interval | None, scale: float) -> str:
+def _cell(interval: ConfidenceInterval | None, scale: float) -> str:
     if interval is None:
         return "-"
     value, low, high = (x * scale for x in (interval.value, interval.low, interval.high))

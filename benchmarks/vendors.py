@@ -91,7 +91,7 @@ def _torch_convolution(p: Mapping[str, int], depthwise: bool) -> Callable[[], ob
 def torch_bytes_call(
     name: str, parameters: Mapping[str, int], engine: str
 ) -> Callable[[], object]:
-    """A product of bytes as torch has it: sums of signed bytes, or bytes by a quantised layer.
+    """int8 matmul in torch: with int32 accumulation, or by a quantised layer.
 
     Args:
         name: ``gemm`` or ``conv2d``.

@@ -31,7 +31,7 @@ from autotune import Target
 from autotune.cli.options import read_options
 from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.models.training import (
-    Interval,
+    ConfidenceInterval,
     make_trainable,
     paired_bootstrap,
     pairwise_accuracy,
@@ -238,7 +238,7 @@ def curves_table(curves: Curves) -> Table:
     )
 
 
-def ahead(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Interval | None:
+def ahead(ours: Mapping[str, float], theirs: Mapping[str, float]) -> ConfidenceInterval | None:
     """Mean difference over the tasks that both have, with its interval; None without such."""
     tasks = sorted(set(ours) & set(theirs))
     if not tasks:

@@ -34,7 +34,7 @@ from autotune.cli.options import read_options
 from autotune.models.cost import TrainingGroup
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
 from autotune.models.training import (
-    Interval,
+    ConfidenceInterval,
     folds_by_task,
     make_trainable,
     only_target,
@@ -263,7 +263,9 @@ def figures_of(found: Mapping[Piece, Mapping[str, Any]], models: Sequence[str]) 
     }
 
 
-def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
+def difference(
+    ours: Mapping[int, float], theirs: Mapping[int, float]
+) -> ConfidenceInterval | None:
     """Mean difference over the folds that both have, with its interval; None without such."""
     folds = sorted(set(ours) & set(theirs))
     if not folds:
@@ -298,7 +300,7 @@ def differences_table(figures: Figures) -> Table:
     return Table(title, heads, tuple(rows))
 
 
-def interval_text(interval: Interval) -> str:
+def interval_text(interval: ConfidenceInterval) -> str:
     """``0.012 [-0.001, 0.020]``."""
     return f"{interval.mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
 

@@ -14,7 +14,7 @@ import pytest
 from autotune import nest
 from autotune.ir.workloads import builders
 from autotune.measure import MeasureProtocol
-from autotune.models.host import GuardLimits
+from autotune.models.host import HostLimits
 from autotune.plugins import hooks
 from autotune.sketches import STEP_VARIANTS
 from autotune.sketches.steps import STEP_TYPES
@@ -196,7 +196,7 @@ def test_packings_and_rules() -> None:
 
 
 def test_limits_of_models() -> None:
-    defaults = {field.name: field.default for field in attrs.fields(GuardLimits)}
+    defaults = {field.name: field.default for field in attrs.fields(HostLimits)}
     found = {names(name)[0]: default for name, default, _ in rows("guarded-models.md", "limit")}
     assert found == {
         name: "none" if default is None else f"{default:g}" for name, default in defaults.items()

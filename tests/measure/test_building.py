@@ -81,19 +81,23 @@ def build(compilers: Compilers, count: int) -> tuple[Building, list[Trial]]:
 
 
 def measure(building: Building, trials: list[Trial], status: str = "ok") -> list[int]:
-    """Give an outcome to those without a twin; returns their numbers."""
+    """Give an outcome to those without an original; returns their numbers."""
     measured = []
-    while waiting := [it for it in trials if it.outcome is None and it.twin is None]:
+    while waiting := [it for it in trials if it.outcome is None and it.duplicate_of is None]:
         building.await_all(waiting)
         for trial in waiting:
-            if trial.twin is None:
+            if trial.duplicate_of is None:
                 measured.append(trial.number)
                 trial.take(Outcome(status, 1.0 if status == "ok" else None))
         for trial in trials:
-            if trial.twin is not None and trial.twin.says_nothing and trial.outcome is None:
-                building.find_another_twin(trial)
+            if (
+                trial.duplicate_of is not None
+                and trial.duplicate_of.is_inconclusive
+                and trial.outcome is None
+            ):
+                building.reassign_duplicate(trial)
     for trial in trials:
-        trial.take_from_twin()
+        trial.take_from_original()
     return measured
 
 
@@ -125,23 +129,23 @@ def test_a_program_that_a_worker_knows_is_not_compiled() -> None:
     compilers = Compilers(dict.fromkeys(range(3), ("a", "x")))
     _, trials = build(compilers, 3)
     assert compilers.built == [0]
-    assert [trial.twin for trial in trials] == [None, trials[0], trials[0]]
+    assert [trial.duplicate_of for trial in trials] == [None, trials[0], trials[0]]
 
 
 def test_without_digests_nothing_is_the_same() -> None:
     compilers = Compilers(dict.fromkeys(range(3), ("", "")), [0, 1, 2])
     _, trials = build(compilers, 3)
-    assert [trial.twin for trial in trials] == [None] * 3
+    assert [trial.duplicate_of for trial in trials] == [None] * 3
 
 
-def test_a_program_whose_worker_was_lost_is_not_its_own_twin() -> None:
-    # The other worker has built the twin, and says that it knows the program.
+def test_a_program_whose_worker_was_lost_is_not_its_own_duplicate() -> None:
+    # The other worker has built the duplicate, and says that it knows the program.
     compilers = Compilers(dict.fromkeys(range(2), ("a", "x")), [0, 1, 1])
     building, trials = build(compilers, 2)
-    assert trials[1].twin is trials[0]
+    assert trials[1].duplicate_of is trials[0]
     compilers.kill(0)
     building.await_all(trials)
-    assert trials[0].twin is None
+    assert trials[0].duplicate_of is None
     assert measure(building, trials) == [0]
     assert all(trial.outcome is not None and trial.outcome.ok for trial in trials)
 
@@ -151,8 +155,8 @@ def test_after_a_crash_another_one_is_measured_for_all() -> None:
     building, trials = build(compilers, 4)
     trials[0].take(Outcome("crash"))
     for trial in trials[1:]:
-        building.find_another_twin(trial)
-    assert [trial.twin for trial in trials] == [None, None, trials[1], trials[1]]
+        building.reassign_duplicate(trial)
+    assert [trial.duplicate_of for trial in trials] == [None, None, trials[1], trials[1]]
     assert measure(building, trials) == [1]
     origins = [trial.outcome.duplicate_of for trial in trials if trial.outcome]
     assert origins == ["", "", trials[1].digest, trials[1].digest]
@@ -164,7 +168,7 @@ def test_if_all_crash_all_are_tried() -> None:
     assert measure(building, trials, "crash") == [0, 1, 2]
 
 
-def test_what_was_abandoned_is_nobodys_twin() -> None:
+def test_an_abandoned_trial_has_no_duplicates() -> None:
     compilers = Compilers(dict.fromkeys(range(3), ("a", "x")))
     building, first = build(compilers, 1)
     building.abandon()
@@ -175,7 +179,7 @@ def test_what_was_abandoned_is_nobodys_twin() -> None:
     assert first[0].outcome is None
 
 
-def test_the_untuned_program_is_no_candidates_twin() -> None:
+def test_no_candidate_duplicates_the_untuned_program() -> None:
     compilers = Compilers(dict.fromkeys(range(2), ("a", "x")))
     building = Building(cast(Dispatcher, compilers), MeasureProtocol())
     untuned, trial = Trial(0, None, always=True), Trial(1, toy_candidate(1))
@@ -183,16 +187,16 @@ def test_the_untuned_program_is_no_candidates_twin() -> None:
     untuned.take(Outcome("ok", 2.0))
     building.await_all([trial])
     assert compilers.built == [0, 1]
-    assert trial.twin is None
+    assert trial.duplicate_of is None
 
 
-def test_the_best_candidate_built_again_has_twins() -> None:
+def test_the_best_candidate_built_again_has_duplicates() -> None:
     compilers = Compilers(dict.fromkeys(range(2), ("a", "x")))
     building = Building(cast(Dispatcher, compilers), MeasureProtocol())
     leader, trial = Trial(0, toy_candidate(1), always=True), Trial(1, toy_candidate(2))
     building.await_all([leader])
     building.await_all([trial])
-    assert trial.twin is leader
+    assert trial.duplicate_of is leader
 
 
 def test_spans_of_builds_are_given_once() -> None:

@@ -88,7 +88,7 @@ def digests(candidates: Sequence[Candidate]) -> list[str]:
     return [candidate.digest for candidate in candidates]
 
 
-def check_twins(outcomes: Sequence[Outcome], log: Path, pairs: Sequence[Candidate]) -> None:
+def check_duplicates(outcomes: Sequence[Outcome], log: Path, pairs: Sequence[Candidate]) -> None:
     """Of the six, one for each ``tile`` was timed, and the others name it."""
     timed = candidates_in(log, "time")
     assert statuses(outcomes) == ["ok"] * 6
@@ -106,7 +106,7 @@ def test_the_same_lowered_program_is_compiled_once_per_worker_and_timed_once(
 ) -> None:
     log = tmp_path / "log"
     outcomes = make_measurer(log=str(log), ignored=["unroll"]).measure(pairs)
-    check_twins(outcomes, log, pairs)
+    check_duplicates(outcomes, log, pairs)
     builds = spans(log, "build")
     lowered = {it.digest: outcome.lowered for it, outcome in zip(pairs, outcomes, strict=True)}
     by_worker = [(span.worker, lowered[span.candidate]) for span in builds]
@@ -118,7 +118,7 @@ def test_the_same_machine_code_is_timed_once(
 ) -> None:
     log = tmp_path / "log"
     outcomes = make_measurer(log=str(log), optimised_away=["unroll"]).measure(pairs)
-    check_twins(outcomes, log, pairs)
+    check_duplicates(outcomes, log, pairs)
     assert len(spans(log, "build")) == 6
     # Each keeps the names of its own lowered program, under which it is looked up later.
     assert len({outcome.lowered for outcome in outcomes}) == 6

@@ -14,7 +14,7 @@ from tuner_bench import Bench
 
 import autotune
 from autotune.ir.workloads import gemm
-from autotune.measure.rematch import MOST_LEADERS, challenger, distinct, judge, places
+from autotune.measure.rematch import MOST_LEADERS, challenger, distinct_programs, judge, places
 from autotune.search.strategies import RandomStrategy
 from autotune.sketches import Candidate
 from autotune.store.database import RecordFilter
@@ -119,9 +119,9 @@ def test_leaders_have_programs_of_their_own() -> None:
         (entry("e", 1.4), Outcome("ok", 1.4, duplicate_of="d")),
         (entry("f", 1.5), Outcome("ok", 1.5)),
     ]
-    assert [it.digest for it in distinct(found, 8)] == ["a", "d", "f"]
-    assert [it.digest for it in distinct(found, 2)] == ["a", "d"]
-    assert distinct([], 8) == []
+    assert [it.digest for it in distinct_programs(found, 8)] == ["a", "d", "f"]
+    assert [it.digest for it in distinct_programs(found, 2)] == ["a", "d"]
+    assert distinct_programs([], 8) == []
 
 
 def test_the_challenger_is_the_fastest_of_the_others_in_the_same_turns() -> None:

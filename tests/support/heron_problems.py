@@ -15,7 +15,7 @@ from autotune.spaces.problems import (
     ConstraintProblem,
     Divides,
     Domain,
-    Interval,
+    IntRange,
     Origin,
     Product,
     Select,
@@ -43,7 +43,7 @@ class ProblemDraft:
         self.variables.append(Variable(name, domain))
 
     def extent(self, name: str, most: int) -> None:
-        self.variables.append(Variable(name, Interval(1, most), "extent"))
+        self.variables.append(Variable(name, IntRange(1, most), "extent"))
 
     def product(self, total: IntLike, factors: Sequence[IntLike], step: str = "") -> None:
         parts = tuple(expression(factor) for factor in factors)
@@ -58,10 +58,10 @@ class ProblemDraft:
         remaining: list[str] = []
         total: IntLike = extent
         for position, name in enumerate(names[:-1]):
-            self.parameter(name, Interval(1, extent))
+            self.parameter(name, IntRange(1, extent))
             rest = f"{axis}.rest{position}" if position < len(names) - 2 else names[-1]
             if rest == names[-1]:
-                self.parameter(rest, Interval(1, extent))
+                self.parameter(rest, IntRange(1, extent))
             else:
                 self.extent(rest, extent)
             self.product(total, (name, rest), f"split {axis}")
@@ -76,7 +76,7 @@ class ProblemDraft:
 def dl_boost_gemm(m: int, n: int, k: int) -> ConstraintProblem:
     """Products of 8-bit numbers by VNNI: 16 columns and 4 of k belong to one instruction."""
     draft = ProblemDraft()
-    draft.parameter("position", Interval(0, 3))
+    draft.parameter("position", IntRange(0, 3))
     for axis, extent, tile, lanes in (("i", m, "f", 1), ("j", n, "g", 16)):
         names = [f"p{axis}", f"c{axis}", f"r{axis}"]
         first, last = draft.split(axis, extent, names)
@@ -84,15 +84,15 @@ def dl_boost_gemm(m: int, n: int, k: int) -> ConstraintProblem:
         draft.select(f"{axis}.cache", "position", (extent, first, last, 1))
         leaves = [f"{tile}{index}" for index in range(1, 5)]
         for leaf in leaves:
-            draft.parameter(leaf, Interval(1, extent))
+            draft.parameter(leaf, IntRange(1, extent))
         draft.product(f"{axis}.cache", (*leaves, lanes), "tensorize")
     names = [f"h{index}" for index in range(1, 5)]
     for name in names:
-        draft.parameter(name, Interval(1, k))
+        draft.parameter(name, IntRange(1, k))
     draft.product(k, (*names, 4), "tensorize")
-    draft.variables.append(Variable("parallel", Interval(1, 10**6), "extent"))
+    draft.variables.append(Variable("parallel", IntRange(1, 10**6), "extent"))
     draft.product("parallel", ("pi", "pj"), "fuse")
-    draft.parameter("unroll", Interval(0, 5))
+    draft.parameter("unroll", IntRange(0, 5))
     draft.parameter("vectorize", (0, 1))
     return draft.problem(f"dl-boost-gemm-{m}x{n}x{k}")
 
@@ -103,12 +103,12 @@ def tensor_core_gemm(m: int, n: int, k: int, free: bool = True) -> ConstraintPro
     for name in ("wm", "wn"):
         draft.parameter(name, (8, 16, 32))
     draft.product(4096, ("wm", "wn", 16), "intrinsic")
-    draft.parameter("shared", Interval(0, 3))
-    draft.parameter("local", Interval(0, 3))
+    draft.parameter("shared", IntRange(0, 3))
+    draft.parameter("local", IntRange(0, 3))
     draft.constraints.append(AtMost(var("shared"), var("local")))
-    draft.variables.append(Variable("warps", Interval(1, 32), "extent"))
-    draft.parameter("t0", Interval(1, 32))
-    draft.parameter("t1", Interval(1, 32))
+    draft.variables.append(Variable("warps", IntRange(1, 32), "extent"))
+    draft.parameter("t0", IntRange(1, 32))
+    draft.parameter("t1", IntRange(1, 32))
     draft.product("warps", ("t0", "t1"), "bind threadIdx.y")
     draft.parameter("vector", (1, 2, 4, 8))
     for axis, extent, warp, intrinsic in (("i", m, "t0", "wm"), ("j", n, "t1", "wn")):
@@ -118,14 +118,14 @@ def tensor_core_gemm(m: int, n: int, k: int, free: bool = True) -> ConstraintPro
         draft.product(block, (warp, f"{axis}.warp"), "split over warps")
         tiles = [f"q{index}{axis}" for index in range(4)]
         for tile in tiles:
-            draft.parameter(tile, Interval(1, extent))
+            draft.parameter(tile, IntRange(1, extent))
         draft.product(f"{axis}.warp", (intrinsic, *tiles), "tensorize")
     draft.product("warps", ("ti", "tj"), "bind threadIdx.y")
     draft.product(32, ("xi", "xj"), "bind threadIdx.x")
     draft.product("vector", ("vi", "vj"), "vectorize")
     chain = [f"h{index}" for index in range(4)]
     for name in chain:
-        draft.parameter(name, Interval(1, k))
+        draft.parameter(name, IntRange(1, k))
     draft.product(k, (*chain, 16), "tensorize")
     if free:
         _free_parameters(draft, m, n, k)
@@ -134,7 +134,7 @@ def tensor_core_gemm(m: int, n: int, k: int, free: bool = True) -> ConstraintPro
 
 def _free_parameters(draft: ProblemDraft, m: int, n: int, k: int) -> None:
     """Unrolling, vector loads, and rows in shared memory that are offset against conflicts."""
-    draft.parameter("unroll", Interval(0, 5))
+    draft.parameter("unroll", IntRange(0, 5))
     for operand in "ab":
         draft.parameter(f"{operand}.load", (1, 2, 4, 8))
     for operand, warp, extent in (("a", "t0", m), ("b", "t1", n)):
@@ -167,7 +167,7 @@ def _shared_buffer(draft: ProblemDraft, name: str, rows: IntExpr, columns: int) 
     draft.constraints.append(
         Sum(var(f"{name}.aligned"), (var(f"{name}.columns"), var(f"{name}.offset")))
     )
-    draft.variables.append(Variable(f"{name}.elements", Interval(1, 24576), "memory"))
+    draft.variables.append(Variable(f"{name}.elements", IntRange(1, 24576), "memory"))
     draft.product(f"{name}.elements", (rows, f"{name}.aligned"), "cache in shared memory")
 
 
@@ -177,12 +177,12 @@ def vta_gemm(m: int, n: int, k: int) -> ConstraintProblem:
     for axis, extent, lanes in (("i", m, 1), ("j", n, 16)):
         names = [f"{axis}{level}" for level in range(3)]
         for name in names:
-            draft.parameter(name, Interval(1, extent))
+            draft.parameter(name, IntRange(1, extent))
         draft.product(extent, (*names, lanes), "tensorize")
     for name in ("k0", "k1"):
-        draft.parameter(name, Interval(1, k))
+        draft.parameter(name, IntRange(1, k))
     draft.product(k, ("k0", "k1", 16), "tensorize")
-    draft.variables.append(Variable("cthread", Interval(1, 2), "extent"))
+    draft.variables.append(Variable("cthread", IntRange(1, 2), "extent"))
     draft.product("cthread", ("i0", "j0"), "bind cthread")
     rows, columns, depth = var("i2"), var("j2") * 16, var("k1") * 16
     for name, size, capacity in (
@@ -190,7 +190,7 @@ def vta_gemm(m: int, n: int, k: int) -> ConstraintProblem:
         ("weight", columns * depth, 256 * 1024),
         ("accumulator", rows * columns * 4, 128 * 1024),
     ):
-        draft.variables.append(Variable(f"{name}.bytes", Interval(0, 2**40), "memory"))
+        draft.variables.append(Variable(f"{name}.bytes", IntRange(0, 2**40), "memory"))
         draft.product(f"{name}.bytes", (size,), "scope")
         draft.constraints.append(
             AtMost(var(f"{name}.bytes") * 2, const(capacity), origin=Origin("two threads"))

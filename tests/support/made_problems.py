@@ -14,7 +14,7 @@ from autotune.spaces.problems import (
     Divides,
     Domain,
     Equal,
-    Interval,
+    IntRange,
     Member,
     NotEqual,
     Product,
@@ -28,7 +28,7 @@ NAMES = ("a", "b", "c", "d")
 _POSITIVE = st.lists(st.integers(1, 12), min_size=1, max_size=6, unique=True).map(tuple)
 _ANY = st.lists(st.integers(-3, 12), min_size=1, max_size=5, unique=True).map(tuple)
 _INTERVALS = st.tuples(st.integers(-1, 3), st.integers(0, 5)).map(
-    lambda ends: Interval(ends[0], ends[0] + ends[1])
+    lambda ends: IntRange(ends[0], ends[0] + ends[1])
 )
 
 

@@ -7,27 +7,26 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.models.cost import TrainableCostModel, TrainingGroup
+from autotune.models.cost import Observation, TrainableCostModel, TrainingGroup
 from autotune.store.records import Outcome
 from autotune.targets import preset
-from autotune.testing.cost_model_suite import Told
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 TARGET = preset("skylake-avx512")
 
 
-def told(n: int, seed: int = 0, extent: int = 64) -> Told:
+def told(n: int, seed: int = 0, extent: int = 64) -> list[Observation]:
     """Candidates of the toy space with their synthetic outcomes."""
     candidates = list(ToySpace(extent).sample(n, np.random.default_rng(seed)))
     return [(candidate, toy_outcome(candidate)) for candidate in candidates]
 
 
-def crashes(n: int, seed: int = 0) -> Told:
+def crashes(n: int, seed: int = 0) -> list[Observation]:
     """Candidates that all failed."""
     return [(candidate, Outcome("crash")) for candidate, _ in told(n, seed)]
 
 
-def group(outcomes: Told) -> TrainingGroup:
+def group(outcomes: list[Observation]) -> TrainingGroup:
     """Outcomes of one task, to train on."""
     workload = outcomes[0][0].sketch.workload.digest if outcomes else ""
     return TrainingGroup("toy", workload, tuple(outcomes))

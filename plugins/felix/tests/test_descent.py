@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from autotune_felix.collect import collect_candidates
 from autotune_felix.descent import LEAST_PUSH, RAMP, Adam, descend, force
-from autotune_felix.harvest import harvested
 from autotune_felix.options import FelixOptions, checked_options
 from autotune_felix.penalties import Penalties
 from autotune_felix.published import balanced, breaches, independently_rounded, one_sided, outward
@@ -108,7 +108,7 @@ def test_descent_reaches_a_known_optimum(sketch: Sketch, feasible: FeasibleSet) 
     start, frame = starting_points(relaxation, penalties, objective, sample, sample[:0], OURS, rng)
     trajectories = descend(relaxation, penalties, objective, start, frame, 64, OURS)
     assert trajectories.points.shape == (65, 32, relaxation.size)
-    harvest = harvested(
+    collected = collect_candidates(
         relaxation,
         trajectories,
         frame,
@@ -118,9 +118,9 @@ def test_descent_reaches_a_known_optimum(sketch: Sketch, feasible: FeasibleSet) 
         OURS,
         rng,
     )
-    assert feasible.contains(harvest.rows).all()
-    costs = model.relaxed(sketch, harvest.rows.astype(float))[0]
-    best = harvest.rows[costs.argmin()]
+    assert feasible.contains(collected.rows).all()
+    costs = model.relaxed(sketch, collected.rows.astype(float))[0]
+    best = collected.rows[costs.argmin()]
     pair = np.stack([best, target])
     apart = np.abs(np.subtract(*relaxation.encode(pair, relaxation.frame(pair))))
     # Within one step of rounding: no exponent is off by more, or it is worth less than one.
@@ -194,7 +194,7 @@ def test_published_descent_may_break_products_and_leaves_out_what_does(
     rows, whole = independently_rounded(relaxation, last, frame)
     assert 0 < whole.sum() < len(whole)
     assert (relaxation.frame(rows).mass == frame.mass).all()
-    harvest = harvested(
+    collected = collect_candidates(
         relaxation,
         found,
         frame,
@@ -204,7 +204,7 @@ def test_published_descent_may_break_products_and_leaves_out_what_does(
         PUBLISHED,
         rng,
     )
-    assert feasible.contains(harvest.rows).all() and len(harvest.rows) < len(harvest.passed)
+    assert feasible.contains(collected.rows).all() and len(collected.rows) < len(collected.passed)
 
 
 @LARGE

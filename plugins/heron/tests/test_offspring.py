@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from autotune_heron.genetic import one_point_children
-from autotune_heron.offspring import key_parameters, offspring
+from autotune_heron.offspring import key_parameters, make_child
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,16 +39,16 @@ def test_children_are_feasible_and_keep_values_of_their_parents(
 ) -> None:
     mother, father = CONV.uniform(2, seed)
     rng = np.random.default_rng(seed)
-    child = offspring(CONV, mother, father, keys, dropped, distinct, rng)
+    child = make_child(CONV, mother, father, keys, dropped, distinct, rng)
     # By the constraints themselves, and by the feasible set, which knows the domains too.
     assert is_feasible(CONV_SKETCH, child.row[None]).all()
     assert CONV.contains(child.row[None]).all()
-    assert set(child.kept) <= set(keys)
-    for column in child.kept:
+    assert set(child.shared_keys) <= set(keys)
+    for column in child.shared_keys:
         assert child.row[column] in (mother[column], father[column])
     assert child.choices >= (1 if np.array_equal(mother, father) else 2)
     if not distinct:
-        assert len(child.kept) == max(0, len(keys) - dropped)
+        assert len(child.shared_keys) == max(0, len(keys) - dropped)
 
 
 @given(seeds, key_sets)
@@ -68,7 +68,7 @@ def test_fewer_keys_never_restrict_more(seed: int, keys: list[int]) -> None:
 @given(seeds, key_sets)
 def test_a_distinct_child_is_drawn_from_more_than_its_parents(seed: int, keys: list[int]) -> None:
     mother, father = CONV.uniform(2, seed)
-    child = offspring(CONV, mother, father, keys, 0, True, np.random.default_rng(seed))
+    child = make_child(CONV, mother, father, keys, 0, True, np.random.default_rng(seed))
     assert child.choices > 2
 
 
@@ -80,7 +80,7 @@ def test_clones_are_what_distinct_children_are_not() -> None:
     for name, distinct in (("published", False), ("ours", True)):
         for seed in range(100):
             rng = np.random.default_rng(seed)
-            child = offspring(TOY_FEASIBLE, mother, mother, keys, 0, distinct, rng)
+            child = make_child(TOY_FEASIBLE, mother, mother, keys, 0, distinct, rng)
             clones[name] += bool(np.array_equal(child.row, mother))
     assert clones["published"] == 100
     assert clones["ours"] <= 5
@@ -95,7 +95,7 @@ def test_children_are_uniform_over_the_restricted_space() -> None:
     counts: dict[tuple[int, ...], int] = {}
     draws = 40 * space.count
     for _ in range(draws):
-        child = offspring(TOY_FEASIBLE, mother, father, keys, 0, False, rng)
+        child = make_child(TOY_FEASIBLE, mother, father, keys, 0, False, rng)
         row = tuple(child.row.tolist())
         counts[row] = counts.get(row, 0) + 1
     assert set(counts) == set(space.enumerate())
@@ -130,7 +130,7 @@ def test_a_child_of_an_ordinary_genetic_algorithm_has_one_new_gene() -> None:
 def test_one_seed_gives_one_child(distinct: bool) -> None:
     mother, father = CONV.uniform(2, 1)
     rows = [
-        offspring(CONV, mother, father, [1, 4, 6], 1, distinct, np.random.default_rng(7)).row
+        make_child(CONV, mother, father, [1, 4, 6], 1, distinct, np.random.default_rng(7)).row
         for _ in range(2)
     ]
     assert np.array_equal(*rows)

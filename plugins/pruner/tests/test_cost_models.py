@@ -13,8 +13,8 @@ from autotune_pruner.ranking_model import RankingModel
 from toy_outcomes import TARGET, crashes, group, rank_correlation, saved, told
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.models.cost import Observation
 from autotune.sketches import CandidateBatch
-from autotune.testing.cost_model_suite import Told
 from autotune.testing.toy_space import ToySpace, toy_latencies
 
 MODELS: list[type[RankingModel]] = [PaCM, TenSetMLP, MomentumPaCM]
@@ -59,7 +59,7 @@ def test_failures_alone_are_said_once_and_teach_nothing(
 
 @pytest.mark.parametrize("outcomes", [None, [], crashes(20)], ids=["none", "empty", "failed"])
 def test_training_on_nothing_is_said_and_changes_nothing(
-    outcomes: Told | None, caplog: pytest.LogCaptureFixture
+    outcomes: list[Observation] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = _make(PaCM)
     model.update(told(20))

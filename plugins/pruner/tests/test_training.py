@@ -18,10 +18,10 @@ from autotune_pruner.training import (
 )
 from toy_outcomes import TARGET, crashes, told
 
-from autotune.testing.cost_model_suite import Told
+from autotune.models.cost import Observation
 
 
-def _data(outcomes: Told) -> TrainingData:
+def _data(outcomes: list[Observation]) -> TrainingData:
     samples = Samples(TARGET, "ours")
     samples.add(outcomes)
     return samples.data()
@@ -53,7 +53,7 @@ def test_one_seed_gives_one_result_and_another_seed_another() -> None:
 
 
 @pytest.mark.parametrize("outcomes", [[], crashes(20), told(1)], ids=["none", "failed", "one"])
-def test_what_teaches_nothing_changes_nothing(outcomes: Told) -> None:
+def test_what_teaches_nothing_changes_nothing(outcomes: list[Observation]) -> None:
     torch.manual_seed(0)
     untouched = _weights(PaCMNetwork())
     network, history = _fitted(_data(outcomes), validation=0.5)

@@ -1,4 +1,4 @@
-"""Products of bytes through ``vpdpbusd``: exact for all bytes, and nothing else than planned."""
+"""int8 dot products through ``vpdpbusd``: exact for all bytes, and nothing else than planned."""
 
 from __future__ import annotations
 

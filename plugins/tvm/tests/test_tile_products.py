@@ -1,4 +1,4 @@
-"""Products of bytes in the tile registers of AMX."""
+"""int8 matmul in the tile registers of AMX."""
 
 from __future__ import annotations
 

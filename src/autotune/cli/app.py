@@ -119,10 +119,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _run(arguments)
     finally:
-        _give_up_what_cannot_be_written(sys.stderr)
+        _flush_or_discard(sys.stderr)
 
 
-def _give_up_what_cannot_be_written(stream: TextIO) -> None:
+def _flush_or_discard(stream: TextIO) -> None:
     """Else the interpreter tries it again at exit, and makes the failure the exit status."""
     try:
         stream.flush()

@@ -66,7 +66,7 @@ class Batch:
         if on_outcome is None:
             return
         for trial in self.trials:
-            trial.take_from_twin()
+            trial.take_from_original()
         for position in range(max(0, len(self.told) - 1), len(self.in_order)):
             outcome = self.in_order[position].outcome
             if outcome is not None:

@@ -43,7 +43,7 @@ class Building:
         self._dispatcher.pump(0.0)
 
     def await_all(self, trials: Sequence[Trial]) -> None:
-        """Wait until each has an outcome, a twin, or a living worker that holds it."""
+        """Wait until each has an outcome, an original, or a living worker that holds it."""
         while not all(map(self.is_settled, trials)):
             self.attend(trials)
 
@@ -59,19 +59,19 @@ class Building:
 
     def is_settled(self, trial: Trial) -> bool:
         """Whether nothing has to be built for a trial any more."""
-        if trial.outcome is not None or trial.twin is not None:
+        if trial.outcome is not None or trial.duplicate_of is not None:
             return True
         return trial.place is not None and self._dispatcher.pool.holds(trial.place)
 
-    def find_another_twin(self, trial: Trial) -> None:
-        """Do not take the outcome of the twin: it says nothing about the program.
+    def reassign_duplicate(self, trial: Trial) -> None:
+        """Do not take the outcome of the original, which is inconclusive.
 
         The first trial that this happens to is measured itself, for all that come after it.
         """
-        trial.twin = None
-        self._find_twin(trial)
+        trial.duplicate_of = None
+        self._assign_duplicate(trial)
         # Workers that know the program are to compile it nevertheless.
-        trial.always = trial.twin is None
+        trial.always = trial.duplicate_of is None
 
     def abandon(self) -> None:
         """Nobody waits for anything that has been submitted."""
@@ -99,9 +99,9 @@ class Building:
             trial.take(Outcome.from_json(body["outcome"]))
         elif "duplicate" in body:
             trial.lowered = body["duplicate"]
-            self._find_twin(trial)
+            self._assign_duplicate(trial)
             # What the worker knows may be this trial itself, from before its worker was lost.
-            trial.always = trial.twin is None
+            trial.always = trial.duplicate_of is None
         else:
             began, ended = body["span"]
             self._spans.append((began, ended))
@@ -109,19 +109,19 @@ class Building:
             trial.readings = dict(body["readings"])
             trial.lowered, trial.binary = body["lowered"], body["binary"]
             trial.place = reply.place
-            self._find_twin(trial)
+            self._assign_duplicate(trial)
 
-    def _find_twin(self, trial: Trial) -> None:
+    def _assign_duplicate(self, trial: Trial) -> None:
         if trial.candidate is None:
-            # The untuned program is measured in a way of its own: no candidate's twin.
+            # The untuned program is measured in a way of its own: no candidate duplicates it.
             return
         digests = [digest for digest in (trial.lowered, trial.binary) if digest]
         for digest in digests:
             known = self._by_program.get(digest)
-            if known is None or known.says_nothing:
+            if known is None or known.is_inconclusive:
                 self._by_program[digest] = trial
-        twins = [self._by_program[digest] for digest in digests]
-        # A twin may have another name for the one that is measured.
-        measured = [twin.twin or twin for twin in twins]
+        originals = [self._by_program[digest] for digest in digests]
+        # An original may itself duplicate the one that is measured.
+        measured = [it.duplicate_of or it for it in originals]
         if not trial.always:
-            trial.twin = next((twin for twin in measured if twin is not trial), None)
+            trial.duplicate_of = next((it for it in measured if it is not trial), None)

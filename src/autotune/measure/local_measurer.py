@@ -91,7 +91,7 @@ class LocalMeasurer(Measurer):
         self._workload = workload
         self._program = program
         self._protocol = protocol or MeasureProtocol()
-        self._workers = workers
+        self._worker_count = workers
         self._seed = seed
         self._observers = tuple(observers)
         self._clock = clock
@@ -100,7 +100,7 @@ class LocalMeasurer(Measurer):
         self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
         self._trials = 0
         self._batches: deque[Batch] = deque()
-        self._crew: _Crew | None = None
+        self._workers: _Workers | None = None
         self._cleanup: Callable[[], object] | None = None
         # Which inputs the workers have: those of the search, or those of a rematch.
         self._inputs: str | None = None
@@ -113,16 +113,16 @@ class LocalMeasurer(Measurer):
     @property
     def versions(self) -> Mapping[str, str]:
         """``backend_version`` and ``compiler_version`` as the workers found them, once ready."""
-        return dict(self._crew.pool.versions) if self._crew is not None else {}
+        return dict(self._workers.pool.versions) if self._workers is not None else {}
 
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers, for people who look at the machine."""
-        return list(self._crew.pool.pids().values()) if self._crew is not None else []
+        return list(self._workers.pool.pids().values()) if self._workers is not None else []
 
     def start(self) -> None:
         """Start the workers, which import the compiler, and return at once."""
-        if self._crew is not None:
+        if self._workers is not None:
             return
         # Programs that leave cores free are timed on theirs while others build. Tried before
         # there are workers: the CPUs have to be idle for it.
@@ -136,13 +136,13 @@ class LocalMeasurer(Measurer):
             self._backend,
             self._threads,
             environment,
-            workers=self._workers,
+            workers=self._worker_count,
             deadlines=self._protocol.deadlines,
             memory_bytes=default_memory_limit() if memory is None else memory,
             folder=folder.path,
             clock=self._clock,
         )
-        self._crew = _Crew.of(
+        self._workers = _Workers.of(
             pool, folder.path, self._cpus, self._protocol, self._seed, self._observers
         )
         # Also runs when the interpreter exits or the measurer is forgotten.
@@ -172,7 +172,7 @@ class LocalMeasurer(Measurer):
         """See :meth:`Measurer.collect`."""
         if not self._batches:
             raise InvalidValueError("nothing was submitted that could be collected")
-        crew, batch = self._started(), self._batches[0]
+        workers, batch = self._started(), self._batches[0]
         with self._cancelling():
             try:
                 self._hold(collecting.leader)
@@ -180,7 +180,7 @@ class LocalMeasurer(Measurer):
                     self._time(batch, collecting)
             except KeyboardInterrupt:
                 # What has been timed is worth telling, also without its turns beside the best.
-                crew.timing.finish_early()
+                workers.timing.finish_early()
                 batch.tell_rest(collecting.on_outcome)
                 raise
             finally:
@@ -193,8 +193,8 @@ class LocalMeasurer(Measurer):
     def measure_baseline(self) -> Outcome:
         """The outcome of the untuned program, which gets longer deadlines."""
         self.wait_ready()
-        crew, trial = self._started(), self._trial(None, always=True)
-        timing = TimingSession(crew.dispatcher, self._protocol, crew.rng)
+        workers, trial = self._started(), self._trial(None, always=True)
+        timing = TimingSession(workers.dispatcher, self._protocol, workers.rng)
         with self._cancelling():
             while trial.outcome is None:
                 self._await_built([trial])
@@ -231,26 +231,26 @@ class LocalMeasurer(Measurer):
         """End all that goes on, and give the workers other inputs than before."""
         self._batches.clear()
         self.wait_ready()
-        crew = self._started()
-        crew.dispatcher.drain()
+        workers = self._started()
+        workers.dispatcher.drain()
         # Workers forget what they hold when they are given other inputs.
-        crew.timing.lead(None)
+        workers.timing.lead(None)
         self._give_inputs("rematch", self._seed + 1)
-        return TimingSession(crew.dispatcher, self._protocol, crew.rng)
+        return TimingSession(workers.dispatcher, self._protocol, workers.rng)
 
     def take_build_spans(self) -> list[Span]:
         """See :meth:`Measurer.take_build_spans`."""
-        return self._crew.building.take_spans() if self._crew is not None else []
+        return self._workers.building.take_spans() if self._workers is not None else []
 
     def take_warnings(self) -> list[str]:
         """See :meth:`Measurer.take_warnings`."""
-        return self._crew.dispatcher.take_warnings() if self._crew is not None else []
+        return self._workers.dispatcher.take_warnings() if self._workers is not None else []
 
     def close(self) -> None:
         """End every process and remove every file. Calling it again does nothing."""
         if self._cleanup is not None:
             self._cleanup()
-        self._crew = None
+        self._workers = None
         self._inputs = None
         self._batches.clear()
 
@@ -262,7 +262,9 @@ class LocalMeasurer(Measurer):
         """Begin to build what comes next, unless a timing would be disturbed by it."""
         for batch in list(self._batches) if self._overlaps else list(self._batches)[:1]:
             if not batch.chunk:
-                self._started().building.add(batch.next_chunk(_CHUNK_PER_WORKER * self._workers))
+                self._started().building.add(
+                    batch.next_chunk(_CHUNK_PER_WORKER * self._worker_count)
+                )
 
     def _hold(self, leader: Leader | None) -> None:
         """Have the best candidate ready to be timed beside others."""
@@ -293,7 +295,7 @@ class LocalMeasurer(Measurer):
         with self._undisturbed(_open(chunk)):
             timing.settle(collecting.on_comparison)
         for trial in chunk:
-            trial.take_from_twin()
+            trial.take_from_original()
         batch.tell(collecting.on_outcome)
         self._started().remember(chunk)
         self._forget([trial for trial in chunk if trial is not timing.leader])
@@ -307,18 +309,18 @@ class LocalMeasurer(Measurer):
         is timed before most workers have begun the last that they build of the chunk, and where
         builds disturb, before all is built.
         """
-        crew = self._started()
+        workers = self._started()
         while True:
-            crew.timing.release_lost()
+            workers.timing.release_lost()
             for trial in chunk:
                 self._look_up(trial, collecting)
-            untimed = [trial for trial in chunk if crew.timing.is_untimed(trial)]
-            built = [trial for trial in untimed if crew.holds(trial)]
-            by_a_few = self._workers // 2 * MOST_AHEAD if self._overlaps and built else 0
+            untimed = [trial for trial in chunk if workers.timing.is_untimed(trial)]
+            built = [trial for trial in untimed if workers.holds(trial)]
+            by_a_few = self._worker_count // 2 * MOST_AHEAD if self._overlaps and built else 0
             if len(untimed) - len(built) <= by_a_few:
                 return self._held_by_one(built)
             with self._timed("build"):
-                crew.building.attend(untimed)
+                workers.building.attend(untimed)
 
     def _held_by_one(self, built: Sequence[Trial]) -> list[Trial]:
         """Those that one worker holds; what the best candidate's holds comes last.
@@ -335,9 +337,9 @@ class LocalMeasurer(Measurer):
         """Find out whether a candidate's program has been measured, by this run or before."""
         if trial.outcome is not None or trial.samples:
             return
-        if trial.twin is not None:
-            if trial.twin.says_nothing:
-                self._started().building.find_another_twin(trial)
+        if trial.duplicate_of is not None:
+            if trial.duplicate_of.is_inconclusive:
+                self._started().building.reassign_duplicate(trial)
             return
         for digest in filter(None, (trial.lowered, trial.binary)):
             found = collecting.recall(digest)
@@ -354,15 +356,19 @@ class LocalMeasurer(Measurer):
 
         In one message each: a worker is only given a few at a time, and builds are to follow.
         """
-        crew, seconds = self._started(), self._protocol.deadlines["load"]
+        workers, seconds = self._started(), self._protocol.deadlines["load"]
         numbers: dict[Place, list[int]] = {}
         for trial in trials:
-            if trial.place is not None and crew.holds(trial) and trial is not crew.timing.leader:
+            if (
+                trial.place is not None
+                and workers.holds(trial)
+                and trial is not workers.timing.leader
+            ):
                 numbers.setdefault(trial.place, []).append(trial.number)
                 trial.place = None
         for place, those in numbers.items():
             message = {"op": "forget", "numbers": those}
-            crew.dispatcher.post(message, {"load": seconds}, _ignore, place)
+            workers.dispatcher.post(message, {"load": seconds}, _ignore, place)
 
     @contextmanager
     def _undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:
@@ -373,19 +379,21 @@ class LocalMeasurer(Measurer):
             later: What may be timed next: the workers that hold it begin nothing that would have
                 to be waited for then.
         """
-        crew = self._started()
+        workers = self._started()
         with self._timed("run"):
-            leader = crew.timing.leader
+            leader = workers.timing.leader
             timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
             soon = {trial.place[0] for trial in later if trial.place is not None}
-            crew.pool.reserve(timed if self._overlaps else range(self._workers), soon)
+            workers.pool.reserve(timed if self._overlaps else range(self._worker_count), soon)
             try:
-                crew.dispatcher.settle_down()
-                builders = [pid for index, pid in crew.pool.pids().items() if index not in timed]
+                workers.dispatcher.settle_down()
+                builders = [
+                    pid for index, pid in workers.pool.pids().items() if index not in timed
+                ]
                 with confined(builders if self._overlaps else [], self._free_cpus):
                     yield
             finally:
-                crew.pool.reserve(())
+                workers.pool.reserve(())
 
     @contextmanager
     def _cancelling(self) -> Iterator[None]:
@@ -395,37 +403,37 @@ class LocalMeasurer(Measurer):
             yield
             is_done = True
         finally:
-            if not is_done and self._crew is not None:
+            if not is_done and self._workers is not None:
                 self._batches.clear()
-                self._crew.building.abandon()
-                self._crew.dispatcher.cancel()
+                self._workers.building.abandon()
+                self._workers.dispatcher.cancel()
 
     def _give_inputs(self, kind: str, seed: int) -> None:
         """Tell the workers what to run programs on, if they run them on something else."""
         if self._inputs == kind:
             return
-        crew = self._started()
-        files = write_reference(self._workload, seed, crew.folder, kind)
+        workers = self._started()
+        files = write_reference(self._workload, seed, workers.folder, kind)
         message = {
             "op": "task",
             "workload": self._workload.to_json(),
             "program": self._program,
             "target": self._target.to_json(),
             "threads": self._threads,
-            "cpus": crew.cpus,
+            "cpus": workers.cpus,
             "protocol": self._protocol.to_json(),
             "seed": seed,
             "observers": list(self._observers),
             "inputs": files.inputs,
             "outputs": files.outputs,
         }
-        crew.pool.tell(message, anew=True)
+        workers.pool.tell(message, anew=True)
         self._inputs = kind
 
-    def _started(self) -> _Crew:
-        if self._crew is None:
+    def _started(self) -> _Workers:
+        if self._workers is None:
             raise WorkerStartFailed("the measurer has not been started, or was closed")
-        return self._crew
+        return self._workers
 
     @contextmanager
     def _timed(self, activity: str) -> Iterator[None]:
@@ -437,7 +445,7 @@ class LocalMeasurer(Measurer):
 
 
 @define
-class _Crew:
+class _Workers:
     """The workers, and those who keep them busy."""
 
     pool: WorkerPool
@@ -456,12 +464,12 @@ class _Crew:
         protocol: MeasureProtocol,
         seed: int,
         observers: Sequence[str],
-    ) -> _Crew:
-        """A crew that has done nothing yet."""
+    ) -> _Workers:
+        """Workers that have done nothing yet."""
         dispatcher, rng = Dispatcher(pool, observers), np.random.default_rng(seed)
         building = Building(dispatcher, protocol)
         timing = TimingSession(dispatcher, protocol, rng)
-        return _Crew(pool, folder, list(cpus), rng, dispatcher, building, timing)
+        return _Workers(pool, folder, list(cpus), rng, dispatcher, building, timing)
 
     def holds(self, trial: Trial) -> bool:
         """Whether a living worker has the program of a trial."""

@@ -17,7 +17,7 @@ from autotune.measure.timing import median_interval
 from autotune.store.records import Comparison
 
 __all__ = [
-    "NEXT_TO_NOTHING",
+    "MIN_RATIO",
     "Race",
     "clearly_slower",
     "compare",
@@ -32,7 +32,7 @@ _STUDENT = (12.706, 4.303, 3.182, 2.776)
 _DIGITS = 9
 _FEW_SAMPLES = 1.1
 _LARGEST_SPEED_UP = 2.0
-NEXT_TO_NOTHING = 1 + 1e-6
+MIN_RATIO = 1 + 1e-6
 """A ratio of latencies that tells two programs apart, and no more than that."""
 
 
@@ -94,7 +94,7 @@ def latency_after(comparison: Comparison, latency: float) -> float:
         latency: Latency of the best one, in seconds.
     """
     if comparison.ratio > 1:
-        return latency / max(comparison.low, NEXT_TO_NOTHING)
+        return latency / max(comparison.low, MIN_RATIO)
     return latency / comparison.ratio
 
 

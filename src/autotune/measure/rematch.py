@@ -9,7 +9,7 @@ from autotune.measure.racing import compare, latency_after, rounded
 from autotune.store.records import Confirmation, Outcome
 from autotune.store.trial_log import LogEntry
 
-__all__ = ["MOST_LEADERS", "challenger", "distinct", "judge", "places"]
+__all__ = ["MOST_LEADERS", "challenger", "distinct_programs", "judge", "places"]
 
 MOST_LEADERS = 8
 """Programs that may yet turn out to be the fastest, at most."""
@@ -38,7 +38,7 @@ def places(latency: float, trials: int) -> int:
     return max(2, min(MOST_LEADERS, int(affordable), 2 + trials // _TRIALS))
 
 
-def distinct(found: Sequence[tuple[LogEntry, Outcome]], count: int) -> list[LogEntry]:
+def distinct_programs(found: Sequence[tuple[LogEntry, Outcome]], count: int) -> list[LogEntry]:
     """The first trials that have programs of their own.
 
     Args:

@@ -11,7 +11,7 @@ from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.pool import Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.racing import (
-    NEXT_TO_NOTHING,
+    MIN_RATIO,
     Race,
     clearly_slower,
     compare,
@@ -94,7 +94,9 @@ class TimingSession:
 
     def is_untimed(self, trial: Trial) -> bool:
         """Whether a trial has yet to be checked and timed."""
-        return trial.outcome is None and trial.twin is None and trial not in self._contenders
+        return (
+            trial.outcome is None and trial.duplicate_of is None and trial not in self._contenders
+        )
 
     def screen(self, trial: Trial) -> None:
         """Check a program and time it briefly.
@@ -197,7 +199,7 @@ class TimingSession:
         for trial in self._contenders:
             if trial.outcome is None:
                 if self.leader is not None and trial.latency < self.latency:
-                    trial.set_latency(self.latency * NEXT_TO_NOTHING)
+                    trial.set_latency(self.latency * MIN_RATIO)
                 trial.finish()
         self._contenders.clear()
 

@@ -37,7 +37,7 @@ class Trial:
         always: Whether to compile it although its program is known.
         place: The worker that holds it.
         outcome: What became of it, once that is known.
-        twin: The trial with the same program, which is measured in its stead.
+        duplicate_of: The trial with the same program that is measured instead.
         lowered: Digest of its lowered program, or "".
         binary: Digest of its machine code, or "".
         samples: Seconds per call, as the clock showed them.
@@ -53,7 +53,7 @@ class Trial:
     always: bool = False
     place: Place | None = None
     outcome: Outcome | None = None
-    twin: Trial | None = None
+    duplicate_of: Trial | None = None
     lowered: str = ""
     binary: str = ""
     samples: list[float] = field(factory=list)
@@ -64,8 +64,8 @@ class Trial:
     abandoned: bool = False
 
     @property
-    def says_nothing(self) -> bool:
-        """Whether it is over without having told anything about its program."""
+    def is_inconclusive(self) -> bool:
+        """Whether it ended without a verdict on its program."""
         return self.abandoned if self.outcome is None else self.outcome.retriable
 
     @property
@@ -124,14 +124,15 @@ class Trial:
             )
         )
 
-    def take_from_twin(self) -> None:
+    def take_from_original(self) -> None:
         """End with the outcome of the trial with the same program."""
-        if self.outcome is None and self.twin is not None and self.twin.outcome is not None:
-            twin = self.twin.outcome
-            origin = twin.duplicate_of or self.twin.digest
-            self.lowered = self.lowered or twin.lowered
-            self.binary = self.binary or twin.binary
-            self.take(evolve(twin, timings=self.timings, duplicate_of=origin))
+        original = self.duplicate_of
+        if self.outcome is None and original is not None and original.outcome is not None:
+            outcome = original.outcome
+            digest = outcome.duplicate_of or original.digest
+            self.lowered = self.lowered or outcome.lowered
+            self.binary = self.binary or outcome.binary
+            self.take(evolve(outcome, timings=self.timings, duplicate_of=digest))
 
     def _complete(self, outcome: Outcome) -> Outcome:
         return evolve(outcome, lowered=self.lowered, binary=self.binary)

@@ -15,12 +15,12 @@ class _Group(Protocol):
     def add(self, record: Record) -> None: ...
 
 
-Group = TypeVar("Group", bound=_Group)
+GroupT = TypeVar("GroupT", bound=_Group)
 
 
 def by_measure_key(
-    records: Iterable[Record], make: Callable[[Workload, MeasureKey, str], Group]
-) -> list[Group]:
+    records: Iterable[Record], make: Callable[[Workload, MeasureKey, str], GroupT]
+) -> list[GroupT]:
     """One group for each workload under each measure key, in order of appearance.
 
     Records are read once, one after the other.
@@ -30,7 +30,7 @@ def by_measure_key(
         make: Called with a workload, a measure key and the name of a target for a group without
             records; each of its records is added then.
     """
-    groups: dict[tuple[str, MeasureKey], Group] = {}
+    groups: dict[tuple[str, MeasureKey], GroupT] = {}
     for record in records:
         workload = record.candidate.sketch.workload
         name = workload.digest, record.key

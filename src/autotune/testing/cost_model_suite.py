@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from autotune.errors import InvalidValueError
-from autotune.models.cost import CostModel, TrainableCostModel, TrainingGroup
-from autotune.sketches import Candidate, CandidateBatch
+from autotune.models.cost import CostModel, Observation, TrainableCostModel, TrainingGroup
+from autotune.sketches import CandidateBatch
 from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 CostModelFactory = Callable[[], CostModel]
-Told = list[tuple[Candidate, Outcome]]
 
 
 class CostModelSuite:
@@ -34,13 +33,16 @@ class CostModelSuite:
         return ToySpace().sample(50, np.random.default_rng(1))
 
     @pytest.fixture
-    def outcomes(self) -> Told:
+    def outcomes(self) -> list[Observation]:
         """Something to learn from, failures included."""
         candidates = list(ToySpace().sample(40, np.random.default_rng(2)))
         return [(candidate, toy_outcome(candidate)) for candidate in candidates]
 
     def test_predictions_are_numbers_before_and_after_learning(
-        self, cost_model_factory: CostModelFactory, batch: CandidateBatch, outcomes: Told
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        outcomes: list[Observation],
     ) -> None:
         model = cost_model_factory()
         for told in ([], outcomes[:1], outcomes[1:]):
@@ -50,7 +52,10 @@ class CostModelSuite:
             assert np.isfinite(scores).all()
 
     def test_an_empty_batch_has_no_scores(
-        self, cost_model_factory: CostModelFactory, batch: CandidateBatch, outcomes: Told
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        outcomes: list[Observation],
     ) -> None:
         model = cost_model_factory()
         empty = CandidateBatch(tuple((sketch, rows[:0]) for sketch, rows in batch.parts))
@@ -60,7 +65,10 @@ class CostModelSuite:
         assert model.predict(CandidateBatch(())).shape == (0,)
 
     def test_predicting_changes_nothing(
-        self, cost_model_factory: CostModelFactory, batch: CandidateBatch, outcomes: Told
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        outcomes: list[Observation],
     ) -> None:
         model = cost_model_factory()
         model.update(outcomes)
@@ -70,7 +78,10 @@ class CostModelSuite:
         assert json.dumps(model.state()) == before
 
     def test_a_score_does_not_depend_on_the_rest_of_the_batch(
-        self, cost_model_factory: CostModelFactory, batch: CandidateBatch, outcomes: Told
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        outcomes: list[Observation],
     ) -> None:
         model = cost_model_factory()
         model.update(outcomes)
@@ -79,7 +90,10 @@ class CostModelSuite:
         np.testing.assert_allclose(singles, model.predict(batch)[::7], rtol=1e-9)
 
     def test_the_same_updates_give_the_same_predictions(
-        self, cost_model_factory: CostModelFactory, batch: CandidateBatch, outcomes: Told
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        outcomes: list[Observation],
     ) -> None:
         one, other = cost_model_factory(), cost_model_factory()
         for model in (one, other):
@@ -92,7 +106,7 @@ class CostModelSuite:
         self,
         cost_model_factory: CostModelFactory,
         batch: CandidateBatch,
-        outcomes: Told,
+        outcomes: list[Observation],
         seen: int,
     ) -> None:
         model, other = cost_model_factory(), cost_model_factory()
@@ -105,7 +119,7 @@ class CostModelSuite:
         np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
 
     def test_taking_the_state_of_an_untouched_model(
-        self, cost_model_factory: CostModelFactory, outcomes: Told
+        self, cost_model_factory: CostModelFactory, outcomes: list[Observation]
     ) -> None:
         model = cost_model_factory()
         state = model.state()
@@ -114,7 +128,10 @@ class CostModelSuite:
         assert json.dumps(state) == kept, "a state must not change after it was taken"
 
     def test_failures_alone_do_no_harm(
-        self, cost_model_factory: CostModelFactory, batch: CandidateBatch, outcomes: Told
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        outcomes: list[Observation],
     ) -> None:
         model = cost_model_factory()
         model.update([(candidate, Outcome("crash")) for candidate, _ in outcomes])
@@ -133,7 +150,7 @@ class TrainableCostModelSuite(CostModelSuite):
     """
 
     @pytest.fixture
-    def groups(self, outcomes: Told) -> list[TrainingGroup]:
+    def groups(self, outcomes: list[Observation]) -> list[TrainingGroup]:
         """Something to train on: two tasks, failures included."""
         candidates = list(ToySpace(16).sample(40, np.random.default_rng(4)))
         other = tuple((candidate, toy_outcome(candidate)) for candidate in candidates)
@@ -147,7 +164,7 @@ class TrainableCostModelSuite(CostModelSuite):
         cost_model_factory: CostModelFactory,
         batch: CandidateBatch,
         groups: list[TrainingGroup],
-        outcomes: Told,
+        outcomes: list[Observation],
     ) -> None:
         model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
         assert model.fit(groups)
@@ -159,7 +176,10 @@ class TrainableCostModelSuite(CostModelSuite):
         np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
 
     def test_an_untrained_model_is_saved_and_loaded(
-        self, cost_model_factory: CostModelFactory, batch: CandidateBatch, outcomes: Told
+        self,
+        cost_model_factory: CostModelFactory,
+        batch: CandidateBatch,
+        outcomes: list[Observation],
     ) -> None:
         model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
         other.update(outcomes)
@@ -171,7 +191,7 @@ class TrainableCostModelSuite(CostModelSuite):
         cost_model_factory: CostModelFactory,
         batch: CandidateBatch,
         groups: list[TrainingGroup],
-        outcomes: Told,
+        outcomes: list[Observation],
     ) -> None:
         fitted = _trainable(cost_model_factory)
         fitted.fit(groups)
@@ -190,7 +210,7 @@ class TrainableCostModelSuite(CostModelSuite):
         cost_model_factory: CostModelFactory,
         batch: CandidateBatch,
         groups: list[TrainingGroup],
-        outcomes: Told,
+        outcomes: list[Observation],
     ) -> None:
         model, other = _trainable(cost_model_factory), _trainable(cost_model_factory)
         model.update(outcomes[:10])

@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.models.cost import CostModel, DifferentiableCostModel
+from autotune.models.cost import CostModel, DifferentiableCostModel, Observation
 from autotune.nest.relaxed import param_bounds
 from autotune.sketches import CandidateBatch, Sketch
-from autotune.testing.cost_model_suite import CostModelSuite, Told
+from autotune.testing.cost_model_suite import CostModelSuite
 
 __all__ = ["DifferentiableCostModelSuite"]
 
@@ -34,7 +34,7 @@ class DifferentiableCostModelSuite(CostModelSuite):
         self,
         request: pytest.FixtureRequest,
         cost_model_factory: Callable[[], CostModel],
-        outcomes: Told,
+        outcomes: list[Observation],
     ) -> DifferentiableCostModel:
         """A model before and after it has learned something."""
         model = cost_model_factory()

@@ -10,14 +10,14 @@ from typing import Any
 
 from autotune.errors import InvalidValueError
 from autotune.measure import MeasureProtocol
-from autotune.models.host import Guard
+from autotune.models.host import ModelHost
 from autotune.process.interrupts import InterruptGuard
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.tuning.entrants import Task, backend_for
 from autotune.tuning.events import EventListener, WarningRaised
 from autotune.tuning.result import Result
-from autotune.tuning.run_parts import RunParts, model_guard
+from autotune.tuning.run_parts import RunParts, model_host
 from autotune.tuning.settings import DEFAULT_ROUND_SIZE, DEFAULT_TRIALS, Settings, checked_backends
 from autotune.tuning.tuner import Budget, Tuner
 
@@ -152,7 +152,7 @@ def tune_tasks(
     # ready in the background, from here on.
     with ExitStack() as stack:
         guard = stack.enter_context(InterruptGuard())
-        models = {name: stack.enter_context(model_guard(checked)) for name in checked.backends}
+        models = {name: stack.enter_context(model_host(checked)) for name in checked.backends}
         timing = protocol or MeasureProtocol()
         parts = RunParts.of(given, checked, timing, models)
         warn = _warn_all(listeners, [task.name for task in parts.tasks])
@@ -182,7 +182,7 @@ def tune_tasks(
 _clock: Callable[[], float] = time.monotonic
 
 
-def _wait_ready(models: Iterable[Guard]) -> None:
+def _wait_ready(models: Iterable[ModelHost]) -> None:
     for model in models:
         model.wait_ready()
 

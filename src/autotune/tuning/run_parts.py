@@ -11,7 +11,7 @@ from attrs import frozen
 
 from autotune.measure import LocalMeasurer, MeasureProtocol, Measurer
 from autotune.models.cost import CostModel
-from autotune.models.host import Guard, GuardedCostModel, GuardedPruningModel, ModelSpec
+from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
 from autotune.plugins.parts import create_part
 from autotune.search.schedulers import TaskInfo, TaskScheduler
@@ -22,7 +22,7 @@ from autotune.tuning.resume import RunSpec
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import TaskSpec
 
-__all__ = ["RunParts", "model_guard"]
+__all__ = ["RunParts", "model_host"]
 
 
 @frozen(eq=False)
@@ -46,7 +46,7 @@ class RunParts:
         given: Sequence[Task],
         settings: Settings,
         protocol: MeasureProtocol,
-        models: Mapping[str, Guard],
+        models: Mapping[str, ModelHost],
     ) -> RunParts:
         """Make them.
 
@@ -58,13 +58,13 @@ class RunParts:
         """
         entrants, warnings = all_entrants(given, settings)
         _, scheduler_seed, input_seed, *task_seeds = _seeds(settings, len(given))
-        cost_models = {name: GuardedCostModel(models[name]) for name in settings.backends}
+        cost_models = {name: HostedCostModel(models[name]) for name in settings.backends}
         tasks = [
             _task(
                 entrant,
                 settings,
                 cost_models[entrant.backend_name],
-                GuardedPruningModel(models[entrant.backend_name])
+                HostedPruningModel(models[entrant.backend_name])
                 if settings.pruning_model
                 else None,
                 # Backends that compete begin with the same proposals.
@@ -85,7 +85,7 @@ class RunParts:
         return RunParts(tuple(tasks), spec, scheduler, tuple(warnings))
 
 
-def model_guard(settings: Settings) -> Guard:
+def model_host(settings: Settings) -> ModelHost:
     """What holds the models of one backend, in their own process."""
     seed, *_ = _seeds(settings, 0)
     arguments: dict[str, Any] = {"seed": _integer(seed), "threads": settings.threads}
@@ -96,7 +96,7 @@ def model_guard(settings: Settings) -> Guard:
     if settings.pruning_model:
         options = settings.pruning_model_options
         specs.append(ModelSpec("pruning_model", settings.pruning_model, options))
-    return Guard(settings.target, specs)
+    return ModelHost(settings.target, specs)
 
 
 def _task(

@@ -11,7 +11,7 @@ from attrs import define, evolve, field, frozen
 from autotune.errors import DatabaseError
 from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, Held, Leader, Measurer
-from autotune.measure.rematch import challenger, distinct, judge, places
+from autotune.measure.rematch import challenger, distinct_programs, judge, places
 from autotune.models.cost import CostModel
 from autotune.process.interrupts import InterruptGuard
 from autotune.process.stopwatch import Clock, Stopwatch
@@ -276,7 +276,9 @@ class TaskSession:
             found = [(entry, self._record_of(entry).outcome) for entry in leaders]
             gone = [(entry.digest, outcome) for entry, outcome in found if not outcome.ok]
             if not gone:
-                return distinct(found, places(self.log.best_latency or 0.0, len(self.log)))
+                return distinct_programs(
+                    found, places(self.log.best_latency or 0.0, len(self.log))
+                )
             for digest, outcome in gone:
                 self.log.amend(digest, outcome)
                 rejected.append(digest)

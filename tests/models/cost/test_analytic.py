@@ -11,7 +11,12 @@ from toy_outcomes import rank_correlation
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import conv2d, depthwise_conv2d, elementwise, gemm, softmax
-from autotune.models.cost import AnalyticCostModel, GradientBoostedTrees, require_differentiable
+from autotune.models.cost import (
+    AnalyticCostModel,
+    GradientBoostedTrees,
+    Observation,
+    require_differentiable,
+)
 from autotune.models.pruning.psa_cpu import CpuScorer
 from autotune.models.pruning.psa_gpu import GpuScorer
 from autotune.sketches import CandidateBatch, Factor
@@ -19,7 +24,7 @@ from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.store.records import Outcome
 from autotune.targets import preset
-from autotune.testing.cost_model_suite import CostModelFactory, Told
+from autotune.testing.cost_model_suite import CostModelFactory
 from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 20, 512, "test")
@@ -55,8 +60,8 @@ class TestOnGpus(DifferentiableCostModelSuite):
         return sampled("gemm", "cuda", 12)
 
     @pytest.fixture
-    def outcomes(self, batch: CandidateBatch) -> Told:
-        found: Told = []
+    def outcomes(self, batch: CandidateBatch) -> list[Observation]:
+        found: Observation = []
         for place, candidate in enumerate([*batch] * 4):
             ok = Outcome("ok", 1e-3 + 1e-5 * place, (1e-3,))
             found.append((candidate, ok if place % 5 else Outcome("crash")))
@@ -102,7 +107,7 @@ def test_it_learns_what_weighs_more() -> None:
     estimate = model._estimate
     truth = np.zeros(len(estimate.components))
     truth[estimate.components.index("arithmetic")] = np.log(4.0)
-    told: Told = []
+    told: Observation = []
     for sketch, rows in batch.parts:
         latencies, _ = estimate.joined(estimate.seconds(sketch, rows.astype(np.float64)), truth)
         for candidate, latency in zip(

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotune.models.host import Guard, GuardLimits, ModelSpec
+from autotune.models.host import HostLimits, ModelHost, ModelSpec
 from autotune.targets import Target, resolve
 from autotune.testing.faulty_models import FAULT_VARIABLE
 
-MakeGuard = Callable[..., Guard]
+MakeHost = Callable[..., ModelHost]
 SetFault = Callable[..., None]
 
 
@@ -21,23 +21,23 @@ def target() -> Target:
 
 
 @pytest.fixture
-def make_guard(target: Target) -> Iterator[MakeGuard]:
-    """Makes a started guard of the given models that is closed after the test."""
-    made: list[Guard] = []
+def make_host(target: Target) -> Iterator[MakeHost]:
+    """Makes a started host of the given models that is closed after the test."""
+    made: list[ModelHost] = []
 
     def make(
         *specs: ModelSpec,
-        limits: GuardLimits | None = None,
+        limits: HostLimits | None = None,
         on_warning: Callable[[str], None] = lambda message: None,
-    ) -> Guard:
-        guard = Guard(target, specs, on_warning=on_warning, limits=limits)
-        made.append(guard)
-        guard.start()
-        return guard
+    ) -> ModelHost:
+        host = ModelHost(target, specs, on_warning=on_warning, limits=limits)
+        made.append(host)
+        host.start()
+        return host
 
     yield make
-    for guard in made:
-        guard.close()
+    for host in made:
+        host.close()
 
 
 @pytest.fixture

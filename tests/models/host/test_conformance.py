@@ -1,4 +1,4 @@
-"""Guarded models are models: they pass the suites of models."""
+"""Hosted models are models: they pass the suites of models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune.models.host import Guard, GuardedCostModel, GuardedPruningModel, ModelSpec
+from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.targets import Target, resolve
 from autotune.testing.cost_model_suite import CostModelFactory, CostModelSuite
 from autotune.testing.faulty_models import FAULTY_PRUNING_MODEL
@@ -24,28 +24,28 @@ def module_target() -> Target:
 
 
 @pytest.fixture(scope="module")
-def pruning_guard(module_target: Target) -> Iterator[Guard]:
+def pruning_host(module_target: Target) -> Iterator[ModelHost]:
     spec = ModelSpec("pruning_model", FAULTY_PRUNING_MODEL)
-    with Guard(module_target, [spec], on_warning=failing) as guard:
-        yield guard
+    with ModelHost(module_target, [spec], on_warning=failing) as host:
+        yield host
 
 
-class TestGuardedTrees(CostModelSuite):
+class TestHostedTrees(CostModelSuite):
     @pytest.fixture
     def cost_model_factory(self, module_target: Target) -> Iterator[CostModelFactory]:
-        guards: list[Guard] = []
+        hosts: list[ModelHost] = []
 
-        def make() -> GuardedCostModel:
+        def make() -> HostedCostModel:
             spec = ModelSpec("cost_model", TOY_TREES, {"seed": 3, "threads": 1})
-            guards.append(Guard(module_target, [spec], on_warning=failing))
-            return GuardedCostModel(guards[-1])
+            hosts.append(ModelHost(module_target, [spec], on_warning=failing))
+            return HostedCostModel(hosts[-1])
 
         yield make
-        for guard in guards:
-            guard.close()
+        for host in hosts:
+            host.close()
 
 
-class TestGuardedPruningModel(PruningModelSuite):
+class TestHostedPruningModel(PruningModelSuite):
     @pytest.fixture
-    def pruning_model_factory(self, pruning_guard: Guard) -> PruningModelFactory:
-        return lambda: GuardedPruningModel(pruning_guard)
+    def pruning_model_factory(self, pruning_host: ModelHost) -> PruningModelFactory:
+        return lambda: HostedPruningModel(pruning_host)

@@ -12,10 +12,10 @@ from attrs import evolve
 
 from autotune.errors import PluginError, UnsupportedTarget
 from autotune.models.host import (
-    Guard,
-    GuardedCostModel,
-    GuardedPruningModel,
-    GuardLimits,
+    HostedCostModel,
+    HostedPruningModel,
+    HostLimits,
+    ModelHost,
     ModelSpec,
 )
 from autotune.testing.faulty_models import (
@@ -55,12 +55,12 @@ SCORE_ENDS = {
 # machine that is busy: to use up all memory takes seconds there.
 SILENT, SILENT_SECONDS = ("stop", "hang"), 2.0
 
-MakeGuard = Callable[..., Guard]
+MakeHost = Callable[..., ModelHost]
 SetFault = Callable[..., None]
 
 
-def limits_for(fault: str) -> GuardLimits:
-    limits = GuardLimits(memory_bytes=1 << 30)
+def limits_for(fault: str) -> HostLimits:
+    limits = HostLimits(memory_bytes=1 << 30)
     if fault in SILENT:
         return evolve(limits, call_seconds=SILENT_SECONDS, row_seconds=0.0)
     return limits
@@ -95,20 +95,20 @@ def expected() -> list[list[float]]:
 
 @pytest.mark.parametrize("fault", ["segfault", "stop", "memory", "garbage"])
 def test_a_model_that_fails_once_goes_on_as_if_it_had_not(
-    fault: str, make_guard: MakeGuard, set_fault: SetFault
+    fault: str, make_host: MakeHost, set_fault: SetFault
 ) -> None:
     set_fault(fault, "update", after=16, times=1)
     warnings: list[str] = []
-    guard = make_guard(COST, limits=limits_for(fault), on_warning=warnings.append)
-    assert learned(GuardedCostModel(guard), predictions) == expected()
+    host = make_host(COST, limits=limits_for(fault), on_warning=warnings.append)
+    assert learned(HostedCostModel(host), predictions) == expected()
     assert not warnings
 
 
 @pytest.mark.parametrize("where", ["predict", "state"])
-def test_wherever_it_fails(where: str, make_guard: MakeGuard, set_fault: SetFault) -> None:
+def test_wherever_it_fails(where: str, make_host: MakeHost, set_fault: SetFault) -> None:
     set_fault("segfault", where, after=8, times=1)
     warnings: list[str] = []
-    model = GuardedCostModel(make_guard(COST, on_warning=warnings.append))
+    model = HostedCostModel(make_host(COST, on_warning=warnings.append))
     assert learned(model, predictions) == expected()
     reference = FaultyCostModel(seed=5)
     reference.update(TOLD)
@@ -116,22 +116,22 @@ def test_wherever_it_fails(where: str, make_guard: MakeGuard, set_fault: SetFaul
     assert not warnings
 
 
-def test_what_a_model_warns_of_is_passed_on(make_guard: MakeGuard, set_fault: SetFault) -> None:
+def test_what_a_model_warns_of_is_passed_on(make_host: MakeHost, set_fault: SetFault) -> None:
     set_fault("warning", "update", after=16)
     warnings: list[str] = []
-    model = GuardedCostModel(make_guard(COST, on_warning=warnings.append))
+    model = HostedCostModel(make_host(COST, on_warning=warnings.append))
     assert learned(model, predictions) == expected()
     assert warnings == ["scripted warning"]
 
 
 @pytest.mark.parametrize(("fault", "end"), ENDS.items())
 def test_a_model_that_fails_twice_is_given_up(
-    fault: str, end: str, make_guard: MakeGuard, set_fault: SetFault
+    fault: str, end: str, make_host: MakeHost, set_fault: SetFault
 ) -> None:
     set_fault(fault, "update", after=8)
     warnings: list[str] = []
-    guard = make_guard(COST, limits=limits_for(fault), on_warning=warnings.append)
-    model = GuardedCostModel(guard)
+    host = make_host(COST, limits=limits_for(fault), on_warning=warnings.append)
+    model = HostedCostModel(host)
     found = learned(model, predictions)
     assert found == [expected()[0], [0.0] * 40, [0.0] * 40]
     (warning,) = warnings
@@ -142,11 +142,11 @@ def test_a_model_that_fails_twice_is_given_up(
 
 
 @pytest.mark.parametrize(("fault", "end"), [("exit", ENDS["exit"]), *SCORE_ENDS.items()])
-def test_scores(fault: str, end: str, make_guard: MakeGuard, set_fault: SetFault) -> None:
+def test_scores(fault: str, end: str, make_host: MakeHost, set_fault: SetFault) -> None:
     set_fault(fault, "score")
     warnings: list[str] = []
-    guard = make_guard(COST, PRUNING, limits=limits_for(fault), on_warning=warnings.append)
-    cost, pruning = GuardedCostModel(guard), GuardedPruningModel(guard)
+    host = make_host(COST, PRUNING, limits=limits_for(fault), on_warning=warnings.append)
+    cost, pruning = HostedCostModel(host), HostedPruningModel(host)
     cost.update(TOLD[:8])
     assert pruning.score(BATCH).tolist() == [0.0] * 40
     assert pruning.score(BATCH).tolist() == [0.0] * 40
@@ -157,12 +157,10 @@ def test_scores(fault: str, end: str, make_guard: MakeGuard, set_fault: SetFault
 
 
 @pytest.mark.parametrize("fault", SCORE_ENDS)
-def test_scores_that_are_wrong_once(
-    fault: str, make_guard: MakeGuard, set_fault: SetFault
-) -> None:
+def test_scores_that_are_wrong_once(fault: str, make_host: MakeHost, set_fault: SetFault) -> None:
     set_fault(fault, "score", times=1)
     warnings: list[str] = []
-    model = GuardedPruningModel(make_guard(PRUNING, on_warning=warnings.append))
+    model = HostedPruningModel(make_host(PRUNING, on_warning=warnings.append))
     np.testing.assert_array_equal(model.score(BATCH), FaultyPruningModel().score(BATCH))
     assert not warnings
 
@@ -180,36 +178,36 @@ def test_models_that_cannot_be_made_are_errors(
     fault: str,
     error: type[Exception],
     message: str,
-    make_guard: MakeGuard,
+    make_host: MakeHost,
     set_fault: SetFault,
 ) -> None:
     set_fault(fault, "make")
-    guard = make_guard(COST, limits=GuardLimits(start_seconds=3.0) if fault == "hang" else None)
+    host = make_host(COST, limits=HostLimits(start_seconds=3.0) if fault == "hang" else None)
     with pytest.raises(error, match=message):
-        guard.wait_ready()
-    assert guard.pid is None
+        host.wait_ready()
+    assert host.pid is None
 
 
 def test_a_process_that_dies_once_while_it_starts_is_started_again(
-    make_guard: MakeGuard, set_fault: SetFault
+    make_host: MakeHost, set_fault: SetFault
 ) -> None:
     set_fault("kill", "make", times=1)
-    guard = make_guard(COST)
-    guard.wait_ready()
-    assert predictions(GuardedCostModel(guard)) == predictions(FaultyCostModel(seed=5))
+    host = make_host(COST)
+    host.wait_ready()
+    assert predictions(HostedCostModel(host)) == predictions(FaultyCostModel(seed=5))
 
 
 def test_a_model_that_cannot_be_restored_is_given_up(
-    make_guard: MakeGuard, set_fault: SetFault
+    make_host: MakeHost, set_fault: SetFault
 ) -> None:
     set_fault("segfault", "load_state")
     warnings: list[str] = []
-    guard = make_guard(COST, PRUNING, on_warning=warnings.append)
-    cost, pruning = GuardedCostModel(guard), GuardedPruningModel(guard)
+    host = make_host(COST, PRUNING, on_warning=warnings.append)
+    cost, pruning = HostedCostModel(host), HostedPruningModel(host)
     cost.update(TOLD[:8])
     state = cost.state()
-    assert guard.pid is not None
-    guard._process.end()
+    assert host.pid is not None
+    host._process.end()
     # The innocent one pays with two restarts, and no more.
     np.testing.assert_array_equal(pruning.score(BATCH), FaultyPruningModel().score(BATCH))
     (warning,) = warnings

@@ -13,14 +13,14 @@ import autotune
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.models.cost import ModelFile, TrainingGroup
-from autotune.models.host import Guard, GuardedCostModel, ModelSpec
+from autotune.models.host import HostedCostModel, ModelHost, ModelSpec
 from autotune.targets import Target
 from autotune.testing.faulty_models import FAULT_VARIABLE
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES, toy_trees
 from autotune.testing.toy_space import ToySpace, toy_outcome
 from autotune.tuning.events import TrialFinished
 
-MakeGuard = Callable[..., Guard]
+MakeHost = Callable[..., ModelHost]
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def path(tmp_path: Path, target: Target) -> Path:
 
 
 def test_the_model_begins_with_the_file_also_after_a_crash(
-    make_guard: MakeGuard, path: Path, target: Target
+    make_host: MakeHost, path: Path, target: Target
 ) -> None:
     own = toy_trees(target)
     own.load(ModelFile.at(path).open())
-    model = GuardedCostModel(
-        make_guard(ModelSpec("cost_model", TOY_TREES, {"seed": 0}, ModelFile.at(path)))
+    model = HostedCostModel(
+        make_host(ModelSpec("cost_model", TOY_TREES, {"seed": 0}, ModelFile.at(path)))
     )
     batch = ToySpace(16).sample(40, np.random.default_rng(1))
     assert own.predict(batch).std() > 0
@@ -51,8 +51,8 @@ def test_the_model_begins_with_the_file_also_after_a_crash(
     for each in (own, model):
         each.update(told)
     state = model.state()
-    again = GuardedCostModel(
-        make_guard(ModelSpec("cost_model", TOY_TREES, {"seed": 0}, ModelFile.at(path)))
+    again = HostedCostModel(
+        make_host(ModelSpec("cost_model", TOY_TREES, {"seed": 0}, ModelFile.at(path)))
     )
     again.load_state(state)
     np.testing.assert_array_equal(again.predict(batch), own.predict(batch))
@@ -66,11 +66,11 @@ def test_the_model_begins_with_the_file_also_after_a_crash(
     ],
 )
 def test_what_cannot_load_a_file_refuses_to(
-    make_guard: MakeGuard, path: Path, model: str, message: str
+    make_host: MakeHost, path: Path, model: str, message: str
 ) -> None:
-    guard = make_guard(ModelSpec("cost_model", model, file=ModelFile.at(path)))
+    host = make_host(ModelSpec("cost_model", model, file=ModelFile.at(path)))
     with pytest.raises(InvalidValueError, match=message):
-        guard.wait_ready()
+        host.wait_ready()
 
 
 def test_a_file_is_part_of_what_a_run_is(

@@ -14,7 +14,8 @@ from oracles.feasible import brute_force
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, Ordinal, Param, ProductEquals, Sketch
-from autotune.spaces.feasible import FeasibleSet, Matrix, build_feasible_set
+from autotune.sketches.candidates import Matrix
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 
 # A busy machine is no reason to fail.
 

@@ -10,7 +10,7 @@ from made_problems import made_problems
 from oracles.constraints import brute_force, is_solution
 
 from autotune.ir.expressions import const, var
-from autotune.spaces.problems import ConstraintProblem, Equal, Interval, Product, Variable
+from autotune.spaces.problems import ConstraintProblem, Equal, IntRange, Product, Variable
 from autotune.spaces.problems.cpsat import CpSatSampler, SamplingFailed
 
 pytest.importorskip("ortools")
@@ -48,7 +48,7 @@ def test_one_seed_gives_the_same_rows_in_any_order(problem: ConstraintProblem) -
 
 def test_a_spent_budget_is_no_silence() -> None:
     """Factors of a product of two primes near 30000."""
-    factors = tuple(Variable(name, Interval(2, 2**20)) for name in "pq")
+    factors = tuple(Variable(name, IntRange(2, 2**20)) for name in "pq")
     product = Product(const(29989 * 30011), (var("p") + 1, var("q") + 2))
     problem = ConstraintProblem("primes", factors, (product,))
     with pytest.raises(SamplingFailed, match="'primes': CP-SAT found no solution within"):

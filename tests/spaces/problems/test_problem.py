@@ -21,7 +21,7 @@ from autotune.spaces.problems import (
     ConstraintProblem,
     Divides,
     Equal,
-    Interval,
+    IntRange,
     Member,
     Origin,
     Product,
@@ -92,7 +92,7 @@ def test_words(constraint: Constraint, text: str) -> None:
 
 
 def test_words_of_domains_and_origins() -> None:
-    assert domain_text(Interval(1, 64)) == "1 .. 64"
+    assert domain_text(IntRange(1, 64)) == "1 .. 64"
     assert domain_text((1, 2)) == "{1, 2}"
     given_origin = Equal(var("a"), const(1), origin=Origin("workload", "tile C i"))
     assert origin_text(given_origin) == "workload, tile C i"

@@ -19,7 +19,7 @@ from autotune.ir.expressions import const, var
 from autotune.spaces.problems import (
     AtMost,
     ConstraintProblem,
-    Interval,
+    IntRange,
     Member,
     Product,
     Solutions,
@@ -195,13 +195,13 @@ def test_offspring_of_two_solutions(
 
 
 def test_an_unknown_extent_has_to_follow_from_something() -> None:
-    free = Variable("free", Interval(1, 10**9))
+    free = Variable("free", IntRange(1, 10**9))
     with pytest.raises(InvalidValueError, match=r"what 'free' follows from.*1 \.\. 1000000000"):
         solve(ConstraintProblem("open", (free,), ()))
 
 
 def test_too_many_combinations_are_refused() -> None:
-    variables = tuple(Variable(f"v{i}", Interval(1, 1000)) for i in range(4))
+    variables = tuple(Variable(f"v{i}", IntRange(1, 1000)) for i in range(4))
     total = Variable("total", (12345,), "derived")
     squares = Sum(var("total"), tuple(var(v.name) * var(v.name) for v in variables))
     problem = ConstraintProblem("squares", (*variables, total), (squares,))
@@ -228,10 +228,10 @@ def test_an_intermediate_extent_may_be_restricted() -> None:
 
 def test_products_with_zero_are_kept() -> None:
     """Factorisations have positive factors only; other domains are not lists of divisors."""
-    variables = tuple(Variable(name, Interval(-2, 2)) for name in ("x", "y"))
+    variables = tuple(Variable(name, IntRange(-2, 2)) for name in ("x", "y"))
     problem = ConstraintProblem(
         "zero",
-        (*variables, Variable("z", Interval(-4, 4), "derived")),
+        (*variables, Variable("z", IntRange(-4, 4), "derived")),
         (Product(var("z"), (var("x"), var("y"))), Member(var("z"), (-4, 0))),
     )
     assert set(solve(problem).enumerate()) == brute_force(problem)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from autotune.sketches.candidates import Matrix
 from autotune.store.failures import Condition, Rule, separating_rules
 
 NAMES = ("a", "b", "c")
-Matrix = NDArray[np.int64]
 
 
 def rows(seed: int, n: int = 200) -> Matrix:

@@ -1,1 +1,1 @@
-"""Slow, independent twins of what the package computes fast."""
+"""Slow, independent oracles of what the package computes fast."""

@@ -15,7 +15,7 @@ from autotune.spaces.problems import (
     Divides,
     Domain,
     Equal,
-    Interval,
+    IntRange,
     Member,
     NotEqual,
     Product,
@@ -82,7 +82,7 @@ def holds(constraint: Constraint, point: Point) -> bool:
 
 def within(domain: Domain, number: int) -> bool:
     """Whether a domain has a value."""
-    if isinstance(domain, Interval):
+    if isinstance(domain, IntRange):
         return domain.low <= number <= domain.high
     return number in domain
 
@@ -98,7 +98,7 @@ def brute_force(problem: ConstraintProblem) -> set[tuple[int, ...]]:
     """All solutions, by trying everything."""
     domains = [
         range(variable.domain.low, variable.domain.high + 1)
-        if isinstance(variable.domain, Interval)
+        if isinstance(variable.domain, IntRange)
         else sorted(set(variable.domain))
         for variable in problem.variables
     ]

@@ -1,6 +1,6 @@
 """The feasible set of a sketch in numpy and in plain integers.
 
-Two slow twins of :mod:`autotune.spaces.feasible`: :func:`brute_force` tries everything, and
+Two slow oracles of :mod:`autotune.spaces.feasible`: :func:`brute_force` tries everything, and
 :func:`joined_tables` joins tables of signatures, which reaches further.
 
 Parameters fall into groups: the factors of one product (with the padded extent they multiply
@@ -33,8 +33,7 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-
-Matrix = NDArray[np.int64]
+from autotune.sketches.candidates import Matrix
 
 # Combinations of signatures that are checked at once; beyond it the space is refused as too big.
 _MAX_COMBINATIONS = 40_000_000
@@ -145,7 +144,7 @@ def _divisors(value: int) -> list[int]:
 
 
 @frozen(eq=False)
-class Group:
+class ParamGroup:
     """A table of joint values of some parameters, and the signature of every row.
 
     Attributes:
@@ -181,7 +180,7 @@ class JoinedTables:
     """
 
     sketch: Sketch
-    groups: tuple[Group, ...]
+    groups: tuple[ParamGroup, ...]
     combinations: Matrix
     weights: NDArray[np.float64]
 
@@ -289,22 +288,26 @@ def _tables(sketch: Sketch) -> list[tuple[tuple[int, ...], Matrix]]:
     return tables
 
 
-def _group(sketch: Sketch, columns: tuple[int, ...], rows: Matrix, joint: frozenset[str]) -> Group:
+def _group(
+    sketch: Sketch, columns: tuple[int, ...], rows: Matrix, joint: frozenset[str]
+) -> ParamGroup:
     seen = tuple(i for i, c in enumerate(columns) if sketch.param_names[c] in joint)
     if len(rows) == 0:
         empty = np.zeros(0, dtype=np.int64)
-        return Group(columns, rows, rows[:, list(seen)], seen, empty, np.zeros(1, dtype=np.int64))
+        return ParamGroup(
+            columns, rows, rows[:, list(seen)], seen, empty, np.zeros(1, dtype=np.int64)
+        )
     signatures, inverse = np.unique(rows[:, list(seen)], axis=0, return_inverse=True)
     if not seen:
         signatures, inverse = np.zeros((1, 0), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     inverse = inverse.reshape(-1)
     order = np.argsort(inverse, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(inverse, minlength=len(signatures)))])
-    return Group(columns, rows[order], signatures, seen, inverse[order], starts)
+    return ParamGroup(columns, rows[order], signatures, seen, inverse[order], starts)
 
 
 def _feasible_combinations(
-    sketch: Sketch, groups: tuple[Group, ...], joint: list[Constraint]
+    sketch: Sketch, groups: tuple[ParamGroup, ...], joint: list[Constraint]
 ) -> Matrix:
     """Combinations of signatures that satisfy ``joint``, joined group by group."""
     if any(len(group.rows) == 0 for group in groups):

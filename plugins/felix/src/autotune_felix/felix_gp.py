@@ -10,14 +10,14 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.models.cost import DifferentiableCostModel
+from autotune.models.cost import DifferentiableCostModel, Observation
 from autotune.models.cost.model_state import check_model
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.gaussian_process import Fit, Process, Scales, conditioned, fitted
+from autotune_felix.observation_log import ObservationLog
 from autotune_felix.program_columns import ProgramColumns, ProgramPoints
-from autotune_felix.told import Told, ToldSoFar
 
 if TYPE_CHECKING:
     from autotune.targets import Target
@@ -96,7 +96,7 @@ class FelixGp(DifferentiableCostModel):
         self._forget()
 
     def _forget(self) -> None:
-        self._told = ToldSoFar()
+        self._log = ObservationLog()
         self._sketches: dict[str, int] = {}
         self._learned: dict[str, _Learned] = {}
         self._scales: dict[str, Scales] = {}
@@ -149,15 +149,15 @@ class FelixGp(DifferentiableCostModel):
         by_statement = np.broadcast_to(slope[:, None, :width], points.statements.shape)
         return added, by_statement, slope[:, width:]
 
-    def update(self, outcomes: Sequence[Told]) -> None:
+    def update(self, outcomes: Sequence[Observation]) -> None:
         """Learn from what has a latency."""
         valid = [pair for pair in outcomes if pair[1].latency]
         if valid:
-            self._told.add(valid)
+            self._log.add(valid)
             for workload in self._add(valid):
                 self._reason(workload, fitted)
 
-    def _add(self, valid: Sequence[Told]) -> list[str]:
+    def _add(self, valid: Sequence[Observation]) -> list[str]:
         """Note outcomes, in their order; returns the workloads that they are of."""
         candidates = [candidate for candidate, _ in valid]
         parts = []
@@ -200,7 +200,7 @@ class FelixGp(DifferentiableCostModel):
             "model": self.name,
             "feature_version": self._columns.version,
             "scales": {name: scales.to_json() for name, scales in self._scales.items()},
-            "told": self._told.to_json(),
+            "told": self._log.to_json(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -215,11 +215,11 @@ class FelixGp(DifferentiableCostModel):
                 f"the state has features {state['feature_version']!r}; here are "
                 f"{self._columns.version!r}"
             )
-        told = ToldSoFar.read(state["told"])
+        told = ObservationLog.read(state["told"])
         self._forget()
         self._scales = {name: Scales.from_json(each) for name, each in state["scales"].items()}
         if told:
-            self._told.add(told)
+            self._log.add(told)
             for workload in self._add(told):
                 self._reason(workload, conditioned)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.models.cost import (
     DifferentiableCostModel,
+    Observation,
     TrainableCostModel,
     TrainingGroup,
     read_model,
@@ -25,10 +26,10 @@ from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
 from autotune_felix.mlp_options import checked_mlp_options
 from autotune_felix.mlp_weights import MlpWeights
+from autotune_felix.observation_log import ObservationLog
 from autotune_felix.program_columns import ProgramColumns
 from autotune_felix.residual_network import ResidualEnsemble
 from autotune_felix.residual_training import TrainingSettings, bounded, one_thread, train
-from autotune_felix.told import Told, ToldSoFar
 
 if TYPE_CHECKING:
     from autotune.targets import Target
@@ -87,7 +88,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
 
     def _forget(self) -> None:
         """Become as when made."""
-        self._told = ToldSoFar()
+        self._log = ObservationLog()
         self._own = Labelled.none(len(RELAXED_COLUMNS), self._program_columns)
         self._replayed = self._own
         self._tasks: dict[str, int] = {}
@@ -192,7 +193,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         result: torch.Tensor = mean + self.options.caution * spread
         return result
 
-    def update(self, outcomes: Sequence[Told]) -> None:
+    def update(self, outcomes: Sequence[Observation]) -> None:
         """Learn from what has a latency, and from what it was told before."""
         valid = [pair for pair in outcomes if pair[1].latency]
         if not valid:
@@ -215,11 +216,11 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             self._said = True
             _LOG.warning("cost model %r has %s", self.name, _NOTHING)
 
-    def _add(self, valid: Sequence[Told]) -> None:
-        self._told.add(valid)
+    def _add(self, valid: Sequence[Observation]) -> None:
+        self._log.add(valid)
         self._own = Labelled.joined([self._own, self._labelled(valid, self._tasks)])
 
-    def _labelled(self, told: Sequence[Told], tasks: dict[str, int]) -> Labelled:
+    def _labelled(self, told: Sequence[Observation], tasks: dict[str, int]) -> Labelled:
         """Columns and labels of candidates with a latency; new tasks get new numbers."""
         candidates = [candidate for candidate, _ in told]
         parts = []
@@ -351,7 +352,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             "updates": self._updates,
             "scaled_at": self._scaled_at,
             "weights": None if weights is None or self._text is None else self._text[1],
-            "told": self._told.to_json(),
+            "told": self._log.to_json(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -370,7 +371,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             )
         weights = None if state["weights"] is None else MlpWeights.from_json(state["weights"])
         self._network(weights)
-        told = ToldSoFar.read(state["told"])
+        told = ObservationLog.read(state["told"])
         base, replayed, file = self._base, self._replayed, self._file
         self._forget()
         self._base, self._replayed, self._file = base, replayed, file

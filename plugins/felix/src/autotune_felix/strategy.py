@@ -21,8 +21,8 @@ from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Positions
+from autotune_felix.collect import Collected, collect_candidates, new_rows
 from autotune_felix.descent import descend
-from autotune_felix.harvest import Harvest, distinct, harvested
 from autotune_felix.options import checked_options
 from autotune_felix.penalties import Penalties
 from autotune_felix.relaxation import Relaxation
@@ -124,9 +124,9 @@ class FelixStrategy(RecordedStrategy):
         rows = [np.zeros((0, len(sketch.params)), dtype=np.int64) for sketch in sketches]
         scores = [np.zeros(0) for _ in sketches]
         for index in self._chosen(sample, measured):
-            harvest = self._descended(index, sample.matrices[index], measured.matrices[index])
+            collected = self._descended(index, sample.matrices[index], measured.matrices[index])
             rows[index], scores[index] = self._polished(
-                index, harvest.rows, self._ranked_by(index, harvest)
+                index, collected.rows, self._ranked_by(index, collected)
             )
         drafted = int(self.options.sampled_drafts * n) if self._is_drafting else 0
         found = CandidateBatch.of_rows(sketches, rows), np.concatenate([np.zeros(0), *scores])
@@ -176,7 +176,7 @@ class FelixStrategy(RecordedStrategy):
             )
         return np.where(finite, scores, -np.inf)
 
-    def _descended(self, index: int, sample: Whole, measured: Whole) -> Harvest:
+    def _descended(self, index: int, sample: Whole, measured: Whole) -> Collected:
         options, relaxed = self.options, self._relaxed[index]
         steps = options.steps // (_LATER if self._descents[index] else 1)
         self._descents[index] += 1
@@ -193,7 +193,7 @@ class FelixStrategy(RecordedStrategy):
         trajectories = descend(
             relaxed.relaxation, relaxed.penalties, objective, start, frame, steps, options
         )
-        return harvested(
+        return collect_candidates(
             relaxed.relaxation,
             trajectories,
             frame,
@@ -213,7 +213,7 @@ class FelixStrategy(RecordedStrategy):
         sketch, repairer = self._relaxed[index].sketch, self._relaxed[index].repairer
         for _ in range(self.options.polish):
             best = np.argsort(-scores, kind="stable")[: self.options.seeds]
-            moved = distinct(repairer.neighbours(rows[best]), rows)
+            moved = new_rows(repairer.neighbours(rows[best]), rows)
             moved = moved[self._contains(sketch, moved)]
             rows = np.concatenate([rows, moved])
             scores = np.concatenate([scores, self._scores(CandidateBatch(((sketch, moved),)))])
@@ -222,16 +222,16 @@ class FelixStrategy(RecordedStrategy):
     def _contains(self, sketch: Sketch, rows: Whole) -> Any:
         return self._context.space.contains(CandidateBatch(((sketch, rows),)))
 
-    def _ranked_by(self, index: int, harvest: Harvest) -> Reals:
-        """What ranks the rows of a harvest: their predictions, [m]."""
-        sketch, ranked = self._relaxed[index].sketch, harvest.rows
+    def _ranked_by(self, index: int, collected: Collected) -> Reals:
+        """What ranks the rows of collected candidates: their predictions, [m]."""
+        sketch, ranked = self._relaxed[index].sketch, collected.rows
         if self.options.ranking == "misaligned":
             # Configurations outside of the space, too: as near to them as a model can look.
             bounds = param_bounds(sketch)
             limits = [bounds[name] for name in sketch.param_names]
             low, high = np.array(limits, dtype=np.int64).T
-            ranked = np.clip(harvest.passed, low, high)
-        return self._scores(CandidateBatch(((sketch, ranked),)))[: len(harvest.rows)]
+            ranked = np.clip(collected.passed, low, high)
+        return self._scores(CandidateBatch(((sketch, ranked),)))[: len(collected.rows)]
 
     def _best(self, batch: CandidateBatch, scores: Reals, n: int) -> list[Candidate]:
         """The best of rows that were never asked for, half of them for sketches that are owed."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.sketches.candidates import Matrix
 from autotune.spaces import FeasibleSet
 
-__all__ = ["Child", "key_parameters", "offspring"]
+__all__ = ["Child", "key_parameters", "make_child"]
 
 FEWEST_KEYS = 2
 """One key is always dropped: with a single one nothing would be shared."""
@@ -27,12 +27,12 @@ class Child:
 
     Attributes:
         row: Its values [params].
-        kept: Columns whose values are of a parent.
+        shared_keys: Columns whose values are of a parent.
         choices: Configurations that it was drawn from, its parents included.
     """
 
     row: NDArray[np.int64]
-    kept: tuple[int, ...]
+    shared_keys: tuple[int, ...]
     choices: int
 
 
@@ -53,7 +53,7 @@ def key_parameters(
     return [int(column) for column in order[:count]]
 
 
-def offspring(
+def make_child(
     feasible: FeasibleSet,
     mother: NDArray[np.int64],
     father: NDArray[np.int64],

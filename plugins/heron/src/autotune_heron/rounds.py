@@ -21,19 +21,19 @@ from autotune_heron.options import RoundOptions, checked_options
 from autotune_heron.report import GenerationReport
 from autotune_heron.selection import roulette
 
-__all__ = ["Litter", "RoundStrategy"]
+__all__ = ["Offspring", "RoundStrategy"]
 
 _LOG = logging.getLogger("autotune.search.strategies.heron")
 
 _Options = TypeVar("_Options", bound=RoundOptions)
 
 
-class Litter:
+class Offspring:
     """Children of one sketch while they are made, and what the report says of them."""
 
     def __init__(self) -> None:
         self.rows: list[NDArray[np.int64]] = []
-        self.made = self.like_a_parent = self.infeasible = self.kept = 0
+        self.count = self.like_a_parent = self.infeasible = self.shared_keys = 0
 
 
 class RoundStrategy(RecordedStrategy, Generic[_Options]):
@@ -104,7 +104,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         self._survivors = CandidateBatch.of_rows(self._sketches, state["survivors"])
 
     @abstractmethod
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Litter]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
         """Children of a generation, for each sketch; ``population`` is in the pool, not empty."""
 
     def _sample(self, n: int) -> CandidateBatch:
@@ -149,19 +149,19 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
     def _generation(self, pool: Pool, population: CandidateBatch) -> CandidateBatch:
         """The children of a population, which join the pool."""
         began = self._clock()
-        litters = self._children(pool, population)
+        offspring = self._children(pool, population)
         seconds = self._clock() - began
-        children = CandidateBatch.of_rows(self._sketches, [litter.rows for litter in litters])
+        children = CandidateBatch.of_rows(self._sketches, [each.rows for each in offspring])
         before = len(pool.batch)
         pool.add(children)
-        made = sum(litter.made for litter in litters)
+        made = sum(each.count for each in offspring)
         self.reports.append(
             GenerationReport(
                 children=made,
                 distinct=len(pool.batch) - before,
-                like_a_parent=sum(litter.like_a_parent for litter in litters),
-                infeasible=sum(litter.infeasible for litter in litters),
-                keys=sum(litter.kept for litter in litters) / max(1, made),
+                like_a_parent=sum(each.like_a_parent for each in offspring),
+                infeasible=sum(each.infeasible for each in offspring),
+                keys=sum(each.shared_keys for each in offspring) / max(1, made),
                 sampler_seconds=seconds,
             )
         )

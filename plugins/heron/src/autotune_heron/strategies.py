@@ -13,9 +13,9 @@ from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix
 from autotune_heron.genetic import one_point_children
 from autotune_heron.importance import importances
-from autotune_heron.offspring import key_parameters, offspring
+from autotune_heron.offspring import key_parameters, make_child
 from autotune_heron.options import GeneticOptions, HeronOptions, ParentsOptions, RoundOptions
-from autotune_heron.rounds import Litter, RoundStrategy
+from autotune_heron.rounds import Offspring, RoundStrategy
 from autotune_heron.selection import mates, roulette
 
 __all__ = ["HeronGeneticStrategy", "HeronRandomStrategy", "HeronStrategy"]
@@ -29,13 +29,13 @@ class HeronRandomStrategy(RoundStrategy[RoundOptions]):
     name = "heron-random"
     options_class: ClassVar[type[RoundOptions]] = RoundOptions
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Litter]:
-        litters = []
+    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
+        offspring = []
         for matrix in self._sample(self.options.children).matrices:
-            litter = Litter()
-            litter.rows, litter.made = list(matrix), len(matrix)
-            litters.append(litter)
-        return litters
+            each = Offspring()
+            each.rows, each.count = list(matrix), len(matrix)
+            offspring.append(each)
+        return offspring
 
 
 class HeronStrategy(RoundStrategy[HeronOptions]):
@@ -48,15 +48,15 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
     name = "heron"
     options_class: ClassVar[type[RoundOptions]] = HeronOptions
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Litter]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
         options, rng = self.options, self._context.rng
-        litters = [Litter() for _ in self._sketches]
+        offspring = [Offspring() for _ in self._sketches]
         keys = [self._keys(pool, index) for index in range(len(self._sketches))]
         for index, mothers, fathers in _pairs(pool, population, self.options, rng):
-            litter = litters[index]
+            each = offspring[index]
             for mother, father in zip(mothers, fathers, strict=True):
                 dropped = int(rng.geometric(0.5)) if options.drops_several else 1
-                child = offspring(
+                child = make_child(
                     self._feasible[index],
                     mother,
                     father,
@@ -65,11 +65,11 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
                     options.is_ours,
                     rng,
                 )
-                litter.made += 1
-                litter.kept += len(child.kept)
-                litter.like_a_parent += _is_one_of(child.row, mother, father)
-                litter.rows.append(child.row)
-        return litters
+                each.count += 1
+                each.shared_keys += len(child.shared_keys)
+                each.like_a_parent += _is_one_of(child.row, mother, father)
+                each.rows.append(child.row)
+        return offspring
 
     def _keys(self, pool: Pool, sketch: int) -> list[int]:
         """Columns of the key parameters of a sketch for one generation."""
@@ -92,20 +92,20 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
     name = "heron-ga"
     options_class: ClassVar[type[RoundOptions]] = GeneticOptions
 
-    def _children(self, pool: Pool, population: CandidateBatch) -> list[Litter]:
+    def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
         rng = self._context.rng
-        litters = [Litter() for _ in self._sketches]
+        offspring = [Offspring() for _ in self._sketches]
         for index, mothers, fathers in _pairs(pool, population, self.options, rng):
-            litter, feasible = litters[index], self._feasible[index]
+            each, feasible = offspring[index], self._feasible[index]
             children = one_point_children(mothers, fathers, self._values[index], rng)
             good = feasible.contains(children)
-            litter.made, litter.infeasible = len(children), int((~good).sum())
+            each.count, each.infeasible = len(children), int((~good).sum())
             if self.options.infeasible == "repair":
                 children[~good], good[:] = feasible.nearest(children[~good]), True
-            litter.rows = list(children[good])
+            each.rows = list(children[good])
             same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
-            litter.like_a_parent = int((good & (same[0] | same[1])).sum())
-        return litters
+            each.like_a_parent = int((good & (same[0] | same[1])).sum())
+        return offspring
 
 
 def _pairs(

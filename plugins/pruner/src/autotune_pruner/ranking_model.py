@@ -13,7 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.models.cost import TrainableCostModel, TrainingGroup, read_model, write_model
+from autotune.models.cost import (
+    Observation,
+    TrainableCostModel,
+    TrainingGroup,
+    read_model,
+    write_model,
+)
 from autotune.models.cost.model_state import check_model
 from autotune.sketches import CandidateBatch
 from autotune.targets import Target
@@ -34,7 +40,7 @@ from autotune_pruner.programs import (
     featurise,
     normaliser_of,
 )
-from autotune_pruner.samples import Samples, Told
+from autotune_pruner.samples import Samples
 from autotune_pruner.training import (
     NOTHING_TO_LEARN,
     History,
@@ -118,7 +124,7 @@ class RankingModel(TrainableCostModel):
                 self._predictor = folded(network, self._current.normaliser)
             return scores_of(self._predictor, programs, self._device)
 
-    def update(self, outcomes: Sequence[Told]) -> None:
+    def update(self, outcomes: Sequence[Observation]) -> None:
         """Add outcomes, and learn from all there are so far.
 
         Nothing is learned, and the first time a message logged, while no task has two programs

@@ -9,6 +9,7 @@ import numpy as np
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
+from autotune.models.cost import Observation
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
@@ -16,8 +17,6 @@ from autotune.targets import Target
 from autotune_pruner.programs import Programs, TrainingData, featurise
 
 __all__ = ["Samples"]
-
-Told = tuple[Candidate, Outcome]
 
 
 class Samples:
@@ -42,7 +41,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, outcomes: Sequence[Told]) -> None:
+    def add(self, outcomes: Sequence[Observation]) -> None:
         """Add outcomes, failures included."""
         candidates = [candidate for candidate, _ in outcomes]
         found = featurise(

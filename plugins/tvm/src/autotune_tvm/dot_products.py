@@ -1,4 +1,4 @@
-"""TVM's calls of the instructions that add products of bytes to vectors of integers.
+"""TVM's calls of int8 dot-product instructions with int32 accumulation.
 
 TVM 0.27's own intrinsics for them are of no use: they hand their operands to LLVM as vectors of
 32-bit integers, which LLVM 22 refuses. Here operands are vectors of bytes. TVM does not check that

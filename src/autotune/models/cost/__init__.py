@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.models.cost.analytic import AnalyticCostModel
-from autotune.models.cost.cost_model import CostModel
+from autotune.models.cost.cost_model import CostModel, Observation
 from autotune.models.cost.differentiable import DifferentiableCostModel, require_differentiable
 from autotune.models.cost.gbdt import GradientBoostedTrees
 from autotune.models.cost.model_file import ModelFile, SavedModel, read_model, write_model
@@ -16,6 +16,7 @@ __all__ = [
     "DifferentiableCostModel",
     "GradientBoostedTrees",
     "ModelFile",
+    "Observation",
     "RandomCostModel",
     "SavedModel",
     "TrainableCostModel",

@@ -18,7 +18,7 @@ from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
 
 if TYPE_CHECKING:
-    from autotune.nest.relaxed import Bounds, RelaxedTape
+    from autotune.nest.relaxed import ParamBounds, RelaxedTape
     from autotune.targets import Target
 
 __all__ = ["AnalyticCostModel", "AnalyticEstimate"]
@@ -70,7 +70,7 @@ class AnalyticEstimate:
         self._order = _ORDER[target.kind]
         self._tapes: BySketch[RelaxedTape] = BySketch(self._tape)
 
-    def _tape(self, sketch: Sketch, bounds: Bounds) -> RelaxedTape:
+    def _tape(self, sketch: Sketch, bounds: ParamBounds) -> RelaxedTape:
         from autotune.models.cost.analytic_cpu import cpu_components
         from autotune.models.cost.analytic_gpu import gpu_components
         from autotune.nest import build_tape

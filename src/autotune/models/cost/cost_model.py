@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 
+Observation = tuple[Candidate, Outcome]
+"""A candidate and what became of it: what cost models learn from."""
+
 
 class CostModel(ABC):
     """Predicts which candidates are fast. Owned by the tuner and shared by its tasks.
@@ -33,7 +36,7 @@ class CostModel(ABC):
         """Scores of shape [n]; higher is better. Defined before the first update too."""
 
     @abstractmethod
-    def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
+    def update(self, outcomes: Sequence[Observation]) -> None:
         """Learn from new outcomes, failures included.
 
         What is logged as a warning to the logger ``autotune.models.cost`` meanwhile is told to

@@ -71,7 +71,7 @@ def require_differentiable(
 ) -> DifferentiableCostModel:
     """The model, if it has a gradient.
 
-    A model in a guarded process is taken to have one here, and is asked by its first
+    A model in a process of its own is taken to have one here, and is asked by its first
     :meth:`~DifferentiableCostModel.relaxed`, which raises the same error.
 
     Args:

@@ -23,7 +23,7 @@ from autotune.models.features.operations import operation_classes
 from autotune.models.features.quantities import buffer_outputs, statement_outputs
 from autotune.nest import LoopNest, Statement, build_tape, derive_nest
 from autotune.nest.quantities import buffers_of, nest_quantities
-from autotune.nest.relaxed import Bounds, BySketch, RelaxedTape
+from autotune.nest.relaxed import BySketch, ParamBounds, RelaxedTape
 from autotune.sketches import Sketch
 from autotune.targets import Target
 
@@ -121,7 +121,7 @@ class RelaxedFeatures:
         flat[:, plan.places] = np.where(plan.logarithmic, np.log2(1.0 + found), found)
         return RelaxedPoints(values, rows, outputs, plan)
 
-    def _plan(self, sketch: Sketch, bounds: Bounds) -> _Plan:
+    def _plan(self, sketch: Sketch, bounds: ParamBounds) -> _Plan:
         nest, conventions = derive_nest(sketch), conventions_for("corrected")
         known = nest_quantities(nest)
         stored = [item for item in nest.statements if item.role != "init"]

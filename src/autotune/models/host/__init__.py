@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from autotune.models.host.differentiable import differentiable_names
-from autotune.models.host.guard import Guard, GuardLimits, ModelSpec
-from autotune.models.host.models import GuardedCostModel, GuardedPruningModel
+from autotune.models.host.model_host import HostLimits, ModelHost, ModelSpec
+from autotune.models.host.models import HostedCostModel, HostedPruningModel
 
 __all__ = [
-    "Guard",
-    "GuardLimits",
-    "GuardedCostModel",
-    "GuardedPruningModel",
+    "ModelHost",
+    "HostLimits",
+    "HostedCostModel",
+    "HostedPruningModel",
     "ModelSpec",
     "differentiable_names",
 ]

@@ -1,4 +1,4 @@
-"""Cost and pruning models that live in a guarded process; for everybody else they are models."""
+"""Cost and pruning models that live in a hosted process; for everybody else they are models."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune.models.cost import DifferentiableCostModel
-from autotune.models.host.guard import Guard, GuardedModel, MakeMessage
+from autotune.models.cost import DifferentiableCostModel, Observation
+from autotune.models.host.model_host import HostedModel, MakeMessage, ModelHost
 from autotune.models.host.model_process import ModelFailed
 from autotune.models.host.transport import (
     SketchWriter,
-    Told,
     pack_state,
     pieces,
     unpack_state,
@@ -24,28 +23,28 @@ from autotune.models.pruning import PruningModel
 from autotune.process import ATTACHMENTS, Message
 from autotune.sketches import CandidateBatch, Sketch
 
-__all__ = ["GuardedCostModel", "GuardedPruningModel"]
+__all__ = ["HostedCostModel", "HostedPruningModel"]
 
 _GIVEN_UP = "given up"
 
 
-class GuardedCostModel(DifferentiableCostModel):
-    """A cost model in the guard's process.
+class HostedCostModel(DifferentiableCostModel):
+    """A cost model in the host's process.
 
     One that has been given up answers like a model that has learned nothing, with zeros, and
     remains given up in a run that is resumed. Whether it has a gradient shows when it is asked
     for one.
 
     Args:
-        guard: Holds a cost model.
+        host: Holds a cost model.
     """
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        self._model = _find(guard, "cost_model")
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
+        self._model = _find(host, "cost_model")
         self._model.history = self._history
         self._state: dict[str, Any] | None = None
-        self._since: list[Sequence[Told]] = []
+        self._since: list[Sequence[Observation]] = []
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -54,7 +53,7 @@ class GuardedCostModel(DifferentiableCostModel):
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """The model's scores of shape [n], or zeros once it was given up."""
-        return _scores(self._guard, self._model, "predict", batch)
+        return _scores(self._host, self._model, "predict", batch)
 
     def relaxed(
         self, sketch: Sketch, rows: NDArray[np.float64]
@@ -69,7 +68,7 @@ class GuardedCostModel(DifferentiableCostModel):
                 f"sketch {sketch.name!r} has {len(sketch.params)} parameters; got points "
                 f"{rows.shape}"
             )
-        found = self._guard.call(
+        found = self._host.call(
             self._model,
             "relaxed",
             partial(_relaxed, sketch, rows),
@@ -78,16 +77,16 @@ class GuardedCostModel(DifferentiableCostModel):
         )
         return (np.zeros(len(rows)), np.zeros(rows.shape)) if found is None else found
 
-    def update(self, outcomes: Sequence[Told]) -> None:
+    def update(self, outcomes: Sequence[Observation]) -> None:
         """Let the model learn from outcomes."""
         told = list(outcomes)
-        warnings = self._guard.call(
+        warnings = self._host.call(
             self._model, "update", partial(_update, told), _read_warnings, len(told)
         )
         if warnings is not None:
             self._since.append(told)
             for warning in warnings:
-                self._guard.on_warning(warning)
+                self._host.on_warning(warning)
 
     def state(self) -> dict[str, Any]:
         """The model's own state, to be looked at only: the same object may be returned again.
@@ -95,7 +94,7 @@ class GuardedCostModel(DifferentiableCostModel):
         That of one that was given up says so, and holds the last good one.
         """
         if self._state is None or self._since:
-            state = self._guard.call(self._model, "state", lambda _: {"op": "state"}, _read_state)
+            state = self._host.call(self._model, "state", lambda _: {"op": "state"}, _read_state)
             if state is not None:
                 self._state, self._since = state, []
         if self._model.failure is not None:
@@ -112,9 +111,9 @@ class GuardedCostModel(DifferentiableCostModel):
         """
         if _GIVEN_UP in state:
             self._state, self._since = state["state"], []
-            self._guard.give_up(self._model, str(state[_GIVEN_UP]))
+            self._host.give_up(self._model, str(state[_GIVEN_UP]))
             return
-        done = self._guard.call(self._model, "load_state", lambda _: _load(state), dict)
+        done = self._host.call(self._model, "load_state", lambda _: _load(state), dict)
         if done is not None:
             self._state, self._since = state, []
 
@@ -127,18 +126,18 @@ class GuardedCostModel(DifferentiableCostModel):
             yield partial(_update, told)
 
 
-class GuardedPruningModel(PruningModel):
-    """A pruning model in the guard's process.
+class HostedPruningModel(PruningModel):
+    """A pruning model in the host's process.
 
     One that has been given up scores everything the same.
 
     Args:
-        guard: Holds a pruning model.
+        host: Holds a pruning model.
     """
 
-    def __init__(self, guard: Guard) -> None:
-        self._guard = guard
-        self._model = _find(guard, "pruning_model")
+    def __init__(self, host: ModelHost) -> None:
+        self._host = host
+        self._model = _find(host, "pruning_model")
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -147,23 +146,23 @@ class GuardedPruningModel(PruningModel):
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """The model's scores of shape [n], or zeros once it was given up."""
-        return _scores(self._guard, self._model, "score", batch)
+        return _scores(self._host, self._model, "score", batch)
 
 
-def _find(guard: Guard, kind: str) -> GuardedModel:
-    for model in guard.models:
+def _find(host: ModelHost, kind: str) -> HostedModel:
+    for model in host.models:
         if model.spec.kind == kind:
             return model
-    raise InvalidValueError(f"the guard has no {kind.replace('_', ' ')}")
+    raise InvalidValueError(f"the host has no {kind.replace('_', ' ')}")
 
 
 def _scores(
-    guard: Guard, model: GuardedModel, what: str, batch: CandidateBatch
+    host: ModelHost, model: HostedModel, what: str, batch: CandidateBatch
 ) -> NDArray[np.float64]:
     found: list[NDArray[np.float64]] = []
     for piece in pieces(batch):
         rows = len(piece)
-        scores = guard.call(
+        scores = host.call(
             model,
             what,
             partial(_score, model.spec.kind, piece),
@@ -237,7 +236,7 @@ def _relaxed(sketch: Sketch, rows: NDArray[np.float64], sketches: SketchWriter) 
     return {"op": "relaxed", **sketches.points(sketch, rows)}
 
 
-def _update(told: Sequence[Told], sketches: SketchWriter) -> Message:
+def _update(told: Sequence[Observation], sketches: SketchWriter) -> Message:
     return {"op": "update", **sketches.outcomes(told)}
 
 

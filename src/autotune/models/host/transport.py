@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
+from autotune.models.cost import Observation
 from autotune.process import ATTACHMENTS, Message
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.store.records import Outcome
@@ -25,13 +26,10 @@ from autotune.store.records import Outcome
 __all__ = [
     "SketchReader",
     "SketchWriter",
-    "Told",
     "pack_state",
     "pieces",
     "unpack_state",
 ]
-
-Told = tuple[Candidate, Outcome]
 
 # A message has at most 256 MiB. Smaller ones also keep two copies of an array from being much.
 _PIECE_BYTES = 1 << 25
@@ -65,7 +63,7 @@ class SketchWriter:
         data = np.ascontiguousarray(rows, dtype=_FLOAT)
         return {"sketches": self._new_sketches(), "sketch": number, ATTACHMENTS: [data]}
 
-    def outcomes(self, outcomes: Sequence[Told]) -> Message:
+    def outcomes(self, outcomes: Sequence[Observation]) -> Message:
         """A message part for :meth:`SketchReader.outcomes`."""
         told = [
             [
@@ -122,7 +120,7 @@ class SketchReader:
         rows = np.frombuffer(data, dtype=_FLOAT).reshape(-1, len(sketch.params))
         return sketch, rows.astype(np.float64)
 
-    def outcomes(self, message: Message) -> list[Told]:
+    def outcomes(self, message: Message) -> list[Observation]:
         """Pairs of candidate and outcome."""
         self._learn(message["sketches"])
         return [

@@ -10,7 +10,7 @@ from autotune.ir.expressions import IntExpr, const, maximum
 from autotune.nest.loop_nest import Buffer, Loop, LoopNest, Statement
 from autotune.targets import Target
 
-__all__ = ["MAX_VTHREADS", "Launch", "executions", "launches", "limits", "product"]
+__all__ = ["MAX_VTHREADS", "Launch", "executions", "launches", "limits", "trip_count"]
 
 MAX_VTHREADS = 8
 """Virtual threads that a thread may interleave: a quarter of a warp, as in the TVM of Pruner."""
@@ -58,9 +58,9 @@ def _launch(nest: LoopNest, statements: list[Statement]) -> Launch:
     return Launch(
         tuple(statements),
         buffers,
-        _largest(product(_own(statement, "block")) for statement in statements),
-        _largest(product(_own(statement, "thread")) for statement in statements),
-        _largest(product(_own(statement, "vthread")) for statement in statements),
+        _largest(trip_count(_own(statement, "block")) for statement in statements),
+        _largest(trip_count(_own(statement, "thread")) for statement in statements),
+        _largest(trip_count(_own(statement, "vthread")) for statement in statements),
         shared,
     )
 
@@ -78,7 +78,7 @@ def limits(nest: LoopNest, target: Target) -> list[tuple[IntExpr, float]]:
         if target.shared_memory_bytes:
             found.append((launch.shared_bytes, target.shared_memory_bytes))
         for statement in launch.statements:
-            lanes = product(_own(statement, "vectorized"))
+            lanes = trip_count(_own(statement, "vectorized"))
             width = max(nest.element_bytes(access.buffer) for access in statement.accesses)
             found.append((lanes * width, target.vector_bytes))
     holds = {expression: most for expression, most in found if not _always(expression, most)}
@@ -94,14 +94,14 @@ def executions(statement: Statement) -> IntExpr:
 
     Virtual threads around a copy that all threads of a block make together do not repeat it.
     """
-    return product(
+    return trip_count(
         loop
         for loop in statement.loops
         if loop.kind not in _SPREAD and loop.name not in statement.cooperating
     )
 
 
-def product(loops: Iterable[Loop]) -> IntExpr:
+def trip_count(loops: Iterable[Loop]) -> IntExpr:
     """Product of the extents of loops."""
     result = const(1)
     for loop in loops:

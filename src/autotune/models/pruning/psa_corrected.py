@@ -8,7 +8,7 @@ from itertools import dropwhile
 from attrs import evolve
 
 from autotune.ir.expressions import IntExpr, ceildiv, const, maximum, minimum
-from autotune.models.pruning.launches import Launch, executions, launches, product
+from autotune.models.pruning.launches import Launch, executions, launches, trip_count
 from autotune.nest.loop_nest import ELEMENT, Loop, LoopNest, Statement
 from autotune.nest.quantities import (
     buffers_of,
@@ -175,7 +175,7 @@ def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
     """
     tile = [*_own_vthreads(statement), *_tile_loops(statement)]
     names = {loop.name for loop in tile}
-    around = product(
+    around = trip_count(
         loop
         for loop in statement.loops
         if loop.kind not in ("block", "thread", "vthread") and loop.name not in names
@@ -200,7 +200,7 @@ def _sectors(nest: LoopNest, statement: Statement, buffer: str) -> IntExpr:
     again = const(1)
     if statement.cooperating:
         inner = next(i for i, loop in enumerate(statement.loops) if _is_element(loop))
-        again = product(
+        again = trip_count(
             loop
             for loop in statement.loops[:inner]
             if loop.kind not in ("block", "thread", "vthread")

@@ -8,7 +8,7 @@ that count whole for every operand they move.
 from __future__ import annotations
 
 from autotune.ir.expressions import IntExpr, const, less, select
-from autotune.models.pruning.launches import Launch, launches, product
+from autotune.models.pruning.launches import Launch, launches, trip_count
 from autotune.nest.loop_nest import Loop, LoopNest, Statement
 
 __all__ = ["PUBLISHED_SYMBOLS", "published_symbols"]
@@ -63,13 +63,13 @@ def _of_statement(
         for buffer in buffers:
             registers = registers + _volume(statement, inner, (stored, buffer))
             touched = touched + _volume(statement, inner, (buffer,))
-        return product(inner) * counted, registers, touched, const(0)
+        return trip_count(inner) * counted, registers, touched, const(0)
     everywhere = launch.threads * launch.blocks
     if _scope(nest, stored) == "shared":
         read = next((buffer for buffer in reversed(buffers) if buffer != stored), stored)
         moved = _volume(statement, inner, (stored, read)) * everywhere
     else:
-        moved = product(inner) * everywhere
+        moved = trip_count(inner) * everywhere
     return const(0), const(0), const(0), moved
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.models.training.quality import (
-    Interval,
+    ConfidenceInterval,
     ScoredTask,
     drafted_score,
     paired_bootstrap,
@@ -32,7 +32,7 @@ from autotune.models.training.training_data import (
 
 __all__ = [
     "FoldScore",
-    "Interval",
+    "ConfidenceInterval",
     "ListedTask",
     "ScoredTask",
     "TaskList",

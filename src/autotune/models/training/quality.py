@@ -19,7 +19,7 @@ from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import order_of
 
 __all__ = [
-    "Interval",
+    "ConfidenceInterval",
     "ScoredTask",
     "drafted_score",
     "paired_bootstrap",
@@ -152,7 +152,7 @@ def pairwise_accuracy(task: ScoredTask) -> float:
 
 
 @frozen
-class Interval:
+class ConfidenceInterval:
     """A mean with bounds."""
 
     mean: float
@@ -166,7 +166,7 @@ def paired_bootstrap(
     rng: np.random.Generator,
     resamples: int = 10_000,
     confidence: float = 0.95,
-) -> Interval:
+) -> ConfidenceInterval:
     """Interval of the mean difference of two models over the same tasks, or folds.
 
     Args:
@@ -186,7 +186,7 @@ def paired_bootstrap(
     drawn = rng.integers(len(differences), size=(resamples, len(differences)))
     tail = (1 - confidence) / 2
     low, high = np.quantile(differences[drawn].mean(axis=1), [tail, 1 - tail])
-    return Interval(float(differences.mean()), float(low), float(high))
+    return ConfidenceInterval(float(differences.mean()), float(low), float(high))
 
 
 def score_groups(score: Scorer, groups: Sequence[TrainingGroup]) -> list[ScoredTask]:

@@ -5,18 +5,24 @@ Only :mod:`autotune.nest.relaxed.torch_function` imports torch, and it has to be
 
 from __future__ import annotations
 
-from autotune.nest.relaxed.bounds import Bounds, param_bounds
+from autotune.nest.relaxed.bounds import ParamBounds, param_bounds
 from autotune.nest.relaxed.by_sketch import BySketch
-from autotune.nest.relaxed.lowering import FORMS, Instruction, Lowered, lower_exact, lower_relaxed
+from autotune.nest.relaxed.lowering import (
+    FORMS,
+    Lowered,
+    RelaxedInstruction,
+    lower_exact,
+    lower_relaxed,
+)
 from autotune.nest.relaxed.relaxed_tape import RelaxedTape
 from autotune.nest.relaxed.smoothing import FELIX, Smoothing
 
 __all__ = [
     "FELIX",
     "FORMS",
-    "Bounds",
+    "ParamBounds",
     "BySketch",
-    "Instruction",
+    "RelaxedInstruction",
     "Lowered",
     "RelaxedTape",
     "Smoothing",

@@ -8,7 +8,7 @@ from autotune.errors import InvalidValueError
 from autotune.nest.relaxed.intervals import Interval, of_expression
 from autotune.sketches import Factor, ProductEquals, Sketch
 
-Bounds = Mapping[str, Interval]
+ParamBounds = Mapping[str, Interval]
 """Least and greatest value of every parameter by name."""
 
 

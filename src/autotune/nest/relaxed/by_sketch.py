@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from autotune.nest.relaxed.bounds import Bounds, param_bounds
+from autotune.nest.relaxed.bounds import ParamBounds, param_bounds
 from autotune.nest.relaxed.intervals import Interval
 from autotune.sketches import Sketch
 
@@ -25,7 +25,7 @@ class BySketch(Generic[Found]):
         make: Makes it of a sketch and the bounds of its parameters.
     """
 
-    def __init__(self, make: Callable[[Sketch, Bounds], Found]) -> None:
+    def __init__(self, make: Callable[[Sketch, ParamBounds], Found]) -> None:
         self._make = make
         # By identity first: comparing sketches takes as long as reading a tape.
         self._known: dict[int, tuple[Sketch, Found]] = {}

@@ -43,7 +43,7 @@ FORMS = (
 _ZERO, _ONE = "zero", "one"
 _OPERANDS = ("first", "second", "third")
 
-Instruction = tuple[str, tuple[int, ...]]
+RelaxedInstruction = tuple[str, tuple[int, ...]]
 """Form and operand slots; the condition of a select comes first."""
 
 
@@ -60,7 +60,7 @@ class Lowered:
 
     inputs: int
     constants: tuple[float, ...]
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[RelaxedInstruction, ...]
     outputs: tuple[int, ...]
 
 
@@ -89,7 +89,7 @@ def lower_relaxed(tape: Tape, bounds: Sequence[Interval], smoothing: Smoothing) 
     ranges = [*bounds, *((value, value) for value in constants)]
     special = {_ZERO: len(ranges) - 2, _ONE: len(ranges) - 1}
     place = list(range(len(ranges) - 2))
-    instructions: list[Instruction] = []
+    instructions: list[RelaxedInstruction] = []
     for index, (operation, *operands) in enumerate(tape.instructions):
         given = tuple(place[slot] for slot in operands)
         try:
@@ -191,7 +191,7 @@ def _user(tape: Tape, index: int) -> str:
 def _pruned(
     tape: Tape,
     constants: Sequence[float],
-    instructions: Sequence[Instruction],
+    instructions: Sequence[RelaxedInstruction],
     outputs: Sequence[int],
 ) -> Lowered:
     """Only what outputs need."""

@@ -15,7 +15,7 @@ __all__ = ["INTRINSICS", "find_intrinsic"]
 def _dot(
     name: str, lanes: int, features: tuple[str, ...], implementation: str, left: str
 ) -> Intrinsic:
-    """A vector of sums of four products of bytes, one broadcast factor."""
+    """A vector of int8 dot products of length four, one factor broadcast."""
     return Intrinsic(
         name,
         f"{lanes} sums of 4 products of bytes, {left} * int8, one left factor for all lanes",

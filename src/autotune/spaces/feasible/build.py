@@ -10,8 +10,9 @@ import numpy as np
 from autotune.errors import InvalidValueError
 from autotune.nest.tape import build_tape
 from autotune.sketches import ProductEquals, Sketch
+from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible.feasible_set import FeasibleSet
-from autotune.spaces.feasible.groups import Group, Matrix, parameter_groups
+from autotune.spaces.feasible.groups import ParamGroup, parameter_groups
 from autotune.spaces.feasible.plan import LayerPlan, joining_order, plan_layers
 from autotune.spaces.feasible.residuals import residual_tape
 from autotune.spaces.feasible.terms import Range, Ranges, Relation, Relational, Splitter
@@ -41,7 +42,7 @@ def build_feasible_set(sketch: Sketch, limit: int = COMBINATION_LIMIT) -> Feasib
 def join_groups(
     title: str,
     width: int,
-    groups: Sequence[Group],
+    groups: Sequence[ParamGroup],
     constraints: Sequence[Relational],
     limit: int = COMBINATION_LIMIT,
 ) -> _native.Lattice:
@@ -60,7 +61,7 @@ def join_groups(
     alone, joint = _by_groups(constraints, splitter)
     groups = [_filtered(group, alone.get(1 << i, [])) for i, group in enumerate(groups)]
     if not _holds(alone.get(0, [])):
-        groups = [Group(group.names, group.columns, group.rows[:0]) for group in groups]
+        groups = [ParamGroup(group.names, group.columns, group.rows[:0]) for group in groups]
     relations = [splitter.relation(constraint) for constraint in joint]
     signatures = [_signatures(group, splitter, i) for i, group in enumerate(groups)]
     plans = _plans(relations, signatures)
@@ -99,16 +100,16 @@ def _holds(constraints: Sequence[Relational]) -> bool:
     return not residuals.any()
 
 
-def _filtered(group: Group, constraints: Sequence[Relational]) -> Group:
+def _filtered(group: ParamGroup, constraints: Sequence[Relational]) -> ParamGroup:
     """The group without the rows that its own constraints exclude."""
     if not constraints or len(group.rows) == 0:
         return group
     residuals = residual_tape(group.names, constraints).evaluate(group.rows)
     kept = np.ascontiguousarray(group.rows[~residuals.any(axis=1)])
-    return Group(group.names, group.columns, kept)
+    return ParamGroup(group.names, group.columns, kept)
 
 
-def _signatures(group: Group, splitter: Splitter, index: int) -> Matrix:
+def _signatures(group: ParamGroup, splitter: Splitter, index: int) -> Matrix:
     """What the constraints between groups see of each row, [m, columns]."""
     expressions = splitter.columns[index]
     if not expressions:

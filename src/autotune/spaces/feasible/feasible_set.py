@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.spaces.feasible.groups import Matrix
+from autotune.sketches.candidates import Matrix
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.sketches import Factor, Param, ProductEquals, Sketch
-
-Matrix = NDArray[np.int64]
+from autotune.sketches.candidates import Matrix
 
 FACTORIZATION_LIMIT = 4_000_000
 """Most joint values of one group that are kept in memory."""
 
 
 @frozen(eq=False)
-class Group:
+class ParamGroup:
     """Some parameters and their joint values, before any constraint but their product.
 
     Attributes:
@@ -53,7 +51,7 @@ def ordered_factorizations(total: int, domains: Sequence[tuple[int, ...] | None]
         raise InvalidValueError(f"cannot list the factorizations of {total}: {error}") from error
 
 
-def parameter_groups(sketch: Sketch) -> list[Group]:
+def parameter_groups(sketch: Sketch) -> list[ParamGroup]:
     """The groups of a sketch: one for every product, then one for every parameter left.
 
     Raises:
@@ -61,7 +59,7 @@ def parameter_groups(sketch: Sketch) -> list[Group]:
             is neither constant nor the value of one parameter that lists its values.
     """
     position = {name: index for index, name in enumerate(sketch.param_names)}
-    groups: list[Group] = []
+    groups: list[ParamGroup] = []
     grouped: set[str] = set()
     for constraint in sketch.constraints:
         if not isinstance(constraint, ProductEquals):
@@ -74,7 +72,7 @@ def parameter_groups(sketch: Sketch) -> list[Group]:
             )
         grouped |= set(names)
         rows = _product_rows(sketch, constraint)
-        groups.append(Group(names, tuple(position[name] for name in names), rows))
+        groups.append(ParamGroup(names, tuple(position[name] for name in names), rows))
     for param in sketch.params:
         if param.name in grouped:
             continue
@@ -83,7 +81,7 @@ def parameter_groups(sketch: Sketch) -> list[Group]:
                 f"sketch {sketch.name!r}: factor {param.name!r} belongs to no product"
             )
         values = np.array(sorted(set(param.values)), dtype=np.int64).reshape(-1, 1)
-        groups.append(Group((param.name,), (position[param.name],), values))
+        groups.append(ParamGroup((param.name,), (position[param.name],), values))
     return groups
 
 

@@ -19,7 +19,7 @@ from autotune.spaces.feasible.terms import UNKNOWN, Ranges, Relation, Term
 Part = tuple[str, Term]
 # ("input", position), ("const", value) or ("made", instruction).
 Value = tuple[str, int]
-Bounds = tuple[Value | None, Value | None]
+ValueRange = tuple[Value | None, Value | None]
 
 
 @frozen
@@ -189,7 +189,7 @@ class _Layer:
             self._slots.append({part: ("input", position + i) for i, part in enumerate(parts)})
             position += len(parts)
         self._next: list[Value] = []
-        self._checks: list[tuple[Bounds, Relation, int, int]] = []
+        self._checks: list[tuple[ValueRange, Relation, int, int]] = []
         self._carried: dict[Part, Value] = {}
         self._made: dict[Part, Value] = {}
 
@@ -257,7 +257,7 @@ class _Layer:
             result = self._program.emit(op, result, value)
         return result
 
-    def _bounds(self, term: Term) -> Bounds:
+    def _bounds(self, term: Term) -> ValueRange:
         """The interval of a term when what is not known yet may be anything it can be."""
         if not term.groups & ~self._known:
             value = self._part(("all", term))
@@ -273,7 +273,7 @@ class _Layer:
             ("const", high) if upper is None else upper,
         )
 
-    def _open_bounds(self, term: Term) -> Bounds:
+    def _open_bounds(self, term: Term) -> ValueRange:
         if term.op in ("add", "mul"):
             return self._accumulated(term)
         bounds = [self._bounds(arg) for arg in term.args]
@@ -290,7 +290,7 @@ class _Layer:
                 )
         return None, None
 
-    def _accumulated(self, term: Term) -> Bounds:
+    def _accumulated(self, term: Term) -> ValueRange:
         """Bounds of a sum, or of a product of a constant and parts that are not negative."""
         inside = _inside(term, self._known)
         parts = [arg for arg in term.args if arg.groups and arg not in inside]

@@ -14,11 +14,12 @@ import numpy as np
 from autotune.errors import AutotuneError
 from autotune.ir.expressions import IntExpr
 from autotune.sketches import AtLeast, AtMost
-from autotune.spaces.feasible import Matrix, Range, expression_range
+from autotune.sketches.candidates import Matrix
+from autotune.spaces.feasible import Range, expression_range
 from autotune.spaces.problems.domains import narrowed_domains
 from autotune.spaces.problems.problem import ConstraintProblem
 from autotune.spaces.problems.relations import relations
-from autotune.spaces.problems.vocabulary import Domain, Interval, Table
+from autotune.spaces.problems.vocabulary import Domain, IntRange, Table
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
@@ -229,7 +230,7 @@ class CpSatSampler:
 
 
 def _ends(domain: Domain) -> Range:
-    if isinstance(domain, Interval):
+    if isinstance(domain, IntRange):
         return domain.low, domain.high
     return (domain[0], domain[-1]) if domain else (0, 0)
 
@@ -237,6 +238,6 @@ def _ends(domain: Domain) -> Range:
 def _domain(domain: Domain) -> cp_model.Domain:
     from ortools.sat.python import cp_model
 
-    if isinstance(domain, Interval):
+    if isinstance(domain, IntRange):
         return cp_model.Domain(max(domain.low, -_MOST), min(domain.high, _MOST))
     return cp_model.Domain.from_values(list(domain))

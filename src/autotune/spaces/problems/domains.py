@@ -18,7 +18,7 @@ from autotune.spaces.problems.vocabulary import (
     AtMost,
     Domain,
     Equal,
-    Interval,
+    IntRange,
     Member,
     Product,
     Select,
@@ -51,7 +51,7 @@ def narrowed_domains(problem: ConstraintProblem) -> dict[str, Domain]:
 
 def smallest(domain: Domain) -> int:
     """The least value of a domain; 1 for an empty one, which excludes nothing further."""
-    if isinstance(domain, Interval):
+    if isinstance(domain, IntRange):
         return domain.low
     return domain[0] if domain else 1
 
@@ -81,7 +81,7 @@ class _Domains:
         if operand.op != "var":
             return
         name, domain = operand.args[0], self.known[operand.args[0]]
-        if isinstance(domain, Interval):
+        if isinstance(domain, IntRange):
             low, high = domain.low, domain.high
             self.known[name] = tuple(sorted({v for v in values if low <= v <= high}))
         else:
@@ -93,10 +93,10 @@ class _Domains:
         if operand.op != "var":
             return
         name, domain = operand.args[0], self.known[operand.args[0]]
-        if isinstance(domain, Interval):
+        if isinstance(domain, IntRange):
             bottom = domain.low if low is None else max(low, domain.low)
             top = domain.high if high is None else min(high, domain.high)
-            self.known[name] = _listed(Interval(bottom, top)) if bottom <= top else ()
+            self.known[name] = _listed(IntRange(bottom, top)) if bottom <= top else ()
         else:
             self.known[name] = tuple(
                 value

@@ -9,9 +9,9 @@ from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr, product, var
+from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible import (
-    Group,
-    Matrix,
+    ParamGroup,
     Range,
     Relational,
     expression_range,
@@ -25,7 +25,7 @@ from autotune.spaces.problems.vocabulary import (
     Constraint,
     Domain,
     Equal,
-    Interval,
+    IntRange,
     Product,
     Select,
     Sum,
@@ -48,7 +48,7 @@ class Reduced:
     """
 
     decided: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ParamGroup, ...]
     relations: tuple[Relational, ...]
     definitions: dict[str, IntExpr]
 
@@ -88,7 +88,7 @@ def reduced(problem: ConstraintProblem) -> Reduced:
     decided = tuple(name for name in problem.variable_names if name in work.taken)
     position = {name: index for index, name in enumerate(decided)}
     groups = [
-        Group(names, tuple(position[name] for name in names), np.ascontiguousarray(rows))
+        ParamGroup(names, tuple(position[name] for name in names), np.ascontiguousarray(rows))
         for names, rows in work.tables
     ]
     definitions = _resolved(work.definitions)
@@ -158,7 +158,7 @@ def _given(constraint: Constraint) -> list[tuple[str, IntExpr]]:
 
 def _replaceable(work: _Work, name: str) -> bool:
     kinds = {variable.name: variable.kind for variable in work.problem.variables}
-    return kinds[name] != "parameter" or isinstance(work.domains[name], Interval)
+    return kinds[name] != "parameter" or isinstance(work.domains[name], IntRange)
 
 
 def _depends(work: _Work, expression: IntExpr, name: str) -> bool:
@@ -176,7 +176,7 @@ def _depends(work: _Work, expression: IntExpr, name: str) -> bool:
 
 
 def _listed(problem: ConstraintProblem, name: str, domain: Domain) -> tuple[int, ...]:
-    if isinstance(domain, Interval):
+    if isinstance(domain, IntRange):
         raise InvalidValueError(
             f"problem {problem.name!r}: no constraint says what {name!r} follows from, and its "
             f"values {domain_text(domain)} are too many to be listed"
@@ -214,10 +214,10 @@ def _relations(work: _Work, definitions: Mapping[str, IntExpr]) -> list[Relation
             implied = _inside(domain, columns[name])
         else:
             low, high = expression_range(definitions[name], ranges)
-            implied = isinstance(domain, Interval) and domain.low <= low and high <= domain.high
+            implied = isinstance(domain, IntRange) and domain.low <= low and high <= domain.high
         if implied:
             continue
-        if isinstance(domain, Interval):
+        if isinstance(domain, IntRange):
             found.extend(between(var(name), domain.low, domain.high))
         else:
             found.append(one_of(var(name), domain))
@@ -230,7 +230,7 @@ def _ends(values: Matrix) -> Range:
 
 def _inside(domain: Domain, values: Matrix) -> bool:
     """Whether a domain holds all these values."""
-    if isinstance(domain, Interval):
+    if isinstance(domain, IntRange):
         return bool(((values >= domain.low) & (values <= domain.high)).all())
     return bool(np.isin(values, np.array(domain, dtype=np.int64)).all())
 

@@ -25,7 +25,7 @@ from autotune.spaces.problems.vocabulary import (
     Divides,
     Domain,
     Equal,
-    Interval,
+    IntRange,
     Member,
     Origin,
     Product,
@@ -71,7 +71,7 @@ class _Draft:
     def add_parameters(self) -> None:
         for param in self.sketch.params:
             values = param.values
-            domain: Domain = Interval(1, self._largest(param.name)) if values is None else values
+            domain: Domain = IntRange(1, self._largest(param.name)) if values is None else values
             self.variables.append(Variable(param.name, domain))
 
     def add_product(self, constraint: SketchProduct) -> None:
@@ -161,7 +161,7 @@ class _Draft:
         return variable
 
     def _define(self, name: str, expression: IntExpr, kind: str) -> IntExpr:
-        self.variables.append(Variable(name, Interval(*self._range(expression)), kind))
+        self.variables.append(Variable(name, IntRange(*self._range(expression)), kind))
         self.named[expression] = var(name)
         return var(name)
 
@@ -173,7 +173,7 @@ class _Draft:
                 domain = variable.domain
                 ranges[variable.name] = (
                     (domain.low, domain.high)
-                    if isinstance(domain, Interval)
+                    if isinstance(domain, IntRange)
                     else (min(domain), max(domain))
                 )
         return expression_range(expression, ranges)

@@ -16,7 +16,7 @@ from autotune.spaces.problems.vocabulary import (
     Constraint,
     Divides,
     Equal,
-    Interval,
+    IntRange,
     Member,
     NotEqual,
     Origin,
@@ -60,7 +60,7 @@ def variable_from_json(data: Any) -> Variable:
     """
     try:
         written = data["domain"]
-        domain = Interval(**written) if isinstance(written, dict) else tuple(written)
+        domain = IntRange(**written) if isinstance(written, dict) else tuple(written)
         return Variable(data["name"], domain, data["kind"])
     except (KeyError, TypeError) as error:
         raise InvalidValueError(f"not a variable: {data!r}") from error

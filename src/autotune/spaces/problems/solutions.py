@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import var
 from autotune.nest.tape import Tape, build_tape
-from autotune.spaces.feasible import FeasibleSet, Matrix, join_groups
+from autotune.sketches.candidates import Matrix
+from autotune.spaces.feasible import FeasibleSet, join_groups
 from autotune.spaces.problems.elimination import reduced
 from autotune.spaces.problems.problem import ConstraintProblem
 from autotune.spaces.problems.vocabulary import Member

@@ -21,7 +21,7 @@ __all__ = [
     "Divides",
     "Domain",
     "Equal",
-    "Interval",
+    "IntRange",
     "Literal",
     "Member",
     "NotEqual",
@@ -35,7 +35,7 @@ __all__ = [
 
 
 @frozen
-class Interval:
+class IntRange:
     """All integers from ``low`` to ``high``, both included.
 
     Raises:
@@ -50,7 +50,7 @@ class Interval:
             raise InvalidValueError(f"no integer is from {self.low} to {self.high}")
 
 
-Domain = tuple[int, ...] | Interval
+Domain = tuple[int, ...] | IntRange
 """Values that are listed, or an interval."""
 
 

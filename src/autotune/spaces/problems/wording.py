@@ -11,7 +11,7 @@ from autotune.spaces.problems.vocabulary import (
     Divides,
     Domain,
     Equal,
-    Interval,
+    IntRange,
     Member,
     NotEqual,
     Product,
@@ -27,7 +27,7 @@ _SHOWN = 8
 
 def domain_text(domain: Domain) -> str:
     """``1 .. 64``, or the values, in the middle of long lists dots."""
-    if isinstance(domain, Interval):
+    if isinstance(domain, IntRange):
         return f"{domain.low} .. {domain.high}"
     return "{" + _listed(tuple(map(str, domain))) + "}"
 

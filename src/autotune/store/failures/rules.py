@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 __all__ = ["Condition", "Rule", "separating_rules"]
 
-Matrix = NDArray[np.int64]
+from autotune.sketches.candidates import Matrix
+
 Mask = NDArray[np.bool_]
 
 CHANCE = 0.01

@@ -20,7 +20,7 @@ from autotune.process import Message
 from autotune.process.error_codec import error_from_json
 from autotune.targets import Target
 
-__all__ = ["Guard", "GuardedModel", "GuardLimits", "ModelSpec"]
+__all__ = ["ModelHost", "HostedModel", "HostLimits", "ModelSpec"]
 
 _ATTEMPTS = 2
 
@@ -29,7 +29,7 @@ MakeMessage = Callable[[SketchWriter], Message]
 
 
 @frozen
-class GuardLimits:
+class HostLimits:
     """What models may use.
 
     Attributes:
@@ -89,8 +89,8 @@ def _factory_text(kind: str, name: str) -> str:
 
 
 @define(eq=False)
-class GuardedModel:
-    """A model of the process as the guard knows it.
+class HostedModel:
+    """A model of the process as the host knows it.
 
     Attributes:
         spec: What it is.
@@ -107,12 +107,12 @@ class GuardedModel:
     bad_starts: int = 0
 
 
-class Guard:
+class ModelHost:
     """One process for all models of a run, restarted when a model crashes, hangs or misbehaves.
 
     A call that fails is repeated once, in a new process in which all models are what they were.
     When it fails again, the model is given up: ``on_warning`` is told, and the run goes on.
-    Threads may share a guard; their calls wait for each other.
+    Threads may share a host; their calls wait for each other.
 
     Args:
         target: What the models are for.
@@ -132,22 +132,22 @@ class Guard:
         specs: Sequence[ModelSpec],
         *,
         on_warning: Callable[[str], None] = lambda message: None,
-        limits: GuardLimits | None = None,
+        limits: HostLimits | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         for spec in specs:
             check_part(spec.kind, spec.name)
         self.on_warning = on_warning
-        self.models = [GuardedModel(spec) for spec in specs]
+        self.models = [HostedModel(spec) for spec in specs]
         self._target = target
-        self._limits = limits or GuardLimits()
+        self._limits = limits or HostLimits()
         self._process = ModelProcess(self._limits.memory_bytes, clock)
         self._sketches = SketchWriter()
         self._lock = threading.RLock()
         # Launched and not waited for; with all models where they were; ever so.
         self._launched = self._ready = self._was_ready = False
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> ModelHost:
         self.start()
         return self
 
@@ -181,7 +181,7 @@ class Guard:
 
     def call(
         self,
-        model: GuardedModel,
+        model: HostedModel,
         what: str,
         make: MakeMessage,
         read: Callable[[Message], Result],
@@ -215,14 +215,14 @@ class Guard:
             self.give_up(model, f"failed in {what}: {failure}")
         return None
 
-    def give_up(self, model: GuardedModel, why: str) -> None:
+    def give_up(self, model: HostedModel, why: str) -> None:
         """Do without a model from now on."""
         model.failure = why
         first, _, rest = why.partition("\n")
         text = f"{model.spec} {first}; the run goes on without it"
         self.on_warning(f"{text}\n{rest}" if rest else text)
 
-    def _used(self) -> Iterator[GuardedModel]:
+    def _used(self) -> Iterator[HostedModel]:
         return (model for model in self.models if model.failure is None)
 
     def _ask(self, make: MakeMessage, seconds: float) -> Message:
@@ -263,11 +263,11 @@ class Guard:
                     raise
                 self._note_bad_start(culprit, str(error))
 
-    def _restore(self, model: GuardedModel) -> None:
+    def _restore(self, model: HostedModel) -> None:
         for make in model.history():
             _accepted(self._ask(make, self._limits.call_seconds))
 
-    def _note_bad_start(self, culprit: GuardedModel | None, how: str) -> None:
+    def _note_bad_start(self, culprit: HostedModel | None, how: str) -> None:
         for model in self._used() if culprit is None else [culprit]:
             model.bad_starts += 1
             if model.bad_starts < _ATTEMPTS:

@@ -1,4 +1,4 @@
-"""What points passed, as configurations: rounded, made feasible, each once."""
+"""The configurations on a trajectory: rounded, repaired, deduplicated."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from autotune_felix.relaxation import Frame, Relaxation
 from autotune_felix.repair import Repairer
 from autotune_felix.simplex import Whole
 
-__all__ = ["Harvest", "distinct", "harvested"]
+__all__ = ["Collected", "new_rows", "collect_candidates"]
 
 Contains = Callable[[Whole], NDArray[np.bool_]]
 """Whether configurations [n, params] of the sketch are in the space, [n]."""
 
 
 @frozen(eq=False)
-class Harvest:
+class Collected:
     """Distinct configurations of a sketch.
 
     Attributes:
@@ -35,7 +35,7 @@ class Harvest:
     passed: Whole
 
 
-def harvested(
+def collect_candidates(
     relaxation: Relaxation,
     trajectories: Trajectories,
     frame: Frame,
@@ -44,7 +44,7 @@ def harvested(
     feasible: Whole,
     options: FelixOptions,
     rng: np.random.Generator,
-) -> Harvest:
+) -> Collected:
     """The configurations that points passed at any step, and what repairs make of the others.
 
     Args:
@@ -77,10 +77,10 @@ def harvested(
         repaired = repairer.repaired(outside, feasible)
         found = np.concatenate([found, repaired[contains(repaired)]])
         found = found[_firsts(found)]
-    return Harvest(found, passed)
+    return Collected(found, passed)
 
 
-def distinct(rows: Whole, known: Whole) -> Whole:
+def new_rows(rows: Whole, known: Whole) -> Whole:
     """Those of rows [n, params] that are not known and do not occur before, [m, params]."""
     both = np.concatenate([known, rows])
     firsts = _firsts(both)

@@ -18,7 +18,7 @@ import pytest
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import gemm
 from autotune.models.cost import AnalyticCostModel, GradientBoostedTrees, RandomCostModel
-from autotune.models.host import Guard, GuardedCostModel, GuardedPruningModel, ModelSpec
+from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning.psa import PSA
 from autotune.nest.relaxed import param_bounds
 from autotune.plugins.hooks import PluginSpec, hookimpl
@@ -38,7 +38,7 @@ RANDOM = ModelSpec("cost_model", "random", {"seed": 5, "threads": 1})
 TREES = ModelSpec("cost_model", TOY_TREES, {"seed": 5, "threads": 2})
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
-MakeGuard = Callable[..., Guard]
+MakeHost = Callable[..., ModelHost]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -49,16 +49,16 @@ def cpu_seconds(pid: int) -> float:
 
 def test_unknown_models_are_refused_before_anything_starts(target: Target) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'gbdt'"):
-        Guard(target, [ModelSpec("cost_model", "gbtd")])
+        ModelHost(target, [ModelSpec("cost_model", "gbtd")])
 
 
-def test_only_what_is_there_can_be_asked(make_guard: MakeGuard) -> None:
+def test_only_what_is_there_can_be_asked(make_host: MakeHost) -> None:
     with pytest.raises(InvalidValueError, match="no pruning model"):
-        GuardedPruningModel(make_guard(RANDOM))
+        HostedPruningModel(make_host(RANDOM))
 
 
-def test_a_model_without_a_gradient_says_so(make_guard: MakeGuard) -> None:
-    model = GuardedCostModel(make_guard(RANDOM, on_warning=pytest.fail))
+def test_a_model_without_a_gradient_says_so(make_host: MakeHost) -> None:
+    model = HostedCostModel(make_host(RANDOM, on_warning=pytest.fail))
     sketch, matrix = BATCH.parts[0]
     for _ in range(2):
         with pytest.raises(InvalidValueError, match="'random' has no gradient.* one: analytic"):
@@ -67,42 +67,42 @@ def test_a_model_without_a_gradient_says_so(make_guard: MakeGuard) -> None:
         model.relaxed(sketch, np.ones((2, 1)))
 
 
-def test_gradients_are_those_of_the_model(make_guard: MakeGuard, target: Target) -> None:
+def test_gradients_are_those_of_the_model(make_host: MakeHost, target: Target) -> None:
     spec = ModelSpec("cost_model", "analytic", {"seed": 5, "threads": 1})
-    guard = make_guard(spec, on_warning=pytest.fail)
-    guarded, own = GuardedCostModel(guard), AnalyticCostModel(target)
-    for model in (guarded, own):
+    host = make_host(spec, on_warning=pytest.fail)
+    hosted, own = HostedCostModel(host), AnalyticCostModel(target)
+    for model in (hosted, own):
         model.update(TOLD)
     for sketch, matrix in BATCH.parts:
         points = matrix + 0.25
         points[0] = matrix[0]
         points = np.minimum(points, [value for _, value in param_bounds(sketch).values()])
         for found, expected in zip(
-            guarded.relaxed(sketch, points), own.relaxed(sketch, points), strict=True
+            hosted.relaxed(sketch, points), own.relaxed(sketch, points), strict=True
         ):
             np.testing.assert_array_equal(found, expected)
             assert found.flags.writeable
-    np.testing.assert_array_equal(guarded.predict(BATCH), own.predict(BATCH))
+    np.testing.assert_array_equal(hosted.predict(BATCH), own.predict(BATCH))
     with pytest.raises(InvalidValueError, match="its bounds are"):
-        guarded.relaxed(sketch, points * 1e6)
-    guard.on_warning = lambda message: None
-    guarded.load_state({"given up": "by a test", "state": None})
-    values, gradient = guarded.relaxed(sketch, points)
+        hosted.relaxed(sketch, points * 1e6)
+    host.on_warning = lambda message: None
+    hosted.load_state({"given up": "by a test", "state": None})
+    values, gradient = hosted.relaxed(sketch, points)
     assert not values.any() and not gradient.any() and gradient.shape == points.shape
 
 
-def test_one_process_serves_all_calls_and_ends_with_the_guard(target: Target) -> None:
-    with Guard(target, [TREES, ModelSpec("pruning_model", "psa")]) as guard:
-        guard.wait_ready()
-        pid = guard.pid
+def test_one_process_serves_all_calls_and_ends_with_the_host(target: Target) -> None:
+    with ModelHost(target, [TREES, ModelSpec("pruning_model", "psa")]) as host:
+        host.wait_ready()
+        pid = host.pid
         assert pid is not None
-        model = GuardedCostModel(guard)
+        model = HostedCostModel(host)
         for start in range(0, 24, 6):
             model.update(TOLD[start : start + 6])
             model.predict(BATCH)
-        assert guard.pid == pid
-        assert model.name == "gbdt" and GuardedPruningModel(guard).name == "psa"
-    assert guard.pid is None and not Path("/proc", str(pid)).exists()
+        assert host.pid == pid
+        assert model.name == "gbdt" and HostedPruningModel(host).name == "psa"
+    assert host.pid is None and not Path("/proc", str(pid)).exists()
 
 
 def test_a_forgotten_guard_leaves_nothing(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_a_forgotten_guard_leaves_nothing(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from autotune.models.host import *; "
         "from autotune.targets import resolve; "
-        "guard = Guard(resolve('avx512-8core'), [ModelSpec('cost_model', 'random')]); "
-        "guard.start(); guard.wait_ready(); print(guard.pid, flush=True); {end}"
+        "host = ModelHost(resolve('avx512-8core'), [ModelSpec('cost_model', 'random')]); "
+        "host.start(); host.wait_ready(); print(host.pid, flush=True); {end}"
     )
     for end in ("sys.exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"):
         environment = {**os.environ, "TMPDIR": str(tmp_path)}
@@ -127,28 +127,28 @@ def test_a_forgotten_guard_leaves_nothing(tmp_path: Path) -> None:
             assert not list(tmp_path.iterdir())
 
 
-def test_one_killed_between_calls_is_replaced(make_guard: MakeGuard) -> None:
+def test_one_killed_between_calls_is_replaced(make_host: MakeHost) -> None:
     warnings: list[str] = []
-    guard = make_guard(TREES, on_warning=warnings.append)
-    model = GuardedCostModel(guard)
+    host = make_host(TREES, on_warning=warnings.append)
+    model = HostedCostModel(host)
     model.update(TOLD[:8])
     model.state()
     model.update(TOLD[8:16])
     before = model.predict(BATCH)
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV):
-        pid = guard.pid
+        pid = host.pid
         assert pid is not None
         os.kill(pid, number)
         np.testing.assert_array_equal(model.predict(BATCH), before)
-        assert guard.pid != pid
+        assert host.pid != pid
     assert not warnings
 
 
 def test_an_interrupted_call_does_not_confuse_the_next(
-    make_guard: MakeGuard, monkeypatch: pytest.MonkeyPatch
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard = make_guard(RANDOM)
-    model = GuardedCostModel(guard)
+    host = make_host(RANDOM)
+    model = HostedCostModel(host)
     first = model.predict(BATCH)
 
     def interrupted(seconds: float) -> None:
@@ -156,14 +156,14 @@ def test_an_interrupted_call_does_not_confuse_the_next(
 
     for moment in ("send", "answer"):
         with monkeypatch.context() as patch:
-            patch.setattr(guard._process, moment, interrupted)
+            patch.setattr(host._process, moment, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 model.predict(CandidateBatch(()))
         np.testing.assert_array_equal(model.predict(BATCH), first)
 
 
-def test_threads_may_share_it(make_guard: MakeGuard) -> None:
-    model = GuardedCostModel(make_guard(RANDOM))
+def test_threads_may_share_it(make_host: MakeHost) -> None:
+    model = HostedCostModel(make_host(RANDOM))
     wrong: list[int] = []
 
     def ask(number: int) -> None:
@@ -179,13 +179,13 @@ def test_threads_may_share_it(make_guard: MakeGuard) -> None:
     assert not wrong
 
 
-def test_it_does_nothing_between_calls(make_guard: MakeGuard) -> None:
+def test_it_does_nothing_between_calls(make_host: MakeHost) -> None:
     """Else it would disturb what is timed. Enough rows that lightgbm uses several threads."""
-    guard = make_guard(TREES)
-    model = GuardedCostModel(guard)
+    host = make_host(TREES)
+    model = HostedCostModel(host)
     model.update(TOLD)
     model.predict(ToySpace().sample(30_000, np.random.default_rng(1)))
-    pid = guard.pid
+    pid = host.pid
     assert pid is not None
     assert len(list(Path("/proc", str(pid), "task").iterdir())) > 1
     before = cpu_seconds(pid)
@@ -194,8 +194,8 @@ def test_it_does_nothing_between_calls(make_guard: MakeGuard) -> None:
     assert cpu_seconds(pid) - before <= 0.011
 
 
-def test_a_state_is_fetched_once(make_guard: MakeGuard) -> None:
-    model = GuardedCostModel(make_guard(TREES))
+def test_a_state_is_fetched_once(make_host: MakeHost) -> None:
+    model = HostedCostModel(make_host(TREES))
     model.update(TOLD[:4])
     first = model.state()
     assert model.state() is first
@@ -203,9 +203,9 @@ def test_a_state_is_fetched_once(make_guard: MakeGuard) -> None:
     assert model.state() is not first and len(model.state()["latencies"]) == 8
 
 
-def test_a_model_that_was_given_up_stays_so_in_a_resumed_run(make_guard: MakeGuard) -> None:
+def test_a_model_that_was_given_up_stays_so_in_a_resumed_run(make_host: MakeHost) -> None:
     warnings: list[str] = []
-    model = GuardedCostModel(make_guard(RANDOM, on_warning=warnings.append))
+    model = HostedCostModel(make_host(RANDOM, on_warning=warnings.append))
     model.load_state({"given up": "failed in update: killed by SIGSEGV", "state": None})
     (warning,) = warnings
     assert warning == (
@@ -217,7 +217,7 @@ def test_a_model_that_was_given_up_stays_so_in_a_resumed_run(make_guard: MakeGua
 
 
 def test_what_only_the_host_has_registered_is_found(
-    make_guard: MakeGuard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "registered_here.py").write_text(
         "from autotune.models.cost import RandomCostModel\n"
@@ -227,23 +227,21 @@ def test_what_only_the_host_has_registered_is_found(
     spec = PluginSpec("only-here", "registered_here:make", "Only here")
     manager().register(SimpleNamespace(autotune_cost_models=hookimpl(lambda: [spec])), "here")
     try:
-        guard = make_guard(ModelSpec("cost_model", "only-here", {"seed": 4, "threads": 1}))
-        scores = GuardedCostModel(guard).predict(BATCH)
+        host = make_host(ModelSpec("cost_model", "only-here", {"seed": 4, "threads": 1}))
+        scores = HostedCostModel(host).predict(BATCH)
     finally:
         manager.cache_clear()
     np.testing.assert_array_equal(scores, RandomCostModel(seed=5).predict(BATCH))
 
 
-def test_a_search_goes_as_with_models_in_this_process(
-    make_guard: MakeGuard, target: Target
-) -> None:
+def test_a_search_goes_as_with_models_in_this_process(make_host: MakeHost, target: Target) -> None:
     """The defaults of tuning on real sketches: the same candidates, round by round."""
     space = SketchSpace(gemm(m=128, n=128, k=64), target, LIMITS)
     asked = []
     spec = ModelSpec("cost_model", "gbdt", {"seed": 7, "threads": 2})
-    guard = make_guard(spec, ModelSpec("pruning_model", "psa"))
+    host = make_host(spec, ModelSpec("pruning_model", "psa"))
     pairs = (
-        (GuardedCostModel(guard), GuardedPruningModel(guard)),
+        (HostedCostModel(host), HostedPruningModel(host)),
         (GradientBoostedTrees(target, 7, 2), PSA(target)),
     )
     for cost, pruning in pairs:

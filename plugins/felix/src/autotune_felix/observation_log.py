@@ -1,4 +1,4 @@
-"""What a cost model has been told, to be told again when it is restored."""
+"""The observations of a cost model, replayed when it is restored."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Any
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
+from autotune.models.cost import Observation
 from autotune.sketches import Candidate, Sketch
 from autotune.store.records import Outcome
 
-__all__ = ["Told", "ToldSoFar"]
-
-Told = tuple[Candidate, Outcome]
+__all__ = ["ObservationLog"]
 
 
-class ToldSoFar:
+class ObservationLog:
     """Candidates and their latencies, in order, each sketch once."""
 
     def __init__(self) -> None:
         self._sketches: dict[str, tuple[int, dict[str, Any]]] = {}
         self._rows: list[tuple[int, tuple[int, ...], float]] = []
 
-    def add(self, told: Sequence[Told]) -> None:
+    def add(self, observations: Sequence[Observation]) -> None:
         """Add candidates that have a latency."""
-        for candidate, outcome in told:
+        for candidate, outcome in observations:
             content = candidate.sketch.to_json()
             key = f"{candidate.sketch.digest} {content['params']}"
             if key not in self._sketches:
@@ -43,8 +42,8 @@ class ToldSoFar:
         }
 
     @staticmethod
-    def read(data: Mapping[str, Any]) -> list[Told]:
-        """What was told, in the same order.
+    def read(data: Mapping[str, Any]) -> list[Observation]:
+        """The observations, in order.
 
         Raises:
             InvalidValueError: the object is not what :meth:`to_json` returns.
