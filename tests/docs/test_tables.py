@@ -10,10 +10,11 @@ from typing import Any, get_args
 
 import attrs
 import pytest
+from autotune.nest.nest_tape import nest_tape
 
-from autotune import nest
 from autotune.ir.workloads import builders
 from autotune.measure import MeasureProtocol
+from autotune.models.features import nest
 from autotune.models.host import HostLimits
 from autotune.plugins import hooks
 from autotune.sketches import STEP_VARIANTS
@@ -134,7 +135,7 @@ def test_tape() -> None:
         limits = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
         workload = builders.conv2d(h=14, w=14, ci=16, co=32, pad=1)
         for sketch in generate_sketches(workload, preset(target), limits, rules).sketches:
-            made = nest.flattening(sketch)
+            made = nest_tape(sketch)
             statements = {statement.name for statement in made.nest.statements}
             for output in made.tape.output_index:
                 owner, _, rest = output.partition("/")

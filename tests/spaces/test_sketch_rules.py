@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from autotune.ir.workloads import Stage, elementwise
-from autotune.plugins import manager as plugins
 from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins.manager import manager
 from autotune.sketches import STEP_TYPES, Parallel
 from autotune.spaces import ScheduleLimits
 from autotune.spaces.plugged_rules import sketch_space_with_plugged_rules
@@ -36,10 +36,10 @@ class OuterLoopPlugin:
 
 @pytest.fixture
 def with_plugin() -> Iterator[None]:
-    plugins.manager.cache_clear()
-    plugins.manager().register(OuterLoopPlugin(), "outer-loop-plugin")
+    manager.cache_clear()
+    manager().register(OuterLoopPlugin(), "outer-loop-plugin")
     yield
-    plugins.manager.cache_clear()
+    manager.cache_clear()
 
 
 @pytest.mark.usefixtures("with_plugin")

@@ -36,4 +36,4 @@ def test_feasible_sets_are_of_its_own_sketches() -> None:
     own, other = ToySpace(), ToySpace(extent=16)
     assert sum(own.feasible_set(sketch).count for sketch in own.sketches()) == own.count()
     with pytest.raises(InvalidValueError, match="does not belong to this space"):
-        own.feasible(other.sketches()[0])
+        own.feasible_set(other.sketches()[0])
