@@ -224,16 +224,16 @@ def test_doctor_reports_everything_it_looks_at(cli: Any) -> None:
 def test_doctor_looks_at_the_thread_variables_of_every_installed_backend(
     cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "97")
-    monkeypatch.setenv("AUTOTUNE_REFERENCE_THREADS", "98")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("AUTOTUNE_REFERENCE_THREADS", "5")
     manager().register(_ReferencePlugin(), "reference")
     try:
         report = json.loads(cli("doctor", "--json", "-").stdout)
     finally:
         manager.cache_clear()
     found = {finding["label"]: finding["message"] for finding in report["findings"]}
-    assert "set to 97" in found["OMP_NUM_THREADS"]
-    assert "set to 98" in found["AUTOTUNE_REFERENCE_THREADS"]
+    assert "set to 3" in found["OMP_NUM_THREADS"]
+    assert "set to 5" in found["AUTOTUNE_REFERENCE_THREADS"]
 
 
 class _ReferencePlugin:

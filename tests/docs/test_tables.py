@@ -10,12 +10,13 @@ from typing import Any, get_args
 
 import attrs
 import pytest
-from autotune.nest.nest_tape import nest_tape
 
 from autotune.ir.workloads import builders
 from autotune.measure import MeasureProtocol
-from autotune.models.features import nest
+from autotune.models.features import FEATURE_NAMES, STATEMENT_FEATURES
 from autotune.models.host import HostLimits
+from autotune.nest import nest_tape
+from autotune.nest.tape import OPERATIONS, build_tape
 from autotune.plugins import hooks
 from autotune.sketches import STEP_VARIANTS
 from autotune.sketches.steps import STEP_TYPES
@@ -117,13 +118,13 @@ def test_variants_of_steps() -> None:
 
 
 def test_features() -> None:
-    assert tuple(first_names("features.md", "feature")) == nest.STATEMENT_FEATURES
+    assert tuple(first_names("features.md", "feature")) == STATEMENT_FEATURES
     (summed, main, *extra) = rows("features.md", "columns")
     assert {f"all.{name}" for name in names(summed[1])} == {
-        name for name in nest.FEATURE_NAMES if name.startswith("all.")
+        name for name in FEATURE_NAMES if name.startswith("all.")
     }
     assert names(main[0]) == ["main.*"]
-    plain = tuple(name for name in nest.FEATURE_NAMES if "." not in name)
+    plain = tuple(name for name in FEATURE_NAMES if "." not in name)
     assert tuple(name for row in extra for name in names(row[0])) == plain
 
 
@@ -153,8 +154,8 @@ def _pattern(documented: str) -> str:
 
 
 def test_instructions_and_json_of_a_tape() -> None:
-    assert tuple(first_names("tape.md", "operation")) == nest.tape.OPERATIONS
-    tape = nest.build_tape((), {})
+    assert tuple(first_names("tape.md", "operation")) == OPERATIONS
+    tape = build_tape((), {})
     assert first_names("tape.md", "field") == list(tape.to_json())
 
 

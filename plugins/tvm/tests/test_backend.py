@@ -72,7 +72,7 @@ def test_importing_the_backend_does_not_import_tvm(target: Target) -> None:
     printed = in_fresh_process(
         """
         import sys
-        from autotune.targets import Target, preset
+        from autotune.targets import detect_cpu
         from autotune_tvm.backend import TVMBackend
         backend = TVMBackend()
         backend.check_target(detect_cpu())
@@ -231,7 +231,7 @@ def test_one_thread_is_really_one() -> None:
         import os, threading, time, numpy as np
         from autotune.backends import BuildRequest, bind_copies
         from autotune.spaces.sketch_space import SketchSpace
-        from autotune.targets import Target, preset
+        from autotune.targets import detect_cpu
         from autotune.ir.workloads import gemm
         from autotune_tvm.backend import TVMBackend
 
