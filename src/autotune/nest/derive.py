@@ -39,10 +39,12 @@ from autotune.sketches import (
     UnrollLimit,
     Vectorize,
     partial_name,
+    per_sketch,
     split_reduction,
 )
 
 
+@per_sketch
 def derive_nest(sketch: Sketch) -> LoopNest:
     """The loop nest of ``sketch`` with extents as expressions of its parameters.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
@@ -12,7 +10,7 @@ from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities import KIND_OUTPUTS, body_depth, buffers_of, nest_quantities
 from autotune.nest.tape import Tape, build_tape
-from autotune.sketches import Sketch
+from autotune.sketches import Sketch, per_sketch
 
 
 @frozen(eq=False)
@@ -68,27 +66,9 @@ class NestTape:
     dominant: int
 
 
+@per_sketch
 def nest_tape(sketch: Sketch) -> NestTape:
     """The tape of ``sketch``; derived once per sketch and process."""
-    return _cached(_BySketch(sketch))
-
-
-class _BySketch:
-    """Cache key: sketches are equal when their digests are."""
-
-    def __init__(self, sketch: Sketch) -> None:
-        self.sketch = sketch
-
-    def __hash__(self) -> int:
-        return hash(self.sketch.digest)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BySketch) and other.sketch.digest == self.sketch.digest
-
-
-@lru_cache(maxsize=256)
-def _cached(key: _BySketch) -> NestTape:
-    sketch = key.sketch
     nest = derive_nest(sketch)
     tape = build_tape(sketch.param_names, nest_quantities(nest))
     names = [f"buffer/{buffer.name}" for buffer in nest.buffers]

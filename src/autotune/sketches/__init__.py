@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
 from autotune.sketches.params import Categorical, Factor, Ordinal, Param
+from autotune.sketches.per_sketch import per_sketch
 from autotune.sketches.rewrites import lane_axis, partial_name, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
@@ -72,6 +73,7 @@ __all__ = [
     "lane_axis",
     "names_used",
     "partial_name",
+    "per_sketch",
     "split_reduction",
     "step_from_json",
     "step_names",

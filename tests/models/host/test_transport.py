@@ -111,12 +111,12 @@ def test_sketches_are_told_apart_by_more_than_their_digest() -> None:
 def test_sketches_that_are_made_anew_each_time_are_not_kept_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("autotune.models.host.transport._MOST_KNOWN", 3)
+    monkeypatch.setattr("autotune.models.host.transport._MOST_KNOWN", 2)
     (sketch, matrix), _ = ToySpace().sample(4, np.random.default_rng(0)).parts
     writer, reader = SketchWriter(), SketchReader()
     found = weakref.WeakSet[Sketch]()
     for index in range(12):
-        copy = attrs.evolve(sketch, name=f"{index % 2}")
+        copy = attrs.evolve(sketch, name=f"{index % 4}")
         found.add(copy)
         ((arrived, _),) = reader.batch(sent(writer.batch(CandidateBatch(((copy, matrix),))))).parts
         assert arrived == copy

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.ir.workloads import Workload
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
-from autotune.sketches import CandidateBatch
+from autotune.sketches import CandidateBatch, Sketch, per_sketch
 from autotune.targets import Target
 from autotune_pruner.networks import FLOW_LENGTH, Normaliser, Scale
 from autotune_pruner.task_embedding import TASK_COLUMNS, TASK_VERSION, task_embedding
@@ -118,7 +116,7 @@ def featurise(
     for sketch, matrix in batch.parts:
         found = pam_features(sketch, matrix, target, _PAM_FIDELITY[fidelity], threads)
         task = np.broadcast_to(
-            _embedding(sketch.workload.digest, _Holder(sketch.workload)),
+            _embedding(sketch),
             (len(found.values), len(TASK_COLUMNS)),
         )
         statements = np.concatenate([found.values, task], axis=1)
@@ -159,19 +157,6 @@ def _offsets(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
 
 
-class _Holder:
-    """Carries a workload past the cache, whose key is the workload's digest."""
-
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Holder)
-
-
-@lru_cache(maxsize=256)
-def _embedding(digest: str, holder: _Holder) -> NDArray[np.float32]:
-    return task_embedding(holder.workload)
+@per_sketch
+def _embedding(sketch: Sketch) -> NDArray[np.float32]:
+    return task_embedding(sketch.workload)

@@ -76,7 +76,6 @@ class ConfigurablePSA(PruningModel):
     def __init__(self, target: Target, **options: Any) -> None:
         self._target = target
         self._options = read_options(f"pruning model {self.name!r}", PSAOptions, options)
-        self._tapes: dict[str, Any] = {}
         self._whole: PSA | None = None
         arithmetic, figures = self._options.arithmetic, self._options.figures or None
         if arithmetic not in ARITHMETICS:
@@ -107,9 +106,7 @@ class ConfigurablePSA(PruningModel):
         return np.concatenate([np.zeros(0), *parts])
 
     def _scores(self, sketch: Sketch, matrix: NDArray[np.int64]) -> NDArray[np.float64]:
-        if sketch.digest not in self._tapes:
-            self._tapes[sketch.digest] = symbol_tape(sketch, self._target, "published")
-        tape, maxima = self._tapes[sketch.digest]
+        tape, maxima = symbol_tape(sketch, self._target, "published")
         values = tape.evaluate(np.ascontiguousarray(matrix, dtype=np.int64)).astype(np.float64)
         width = values.shape[1] - len(maxima)
         per_statement = len(PUBLISHED_SYMBOLS)

@@ -13,12 +13,12 @@ from autotune.errors import InvalidValueError
 from autotune.models.cost.differentiable import DifferentiableCostModel
 from autotune.models.cost.model_state import check_model
 from autotune.plugins.options import option, read_options
-from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
 from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
 
 if TYPE_CHECKING:
-    from autotune.nest.relaxed import ParamBounds, RelaxedTape
+    from autotune.nest.relaxed import RelaxedTape
     from autotune.targets import Target
 
 __all__ = ["AnalyticCostModel", "AnalyticEstimate"]
@@ -61,24 +61,24 @@ class AnalyticEstimate:
         # Here, because naming the model must not cost loading the loop nest.
         from autotune.models.cost.analytic_cpu import CPU_COMPONENTS
         from autotune.models.cost.analytic_gpu import GPU_COMPONENTS
-        from autotune.nest.relaxed import BySketch
 
         self._target = target
         self.components: tuple[str, ...] = (
             GPU_COMPONENTS if target.kind == "cuda" else CPU_COMPONENTS
         )
         self._order = _ORDER[target.kind]
-        self._tapes: BySketch[RelaxedTape] = BySketch(self._tape)
+        self._tape = per_sketch(self._derive, exact=True)
 
-    def _tape(self, sketch: Sketch, bounds: ParamBounds) -> RelaxedTape:
+    def _derive(self, sketch: Sketch) -> RelaxedTape:
         from autotune.models.cost.analytic_cpu import cpu_components
         from autotune.models.cost.analytic_gpu import gpu_components
         from autotune.nest import build_tape
-        from autotune.nest.relaxed import RelaxedTape
+        from autotune.nest.relaxed import RelaxedTape, param_bounds
 
         derive = gpu_components if self._target.kind == "cuda" else cpu_components
         outputs = dict(zip(self.components, derive(sketch, self._target), strict=True))
-        return RelaxedTape(build_tape(sketch.param_names, outputs), "relaxed", bounds)
+        tape = build_tape(sketch.param_names, outputs)
+        return RelaxedTape(tape, "relaxed", param_bounds(sketch))
 
     def seconds(self, sketch: Sketch, rows: Values) -> Values:
         """What each component alone takes, ``[n, components]``, at points ``[n, params]``.
@@ -87,7 +87,7 @@ class AnalyticEstimate:
             InvalidValueError: the points do not fit the sketch or are outside its bounds.
         """
         scale = _SECONDS[self._target.kind]
-        return np.maximum(self._tapes.of(sketch).values(rows) * scale, 1e-15)
+        return np.maximum(self._tape(sketch).values(rows) * scale, 1e-15)
 
     def joined(self, seconds: Values, weights: Values) -> tuple[Values, Values]:
         """Logarithm of the time of all components together, and their shares in it.
@@ -109,7 +109,7 @@ class AnalyticEstimate:
     def gradient(self, sketch: Sketch, rows: Values, seconds: Values, shares: Values) -> Values:
         """Gradient ``[n, params]`` of a function whose derivative by log components is given."""
         scale = _SECONDS[self._target.kind]
-        return self._tapes.of(sketch).vjp(rows, shares / seconds * scale)
+        return self._tape(sketch).vjp(rows, shares / seconds * scale)
 
 
 class AnalyticCostModel(DifferentiableCostModel):

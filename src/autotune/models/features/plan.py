@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,7 @@ from autotune.models.features.quantities import (
 )
 from autotune.nest import LoopNest, Statement, Tape, build_tape, derive_nest, dominant_statement
 from autotune.nest.quantities import buffers_of, nest_quantities
-from autotune.sketches import Sketch
+from autotune.sketches import Sketch, per_sketch
 
 if TYPE_CHECKING:
     from autotune._native import PamPlan
@@ -47,27 +46,10 @@ class SketchPlan:
     statements: tuple[str, ...]
 
 
+@per_sketch
 def sketch_plan(sketch: Sketch, conventions: Conventions, gpu: bool) -> SketchPlan:
     """The plan of ``sketch``; made once per sketch and process."""
-    return _cached(sketch.digest, conventions, gpu, _Holder(sketch))
-
-
-class _Holder:
-    """Carries a sketch past the cache, whose key is the sketch's digest."""
-
-    def __init__(self, sketch: Sketch) -> None:
-        self.sketch = sketch
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Holder)
-
-
-@lru_cache(maxsize=256)
-def _cached(digest: str, conventions: Conventions, gpu: bool, holder: _Holder) -> SketchPlan:
-    return _Planner(holder.sketch, conventions, gpu).plan()
+    return _Planner(sketch, conventions, gpu).plan()
 
 
 def rows_of(nest: LoopNest) -> list[int]:

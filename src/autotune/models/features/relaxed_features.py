@@ -23,8 +23,8 @@ from autotune.models.features.operations import operation_classes
 from autotune.models.features.quantities import buffer_outputs, statement_outputs
 from autotune.nest import LoopNest, Statement, build_tape, derive_nest
 from autotune.nest.quantities import buffers_of, nest_quantities
-from autotune.nest.relaxed import BySketch, ParamBounds, RelaxedTape
-from autotune.sketches import Sketch
+from autotune.nest.relaxed import RelaxedTape, param_bounds
+from autotune.sketches import Sketch, per_sketch
 from autotune.targets import Target
 
 __all__ = ["RELAXED_COLUMNS", "RELAXED_VERSION", "RelaxedFeatures", "RelaxedPoints"]
@@ -104,7 +104,7 @@ class RelaxedFeatures:
 
     def __init__(self, target: Target) -> None:
         self._gpu = target.kind == "cuda"
-        self._plans: BySketch[_Plan] = BySketch(self._plan)
+        self._plan = per_sketch(self._make_plan, exact=True)
 
     def at(self, sketch: Sketch, rows: Values) -> RelaxedPoints:
         """Features at points ``[n, params]``.
@@ -113,7 +113,7 @@ class RelaxedFeatures:
             InvalidValueError: the points do not fit the sketch or are outside its bounds, or the
                 sketch cannot be relaxed.
         """
-        plan = self._plans.of(sketch)
+        plan = self._plan(sketch)
         outputs = np.maximum(plan.tape.values(rows), _LEAST)
         values = np.repeat(plan.fixed[None], len(rows), axis=0)
         found = outputs[:, plan.columns]
@@ -121,7 +121,7 @@ class RelaxedFeatures:
         flat[:, plan.places] = np.where(plan.logarithmic, np.log2(1.0 + found), found)
         return RelaxedPoints(values, rows, outputs, plan)
 
-    def _plan(self, sketch: Sketch, bounds: ParamBounds) -> _Plan:
+    def _make_plan(self, sketch: Sketch) -> _Plan:
         nest, conventions = derive_nest(sketch), conventions_for("corrected")
         known = nest_quantities(nest)
         stored = [item for item in nest.statements if item.role != "init"]
@@ -141,7 +141,11 @@ class RelaxedFeatures:
         tape = build_tape(sketch.param_names, {str(i): e for e, i in index.items()})
         places, columns, logarithmic = np.array(varying, dtype=np.int64).reshape(-1, 3).T
         return _Plan(
-            RelaxedTape(tape, "relaxed", bounds), fixed, places, columns, logarithmic == 1
+            RelaxedTape(tape, "relaxed", param_bounds(sketch)),
+            fixed,
+            places,
+            columns,
+            logarithmic == 1,
         )
 
 

@@ -6,7 +6,6 @@ arrive bit by bit as they were sent.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.models.cost import Observation
 from autotune.process import ATTACHMENTS, Message
-from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
 from autotune.store.records import Outcome
 
 __all__ = [
@@ -33,7 +32,7 @@ __all__ = [
 
 # A message has at most 256 MiB. Smaller ones also keep two copies of an array from being much.
 _PIECE_BYTES = 1 << 25
-# Sketches that are kept to know them again; those read from records are new ones each time.
+# Sketches that are kept to know them again; one that is forgotten is sent again.
 _MOST_KNOWN = 4096
 _FLOAT = np.dtype("<f8")
 _WHOLE = np.dtype("<i8")
@@ -47,9 +46,9 @@ class SketchWriter:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._known: dict[int, tuple[Sketch, int]] = {}
+        self._count = 0
         self._unsent: list[Message] = []
+        self._number = per_sketch(self._add, exact=True, most=_MOST_KNOWN)
 
     def batch(self, batch: CandidateBatch) -> Message:
         """A message part for :meth:`SketchReader.batch`."""
@@ -76,19 +75,10 @@ class SketchWriter:
         ]
         return {"sketches": self._new_sketches(), "outcomes": told}
 
-    def _number(self, sketch: Sketch) -> int:
-        # By identity first: comparing sketches or writing them out takes as long as scoring.
-        if id(sketch) not in self._known:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            content = {"sketch": sketch.to_json(), "workload": sketch.workload.to_json()}
-            text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-            key = hashlib.sha256(text.encode()).hexdigest()
-            if key not in self._numbers:
-                self._numbers[key] = len(self._numbers)
-                self._unsent.append(content)
-            self._known[id(sketch)] = sketch, self._numbers[key]
-        return self._known[id(sketch)][1]
+    def _add(self, sketch: Sketch) -> int:
+        self._unsent.append({"sketch": sketch.to_json(), "workload": sketch.workload.to_json()})
+        self._count += 1
+        return self._count - 1
 
     def _new_sketches(self) -> list[Message]:
         unsent, self._unsent = self._unsent, []

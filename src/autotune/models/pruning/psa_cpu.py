@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.models.pruning.psa_cpu_symbols import StatementSymbols, sketch_symbols
-from autotune.sketches import Sketch
+from autotune.sketches import Sketch, per_sketch
 from autotune.targets import Target
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class CpuScorer:
     def __init__(self, target: Target, machine: CpuMachine | None = None) -> None:
         self._vector_bytes = target.vector_bytes
         self._machine = machine or cpu_machine(target)
-        self._models: dict[str, PsaCpu] = {}
+        self._model = per_sketch(self._build)
 
     def cycles(
         self, sketch: Sketch, matrix: NDArray[np.int64], threads: int = 1
@@ -159,10 +159,8 @@ class CpuScorer:
             raise InvalidValueError(
                 f"sketch {sketch.name!r}: configurations are of int64, not of {matrix.dtype}"
             )
-        if sketch.digest not in self._models:
-            self._models[sketch.digest] = self._model(sketch)
         try:
-            return self._models[sketch.digest].cycles(np.ascontiguousarray(matrix), threads)
+            return self._model(sketch).cycles(np.ascontiguousarray(matrix), threads)
         except (OverflowError, ValueError) as error:
             raise InvalidValueError(f"sketch {sketch.name!r}: {error}") from error
 
@@ -170,7 +168,7 @@ class CpuScorer:
         """One over a million estimated cycles, [n]; higher is better."""
         return np.asarray(1e6 / self.cycles(sketch, matrix))
 
-    def _model(self, sketch: Sketch) -> PsaCpu:
+    def _build(self, sketch: Sketch) -> PsaCpu:
         from autotune._native import PsaCpu
 
         symbols = sketch_symbols(sketch, self._vector_bytes)

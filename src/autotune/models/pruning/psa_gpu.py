@@ -15,7 +15,7 @@ from attrs import asdict, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.sketches import Sketch
+from autotune.sketches import Sketch, per_sketch
 from autotune.targets import Target
 
 if TYPE_CHECKING:
@@ -188,6 +188,7 @@ def _require(target: Target, needed: Mapping[str, float]) -> None:
         )
 
 
+@per_sketch
 def symbol_tape(sketch: Sketch, target: Target, arithmetic: str) -> tuple[Tape, list[float]]:
     """The symbols of a sketch as a tape, and the maxima of its last outputs.
 
@@ -245,7 +246,6 @@ class GpuScorer:
         self._target = target
         self._arithmetic = arithmetic
         self._native = PsaGpu(arithmetic, gpu.parameters())
-        self._tapes: dict[str, tuple[Tape, list[float]]] = {}
 
     def score(
         self, sketch: Sketch, matrix: NDArray[np.int64], threads: int = 1
@@ -257,9 +257,7 @@ class GpuScorer:
         Raises:
             InvalidValueError: the matrix does not fit the sketch, or some value is no number.
         """
-        if sketch.digest not in self._tapes:
-            self._tapes[sketch.digest] = symbol_tape(sketch, self._target, self._arithmetic)
-        tape, maxima = self._tapes[sketch.digest]
+        tape, maxima = symbol_tape(sketch, self._target, self._arithmetic)
         rows = np.ascontiguousarray(matrix, dtype=np.int64)
         try:
             return self._native.score(tape.program, rows, maxima, threads)

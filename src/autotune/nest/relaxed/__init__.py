@@ -6,7 +6,6 @@ Only :mod:`autotune.nest.relaxed.torch_function` imports torch, and it has to be
 from __future__ import annotations
 
 from autotune.nest.relaxed.bounds import ParamBounds, param_bounds
-from autotune.nest.relaxed.by_sketch import BySketch
 from autotune.nest.relaxed.lowering import (
     FORMS,
     Lowered,
@@ -21,7 +20,6 @@ __all__ = [
     "FELIX",
     "FORMS",
     "ParamBounds",
-    "BySketch",
     "RelaxedInstruction",
     "Lowered",
     "RelaxedTape",
