@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -189,6 +190,46 @@ def test_everything_else_is_recovered_too(tmp_path: Path, sound: tuple[bytes, Tr
         assert best is not None
         assert best.trial == 0
     assert "500 records, 1 runs and 1 baselines were recovered, no record is missed" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("table", "left", "said"),
+    [
+        ("records", 0, "0 records, .* recovered, at least 500 records are lost"),
+        ("sqlite_sequence", RECORDS, "500 records, .* and how many are lost is not known"),
+    ],
+)
+def test_a_table_that_has_lost_its_root(
+    tmp_path: Path, sound: tuple[bytes, Truth], table: str, left: int, said: str
+) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (root,) = connection.execute(query, (table,)).fetchone()
+    data = bytearray(sound[0])
+    data[(root - 1) * PAGE : root * PAGE] = bytes(PAGE)
+    path.write_bytes(data)
+    told: list[str] = []
+    with open_database(path, warn=told.append) as database:
+        assert database.count() == left
+    assert re.search(said, told[0])
+
+
+def test_rows_between_two_damaged_pages(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
+    data = bytearray(sound[0])
+    with_records = [at for at in range(0, len(data), PAGE) if b"samples" in data[at : at + PAGE]]
+    for start in (with_records[10], with_records[20]):
+        data[start : start + PAGE] = bytes(PAGE)
+    path = tmp_path / "records.db"
+    path.write_bytes(data)
+    told: list[str] = []
+    with open_database(path, warn=told.append) as database:
+        trials = {record.trial for record in database.records()}
+    lost = sorted(set(range(RECORDS)) - trials)
+    assert 0 < len(lost) < 40
+    assert min(lost) > 0 and not set(range(min(lost), max(lost))) <= set(lost)
+    assert f"at least {len(lost)} records are lost" in told[0]
 
 
 def test_a_text_that_has_become_binary(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:

@@ -13,8 +13,9 @@ import itertools
 import json
 import os
 import sqlite3
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import frozen
@@ -23,9 +24,9 @@ from autotune.errors import DatabaseError
 from autotune.store.sqlite.encoding import NotUnderstood, read_outcome, read_record, read_run
 from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.migrations import migrate
-from autotune.store.sqlite.pages import PAGE_SIZES, Value, apply_log, page_size_of, read_rows
 from autotune.store.sqlite.rows import Row, put, to_json_text
-from autotune.store.sqlite.schema import COLUMNS, REAL_COLUMNS, SHARED_TABLES, row_checksum
+from autotune.store.sqlite.salvage import Rows, Salvaged, salvage, with_new_schema
+from autotune.store.sqlite.schema import COLUMNS, SHARED_TABLES
 
 __all__ = [
     "Recovery",
@@ -36,12 +37,6 @@ __all__ = [
     "is_open_here",
     "recover",
 ]
-
-Rows = dict[str, dict[int, Row]]
-"""Rows by table and number."""
-
-RawRow = tuple[int, list[Value]]
-"""The number and the values of a row in a file."""
 
 # Where SQLite locks a file for reading as long as it has it open with a write-ahead log.
 _SHARED_BYTES = (510, 0x40000002)
@@ -58,33 +53,40 @@ class Recovery:
         path: The file, which is sound now.
         quarantine: Where the damaged one is.
         records: Records that could be read.
-        lost: Records that could not be, as far as numbers of records tell.
         runs: Runs that could be read.
         baselines: Baselines that could be read.
+        lost: How many records, runs and baselines could not be read, as far as their numbers
+            tell; None where the file does not say how many there were.
     """
 
     path: str
     quarantine: str
     records: int
-    lost: int
     runs: int
     baselines: int
+    lost: Mapping[str, int] | None
 
     def __str__(self) -> str:
-        lost = f"at least {self.lost} records are lost" if self.lost else "no record is missed"
         return (
             f"database {self.path!r} was damaged: {self.records} records, {self.runs} runs and "
-            f"{self.baselines} baselines were recovered, {lost}; the damaged file is "
+            f"{self.baselines} baselines were recovered, {self._missing()}; the damaged file is "
             f"{self.quarantine!r}"
         )
+
+    def _missing(self) -> str:
+        if self.lost is None:
+            return "and how many are lost is not known"
+        counts = [f"{count} {table}" for table, count in self.lost.items() if count]
+        return f"at least {' and '.join(counts)} are lost" if counts else "no record is missed"
 
 
 def has_sound_rows(path: Path) -> bool:
     """Whether a file has rows that this program has written, whatever else is wrong with it."""
     with path.open("rb") as file:
         data = file.read(_SEARCHED_BYTES)
-    log = _bytes_beside(path, "-wal")
-    return any(True for _ in _sound_rows(_raw_rows(data, log)))
+    with tempfile.TemporaryDirectory() as folder:
+        found = _salvaged(Path(folder) / "copy.db", data, _logs_of(path))
+    return any(found.rows.values())
 
 
 def recover(
@@ -112,21 +114,20 @@ def recover(
             return None
         with path.open("r+b") as file:
             _lock(file.fileno(), path, wait)
-            data, log = file.read(), _bytes_beside(path, "-wal")
-            if _is_sound(path, data, log, check):
+            data, logs = file.read(), _logs_of(path)
+            if _is_sound(path, data, logs, check):
                 return None
-            raw = list(_raw_rows(data, log))
-            rows = _with_copies(_collect(raw))
-            counts = _write_complete(rows, path)
+            rows, newest = _salvaged(_beside(path, "-recovering"), data, logs)
+            counts = _write_complete(_with_copies(rows), path)
             quarantine = _exchange(path)
-    return Recovery(
-        str(path),
-        str(quarantine),
-        counts["records"],
-        max([0, *rows["records"], *_newest(raw)]) - counts["records"],
-        counts["runs"],
-        counts["baselines"],
-    )
+    numbered = {table: counts[table] for table in ("records", "runs", "baselines")}
+    lost = None
+    if newest is not None:
+        lost = {
+            table: max([newest.get(table, 0), *rows[table]]) - count
+            for table, count in numbered.items()
+        }
+    return Recovery(str(path), str(quarantine), **numbered, lost=lost)
 
 
 def finish(path: Path, wait: float) -> None:
@@ -167,11 +168,13 @@ def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _bytes_beside(path: Path, suffix: str) -> bytes:
-    try:
-        return _beside(path, suffix).read_bytes()
-    except FileNotFoundError:
-        return b""
+def _logs_of(path: Path) -> dict[str, bytes]:
+    """What stands in the logs beside a file, by their suffix."""
+    found: dict[str, bytes] = {}
+    for suffix in ("-wal", "-journal"):
+        with contextlib.suppress(FileNotFoundError):
+            found[suffix] = _beside(path, suffix).read_bytes()
+    return found
 
 
 @contextlib.contextmanager
@@ -206,25 +209,43 @@ def _wait_for(lock: Callable[[], None], path: Path, wait: float) -> None:
         time.sleep(_PAUSE)
 
 
-def _is_sound(path: Path, data: bytes, log: bytes, check: Callable[[Path], None]) -> bool:
-    """Whether there is no damage, judged by a copy.
-
-    SQLite would give up our locks of the file itself when it closes it.
-    """
-    copy = _beside(path, "-recovering")
+@contextlib.contextmanager
+def _copied(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Iterator[Path]:
+    """A file and its logs; SQLite would give up our locks of the file itself on closing it."""
     try:
-        journal = _bytes_beside(path, "-journal")
-        for suffix, content in {"": data, "-wal": log, "-journal": journal}.items():
+        for suffix, content in {"": data, **logs}.items():
             _beside(copy, suffix).write_bytes(content)
-        check(copy)
+        yield copy
+    finally:
+        _remove(copy)
+
+
+def _is_sound(
+    path: Path, data: bytes, logs: Mapping[str, bytes], check: Callable[[Path], None]
+) -> bool:
+    """Whether there is no damage."""
+    try:
+        with _copied(_beside(path, "-recovering"), data, logs) as copy:
+            check(copy)
     except (sqlite3.Error, UnicodeDecodeError):
         return False
     except DatabaseError:
         # It is sound, and cannot be used; the next opening of the file itself says why.
         return True
-    finally:
-        _remove(copy)
     return True
+
+
+def _salvaged(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Salvaged:
+    """What SQLite reads of a file as it is, and of one whose tables are where new ones are."""
+    rows: Rows = {table: {} for table in COLUMNS}
+    newest: dict[str, int] | None = None
+    for content in (with_new_schema(data), data):
+        with _copied(copy, content, logs):
+            found = salvage(copy)
+        for table in COLUMNS:
+            rows[table].update(found.rows[table])
+        newest = newest if found.newest is None else found.newest
+    return Salvaged(rows, newest)
 
 
 def _remove(path: Path) -> None:
@@ -268,49 +289,6 @@ def _flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _raw_rows(data: bytes, log: bytes) -> Iterator[RawRow]:
-    """What can be read of a file, whatever it is."""
-    stated = page_size_of(data, log)
-    for size in PAGE_SIZES if stated is None else (stated,):
-        yield from read_rows(apply_log(data, log, size), size)
-
-
-def _newest(raw: Iterable[RawRow]) -> Iterator[int]:
-    """Numbers of the newest record, as SQLite has noted them in its own table."""
-    for _, values in raw:
-        if len(values) == 2 and values[0] == "records" and isinstance(values[1], int):
-            yield values[1]
-
-
-def _sound_rows(raw: Iterable[RawRow]) -> Iterator[tuple[str, Row]]:
-    """Every row whose checksum holds, with the name of its table."""
-    for number, values in raw:
-        for table, columns in COLUMNS.items():
-            # The number is not among the values that a row has in the file; the checksum is.
-            if len(values) == len(columns) + 1:
-                content = [number, *_as_columns(columns, values[1:-1])]
-                if row_checksum(table, *content) == values[-1]:
-                    yield table, dict(zip(columns, content, strict=True))
-
-
-def _as_columns(columns: Sequence[str], values: Sequence[Value]) -> Iterator[Value]:
-    for column, value in zip(columns[1:], values, strict=True):
-        is_whole = column in REAL_COLUMNS and isinstance(value, int)
-        yield float(value) if is_whole and value is not None else value
-
-
-def _collect(raw: Iterable[RawRow]) -> Rows:
-    """Sound rows by table and number; a number that several different rows have is left out."""
-    found: Rows = {table: {} for table in COLUMNS}
-    doubtful: set[tuple[str, int]] = set()
-    for table, row in _sound_rows(raw):
-        if found[table].setdefault(row["id"], row) != row:
-            doubtful.add((table, row["id"]))
-    for table, number in doubtful:
-        del found[table][number]
-    return found
 
 
 def _with_copies(rows: Rows) -> Rows:

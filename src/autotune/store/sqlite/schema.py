@@ -10,7 +10,6 @@ from types import MappingProxyType
 __all__ = [
     "APPLICATION_ID",
     "COLUMNS",
-    "REAL_COLUMNS",
     "SCHEMA_VERSION",
     "SHARED_TABLES",
     "row_checksum",
@@ -80,9 +79,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 SHARED_TABLES = ("workloads", "sketches", "targets", "programs", "measure_keys")
 """Tables of rows that others refer to; ``copies`` has each of these rows as a JSON array."""
-
-REAL_COLUMNS = frozenset({"latency", "created", "elapsed"})
-"""Columns of floating-point numbers, which SQLite keeps as integers where they are whole."""
 
 
 def row_checksum(table: str, *values: bytes | str | float | None) -> int:
