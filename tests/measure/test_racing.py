@@ -124,13 +124,14 @@ def test_equal_times_give_equal_latencies(seconds: float, drift: float) -> None:
 
 def run(race: Race, seconds: list[float], seed: int, noise: float = 0.01) -> None:
     """Race programs of these speeds on a machine that drifts."""
-    rng, slowdown, now = np.random.default_rng(seed), drifting(seed, seconds=0.05), 0.0
-    while not race.over:
-        for number in rng.permutation(race.running):
-            took = seconds[number] * slowdown(now) * math.exp(rng.normal(0, noise))
-            race.add(int(number), took)
-            now += took
-        race.drop_losers()
+    rng, slowdown, now = np.random.default_rng(seed), drifting(seed, seconds=0.05), [0.0]
+
+    def turn(number: int, placement: int) -> float:
+        assert placement == race.rounds
+        now.append(seconds[number] * slowdown(sum(now)) * math.exp(rng.normal(0, noise)))
+        return now[-1]
+
+    race.run(turn, rng)
 
 
 @pytest.mark.parametrize("fastest", range(4))
@@ -170,6 +171,24 @@ def test_nobody_drops_out_too_early() -> None:
     race.drop_losers()
     assert race.running == [0]
     assert race.over
+
+
+@pytest.mark.parametrize("needs_first", [True, False])
+def test_what_fails_leaves_a_race(needs_first: bool) -> None:
+    race = Race(3, 2, 4, 0.01)
+    asked: list[int] = []
+
+    def turn(number: int, placement: int) -> float | None:
+        asked.append(number)
+        return None if placement == 1 and number == 0 else 1.0
+
+    rng = np.random.default_rng(0)
+    race.run(turn, rng, is_over=lambda race: race.rounds >= 3, needs_first=needs_first)
+    assert race.running == [1, 2] and race.times[0] == [1.0]
+    if needs_first:
+        assert asked[-1] == 0 and len(asked) <= 6
+    else:
+        assert race.times[1] == race.times[2] == [1.0] * 3
 
 
 def test_a_race_of_equals_ends_when_that_is_known_well_enough() -> None:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter, methodcaller
 
+import numpy as np
 from attrs import define, field
 
+from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import median_interval
 from autotune.store.records import Comparison
 
 __all__ = [
     "MIN_RATIO",
     "Race",
+    "Turn",
     "clearly_slower",
     "compare",
     "credible",
@@ -126,6 +130,11 @@ def _student_interval(ratios: Sequence[float]) -> tuple[float, float]:
     return math.exp(middle - half), math.exp(middle + half)
 
 
+Turn = Callable[[int, int], float | None]
+"""Gives the seconds of a program in its turn: of its number, and of the number of the round, which
+says where its data lie; None when it has failed."""
+
+
 @define
 class Race:
     """Programs that are timed in turns until the fastest is known.
@@ -149,6 +158,11 @@ class Race:
     def __attrs_post_init__(self) -> None:
         self.times = [[] for _ in range(self.count)]
         self.running = list(range(self.count))
+
+    @staticmethod
+    def under(protocol: MeasureProtocol, count: int) -> Race:
+        """A race of so many programs, as long as a protocol says."""
+        return Race(count, protocol.min_rounds, protocol.max_rounds, protocol.resolution)
 
     @property
     def rounds(self) -> int:
@@ -178,6 +192,36 @@ class Race:
     def against(self, number: int, other: int) -> Comparison:
         """One program against another, over the rounds that both took part in."""
         return compare(self.times[number], self.times[other])
+
+    def run(
+        self,
+        turn: Turn,
+        rng: np.random.Generator,
+        *,
+        is_over: Callable[[Race], bool] = attrgetter("over"),
+        drop: Callable[[Race], None] = methodcaller("drop_losers"),
+        needs_first: bool = True,
+    ) -> None:
+        """Time the programs in turns until it is over.
+
+        Args:
+            turn: Times one program once; one that has failed is withdrawn.
+            rng: Shuffles each round.
+            is_over: Asked before each round.
+            drop: Takes programs out after each round.
+            needs_first: Whether it ends at once when number 0 fails.
+        """
+        while not is_over(self):
+            placement = self.rounds
+            for number in rng.permutation(self.running).tolist():
+                seconds = turn(number, placement)
+                if seconds is not None:
+                    self.add(number, seconds)
+                    continue
+                self.withdraw(number)
+                if needs_first and number == 0:
+                    return
+            drop(self)
 
     def add(self, number: int, seconds: float) -> None:
         """Note a program's time in its next round."""

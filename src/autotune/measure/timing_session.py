@@ -13,6 +13,7 @@ from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.racing import (
     MIN_RATIO,
     Race,
+    Turn,
     clearly_slower,
     compare,
     credible,
@@ -211,18 +212,22 @@ class TimingSession:
         are to be timed all together again.
         """
         able = [trial for trial in trials if self._check(trial, 0.0, None)]
-        race = self._new_race(len(able))
-        while able and race.rounds < self._protocol.max_rounds:
-            if not self._round(race, able):
-                break
-            last = race.running[-1]
+
+        def is_over(race: Race) -> bool:
+            if not race.running or race.rounds >= race.max_rounds:
+                return True
+            return race.rounds >= race.min_rounds and _is_decided(race)
+
+        def drop(race: Race) -> None:
             # Many looks find a difference between equals more often than one look: only a large
             # one ends this early.
+            last = race.running[-1]
             is_slow = last > 0 and race.against(last, 0).high * _NEAR < 1
             if is_slow and race.rounds >= 3 and able[last].candidate is None:
                 race.withdraw(last)
-            if race.rounds >= self._protocol.min_rounds and _is_decided(race, self._protocol):
-                break
+
+        race = Race.under(self._protocol, len(able))
+        race.run(self._turns(able), self._rng, is_over=is_over, drop=drop)
         if any(trial.outcome is None and not self._is_held(trial) for trial in trials):
             return
         for number, trial in enumerate(able):
@@ -244,11 +249,8 @@ class TimingSession:
     ) -> bool:
         """Time challengers in turns with the best one; returns whether that tells anything."""
         entries = [leader, *challengers]
-        race, latency = self._new_race(len(entries)), self.latency
-        while not race.over:
-            if not self._round(race, entries):
-                break
-            race.drop_losers()
+        race, latency = Race.under(self._protocol, len(entries)), self.latency
+        race.run(self._turns(entries), self._rng)
         if not race.times[0] or leader.outcome is not None and not leader.outcome.ok:
             return False
         latency = credible(latency, race.times[0])
@@ -273,22 +275,14 @@ class TimingSession:
         self.lead(best, best_latency)
         return True
 
-    def _round(self, race: Race, entries: Sequence[Trial]) -> bool:
-        """One turn of every program; returns whether the first one is still there."""
-        placement = race.rounds
-        for number in self._rng.permutation(race.running):
-            samples = self.turn(entries[number], placement)
-            if samples is None:
-                race.withdraw(int(number))
-                if number == 0:
-                    return False
-            else:
-                race.add(int(number), statistics.median(samples))
-        return True
+    def _turns(self, entries: Sequence[Trial]) -> Turn:
+        """Times each of the programs in its turn."""
 
-    def _new_race(self, count: int) -> Race:
-        protocol = self._protocol
-        return Race(count, protocol.min_rounds, protocol.max_rounds, protocol.resolution)
+        def turn(number: int, placement: int) -> float | None:
+            samples = self.turn(entries[number], placement)
+            return None if samples is None else statistics.median(samples)
+
+        return turn
 
     def _check(self, trial: Trial, incumbent: float | None, best: float | None) -> bool:
         """Check a program and take its first samples; returns whether there are any."""
@@ -341,6 +335,6 @@ class TimingSession:
         return trial.place is not None and self._dispatcher.pool.holds(trial.place)
 
 
-def _is_decided(race: Race, protocol: MeasureProtocol) -> bool:
+def _is_decided(race: Race) -> bool:
     others = [race.against(0, number) for number in race.running if number != 0]
-    return all(it.faster and it.high - it.low <= 2 * protocol.resolution for it in others)
+    return all(it.faster and it.high - it.low <= 2 * race.resolution for it in others)

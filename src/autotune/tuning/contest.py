@@ -81,22 +81,19 @@ def _race(
     held: Sequence[Held], protocol: MeasureProtocol, rng: np.random.Generator
 ) -> list[list[float]]:
     """Seconds of each program, turn by turn; none for those that failed."""
-    race = Race(len(held), protocol.min_rounds, protocol.max_rounds, protocol.resolution)
-    while race.running and not _is_over(race):
-        placement = race.rounds
-        for number in rng.permutation(race.running):
-            seconds = held[number].turn(placement)
-            if seconds is None:
-                race.withdraw(int(number))
-            else:
-                race.add(int(number), seconds)
+    race = Race.under(protocol, len(held))
+    race.run(
+        lambda number, placement: held[number].turn(placement),
+        rng,
+        is_over=_is_over,
+        drop=lambda race: None,
+        needs_first=False,
+    )
     return [race.times[number] if number in race.running else [] for number in range(len(held))]
 
 
 def _is_over(race: Race) -> bool:
-    if race.rounds < race.min_rounds:
-        return False
-    return race.over
+    return not race.running or (race.rounds >= race.min_rounds and race.over)
 
 
 def joined_results(
