@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, to_json
 from autotune.ir.expressions import const, var
 from autotune.sketches import AtLeast, AtMost, Constraint, OneOf, ProductEquals
-from autotune.sketches.constraints import constraint_from_json, constraint_to_json
 
 TILE = var("i.2") * var("j.2")
 
@@ -24,12 +24,12 @@ TILE = var("i.2") * var("j.2")
     ],
 )
 def test_json_round_trip(constraint: Constraint) -> None:
-    data = json.loads(json.dumps(constraint_to_json(constraint)))
-    assert constraint_from_json(data) == constraint
+    data = json.loads(json.dumps(to_json(constraint)))
+    assert from_json(Constraint, data) == constraint
 
 
 def test_the_form_in_json() -> None:
-    assert constraint_to_json(AtMost(TILE, 32, "registers", hard=False)) == {
+    assert to_json(AtMost(TILE, 32, "registers", hard=False)) == {
         "constraint": "at_most",
         "expression": ["mul", "i.2", "j.2"],
         "limit": 32,
@@ -57,4 +57,4 @@ def test_the_form_in_json() -> None:
 )
 def test_malformed_json_is_refused(data: Any) -> None:
     with pytest.raises(InvalidValueError):
-        constraint_from_json(data)
+        from_json(Constraint, data)

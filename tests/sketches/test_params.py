@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, to_json
 from autotune.sketches import Categorical, Factor, Ordinal, Param
-from autotune.sketches.params import param_from_json, param_to_json
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from autotune.sketches.params import param_from_json, param_to_json
     ],
 )
 def test_json_round_trip(param: Param, data: Any) -> None:
-    assert param_to_json(param) == data
-    assert param_from_json(json.loads(json.dumps(data))) == param
+    assert to_json(param) == data
+    assert from_json(Param, json.loads(json.dumps(data))) == param
 
 
 def test_the_value_of_a_categorical_is_a_position() -> None:
@@ -45,4 +45,4 @@ def test_the_value_of_a_categorical_is_a_position() -> None:
 )
 def test_malformed_json_is_refused(data: Any) -> None:
     with pytest.raises(InvalidValueError, match="not a parameter"):
-        param_from_json(data)
+        from_json(Param, data)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, to_json
 from autotune.ir.expressions import IntExpr, const, var
 from autotune.sketches import (
     BIND_ROLES,
@@ -32,8 +33,6 @@ from autotune.sketches import (
     Unroll,
     UnrollLimit,
     Vectorize,
-    step_from_json,
-    step_to_json,
 )
 
 # A busy machine is no reason to fail.
@@ -78,9 +77,9 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
 
 @given(STEPS)
 def test_json_round_trip(step: Step) -> None:
-    data = json.loads(json.dumps(step_to_json(step)))
-    assert step_from_json(data) == step
-    assert type(step_from_json(data)) is type(step)
+    data = json.loads(json.dumps(to_json(step)))
+    assert from_json(Step, data) == step
+    assert type(from_json(Step, data)) is type(step)
     assert set(data) == {"step", *(field.name for field in attrs.fields(type(step)))}
 
 
@@ -109,7 +108,7 @@ def test_every_step_has_a_name_and_all_are_tested() -> None:
 
 def test_the_form_in_json() -> None:
     step = Pack("C", "B", None, 1, var("C.j.2") * 16, 16)
-    assert step_to_json(step) == {
+    assert to_json(step) == {
         "step": "pack",
         "stage": "C",
         "operand": "B",
@@ -138,4 +137,4 @@ def test_the_form_in_json() -> None:
 )
 def test_malformed_json_is_refused(data: Any, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
-        step_from_json(data)
+        from_json(Step, data)

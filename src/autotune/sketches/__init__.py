@@ -30,8 +30,6 @@ from autotune.sketches.steps import (
     Unroll,
     UnrollLimit,
     Vectorize,
-    step_from_json,
-    step_to_json,
 )
 from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
@@ -75,7 +73,5 @@ __all__ = [
     "partial_name",
     "per_sketch",
     "split_reduction",
-    "step_from_json",
     "step_names",
-    "step_to_json",
 ]

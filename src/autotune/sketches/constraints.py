@@ -6,13 +6,15 @@ search honours them, a configuration that breaks them is still a program.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-import attrs
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
+from autotune.ir.converter import json_forms, tagged_objects
 from autotune.ir.expressions import IntExpr
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 
 @frozen
@@ -57,44 +59,13 @@ class OneOf:
 
 Constraint = ProductEquals | AtMost | AtLeast | OneOf
 
-_KINDS: dict[str, type[Any]] = {
-    "product_equals": ProductEquals,
-    "at_most": AtMost,
-    "at_least": AtLeast,
-    "one_of": OneOf,
-}
-_NAMES = {cls: name for name, cls in _KINDS.items()}
 
-
-def constraint_to_json(constraint: Constraint) -> dict[str, Any]:
-    """A JSON object with the relation under ``"constraint"`` and its fields."""
-    data: dict[str, Any] = {"constraint": _NAMES[type(constraint)]}
-    for attribute in attrs.fields(type(constraint)):
-        value = getattr(constraint, attribute.name)
-        if isinstance(value, IntExpr):
-            value = value.to_json()
-        data[attribute.name] = list(value) if isinstance(value, tuple) else value
-    return data
-
-
-def constraint_from_json(data: Any) -> Constraint:
-    """Read what :func:`constraint_to_json` wrote.
-
-    Raises:
-        InvalidValueError: the object is not a constraint.
-    """
-    if not isinstance(data, dict):
-        raise InvalidValueError(f"not a constraint: {data!r}")
-    fields = dict(data)
-    kind = fields.pop("constraint", None)
-    try:
-        for key in ("expression", "total"):
-            if key in fields:
-                fields[key] = IntExpr.from_json(fields[key])
-        for key in ("factors", "values"):
-            if key in fields:
-                fields[key] = tuple(fields[key])
-        constraint: Constraint = _KINDS[str(kind)](**fields)
-    except (KeyError, TypeError) as error:
-        raise InvalidValueError(f"not a constraint: {data!r}") from error
-    return constraint
+@json_forms
+def _forms(converter: Converter) -> None:
+    kinds = {
+        "product_equals": ProductEquals,
+        "at_most": AtMost,
+        "at_least": AtLeast,
+        "one_of": OneOf,
+    }
+    tagged_objects(converter, Constraint, "constraint", "constraint", kinds)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
+from autotune.ir.converter import json_forms, tagged_lists
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 
 @frozen
@@ -43,25 +46,8 @@ class Categorical:
 
 Param = Factor | Ordinal | Categorical
 
-_KINDS: dict[str, type[Any]] = {"factor": Factor, "ordinal": Ordinal, "categorical": Categorical}
-_NAMES = {cls: name for name, cls in _KINDS.items()}
 
-
-def param_to_json(param: Param) -> list[Any]:
-    """``[kind, name, domain]``."""
-    domain = param.labels if isinstance(param, Categorical) else param.values
-    return [_NAMES[type(param)], param.name, None if domain is None else list(domain)]
-
-
-def param_from_json(data: Any) -> Param:
-    """Read what :func:`param_to_json` wrote.
-
-    Raises:
-        InvalidValueError: the value is not a parameter.
-    """
-    try:
-        kind, name, domain = data
-        param: Param = _KINDS[kind](name, None if domain is None else tuple(domain))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidValueError(f"not a parameter: {data!r}") from error
-    return param
+@json_forms
+def _forms(converter: Converter) -> None:
+    kinds = {"factor": Factor, "ordinal": Ordinal, "categorical": Categorical}
+    tagged_lists(converter, Param, "parameter", kinds)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, json_forms, to_json
 from autotune.ir.workloads import Workload
-from autotune.sketches.constraints import Constraint, constraint_from_json, constraint_to_json
-from autotune.sketches.params import Param, param_from_json, param_to_json
-from autotune.sketches.steps import Step, step_from_json, step_to_json
+from autotune.sketches.constraints import Constraint
+from autotune.sketches.params import Param
+from autotune.sketches.steps import Step
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 
 @frozen
@@ -41,34 +45,34 @@ class Sketch:
         content = {
             "workload": self.workload.digest,
             "params": list(self.param_names),
-            "steps": [step_to_json(step) for step in self.steps],
+            "steps": to_json(self.steps),
         }
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without the workload, which is stored beside it."""
-        return {
-            "name": self.name,
-            "params": [param_to_json(param) for param in self.params],
-            "constraints": [constraint_to_json(item) for item in self.constraints],
-            "steps": [step_to_json(step) for step in self.steps],
-        }
+        data: dict[str, Any] = to_json(self)
+        return data
 
     @staticmethod
-    def from_json(data: dict[str, Any], workload: Workload) -> Sketch:
+    def from_json(data: Mapping[str, Any], workload: Workload) -> Sketch:
         """Read what :meth:`to_json` wrote.
 
         Raises:
             InvalidValueError: the object is not a sketch.
         """
-        try:
-            return Sketch(
-                data["name"],
-                workload,
-                tuple(param_from_json(item) for item in data["params"]),
-                tuple(constraint_from_json(item) for item in data["constraints"]),
-                tuple(step_from_json(item) for item in data["steps"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise InvalidValueError(f"not a sketch: {error!r}") from error
+        if isinstance(data, Mapping):
+            data = {**data, "workload": workload}
+        return from_json(Sketch, data)
+
+
+@json_forms
+def _forms(converter: Converter) -> None:
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    read = make_dict_structure_fn(Sketch, converter, _cattrs_forbid_extra_keys=False)
+    converter.register_structure_hook(Sketch, read)
+    beside = override(omit=True)
+    write = make_dict_unstructure_fn(Sketch, converter, workload=beside)
+    converter.register_unstructure_hook(Sketch, write)

@@ -13,13 +13,15 @@ loop is in registers (scope ``local``), one that only a block's loop encloses is
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import attrs
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
+from autotune.ir.converter import json_forms, tagged_objects
 from autotune.ir.expressions import IntExpr
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 
 @frozen
@@ -293,43 +295,6 @@ STEP_TYPES: dict[str, type[Any]] = {
 STEP_NAMES = {cls: name for name, cls in STEP_TYPES.items()}
 
 
-def step_to_json(step: Step) -> dict[str, Any]:
-    """A JSON object with the step's name under ``"step"`` and its fields."""
-    data: dict[str, Any] = {"step": STEP_NAMES[type(step)]}
-    for attribute in attrs.fields(type(step)):
-        value = getattr(step, attribute.name)
-        if isinstance(value, IntExpr):
-            value = value.to_json()
-        elif isinstance(value, tuple):
-            value = [item.to_json() if isinstance(item, IntExpr) else item for item in value]
-        data[attribute.name] = value
-    return data
-
-
-def step_from_json(data: Any) -> Step:
-    """Read what :func:`step_to_json` wrote.
-
-    Raises:
-        InvalidValueError: the object is not a step.
-    """
-    if not isinstance(data, dict):
-        raise InvalidValueError(f"not a step: {data!r}")
-    fields = dict(data)
-    name = fields.pop("step", None)
-    if not isinstance(name, str) or name not in STEP_TYPES:
-        raise InvalidValueError(f"unknown step {name!r}; known: {', '.join(STEP_TYPES)}")
-    cls = STEP_TYPES[name]
-    declared = {attribute.name: str(attribute.type) for attribute in attrs.fields(cls)}
-    try:
-        for key, value in fields.items():
-            kind = declared.get(key, "")
-            if kind == "tuple[IntExpr, ...]":
-                fields[key] = tuple(IntExpr.from_json(item) for item in value)
-            elif "IntExpr" in kind and value is not None:
-                fields[key] = IntExpr.from_json(value)
-            elif isinstance(value, list):
-                fields[key] = tuple(value)
-        step: Step = cls(**fields)
-    except TypeError as error:
-        raise InvalidValueError(f"malformed step {data!r}: {error}") from error
-    return step
+@json_forms
+def _forms(converter: Converter) -> None:
+    tagged_objects(converter, Step, "step", "step", STEP_TYPES)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from attrs import NOTHING, Attribute, asdict, evolve, field, fields, frozen
+from attrs import NOTHING, Attribute, evolve, field, fields, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.converter import from_json, json_forms, noun, to_json
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 __all__ = ["DTYPE_BYTES", "TARGET_KINDS", "Cache", "Target"]
 
@@ -250,17 +254,8 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON object that `from_json` reads back; some unknown fields are left out."""
-        data = {item.name: getattr(self, item.name) for item in fields(Target)}
-        data["features"] = list(self.features)
-        data["caches"] = [asdict(cache) for cache in self.caches]
-        data["peak_flops"] = dict(self.peak_flops)
-        data["tensor_peak_flops"] = dict(self.tensor_peak_flops)
-        data["tensor_core_shapes"] = [list(shape) for shape in self.tensor_core_shapes]
-        return {
-            name: value
-            for name, value in data.items()
-            if value or name not in _DESCRIBED_WHEN_KNOWN
-        }
+        data: dict[str, Any] = to_json(self)
+        return data
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Target:
@@ -270,19 +265,47 @@ class Target:
             InvalidValueError: The object is not a target.
             UnknownNameError: A field, kind or dtype does not exist.
         """
-        _check_fields(data, Target, "a target")
-        if "caches" not in data:
-            return Target(**data)
-        caches = _listed(data["caches"])
-        for cache in caches:
-            _check_fields(cache, Cache, "a cache")
-        return Target(**{**data, "caches": tuple(Cache(**cache) for cache in caches)})
+        return from_json(Target, data)
 
 
-def _check_fields(data: object, cls: type[Any], what: str) -> None:
+@json_forms
+def _forms(converter: Converter) -> None:
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    write = make_dict_unstructure_fn(Target, converter)
+
+    def what_is_known(target: Target) -> dict[str, Any]:
+        data = write(target)
+        return {
+            name: value
+            for name, value in data.items()
+            if value or name not in _DESCRIBED_WHEN_KNOWN
+        }
+
+    def reader(kind: type[Any], **hooks: Any) -> Callable[[Any, Any], Any]:
+        """Fields are checked by the class, which says what they are for."""
+        given = {item.name: override(struct_hook=lambda data, _: data) for item in fields(kind)}
+        read = make_dict_structure_fn(kind, converter, **{**given, **hooks})
+
+        def checked(data: Any, _: Any) -> Any:
+            _check_fields(data, kind)
+            return read(data, kind)
+
+        return checked
+
+    read_cache = reader(Cache)
+    caches = override(
+        struct_hook=lambda data, _: [read_cache(cache, Cache) for cache in _listed(data)]
+    )
+    converter.register_unstructure_hook(Target, what_is_known)
+    converter.register_structure_hook(Target, reader(Target, caches=caches))
+
+
+def _check_fields(data: object, kind: type[Any]) -> None:
+    what = noun(kind)
     if not isinstance(data, Mapping):
         raise InvalidValueError(f"{what} is a JSON object, not {data!r}")
-    known = {item.name: item for item in fields(cls)}
+    known = {item.name: item for item in fields(kind)}
     for name in data:
         if name not in known:
             raise UnknownNameError(f"field of {what}", str(name), known)

@@ -27,8 +27,6 @@ from autotune.ir.expressions.scalar import (
     Unary,
     loads,
     operation_counts,
-    scalar_from_json,
-    scalar_to_json,
     transform,
 )
 
@@ -54,8 +52,6 @@ __all__ = [
     "nontrivial",
     "operation_counts",
     "product",
-    "scalar_from_json",
-    "scalar_to_json",
     "select",
     "transform",
     "var",

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import json_forms
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 _SYMBOLS = {"floordiv": "//", "mod": "%"}
 # A nest asks for the same products and sums again and again, depth by depth.
@@ -102,33 +106,6 @@ class IntExpr:
             return _wrap(values[name]) if name in values else self
         args = [arg.substitute(values) for arg in self.args]
         return _rebuild(self.op, args)
-
-    def to_json(self) -> Any:
-        """A JSON value: an integer, a name, or ``[op, arg, ...]``."""
-        if self.op in ("const", "var"):
-            return self.args[0]
-        return [self.op, *(arg.to_json() for arg in self.args)]
-
-    @staticmethod
-    def from_json(data: Any) -> IntExpr:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the value is not an expression.
-        """
-        if isinstance(data, bool) or not isinstance(data, (int, str, list)):
-            raise InvalidValueError(f"not an integer expression: {data!r}")
-        if isinstance(data, int):
-            return const(data)
-        if isinstance(data, str):
-            return var(data)
-        if len(data) < 3 or data[0] not in ("add", "mul", "select", *_BINARY):
-            raise InvalidValueError(f"not an integer expression: {data!r}")
-        if data[0] in _BINARY and len(data) != 3:
-            raise InvalidValueError(f"{data[0]} takes two operands: {data!r}")
-        if data[0] == "select" and len(data) != 4:
-            raise InvalidValueError(f"select takes three operands: {data!r}")
-        return _rebuild(data[0], [IntExpr.from_json(arg) for arg in data[1:]])
 
     def __repr__(self) -> str:
         # Sums and products are sorted by it: written once.
@@ -403,3 +380,32 @@ def _extremum(op: str, left: IntExpr, right: IntExpr) -> IntExpr:
     if left.op == "const" and right.op == "const":
         return const(apply_operation(op, left.args[0], right.args[0]))
     return IntExpr(op, tuple(sorted((left, right), key=repr)))
+
+
+@json_forms
+def _forms(converter: Converter) -> None:
+    converter.register_unstructure_hook(IntExpr, _write)
+    converter.register_structure_hook(IntExpr, lambda data, _: _read(data))
+
+
+def _write(expression: IntExpr) -> Any:
+    """An integer, a name, or ``[op, arg, ...]``."""
+    if expression.op in ("const", "var"):
+        return expression.args[0]
+    return [expression.op, *map(_write, expression.args)]
+
+
+def _read(data: Any) -> IntExpr:
+    if isinstance(data, bool) or not isinstance(data, (int, str, list)):
+        raise InvalidValueError(f"not an integer expression: {data!r}")
+    if isinstance(data, int):
+        return const(data)
+    if isinstance(data, str):
+        return var(data)
+    if len(data) < 3 or data[0] not in ("add", "mul", "select", *_BINARY):
+        raise InvalidValueError(f"not an integer expression: {data!r}")
+    if data[0] in _BINARY and len(data) != 3:
+        raise InvalidValueError(f"{data[0]} takes two operands: {data!r}")
+    if data[0] == "select" and len(data) != 4:
+        raise InvalidValueError(f"select takes three operands: {data!r}")
+    return _rebuild(data[0], list(map(_read, data[1:])))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
-from autotune.errors import InvalidValueError
+from autotune.ir.converter import json_forms, tagged_lists
 from autotune.ir.expressions.integer import IntExpr
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 ARITHMETIC = ("add", "sub", "mul", "div", "max", "min", "pow")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
@@ -161,59 +165,30 @@ def transform(body: ScalarExpr, replace: Callable[[ScalarExpr], ScalarExpr | Non
     return body
 
 
-def scalar_to_json(body: ScalarExpr) -> Any:
-    """A JSON list ``[kind, ...]`` that :func:`scalar_from_json` reads back."""
-    if isinstance(body, Constant):
-        value = body.value
-        if isinstance(value, float) and value in (float("inf"), float("-inf")):
-            return ["constant", "inf" if value > 0 else "-inf", body.dtype]
-        return ["constant", value, body.dtype]
-    if isinstance(body, Load):
-        return ["load", body.tensor, [index.to_json() for index in body.indices]]
-    if isinstance(body, IndexValue):
-        return ["index", body.index.to_json()]
-    if isinstance(body, Cast):
-        return ["cast", body.dtype, scalar_to_json(body.operand)]
-    operands = [scalar_to_json(child) for child in children(body)]
-    if isinstance(body, Select):
-        return ["select", *operands]
-    return [body.op, *operands]
+@json_forms
+def _forms(converter: Converter) -> None:
+    kinds: dict[str, type[ScalarExpr]] = {
+        "constant": Constant,
+        "load": Load,
+        "index": IndexValue,
+        "cast": Cast,
+        "select": Select,
+        **dict.fromkeys(UNARY, Unary),
+        **dict.fromkeys((*ARITHMETIC, *COMPARISONS, *LOGIC), Binary),
+    }
+    tagged_lists(converter, ScalarExpr, "scalar expression", kinds)
+    converter.register_unstructure_hook(Constant, _write_constant)
+    converter.register_structure_hook(float | int | bool, _read_number)
 
 
-def scalar_from_json(data: Any) -> ScalarExpr:
-    """Read what :func:`scalar_to_json` wrote.
-
-    Raises:
-        InvalidValueError: the value is not a scalar body.
-    """
-    if not isinstance(data, list) or not data:
-        raise InvalidValueError(f"not a scalar expression: {data!r}")
-    kind, *rest = data
-    try:
-        leaf = _leaf_from_json(kind, rest)
-    except (IndexError, TypeError, ValueError) as error:
-        raise InvalidValueError(f"not a scalar expression: {data!r}") from error
-    if leaf is not None:
-        return leaf
-    operands = [scalar_from_json(item) for item in rest]
-    if kind == "select" and len(operands) == 3:
-        return Select(*operands)
-    if kind in UNARY and len(operands) == 1:
-        return Unary(kind, operands[0])
-    if kind in (*ARITHMETIC, *COMPARISONS, *LOGIC) and len(operands) == 2:
-        return Binary(kind, operands[0], operands[1])
-    raise InvalidValueError(f"not a scalar expression: {data!r}")
+def _write_constant(constant: Constant) -> list[Any]:
+    """JSON has no infinity: a text stands for it."""
+    infinite = isinstance(constant.value, float) and math.isinf(constant.value)
+    value = str(constant.value) if infinite else constant.value
+    return ["constant", value, constant.dtype]
 
 
-def _leaf_from_json(kind: Any, rest: list[Any]) -> ScalarExpr | None:
-    """A node whose JSON form is not just its operands'; None for any other kind."""
-    if kind == "constant":
-        value = float(rest[0]) if isinstance(rest[0], str) else rest[0]
-        return Constant(value, rest[1])
-    if kind == "load":
-        return Load(rest[0], tuple(IntExpr.from_json(index) for index in rest[1]))
-    if kind == "index":
-        return IndexValue(IntExpr.from_json(rest[0]))
-    if kind == "cast":
-        return Cast(rest[0], scalar_from_json(rest[1]))
-    return None
+def _read_number(data: Any, _: Any) -> float | int | bool:
+    if not isinstance(data, (bool, int, float, str)):
+        raise TypeError(f"{data!r} is not a number")
+    return float(data) if isinstance(data, str) else data

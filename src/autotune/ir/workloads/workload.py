@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.converter import from_json, json_forms, list_form, to_json
 from autotune.ir.expressions import (
     AffineForm,
     IndexValue,
@@ -19,10 +21,11 @@ from autotune.ir.expressions import (
     affine_form,
     loads,
     operation_counts,
-    scalar_from_json,
-    scalar_to_json,
 )
 from autotune.ir.expressions.scalar import walk
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 DTYPE_BYTES = {
     "bool": 1,
@@ -36,6 +39,7 @@ DTYPE_BYTES = {
 }
 AXIS_KINDS = ("spatial", "reduce")
 COMBINERS = ("add", "mul", "max", "min")
+_FOR_PEOPLE = ("name", "parameters")
 _NOT_FLOP = ("cast", "select", "and", "or", "not")
 
 
@@ -209,62 +213,45 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
-        return {"name": self.name, "parameters": dict(self.parameters), **self._computation()}
-
-    def _computation(self) -> dict[str, Any]:
-        return {
-            "inputs": [_tensor_json(tensor) for tensor in self.inputs],
-            "stages": [
-                {
-                    "output": _tensor_json(stage.output),
-                    "axes": [[axis.name, axis.extent, axis.kind] for axis in stage.axes],
-                    "body": scalar_to_json(stage.body),
-                    "combiner": stage.combiner,
-                }
-                for stage in self.stages
-            ],
-            "outputs": list(self.outputs),
-        }
+        data: dict[str, Any] = to_json(self)
+        return data
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Workload:
+    def from_json(data: Mapping[str, Any]) -> Workload:
         """Read what :meth:`to_json` wrote.
 
         Raises:
             InvalidValueError: the object is not a workload.
         """
-        try:
-            return Workload(
-                data["name"],
-                tuple(_tensor_from_json(item) for item in data["inputs"]),
-                tuple(_stage_from_json(item) for item in data["stages"]),
-                tuple(data["outputs"]),
-                dict(data.get("parameters", {})),
-            )
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise InvalidValueError(f"not a workload: {error!r}") from error
+        return from_json(Workload, data)
 
     @cached_property
     def digest(self) -> str:
         """16 hexadecimal digits that identify the computation, equal in every process."""
-        text = json.dumps(self._computation(), sort_keys=True, separators=(",", ":"))
+        computation = {
+            key: value for key, value in self.to_json().items() if key not in _FOR_PEOPLE
+        }
+        text = json.dumps(computation, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _tensor_json(tensor: Tensor) -> list[Any]:
-    return [tensor.name, list(tensor.shape), tensor.dtype]
+@json_forms
+def _forms(converter: Converter) -> None:
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
+    list_form(converter, Tensor)
+    list_form(converter, Axis)
+    write = make_dict_unstructure_fn(Workload, converter)
+    read = make_dict_structure_fn(Workload, converter, _cattrs_forbid_extra_keys=False)
 
-def _tensor_from_json(data: list[Any]) -> Tensor:
-    return Tensor(data[0], tuple(data[1]), data[2])
+    def described_first(workload: Workload) -> dict[str, Any]:
+        data = write(workload)
+        return {**{key: data.pop(key) for key in _FOR_PEOPLE}, **data}
 
-
-def _stage_from_json(data: dict[str, Any]) -> Stage:
-    return Stage(
-        _tensor_from_json(data["output"]),
-        tuple(Axis(name, extent, kind) for name, extent, kind in data["axes"]),
-        scalar_from_json(data["body"]),
-        data["combiner"],
+    converter.register_unstructure_hook(Workload, described_first)
+    # What holds a workload may have read it already.
+    converter.register_structure_hook(
+        Workload, lambda data, _: data if isinstance(data, Workload) else read(data, Workload)
     )
 
 

@@ -9,7 +9,6 @@ from autotune.spaces.problems.conflicts import (
 )
 from autotune.spaces.problems.description import describe_problem
 from autotune.spaces.problems.generation import problem_of
-from autotune.spaces.problems.json_form import constraint_from_json, constraint_to_json
 from autotune.spaces.problems.problem import ConstraintProblem
 from autotune.spaces.problems.solutions import PROBLEM_LIMIT, Solutions, solve
 from autotune.spaces.problems.vocabulary import (
@@ -53,9 +52,7 @@ __all__ = [
     "Sum",
     "Table",
     "Variable",
-    "constraint_from_json",
     "constraint_text",
-    "constraint_to_json",
     "describe_problem",
     "domain_text",
     "origin_text",

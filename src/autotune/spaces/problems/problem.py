@@ -11,13 +11,8 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.converter import from_json, to_json
 from autotune.ir.expressions import IntExpr
-from autotune.spaces.problems.json_form import (
-    constraint_from_json,
-    constraint_to_json,
-    variable_from_json,
-    variable_to_json,
-)
 from autotune.spaces.problems.vocabulary import Clause, Constraint, Select, Table, Variable
 from autotune.spaces.problems.wording import constraint_text
 
@@ -69,8 +64,7 @@ class ConstraintProblem:
         """
         content = {
             "variables": sorted(
-                [variable.name, variable_to_json(variable)["domain"]]
-                for variable in self.variables
+                [variable.name, to_json(variable)["domain"]] for variable in self.variables
             ),
             "constraints": sorted({_canonical(constraint) for constraint in self.constraints}),
         }
@@ -79,11 +73,8 @@ class ConstraintProblem:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with everything in it."""
-        return {
-            "name": self.name,
-            "variables": [variable_to_json(variable) for variable in self.variables],
-            "constraints": [constraint_to_json(constraint) for constraint in self.constraints],
-        }
+        data: dict[str, Any] = to_json(self)
+        return data
 
     @staticmethod
     def from_json(data: Any) -> ConstraintProblem:
@@ -92,14 +83,7 @@ class ConstraintProblem:
         Raises:
             InvalidValueError: the object is not a problem.
         """
-        try:
-            return ConstraintProblem(
-                data["name"],
-                tuple(variable_from_json(item) for item in data["variables"]),
-                tuple(constraint_from_json(item) for item in data["constraints"]),
-            )
-        except (KeyError, TypeError) as error:
-            raise InvalidValueError(f"not a constraint problem: {error!r}") from error
+        return from_json(ConstraintProblem, data)
 
 
 def operands(constraint: Constraint) -> tuple[IntExpr, ...]:
@@ -135,7 +119,7 @@ def _check_shape(constraint: Constraint) -> None:
 
 
 def _canonical(constraint: Constraint) -> str:
-    data = constraint_to_json(constraint)
+    data = to_json(constraint)
     for literal in (data, *data.get("literals", ())):
         del literal["origin"]
     return json.dumps(data, sort_keys=True, separators=(",", ":"))

@@ -8,10 +8,16 @@ a variable may still be introduced to name a quantity.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import json_forms, tagged_objects
 from autotune.ir.expressions import IntExpr
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 __all__ = [
     "AtLeast",
@@ -204,3 +210,38 @@ Constraint = (
     | Table
     | Clause
 )
+
+CONSTRAINT_TYPES: dict[str, type[Any]] = {
+    "product": Product,
+    "sum": Sum,
+    "equal": Equal,
+    "not_equal": NotEqual,
+    "at_most": AtMost,
+    "at_least": AtLeast,
+    "member": Member,
+    "select": Select,
+    "divides": Divides,
+    "table": Table,
+    "clause": Clause,
+}
+
+
+@json_forms
+def _forms(converter: Converter) -> None:
+    from cattrs.gen import make_dict_unstructure_fn
+
+    def read_domain(data: Any, _: Any) -> Domain:
+        if isinstance(data, dict):
+            return converter.structure(data, IntRange)
+        return converter.structure(data, tuple[int, ...])
+
+    write = make_dict_unstructure_fn(Variable, converter)
+
+    def name_and_kind_first(variable: Variable) -> dict[str, Any]:
+        data = write(variable)
+        return {"name": data["name"], "kind": data["kind"], "domain": data["domain"]}
+
+    converter.register_structure_hook(Domain, read_domain)
+    converter.register_unstructure_hook(Variable, name_and_kind_first)
+    tagged_objects(converter, Constraint, "constraint", "constraint", CONSTRAINT_TYPES)
+    converter.register_structure_hook(Literal, converter.get_structure_hook(Constraint))
