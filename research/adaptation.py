@@ -3,7 +3,7 @@
     python research/adaptation.py --source FILE --database FILE [--quick] [--results FILE]
                                     [--report] [--contenders NAME,...] [--json FILE] [--check]
 
-Both files are of `autotune dataset record`, for two targets. Models are trained on the tasks of
+Both files are of `autotune train record`, for two targets. Models are trained on the tasks of
 the first that the second does not have; so neither the task nor the target is known. Each task of
 the second is then a search in small: half of its programs become known in rounds of 16, in random
 order, and the model ranks the other half before the first round and after each. A contender on

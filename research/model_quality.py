@@ -3,7 +3,7 @@
     python research/model_quality.py --database FILE [--quick] [--results FILE] [--report]
                                        [--models NAME,...] [--json FILE] [--check]
 
-The tasks of a database of `autotune dataset record` are split into folds. Each model is trained on
+The tasks of a database of `autotune train record` are split into folds. Each model is trained on
 all folds but one and judged by that one; pruning models need no training. A model with a fold left
 out is a piece: it is appended to ``--results``, and what is there already is not done again.
 ``--report`` shows what is there and trains nothing.

@@ -5,7 +5,7 @@
                                  [--contender NAME ARGUMENTS] [--seeds N] [--jobs N]
                                  [--json FILE] [--check]
 
-Nothing is measured: the outcomes of `autotune dataset record` say what a candidate takes, see
+Nothing is measured: the outcomes of `autotune train record` say what a candidate takes, see
 `simulation.py`, so that a busy machine does not matter. Tasks are those whose outcomes trees
 explain best. A run of a contender on a task with a seed is a piece: it is appended to
 ``--results``, and what is there already is not done again. ``--report`` shows what is there.

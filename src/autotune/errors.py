@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "AutotuneError",
+    "DatabaseDamaged",
     "DatabaseError",
     "InvalidValueError",
     "NoValidCandidate",
@@ -70,6 +71,10 @@ class PluginError(AutotuneError):
 
 class DatabaseError(AutotuneError):
     """A database could not be opened, read or written."""
+
+
+class DatabaseDamaged(DatabaseError):
+    """A database file does not hold what was written to it."""
 
 
 class NoValidCandidate(AutotuneError):

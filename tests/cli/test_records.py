@@ -6,7 +6,9 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +46,25 @@ def lines(path: Path) -> list[Record]:
 
 
 def test_every_command_has_an_example_and_json(cli: Any) -> None:
-    for name in ("export", "import", "list"):
+    for name in ("list", "export", "import", "check", "failures"):
         done = cli("records", name, "--help")
         assert done.status == 0
         assert "Example" in done.stdout and f"autotune records {name}" in done.stdout
         assert "--json" in done.stdout
+
+
+def test_check_reads_every_checksum(cli: Any) -> None:
+    done = cli("records", "check")
+    assert (done.status, done.stdout) == (0, "autotune.db is sound: 5 records, 0 runs\n")
+    with closing(sqlite3.connect("autotune.db")) as connection:
+        connection.execute("UPDATE records SET latency = 2 * latency WHERE id = 4")
+        connection.commit()
+    content = Path("autotune.db").read_bytes()
+    done = cli("records", "check", "--json", "-")
+    assert done.status == 1 and "row 4 of records is not what was written" in done.stderr
+    assert json.loads(done.stdout)["sound"] is False
+    assert Path("autotune.db").read_bytes() == content
+    assert cli("records", "check", "--database", "none.db").status == 2
 
 
 def test_export_writes_everything(cli: Any) -> None:
@@ -171,7 +187,7 @@ def test_list(cli: Any) -> None:
         (("export", "-", "--format", "metaschedule"), "cannot be written to standard output"),
         (("import", "none"), "'none' cannot be read"),
         (("import", "autotune.db", "--database", "no/other.db"), "there is no folder"),
-        (("expotr",), "No such command"),
+        (("expotr",), "available: list, export, import, check, failures. Did you mean"),
     ],
 )
 def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, cli: Any) -> None:

@@ -12,7 +12,8 @@ from typing import TextIO
 
 import click
 
-from autotune.errors import AutotuneError, NoValidCandidate, near_matches
+from autotune.cli.groups import CommandGroup
+from autotune.errors import AutotuneError, NoValidCandidate
 
 __all__ = ["ERROR", "INTERRUPTED", "NOTHING_FOUND", "OK", "command_group", "run"]
 
@@ -25,25 +26,22 @@ INTERRUPTED = 130
 SUMMARIES: Mapping[str, str] = MappingProxyType(
     {
         "tune": "Find a fast schedule for an operator.",
-        "best": "Query the records.",
+        "best": "Show the fastest records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",
         "explain": "Explain what would make a schedule faster.",
-        "records": "Export, import and list records.",
-        "dataset": "Record schedules of many tasks, and show what there is.",
-        "train": "Train a cost model on records.",
-        "mine-constraints": "Propose constraints that would have kept failures out.",
+        "records": "List, export, import and check records; analyse failures.",
+        "train": "Record training data and fit a cost model on it.",
+        "plugins": "List installed parts, and plugins that failed to load.",
         "workloads": "List workload builders and their parameters.",
-        "plugins": "List what is installed, and what failed to load.",
         "doctor": "Check this machine and installation.",
         "demo": "Tune two operators here and show what it gained.",
     }
 )
-"""Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``, an
-underscore for a hyphen; the summaries are here so that the list can be shown without importing
-any."""
+"""Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``; the
+summaries are here so that the list can be shown without importing any."""
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """A group whose commands are imported when they are run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -52,20 +50,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUMMARIES:
             return None
-        module = importlib.import_module(f"autotune.cli.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(f"autotune.cli.{cmd_name}")
         command: click.Command = module.command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in SUMMARIES:
-            matches = near_matches(args[0], SUMMARIES)
-            hint = f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
-            raise click.UsageError(
-                f"unknown command {args[0]!r}; available: {', '.join(SUMMARIES)}.{hint}", ctx
-            )
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

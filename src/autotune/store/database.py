@@ -185,6 +185,16 @@ class Database(ABC):
     def runs(self, workload: str | None = None) -> list[Run]:
         """Every run (of the workload with this digest), in the order they were started."""
 
+    def check(self) -> None:
+        """Read everything that there is.
+
+        Raises:
+            DatabaseDamaged: something is not as it was written.
+        """
+        self.runs()
+        for _ in self.records():
+            pass
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the database. Calling it again does nothing."""

@@ -82,7 +82,7 @@ def tune(
         cost_model_options: Options of the cost model.
         pruning_model_options: Options of the pruning model.
         load_cost_model: What the cost model has learned before: a file, as written by
-            ``autotune train``, or the name of a trained model that a plugin brings; it goes on
+            ``autotune train fit``, or the name of a trained model that a plugin brings; it goes on
             learning from there.
         protocol: How candidates are checked and timed.
         observers: What reads something of every candidate beside its latency, such as

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.errors import DatabaseError
+from autotune.errors import DatabaseDamaged, DatabaseError
 from autotune.store.sqlite.encoding import NotUnderstood
 from autotune.store.sqlite.migrations import migrate
 from autotune.store.sqlite.recovery import (
@@ -31,7 +31,7 @@ from autotune.store.sqlite.schema import (
     row_checksum,
 )
 
-__all__ = ["Warn", "connect", "reporting"]
+__all__ = ["Warn", "check_everything", "connect", "reporting"]
 
 Value = TypeVar("Value")
 Warn = Callable[[str], None]
@@ -93,9 +93,8 @@ def reporting(location: str, *, note: bool = True) -> Iterator[None]:
         if _is_damage(error):
             if note:
                 _note_damage(location)
-            hint = _DAMAGED
-        else:
-            hint = next((hint for part, hint in _HINTS.items() if part in text), "see the message")
+            raise DatabaseDamaged(f"database {location!r}: {_DAMAGED} ({text})") from error
+        hint = next((hint for part, hint in _HINTS.items() if part in text), "see the message")
         raise DatabaseError(f"database {location!r}: {hint} ({text})") from error
 
 
@@ -336,6 +335,16 @@ def _check_copy(path: Path) -> None:
             _check_rows(connection)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("ROLLBACK")
+
+
+def check_everything(connection: sqlite3.Connection) -> None:
+    """Raise what is wrong with an open file, reading all of it.
+
+    Raises:
+        sqlite3.DatabaseError: the file is damaged.
+    """
+    _check_tree(connection, thorough=True)
+    _check_rows(connection)
 
 
 def _check_tree(connection: sqlite3.Connection, thorough: bool) -> None:

@@ -25,7 +25,7 @@ from autotune.store.sqlite.encoding import (
     run_row,
 )
 from autotune.store.sqlite.interned import Interned
-from autotune.store.sqlite.opening import Warn, connect, reporting
+from autotune.store.sqlite.opening import Warn, check_everything, connect, reporting
 from autotune.store.sqlite.rows import Row, insert, replace, select, to_json_text
 
 __all__ = ["SQLiteDatabase", "open_database"]
@@ -237,6 +237,11 @@ class SQLiteDatabase(Database):
         if workload is None:
             return self._runs("TRUE ORDER BY id")
         return self._runs("workload = ? ORDER BY id", workload)
+
+    def check(self) -> None:
+        with reporting(self._location):
+            check_everything(self._connection)
+        super().check()
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

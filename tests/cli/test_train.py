@@ -1,4 +1,4 @@
-"""``autotune dataset`` and ``autotune train``, from recording to tuning."""
+"""``autotune train``, from recording to tuning."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from autotune.testing.reference_backend import SCRIPT_VARIABLE
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 
 PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", TOY_TREES)
-RECORD = ("dataset", "record", "data.db", "--tasks", "tasks.json", *PARTS, "--threads", "1")
-TRAIN = ("train", "--cost-model", TOY_TREES, "--database", "data.db", "--output", "model.npz")
+DATA = ("--database", "data.db")
+RECORD = ("train", "record", *DATA, "--tasks", "tasks.json", *PARTS, "--threads", "1")
+FIT = ("train", "fit", "--cost-model", TOY_TREES, *DATA, "--output", "model.npz")
 
 
 def _write_tasks(folder: Path) -> None:
@@ -63,7 +64,7 @@ def test_recording_says_what_it_does(cli: Any) -> None:
 
 def test_from_recording_to_tuning(recorded: Any) -> None:
     cli = recorded
-    done = cli("dataset", "info", "data.db", "--json", "info.json")
+    done = cli("train", "info", "--database", "data.db", "--json", "info.json")
     assert "3 tasks, 60 programs, 60 of them ok" in done.stdout
     found = json.loads((cli.folder / "info.json").read_text())
     assert [item["task"] for item in found] == [
@@ -72,7 +73,7 @@ def test_from_recording_to_tuning(recorded: Any) -> None:
     for item in found:
         assert item["programs"] == item["outcomes"]["ok"] == 20
         assert 0 < item["best"] <= item["median"] <= item["percentile_90"]
-    done = cli(*TRAIN, "--hold-out", "3", "--json", "train.json")
+    done = cli(*FIT, "--hold-out", "3", "--json", "train.json")
     assert done.status == 0, done.stderr
     assert "trained on 60 programs of 3 tasks, is in model.npz" in done.stdout
     report = json.loads((cli.folder / "train.json").read_text())
@@ -81,8 +82,8 @@ def test_from_recording_to_tuning(recorded: Any) -> None:
         assert len(fold["tasks"]) == 1
         assert 0 < fold["top1"] <= fold["top5"] <= 1 and 0 <= fold["pairwise"] <= 1
     first = ModelFile.at(cli.folder / "model.npz").digest
-    assert cli(*TRAIN, "--quiet").status == 2
-    assert cli(*TRAIN).status == 0
+    assert cli(*FIT, "--quiet").status == 2
+    assert cli(*FIT).status == 0
     assert ModelFile.at(cli.folder / "model.npz").digest == first
     done = cli.tune("--cost-model", TOY_TREES, "--load-cost-model", "model.npz", "--trials", "4")
     assert done.status == 0, done.stderr
@@ -90,7 +91,7 @@ def test_from_recording_to_tuning(recorded: Any) -> None:
 
 def test_tasks_are_held_out(recorded: Any) -> None:
     done = recorded(
-        *TRAIN, "--hold-out", "gemm m=8 n=8 k=8 float32", "--json", "-", "--training-threads", "2"
+        *FIT, "--hold-out", "gemm m=8 n=8 k=8 float32", "--json", "-", "--training-threads", "2"
     )
     assert done.status == 0, done.stderr
     report = json.loads(done.stdout)
@@ -117,7 +118,7 @@ def test_tasks_are_held_out(recorded: Any) -> None:
 )
 def test_bad_calls_write_nothing(recorded: Any, arguments: tuple[str, ...], message: str) -> None:
     before = recorded.files()
-    done = recorded(*TRAIN, *arguments)
+    done = recorded(*FIT, *arguments)
     assert done.status == 2 and message in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert recorded.files() == before
@@ -131,7 +132,7 @@ def test_there_is_nothing_to_learn_from_failures(
     monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"faults": faults}))
     done = cli(*RECORD, "--programs", "4", "--only", "gemm-8")
     assert done.status == 0 and "complete" in done.stdout, done.stderr
-    done = cli(*TRAIN)
+    done = cli(*FIT)
     assert done.status == 1 and "nothing to learn; no file is written" in done.stderr
     assert not (cli.folder / "model.npz").exists()
 
@@ -153,9 +154,9 @@ def test_bad_calls_of_recording(cli: Any) -> None:
 def test_an_empty_database(cli: Any) -> None:
     assert cli.tune("--trials", "1", "--database", "data.db").status == 0
     sqlite3.connect(cli.folder / "data.db").executescript("DELETE FROM records;")
-    done = cli("dataset", "info", "data.db")
+    done = cli("train", "info", "--database", "data.db")
     assert done.status == 1 and "has no records" in done.stderr
-    assert cli(*TRAIN).status == 1
+    assert cli(*FIT).status == 1
 
 
 def test_an_interrupted_recording_goes_on(spawn: Any, tmp_path: Path) -> None:

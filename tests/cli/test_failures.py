@@ -12,7 +12,7 @@ def test_a_backend_that_declares_too_much_is_found_out(cli: Any) -> None:
     common = ("--cost-model", "random", "--strategy", "random", "--threads", "1")
     done = cli("tune", "gemm", *shape, *backend, *common, "--trials", "60")
     assert done.status == 0, done.stderr
-    done = cli("mine-constraints", "--json", "-")
+    done = cli("records", "failures", "--json", "-")
     groups = json.loads(done.stdout)
     group = next(it for it in groups if it["sketch"] is None)
     assert (group["workload"], group["phase"]) == ("gemm", "lower")
@@ -22,13 +22,13 @@ def test_a_backend_that_declares_too_much_is_found_out(cli: Any) -> None:
     # The smallest that was refused: no more than that is known.
     assert TRUE_BYTES < condition["at_least"] <= 2 * TRUE_BYTES
     assert rule["failures"] == group["failures"] and group["unexplained"] == 0
-    shown = cli("mine-constraints").stdout
+    shown = cli("records", "failures").stdout
     assert f"never {condition['variable']} >= {condition['at_least']}" in shown
     assert "does not fit the stack" in shown
 
 
 def test_without_records_or_failures_there_is_nothing_to_say(cli: Any) -> None:
     assert cli.tune("--trials", "8").status == 0
-    done = cli("mine-constraints")
+    done = cli("records", "failures")
     assert (done.status, done.stdout) == (0, "none of 8 records is of a failure\n")
-    assert cli("mine-constraints", "softmax").status == 1
+    assert cli("records", "failures", "softmax").status == 1

@@ -1,4 +1,4 @@
-"""``autotune records``: records to and from files, and what a database holds."""
+"""``autotune records list``, ``export`` and ``import``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from autotune.store.jsonl import BadLine
     from autotune.store.records import Record
 
-__all__ = ["command"]
+__all__ = ["export", "import_", "list_"]
 
 JSON_LINES = "jsonl"
 STATUSES = ("any", "ok", "invalid", "build_error", "crash", "timeout", "wrong_result")
@@ -30,12 +30,6 @@ PROGRESS_SECONDS = 2.0
 # What every SQLite file starts with.
 SQLITE = b"SQLite format 3\0"
 
-GROUP_EPILOG = """\b
-Examples:
-  autotune records list --json -
-  autotune records export records.jsonl
-  autotune records import records.jsonl --database other.db
-"""
 EXPORT_EPILOG = """\b
 Examples:
   autotune records export records.jsonl
@@ -56,15 +50,7 @@ Examples:
 """
 
 
-@click.group("records", epilog=GROUP_EPILOG)
-def command() -> None:
-    """Exchange records with other installations and tools, and list what there is.
-
-    Every one of the commands takes --json.
-    """
-
-
-@command.command("export", epilog=EXPORT_EPILOG)
+@click.command("export", epilog=EXPORT_EPILOG)
 @click.argument("path", metavar="FILE|-")
 @query_options
 @click.option(
@@ -196,7 +182,7 @@ def _of_one_backend(first: Record, others: Iterator[Record], progress: Any) -> I
         yield record
 
 
-@command.command("import", epilog=IMPORT_EPILOG)
+@click.command("import", epilog=IMPORT_EPILOG)
 @click.argument("path", metavar="FILE|-")
 @database_option
 @click.option("--skip-bad", is_flag=True, help="Succeed although lines cannot be read.")
@@ -245,7 +231,7 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
     return NOTHING_FOUND if report.bad and not skip_bad else OK
 
 
-@command.command("list", epilog=LIST_EPILOG)
+@click.command("list", epilog=LIST_EPILOG)
 @query_options
 @json_option
 def list_(database: str, json_path: str | None, **options: Any) -> int:

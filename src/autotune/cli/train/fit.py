@@ -1,4 +1,4 @@
-"""``autotune train``."""
+"""``autotune train fit``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ if TYPE_CHECKING:
     from autotune.store.records import Record
     from autotune.targets import Target
 
-__all__ = ["command"]
+__all__ = ["fit"]
 
 EPILOG = """\b
 Examples:
-  autotune train --cost-model gbdt --database cpu.db --output gbdt.npz
-  autotune train --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out 5
-  autotune train --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out softmax,dense
-
-Then: autotune tune gemm --shape m=512,n=512,k=512 --cost-model gbdt --load-cost-model gbdt.npz
+  autotune train fit --cost-model gbdt --database cpu.db --output gbdt.npz
+  autotune train fit --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out 5
+  autotune train fit --cost-model gbdt --database cpu.db --output gbdt.npz --hold-out softmax,dense
 """
 
 
-@click.command("train", epilog=EPILOG)
+@click.command("fit", epilog=EPILOG)
 @click.option("--cost-model", default="gbdt", show_default=True, help="Which learned model.")
 @click.option(
     "--cost-model-option",
@@ -51,7 +49,7 @@ Then: autotune tune gemm --shape m=512,n=512,k=512 --cost-model gbdt --load-cost
 )
 @click.option("--output", required=True, metavar="FILE", help="Where the model goes, as npz.")
 @json_option
-def command(
+def fit(
     cost_model: str,
     cost_model_options: tuple[str, ...],
     database: str,

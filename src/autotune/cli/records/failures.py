@@ -1,4 +1,4 @@
-"""``autotune mine-constraints``."""
+"""``autotune records failures``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from autotune.report import Table
     from autotune.store.failures import FailureGroup
 
-__all__ = ["command"]
+__all__ = ["failures"]
 
 EPILOG = """\b
 Examples:
-  autotune mine-constraints
-  autotune mine-constraints gemm --backend tvm --database records.db --json -
+  autotune records failures
+  autotune records failures gemm --backend tvm --database records.db --json -
 """
 
 
-@click.command("mine-constraints", epilog=EPILOG)
+@click.command("failures", epilog=EPILOG)
 @query_options
 @click.option(
     "--chance",
@@ -33,12 +33,12 @@ Examples:
     help="Leave out rules that failures by chance would give more often than this.",
 )
 @json_option
-def command(database: str, chance: float, json_path: str | None, **options: Any) -> int:
-    """Propose constraints that would have kept failures out, from the records of a database.
+def failures(database: str, chance: float, json_path: str | None, **options: Any) -> int:
+    """Find what failed candidates have in common, as constraints that would have excluded them.
 
-    For the candidates that failed in one phase: the smallest rules, over at most two parameters
-    or limited expressions, that hold for them and for none that was ok; first for all sketches of
-    a workload together, then for single ones.
+    For the candidates that failed in one phase: the smallest rules over at most two parameters
+    or limited expressions that hold for them and for no valid candidate, first over all sketches
+    of a workload, then over single ones.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output

@@ -1,4 +1,4 @@
-"""``autotune dataset``: recording schedules of many tasks, and what has been recorded."""
+"""``autotune train record`` and ``info``: schedules of many tasks, and what there is."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from autotune.cli.options import (
     backend_option,
     check_log_path,
+    database_option,
     json_option,
     progress_options,
     read_progress_mode,
@@ -23,38 +24,25 @@ if TYPE_CHECKING:
     from autotune.tuning.events import EventListener
     from autotune.tuning.recording import RecordedTask
 
-__all__ = ["command"]
+__all__ = ["info", "record"]
 
-GROUP_EPILOG = """\b
-Examples:
-  autotune dataset record cpu.db --tasks cpu-60 --time 3600
-  autotune dataset info cpu.db --json -
-"""
 RECORD_EPILOG = """\b
 Examples:
-  autotune dataset record cpu.db --tasks cpu-60
-  autotune dataset record cpu.db --tasks cpu-60 --only tvm-gmm-128 --programs 50
-  autotune dataset record cpu.db --tasks mine.json --time 600
+  autotune train record --tasks cpu-60 --database cpu.db
+  autotune train record --tasks cpu-60 --only tvm-gmm-128 --programs 50
+  autotune train record --tasks mine.json --time 600 --database cpu.db
 
 A list of your own is a JSON file: {"schema": "autotune.tasks", "version": 1, "tasks":
 [{"name": "small", "workload": "gemm", "shape": {"m": 64, "n": 64, "k": 64}}]}.
 """
 INFO_EPILOG = """\b
 Example:
-  autotune dataset info cpu.db
+  autotune train info --database cpu.db
 """
 
 
-@click.group("dataset", epilog=GROUP_EPILOG)
-def command() -> None:
-    """Record schedules of many tasks, to train cost models on.
-
-    Every one of the commands takes --json.
-    """
-
-
-@command.command("record", epilog=RECORD_EPILOG)
-@click.argument("database", metavar="FILE")
+@click.command("record", epilog=RECORD_EPILOG)
+@database_option
 @click.option(
     "--tasks", "task_list", metavar="LIST", required=True, help="A list by name, or a JSON file."
 )
@@ -95,7 +83,7 @@ def record(
     json_path: str | None,
     **settings: Any,
 ) -> int:
-    """Measure random and evolved schedules of every task of a list into the database FILE.
+    """Measure random and evolved schedules of every task of a list.
 
     Each task is an ordinary run. The same command goes on where it was interrupted, at any point.
     """
@@ -168,11 +156,11 @@ def _recorded_table(done: Sequence[RecordedTask]) -> Table:
     return Table("", ("task", "programs>", "ok>", "best>", "state"), tuple(rows))
 
 
-@command.command("info", epilog=INFO_EPILOG)
-@click.argument("database", metavar="FILE")
+@click.command("info", epilog=INFO_EPILOG)
+@database_option
 @json_option
 def info(database: str, json_path: str | None) -> int:
-    """Show what the database FILE holds: tasks, programs, how latencies are spread."""
+    """Show the recorded tasks: programs, outcomes, spread of the latencies."""
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.report import spread_table, spreads

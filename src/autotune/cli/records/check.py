@@ -1,0 +1,43 @@
+"""``autotune records check``."""
+
+from __future__ import annotations
+
+import click
+
+from autotune.cli.options import database_option, json_option
+
+__all__ = ["check"]
+
+EPILOG = """\b
+Examples:
+  autotune records check
+  autotune records check --database records.db --json -
+"""
+
+
+@click.command("check", epilog=EPILOG)
+@database_option
+@json_option
+def check(database: str, json_path: str | None) -> int:
+    """Read the whole database and verify its checksums; nothing is written.
+
+    The status is 1 where it is damaged. A command that writes to a damaged database recovers
+    what can be read and keeps the damaged file beside it.
+    """
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output
+    from autotune.errors import DatabaseDamaged
+    from autotune.store.sqlite import open_database
+
+    output = Output(json_path)
+    try:
+        with open_database(database, read_only=True) as opened:
+            opened.check()
+            records, runs = opened.count(), len(opened.runs())
+    except DatabaseDamaged as error:
+        output.json({"database": database, "sound": False, "message": str(error)})
+        click.echo(f"autotune: {error}", err=True)
+        return NOTHING_FOUND
+    output.json({"database": database, "sound": True, "records": records, "runs": runs})
+    output.say(f"{database} is sound: {records} records, {runs} runs")
+    return OK
