@@ -32,8 +32,8 @@ from pieces import append_piece, read_pieces
 from strategy_report import ABLATIONS, METASCHEDULE, ROUND_SIZE, Study, bars_of, print_report
 
 from autotune import RecordFilter, make_workload, open_database
+from autotune.models.cost import trained_model
 from autotune.plugins.manager import manager
-from autotune.tuning.settings import trained_model
 
 TRIALS, SEEDS, METASCHEDULE_SEEDS, QUICK_SEEDS = 200, 5, 3, 1
 

@@ -55,9 +55,8 @@ from autotune import open_database
 from autotune.cli.options import read_options
 from autotune.models.training import only_target, training_groups
 from autotune.plugins.manager import manager
-from autotune.plugins.parts import check_part
 from autotune.report import Table
-from autotune.tuning.settings import default_cost_model, trained_model
+from autotune.tuning.choices import chosen_parts
 
 MOST_TASKS, QUICK_TASKS, QUICK_SEEDS = 6, 2, 1
 # Recorded outcomes that a truth is grown from, at least.
@@ -181,17 +180,24 @@ def player_of(arguments: Sequence[str]) -> Player:
     parser.add_argument("--pruning-model", default="psa")
     given = parser.parse_args(arguments)
     file = given.load_cost_model
-    pruning_model = None if given.pruning_model == "none" else given.pruning_model
-    if pruning_model is not None:
-        check_part("pruning_model", pruning_model)
+    chosen = chosen_parts(
+        {
+            "strategy": (given.strategy, read_options(given.strategy_option, "--strategy-option")),
+            "cost_model": (
+                given.cost_model,
+                read_options(given.cost_model_option, "--cost-model-option"),
+            ),
+            "pruning_model": given.pruning_model,
+        },
+        {},
+    )
+    cost_model, pruning_model = chosen["cost_model"], chosen["pruning_model"]
     return Player(
-        strategy=check_part("strategy", given.strategy),
-        cost_model=check_part(
-            "cost_model", given.cost_model or default_cost_model(given.strategy)
-        ),
-        pruning_model=pruning_model,
-        strategy_options=read_options(given.strategy_option, "--strategy-option"),
-        cost_model_options=read_options(given.cost_model_option, "--cost-model-option"),
+        strategy=chosen["strategy"].name,
+        cost_model="random" if cost_model.is_none else cost_model.name,
+        pruning_model=None if pruning_model.is_none else pruning_model.name,
+        strategy_options=chosen["strategy"].options,
+        cost_model_options=cost_model.options,
         model_file=None if file is None else trained_model(file),
     )
 

@@ -7,8 +7,6 @@ class with their defaults, bounds and descriptions.
 from __future__ import annotations
 
 import importlib
-import inspect
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +16,8 @@ from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+
+from autotune.plugins.options import meanings
 
 WIDTH = 80
 
@@ -72,21 +72,21 @@ class OptionsTable(SphinxDirective):
         module, _, name = self.arguments[0].partition(":")
         cls = getattr(importlib.import_module(module), name)
         self.env.note_reread()
-        meanings = _attribute_texts(cls)
+        texts = meanings(cls)
         skipped = self.options.get("skip", "").split()
         defaults = cls()
         rows = []
         for attribute in attrs.fields(cls):
             if attribute.name in skipped:
                 continue
-            if attribute.name not in meanings:
+            if attribute.name not in texts:
                 raise self.error(f"{self.arguments[0]} does not describe {attribute.name!r}")
             rows.append(
                 (
                     f"``{attribute.name}``",
                     f"``{getattr(defaults, attribute.name)!r}``",
                     _bounds(attribute.metadata),
-                    meanings[attribute.name],
+                    texts[attribute.name],
                 )
             )
         heads = ("option", "default", "allowed", "meaning")
@@ -98,24 +98,6 @@ def _bounds(metadata: Any) -> str:
     if low is None and high is None:
         return ""
     return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
-
-
-def _attribute_texts(cls: type[Any]) -> dict[str, str]:
-    """Descriptions in the ``Attributes:`` section of a Google-style docstring."""
-    texts: dict[str, str] = {}
-    current = ""
-    inside = False
-    for line in inspect.getdoc(cls).splitlines():  # type: ignore[union-attr]
-        if line == "Attributes:":
-            inside = True
-        elif inside and (match := re.fullmatch(r"    (\w+): (.*)", line)):
-            current = match[1]
-            texts[current] = match[2]
-        elif inside and current and line.startswith("        "):
-            texts[current] += " " + line.strip()
-        elif line and not line.startswith(" "):
-            inside = False
-    return texts
 
 
 def _table(

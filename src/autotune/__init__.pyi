@@ -10,9 +10,9 @@ from autotune.store.records import Outcome as Outcome
 from autotune.store.records import Record as Record
 from autotune.store.sqlite import open_database as open_database
 from autotune.targets import Target as Target
-from autotune.tuning.api import Task as Task
 from autotune.tuning.api import tune as tune
 from autotune.tuning.api import tune_tasks as tune_tasks
+from autotune.tuning.resolve import Task as Task
 from autotune.tuning.result import Result as Result
 from autotune.tuning.tuned_function import TunedFunction as TunedFunction
 from autotune.tuning.tuned_function import compile_record as compile_record

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from autotune.cli.options import (
-    backend_option,
     check_log_path,
-    database_option,
     json_option,
     progress_options,
     read_progress_mode,
+    tune_options,
 )
+
+if TYPE_CHECKING:
+    from autotune.tuning.options import TuneOptions
 
 __all__ = ["command"]
 
@@ -31,11 +33,7 @@ OPERATORS: tuple[tuple[str, dict[str, int]], ...] = (
 
 
 @click.command("demo", epilog=EPILOG)
-@click.option("--trials", type=int, default=64, show_default=True, help="Budget per operator.")
-@backend_option
-@click.option("--threads", type=int, help="Threads to run on; one per core if not given.")
-@click.option("--fresh", is_flag=True, help="Ignore the records and earlier runs.")
-@database_option
+@tune_options("trials", "backend", "threads", "fresh", "database")
 @progress_options
 @json_option
 def command(
@@ -43,12 +41,14 @@ def command(
     quiet: bool,
     log_path: str | None,
     json_path: str | None,
-    **settings: Any,
+    options: TuneOptions,
 ) -> int:
     """Tune a matrix product and a convolution here, and show what it gained.
 
     Run again, it answers from the records.
     """
+    from attrs import evolve
+
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
@@ -57,7 +57,7 @@ def command(
     from autotune.cli.vendor import VENDOR_NAME, time_vendor
     from autotune.plugins.workload_names import make_workload
     from autotune.report import comparison_table
-    from autotune.tuning.api import tune
+    from autotune.tuning.api import run_tasks
 
     check_log_path(log_path, json_path)
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
@@ -67,7 +67,8 @@ def command(
     for name, shape in OPERATORS:
         with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
             listeners += [*logs, *([] if mode == "quiet" else [BusyWarning()])]
-            result = tune(make_workload(name, shape), listeners=listeners, **settings)
+            asked = evolve(options, listeners=listeners)
+            (result,) = run_tasks([make_workload(name, shape)], asked)
         timing = time_vendor(result)
         results.append((result, timing))
         caveat = timing.caveat if timing else ""

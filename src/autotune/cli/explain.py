@@ -159,7 +159,7 @@ def _from_file(path: str, options: dict[str, Any]) -> tuple[Candidate, Target]:
     from autotune.cli.show import asked_space
     from autotune.errors import InvalidValueError, UnknownNameError
     from autotune.sketches import Candidate, CandidateBatch
-    from autotune.tuning.settings import checked_target
+    from autotune.tuning.options import checked_target
 
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))

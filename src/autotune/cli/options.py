@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+import attrs
 import click
 
 from autotune.errors import InvalidValueError
@@ -23,10 +25,36 @@ __all__ = [
     "read_progress_mode",
     "read_shape",
     "shape_option",
+    "tune_options",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_DATABASE = "autotune.db"
+# How the command line writes the options of tuning; what they mean stands with them.
+_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "target": {},
+    "backend": {"metavar": "NAME,..."},
+    "preset": {"metavar": "NAME"},
+    "load_cost_model": {"metavar": "FILE|NAME"},
+    "trials": {"type": int},
+    "time": {"type": float, "metavar": "SECONDS"},
+    "seed": {"type": int},
+    "threads": {"type": int},
+    "database": {"metavar": "FILE"},
+    "fresh": {"is_flag": True},
+    "round_size": {"type": int},
+    "observers": {"flag": "--observe", "metavar": "NAME", "multiple": True},
+    "lookahead": {"type": int},
+}
+# Parts whose flag is not that of their kind, and what else there is to say of them.
+_PART_FLAGS = {"search_space": "--space"}
+_PART_TEXTS = {
+    "strategy": "Search strategy.",
+    "cost_model": "Learned model, for the strategy.",
+    "pruning_model": "Model that needs no measurements, for the strategy; none for no such model.",
+    "search_space": "Search space.",
+    "task_scheduler": "What chooses the program of the next round, or the backend.",
+}
 PROGRESS_MODES = ("auto", "live", "plain", "quiet")
 
 
@@ -39,6 +67,96 @@ def json_option(command: Command) -> Command:
         callback=lambda _context, _option, path: check_json_path(path),
         help="Also write the result as JSON; - for standard output.",
     )(command)
+
+
+def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], Command]:
+    """Options of tuning, which the command takes as one argument ``options``.
+
+    Args:
+        names: Fields of ``TuneOptions``.
+        parts: Kinds of parts that can be chosen, and given options.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def filled(**values: Any) -> Any:
+            from autotune.tuning.options import TuneOptions
+
+            given = {name: values.pop(name) for name in names}
+            given = {
+                name: value for name, value in given.items() if value not in (None, (), False)
+            }
+            chosen = {
+                kind: _read_part(kind, values.pop(kind), values.pop(f"{kind}_options"))
+                for kind in parts
+            }
+            if parts:
+                given["parts"] = {kind: part for kind, part in chosen.items() if part is not None}
+            return command(options=TuneOptions(**given), **values)
+
+        decorated: Any = filled
+        for kind in reversed(parts):
+            decorated = _part_flags(kind)(decorated)
+        for name in reversed(names):
+            decorated = _flag(name)(decorated)
+        return cast(Command, decorated)
+
+    return decorate
+
+
+def _flag(name: str) -> Callable[[Command], Command]:
+    """The flag of a field of ``TuneOptions``, with its default and its meaning."""
+    from autotune.plugins.options import meanings
+    from autotune.tuning.options import TuneOptions
+
+    settings = dict(_FLAGS[name])
+    flag = settings.pop("flag", "--" + name.replace("_", "-"))
+    default = attrs.fields_dict(TuneOptions)[name].default
+    if isinstance(default, (int, str)) and "is_flag" not in settings:
+        settings |= {"default": default, "show_default": True}
+    text = meanings(TuneOptions)[name].replace("``", "")
+    return click.option(flag, name, help=text, **settings)
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != ()
+
+
+def _part_flags(kind: str) -> Callable[[Command], Command]:
+    """The flags that choose a part and give it options."""
+    from autotune.tuning.choices import KINDS
+
+    flag = _part_flag(kind)
+
+    def decorate(command: Command) -> Command:
+        options = click.option(
+            f"{flag}-option",
+            f"{kind}_options",
+            metavar="K=V",
+            multiple=True,
+            help=f"Option of the {kind.replace('_', ' ')}; may be repeated.",
+        )
+        default = KINDS[kind]
+        if kind == "cost_model":
+            default += ", or the strategy's own choice"
+        name = click.option(
+            flag, kind, metavar="NAME", show_default=default, help=_PART_TEXTS[kind]
+        )
+        return name(options(command))
+
+    return decorate
+
+
+def _part_flag(kind: str) -> str:
+    return _PART_FLAGS.get(kind, "--" + kind.replace("_", "-"))
+
+
+def _read_part(kind: str, name: str | None, texts: Sequence[str]) -> object:
+    """What a user says of a part; None for nothing."""
+    options = read_options(texts, f"{_part_flag(kind)}-option")
+    if name is None:
+        return options or None
+    return (name, options)
 
 
 def backend_option(command: Command) -> Command:

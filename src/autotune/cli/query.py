@@ -85,7 +85,7 @@ class Query:
             parameters["dtype"] = dtype
         fingerprint = None
         if target is not None:
-            from autotune.tuning.settings import checked_target
+            from autotune.tuning.options import checked_target
 
             fingerprint = checked_target(target, threads).fingerprint
         digest = None if program is None else read_workload(program).digest

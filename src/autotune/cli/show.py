@@ -213,7 +213,8 @@ def asked_space(
     from autotune.plugins.parts import create_part
     from autotune.plugins.workload_names import make_workload
     from autotune.spaces.plugged_rules import sketch_space_with_plugged_rules
-    from autotune.tuning.settings import checked_target, default_backend
+    from autotune.tuning.options import checked_target
+    from autotune.tuning.resolve import default_backend
 
     program = asked_program(workload, shape, dtype, mlir_path, function)
     if program is not None:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from autotune.cli.options import (
-    backend_option,
     check_log_path,
-    database_option,
     json_option,
     progress_options,
-    read_options,
     read_progress_mode,
     read_shape,
     shape_option,
+    tune_options,
 )
 from autotune.cli.programs import asked_program, importing_backend, program_options
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
     from autotune.ir.workloads import Workload
+    from autotune.tuning.options import TuneOptions
     from autotune.tuning.result import Result
 
 __all__ = ["command"]
@@ -45,77 +44,21 @@ that can be named here.
 @shape_option
 @click.option("--dtype", help="Element type; the workload's default if it is not given.")
 @program_options
-@click.option(
-    "--target",
-    default="cpu",
-    show_default=True,
-    help="cpu for this machine, the name of a preset, or a JSON file.",
-)
-@backend_option
-@click.option("--space", default="sketch", show_default=True, help="Search space.")
-@click.option("--strategy", default="evolutionary", show_default=True, help="Search strategy.")
-@click.option(
-    "--strategy-option",
-    "strategy_options",
-    metavar="K=V",
-    multiple=True,
-    help="Option of the strategy; may be repeated.",
-)
-@click.option(
-    "--cost-model", show_default="gbdt, or the strategy's own choice", help="Learned model."
-)
-@click.option(
-    "--load-cost-model",
-    metavar="FILE|NAME",
-    help="What the learned model knows at the beginning: a file of autotune train, or the name of "
-    "a trained model that a plugin brings.",
-)
-@click.option(
-    "--cost-model-option",
-    "cost_model_options",
-    metavar="K=V",
-    multiple=True,
-    help="Option of the cost model; may be repeated.",
-)
-@click.option(
-    "--pruning-model",
-    default="psa",
-    show_default=True,
-    help="Model that needs no measurements, for the strategy; none for no such model.",
-)
-@click.option(
-    "--pruning-model-option",
-    "pruning_model_options",
-    metavar="K=V",
-    multiple=True,
-    help="Option of the pruning model; may be repeated.",
-)
-@click.option("--trials", type=int, default=64, show_default=True, help="Budget in candidates.")
-@click.option("--time", "seconds", type=float, metavar="SECONDS", help="Budget in seconds.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all randomness.")
-@click.option("--threads", type=int, help="Threads to run on; one per core if not given.")
-@database_option
-@click.option("--fresh", is_flag=True, help="Ignore the records and earlier runs.")
-@click.option(
-    "--round-size",
-    type=int,
-    default=16,
-    show_default=True,
-    help="Candidates proposed before the model learns from them.",
-)
-@click.option(
-    "--observe",
+@tune_options(
+    "target",
+    "backend",
+    "preset",
+    "load_cost_model",
+    "trials",
+    "time",
+    "seed",
+    "threads",
+    "database",
+    "fresh",
+    "round_size",
     "observers",
-    metavar="NAME",
-    multiple=True,
-    help="Also read what this observer offers, such as perf; may be repeated.",
-)
-@click.option(
-    "--lookahead",
-    type=int,
-    default=1,
-    show_default=True,
-    help="Rounds proposed before the last one is known, to be built meanwhile: 0 or 1.",
+    "lookahead",
+    parts=("strategy", "cost_model", "pruning_model", "search_space", "task_scheduler"),
 )
 @click.option("--cold", is_flag=True, help="Time with caches emptied before every call.")
 @click.option("--vendor", is_flag=True, help="Also time the vendor's library, if it can do this.")
@@ -127,21 +70,18 @@ def command(
     dtype: str | None,
     mlir_path: str | None,
     function: str | None,
-    strategy_options: tuple[str, ...],
-    cost_model_options: tuple[str, ...],
-    pruning_model_options: tuple[str, ...],
-    seconds: float | None,
     vendor: bool,
     progress_mode: str | None,
     quiet: bool,
     log_path: str | None,
     json_path: str | None,
-    fresh: bool,
     cold: bool,
-    **settings: Any,
+    options: TuneOptions,
 ) -> int:
     """Find a fast schedule for WORKLOAD, or for the program in a file, on this machine."""
     # Imported here: the group imports this module to show its help.
+    from attrs import evolve
+
     from autotune.cli.app import INTERRUPTED
     from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
@@ -149,34 +89,28 @@ def command(
     from autotune.cli.progress import chosen_mode, progress
     from autotune.measure import MeasureProtocol
     from autotune.process.interrupts import TuningInterrupted
-    from autotune.tuning.api import tune
+    from autotune.tuning.api import run_tasks
 
-    options = read_options(strategy_options, "--strategy-option")
-    model_options = read_options(cost_model_options, "--cost-model-option")
-    pruning_options = read_options(pruning_model_options, "--pruning-model-option")
     program = asked_program(workload, shape, dtype, mlir_path, function)
     made = program or _named(workload, shape, dtype)
-    if program is not None and settings["backend"] is None:
-        settings["backend"] = importing_backend(program)
+    backend = options.backend
+    if program is not None and not backend:
+        backend = (importing_backend(program),)
     check_log_path(log_path, json_path)
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
     output = Output(json_path, log_path)
     watchers = [] if mode == "quiet" else [BusyWarning()]
     try:
         with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
-            result = tune(
-                made,
-                time=seconds,
-                strategy_options=options,
-                cost_model_options=model_options,
-                pruning_model_options=pruning_options,
-                fresh=fresh,
+            asked = evolve(
+                options,
+                backend=backend,
                 protocol=MeasureProtocol(cold=cold),
                 listeners=[*logs, *watchers, *listeners],
-                **settings,
             )
+            (result,) = run_tasks([made], asked)
     except TuningInterrupted as interrupted:
-        advice = "the same command without --fresh" if fresh else "the same command"
+        advice = "the same command without --fresh" if options.fresh else "the same command"
         click.echo(
             f"autotune: interrupted after {interrupted.trials} trials, which are recorded in "
             f"{interrupted.database}; {advice} resumes the run",

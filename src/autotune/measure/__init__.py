@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.measure.local_measurer import LocalMeasurer
-from autotune.measure.measurer import Collecting, Held, Measurer, OnOutcome
+from autotune.measure.measurer import Collecting, LoadedProgram, Measurer, OnOutcome
 from autotune.measure.protocol import PROTOCOL_VERSION, PROTOCOLS, MeasureProtocol
 from autotune.measure.trial import Leader
 from autotune.process.errors import WorkerStartFailed
@@ -12,7 +12,7 @@ __all__ = [
     "PROTOCOLS",
     "PROTOCOL_VERSION",
     "Collecting",
-    "Held",
+    "LoadedProgram",
     "Leader",
     "LocalMeasurer",
     "MeasureProtocol",

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from attrs import frozen
 
-from autotune.measure.measurer import Held
+from autotune.measure.measurer import LoadedProgram
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Trial
 from autotune.store.records import Outcome
@@ -17,7 +17,7 @@ __all__ = ["HeldTrial"]
 
 
 @frozen(eq=False)
-class HeldTrial(Held):
+class HeldTrial(LoadedProgram):
     """A trial that a worker holds.
 
     Attributes:

@@ -20,7 +20,7 @@ from autotune.measure.batch import Batch
 from autotune.measure.building import Building, Span
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.held import HeldTrial
-from autotune.measure.measurer import Collecting, Held, Measurer
+from autotune.measure.measurer import Collecting, LoadedProgram, Measurer
 from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
 from autotune.measure.pool import MOST_AHEAD, Place, WorkerPool
 from autotune.measure.protocol import MeasureProtocol
@@ -215,7 +215,7 @@ class LocalMeasurer(Measurer):
                     timing.rematch([trial for trial in waiting if trial.outcome is None])
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
-    def hold(self, candidate: Candidate) -> Held:
+    def hold(self, candidate: Candidate) -> LoadedProgram:
         """See :meth:`Measurer.hold`."""
         trial = self._trial(candidate, always=True)
         with self._cancelling():

@@ -28,7 +28,7 @@ def _nothing(_digest: str) -> None:
     return None
 
 
-class Held(ABC):
+class LoadedProgram(ABC):
     """A program that is built and checked, ready to be timed in turns with those of others."""
 
     @property
@@ -111,7 +111,7 @@ class Measurer(ABC):
         """
 
     @abstractmethod
-    def hold(self, candidate: Candidate) -> Held:
+    def hold(self, candidate: Candidate) -> LoadedProgram:
         """Build a program again and check it on other inputs, to be timed beside those of others.
 
         Whoever has several measurers times what they hold in turns. It is held until the measurer

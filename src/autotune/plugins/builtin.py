@@ -96,11 +96,13 @@ def autotune_strategies() -> list[PluginSpec]:
             "grid",
             "autotune.search.strategies.grid:GridStrategy",
             "Every configuration of the space in order",
+            unused=("cost_model", "pruning_model"),
         ),
         PluginSpec(
             "random",
             "autotune.search.strategies.random:RandomStrategy",
             "Half uniform and half stratified samples: the baseline of every strategy",
+            unused=("cost_model", "pruning_model"),
         ),
     ]
 

@@ -88,6 +88,8 @@ class PluginSpec:
         options: Name and one-line description of each keyword argument that a user may set.
         default_cost_model: Of a strategy: the cost model of its runs where a user names none;
             empty for the default of all strategies.
+        unused: Of a strategy: kinds of models that it never asks, which are then not started and
+            no part of what identifies its runs.
     """
 
     name: str
@@ -95,6 +97,7 @@ class PluginSpec:
     description: str
     options: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
     default_cost_model: str = ""
+    unused: tuple[str, ...] = ()
 
     def problem(self) -> str | None:
         """Returns what is wrong with this specification, or None."""
@@ -114,6 +117,8 @@ class PluginSpec:
             return f"options of {self.name!r} do not map names to descriptions"
         if not isinstance(self.default_cost_model, str):
             return f"the default cost model of {self.name!r} is not a name"
+        if not set(self.unused) <= {"cost_model", "pruning_model"}:
+            return f"{self.name!r} can leave models unused, not {self.unused!r}"
         return None
 
     def resolve(self) -> Callable[..., Any]:

@@ -11,7 +11,9 @@ and reads what the user gave with :func:`read_options`.
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -46,6 +48,24 @@ def read_options(owner: str, cls: type[_Options], given: Mapping[str, Any] | Non
             raise InvalidValueError(_unknown(owner, str(name), known))
         values[name] = _checked(f"option {name!r} of {owner}", known[name], value)
     return cls(**values)
+
+
+def meanings(cls: type[Any]) -> dict[str, str]:
+    """What each attribute of a class means, from the section ``Attributes:`` of its docstring."""
+    texts: dict[str, str] = {}
+    current = ""
+    inside = False
+    for line in (inspect.getdoc(cls) or "").splitlines():
+        if line == "Attributes:":
+            inside = True
+        elif inside and (match := re.fullmatch(r"    (\w+): (.*)", line)):
+            current = match[1]
+            texts[current] = match[2]
+        elif inside and current and line.startswith("        "):
+            texts[current] += " " + line.strip()
+        elif line and not line.startswith(" "):
+            inside = False
+    return texts
 
 
 def _unknown(owner: str, name: str, known: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.ir.workloads import Workload
-from autotune.measure import Collecting, Held, Measurer
+from autotune.measure import Collecting, LoadedProgram, Measurer
 from autotune.models.cost import GradientBoostedTrees
 from autotune.models.pruning import PruningModel
 from autotune.sketches import Candidate, CandidateBatch
@@ -77,7 +77,7 @@ def valid_outcome(candidate: Candidate) -> Outcome:
 
 
 @frozen(eq=False)
-class _HeldOutcome(Held):
+class _HeldOutcome(LoadedProgram):
     """What always takes the same."""
 
     outcome: Outcome
@@ -145,7 +145,7 @@ class InProcessMeasurer(Measurer):
             for candidate in candidates
         ]
 
-    def hold(self, candidate: Candidate) -> Held:
+    def hold(self, candidate: Candidate) -> LoadedProgram:
         """What takes as long as it does in a rematch."""
         return _HeldOutcome(self._again(candidate))
 

@@ -2,131 +2,92 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from os import PathLike
-from typing import Any
+from typing import Concatenate, ParamSpec, TypeVar
+
+from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.measure import MeasureProtocol
 from autotune.models.host import ModelHost
 from autotune.process.interrupts import InterruptGuard
 from autotune.store.sqlite import open_database
-from autotune.targets import Target
-from autotune.tuning.entrants import Task, backend_for
 from autotune.tuning.events import EventListener, WarningRaised
+from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
+from autotune.tuning.resolve import Task, backend_for, model_hosts, resolve_run
 from autotune.tuning.result import Result
-from autotune.tuning.run_parts import RunParts, model_host
-from autotune.tuning.settings import DEFAULT_ROUND_SIZE, DEFAULT_TRIALS, Settings, checked_backends
 from autotune.tuning.tuner import Budget, Tuner
 
-__all__ = ["Task", "tune", "tune_tasks"]
+__all__ = ["run_tasks", "tune", "tune_tasks"]
+
+_P = ParamSpec("_P")
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 
-def tune(
-    program: object,
-    *,
-    target: Target | str | PathLike[str] = "cpu",
-    backend: str | Sequence[str] | None = None,
-    space: str = "sketch",
-    strategy: str = "evolutionary",
-    cost_model: str | None = None,
-    pruning_model: str | None = "psa",
-    trials: int = DEFAULT_TRIALS,
-    time: float | None = None,
-    seed: int = 0,
-    threads: int | None = None,
-    database: str | PathLike[str] = "autotune.db",
-    fresh: bool = False,
-    round_size: int = DEFAULT_ROUND_SIZE,
-    lookahead: int = 1,
-    strategy_options: Mapping[str, Any] | None = None,
-    cost_model_options: Mapping[str, Any] | None = None,
-    pruning_model_options: Mapping[str, Any] | None = None,
-    load_cost_model: str | PathLike[str] | None = None,
-    protocol: MeasureProtocol | None = None,
-    observers: Sequence[str] = (),
-    listeners: Sequence[EventListener] = (),
-) -> Result:
+def _with_keywords(
+    options: Callable[_P, TuneOptions],
+) -> Callable[[Callable[[_Given, TuneOptions], _Made]], Callable[Concatenate[_Given, _P], _Made]]:
+    """Let a function of options be called with the fields of ``options`` as keyword arguments."""
+
+    def decorate(
+        function: Callable[[_Given, TuneOptions], _Made],
+    ) -> Callable[Concatenate[_Given, _P], _Made]:
+        @functools.wraps(function)
+        def called(given: _Given, /, *args: _P.args, **fields: _P.kwargs) -> _Made:
+            return function(given, options(*args, **fields))
+
+        own = inspect.signature(function)
+        first = next(iter(own.parameters.values()))
+        fields = inspect.signature(options).parameters.values()
+        called.__signature__ = own.replace(  # type: ignore[attr-defined]
+            parameters=[first.replace(kind=first.POSITIONAL_ONLY), *fields]
+        )
+        return called
+
+    return decorate
+
+
+@_with_keywords(TuneOptions)
+def tune(program: object, options: TuneOptions) -> Result:
     """Find a fast schedule for one program.
 
     Everything measured is recorded in ``database``. A call that was made before is answered from
     there; one that was interrupted, or made with a smaller budget, is continued.
 
     Args:
-        program: A workload, such as ``autotune.ir.workloads.gemm(m=512, n=512, k=512)``, or a
-            program that the backend imports, such as a TVM ``PrimFunc``.
-        target: ``"cpu"`` for this machine, the name of a preset, a JSON file, or a target.
-        backend: What builds and runs candidates; by default the one that is installed, and of
-            several the one that imports the program, or TVM. Where several are named, such as
-            ``"tvm,mlir"`` or a list, each gets its share of the one budget: equal at first, then
-            where more is to be gained. The result is the winner's, and has the others' beside it
-            (``Result.rivals``). This and the other parts are given by name, or by import string
-            ``"module:Class"`` where no plugin registers them.
-        space: The search space.
-        strategy: The search strategy.
-        cost_model: The learned model that the strategy may consult; None for the strategy's own
-            choice, which is ``gbdt`` for the built-in ones.
-        pruning_model: A model that needs no measurements; None or ``"none"`` for none.
-        trials: Candidates to measure, including those that records answer.
-        time: Wall seconds after which to stop, if that comes first.
-        seed: Seed of all randomness.
-        threads: Threads that the program runs on; by default one per core of the target.
-        database: Path of the database; it is made if it does not exist.
-        fresh: Ignore records and earlier runs.
-        round_size: Candidates that are proposed at once, before the model learns from them.
-        lookahead: Rounds that are proposed before the outcomes of the one before are known, so
-            that they are built meanwhile: 1, or 0 for none.
-        strategy_options: Options of the strategy.
-        cost_model_options: Options of the cost model.
-        pruning_model_options: Options of the pruning model.
-        load_cost_model: What the cost model has learned before: a file, as written by
-            ``autotune train fit``, or the name of a trained model that a plugin brings; it goes on
-            learning from there.
-        protocol: How candidates are checked and timed.
-        observers: What reads something of every candidate beside its latency, such as
-            ``["perf"]``; see ``Outcome.readings``.
-        listeners: Functions that are told what happens; see ``autotune.tuning.events``.
+        program: A workload, such as ``autotune.workloads.gemm(m=512, n=512, k=512)``, or a
+            program that a backend imports, such as a TVM ``PrimFunc``.
+        options: The fields of :class:`~autotune.tuning.options.TuneOptions`, by keyword.
+
+    Returns:
+        What was found. Where several backends competed it is the winner's, and has the others'
+        beside it (``Result.rivals``).
 
     Raises:
-        AutotuneError: an argument is wrong (nothing was measured or written), nothing can be
-            measured here, or the database cannot be used.
+        InvalidValueError: an option is out of range, or the program cannot be tuned.
+        UnknownNameError: a part, target or observer does not exist.
+        UnsupportedWorkload: the search space has no candidates for the program.
+        UnsupportedTarget: no backend can measure for the target.
+        DatabaseError: the database cannot be used, or an outcome cannot be recorded.
+        PluginError: a part cannot be imported, or is not what it should be.
+        WorkerStartFailed: nothing can be measured here.
         TuningInterrupted: the run was stopped by Ctrl-C or SIGTERM; the same call continues it.
     """
-    settings = {name: value for name, value in locals().items() if name != "program"}
-    several = backend is not None and len(checked_backends(backend)) > 1
-    scheduler = "gradient" if several else "round-robin"
-    (result,) = tune_tasks([Task(program)], scheduler=scheduler, **settings)
+    (result,) = run_tasks([program], options)
     return result
 
 
-def tune_tasks(
-    tasks: Sequence[object],
-    *,
-    scheduler: str = "gradient",
-    scheduler_options: Mapping[str, Any] | None = None,
-    trials: int | None = None,
-    time: float | None = None,
-    session_time: float | None = None,
-    protocol: MeasureProtocol | None = None,
-    listeners: Sequence[EventListener] = (),
-    **settings: Any,
-) -> list[Result]:
+@_with_keywords(TuneOptions)
+def tune_tasks(tasks: Sequence[object], options: TuneOptions) -> list[Result]:
     """Tune several programs together, such as those of a network.
 
     Args:
         tasks: Programs, or :class:`Task` where one has a weight or a name.
-        scheduler: Chooses which program gets the next round.
-        scheduler_options: Its options.
-        trials: Candidates to measure over all programs; by default as many for each as
-            :func:`tune` measures.
-        time: Wall seconds after which to stop, if that comes first.
-        session_time: Wall seconds after which this call stops, whatever earlier calls took of the
-            run that it continues.
-        protocol: How candidates are checked and timed.
-        listeners: Functions that are told what happens.
-        settings: The other arguments of :func:`tune`.
+        options: As of :func:`tune`. The budget is one for all programs.
 
     Returns:
         One result per program, in order. Their ``seconds`` are those of the whole run.
@@ -134,52 +95,47 @@ def tune_tasks(
     Raises:
         AutotuneError: as :func:`tune`.
     """
-    began = _clock()
+    return run_tasks(tasks, options)
+
+
+def run_tasks(tasks: Sequence[object], options: TuneOptions) -> list[Result]:
+    """What :func:`tune_tasks` does, with options that were made before."""
+    began = time.monotonic()
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
     if not given:
         raise InvalidValueError("there is no task to tune")
-    if settings.get("backend") is None:
-        settings["backend"] = backend_for(given)
-    checked = Settings.checked(
-        scheduler=scheduler,
-        scheduler_options=scheduler_options,
-        trials=DEFAULT_TRIALS * len(given) if trials is None else trials,
-        seconds=time,
-        session_time=session_time,
-        **settings,
+    options = evolve(
+        options,
+        backend=options.backend or backend_for([task.program for task in given]),
+        trials=options.trials or DEFAULT_TRIALS * len(given),
     )
     # Entered first: a signal that comes while the database is opened must not be lost. Models get
     # ready in the background, from here on.
     with ExitStack() as stack:
         guard = stack.enter_context(InterruptGuard())
-        models = {name: stack.enter_context(model_host(checked)) for name in checked.backends}
-        timing = protocol or MeasureProtocol()
-        parts = RunParts.of(given, checked, timing, models)
-        warn = _warn_all(listeners, [task.name for task in parts.tasks])
+        models = model_hosts(options)
+        for model in models.values():
+            stack.enter_context(model)
+        parts = resolve_run(given, options, models)
+        warn = _warn_all(options.listeners, [task.name for task in parts.tasks])
         for model in models.values():
             model.on_warning = warn
         for message in parts.warnings:
             warn(message)
-        database = stack.enter_context(open_database(checked.database, warn=warn))
         tuner = Tuner(
             tasks=parts.tasks,
             spec=parts.spec,
             scheduler=parts.scheduler,
-            database=database,
-            budget=Budget(checked.trials, checked.seconds, checked.session_seconds),
-            fresh=checked.fresh,
-            listeners=tuple(listeners),
+            database=stack.enter_context(open_database(options.database, warn=warn)),
+            budget=Budget(options.trials or 0, options.time, options.session_time),
+            fresh=options.fresh,
+            listeners=options.listeners,
             guard=guard,
-            protocol=timing,
+            protocol=options.protocol,
             prepared=lambda: _wait_ready(models.values()),
-            clock=_clock,
             began=began,
         )
         return tuner.run()
-
-
-# The argument `time` of the functions above hides the module.
-_clock: Callable[[], float] = time.monotonic
 
 
 def _wait_ready(models: Iterable[ModelHost]) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from attrs import evolve
 
-from autotune.measure import Held, MeasureProtocol
+from autotune.measure import LoadedProgram, MeasureProtocol
 from autotune.measure.racing import Race, compare
 from autotune.process.stopwatch import Stopwatch
 from autotune.store.records import Contest
 from autotune.tuning.result import Result, Rival
 from autotune.tuning.task import TaskSession, TaskSpec
 
-__all__ = ["finalists", "hold_contest", "is_to_be_held", "joined_results", "rivals"]
+__all__ = ["finalists", "compare_backends", "needs_comparison", "joined_results", "rivals"]
 
 
 def rivals(tasks: Sequence[TaskSpec]) -> dict[str, list[int]]:
@@ -35,13 +35,13 @@ def finalists(sessions: Sequence[TaskSession]) -> dict[str, str]:
     }
 
 
-def is_to_be_held(sessions: Sequence[TaskSession], earlier: Contest | None) -> bool:
+def needs_comparison(sessions: Sequence[TaskSession], earlier: Contest | None) -> bool:
     """Whether there is something to compare that has not been compared."""
     found = finalists(sessions)
     return len(found) > 1 and (earlier is None or dict(earlier.finalists) != found)
 
 
-def hold_contest(
+def compare_backends(
     sessions: Sequence[TaskSession],
     protocol: MeasureProtocol,
     rng: np.random.Generator,
@@ -78,7 +78,7 @@ def hold_contest(
 
 
 def _race(
-    held: Sequence[Held], protocol: MeasureProtocol, rng: np.random.Generator
+    held: Sequence[LoadedProgram], protocol: MeasureProtocol, rng: np.random.Generator
 ) -> list[list[float]]:
     """Seconds of each program, turn by turn; none for those that failed."""
     race = Race.under(protocol, len(held))

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time as clocks
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from os import PathLike
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.measure import PROTOCOLS, MeasureProtocol
 from autotune.models.training.task_list import ListedTask
 from autotune.process.stopwatch import Clock
-from autotune.tuning.api import tune_tasks
+from autotune.tuning.api import run_tasks
 from autotune.tuning.events import EventListener
+from autotune.tuning.options import TuneOptions
 from autotune.tuning.result import Result
 from autotune.tuning.tuner import TIME_OVER
 
@@ -70,16 +69,12 @@ class RecordedTask:
 
 def record_tasks(
     tasks: Iterable[ListedTask],
+    options: TuneOptions,
     *,
-    database: str | PathLike[str],
     programs: int = DEFAULT_PROGRAMS,
-    time: float | None = None,
     random_share: float = DEFAULT_RANDOM_SHARE,
-    seed: int = 0,
-    protocol: MeasureProtocol | None = None,
     watching: Watching = lambda task: nullcontext(()),
     clock: Clock = clocks.monotonic,
-    **settings: Any,
 ) -> list[RecordedTask]:
     """Measure schedules of every task, one run each; nothing is measured twice.
 
@@ -89,15 +84,12 @@ def record_tasks(
 
     Args:
         tasks: What to record.
-        database: Path of the database.
+        options: How to tune; strategy and trials are those of the recording, and the time is that
+            of all tasks.
         programs: Candidates of each task, failures included.
-        time: Wall seconds after which to stop; None for no limit.
         random_share: Share of the candidates that is random.
-        seed: Seed of all randomness.
-        protocol: How to measure; by default ``quick``.
         watching: Entered for each task while it is recorded; gives who is told what happens.
         clock: Monotonic seconds.
-        settings: Arguments of :func:`autotune.tune`, such as the backend.
 
     Returns:
         One item for each task that was begun, in order.
@@ -106,27 +98,20 @@ def record_tasks(
         AutotuneError: as :func:`autotune.tune`; a task that the backend has no schedules for is
             no error, but an item with a failure.
     """
-    began = clock()
+    began, limit = clock(), options.time
+    strategy = ("evolutionary", {"epsilon": random_share})
+    options = evolve(
+        options, trials=programs, time=None, parts={**options.parts, "strategy": strategy}
+    )
     done: list[RecordedTask] = []
     for task in tasks:
-        left = None if time is None else time - (clock() - began)
+        left = None if limit is None else limit - (clock() - began)
         if left is not None and left <= 0:
             break
         try:
             with watching(task) as listeners:
-                (result,) = tune_tasks(
-                    [task.make()],
-                    scheduler="round-robin",
-                    strategy="evolutionary",
-                    strategy_options={"epsilon": random_share},
-                    trials=programs,
-                    session_time=left,
-                    seed=seed,
-                    database=database,
-                    protocol=protocol or PROTOCOLS["quick"],
-                    listeners=listeners,
-                    **settings,
-                )
+                own = evolve(options, session_time=left, listeners=tuple(listeners))
+                (result,) = run_tasks([task.make()], own)
         except UnsupportedWorkload as error:
             done.append(RecordedTask(task, None, programs, str(error)))
         else:

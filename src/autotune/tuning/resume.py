@@ -15,6 +15,7 @@ from attrs import field, frozen
 from autotune.errors import DatabaseError, InvalidValueError
 from autotune.store.records import Confirmation, Contest, MeasureKey, Outcome, Run, run_identity
 from autotune.store.trial_log import TrialLog
+from autotune.tuning.options import TuneOptions
 
 __all__ = [
     "CHECKPOINT_VERSION",
@@ -38,42 +39,23 @@ class RunSpec:
         weights: Weight of each task.
         key: What measurements depend on; of several backends that compete, those of the first.
         space: Name and version of the search space.
-        strategy: Name of the strategy.
-        strategy_options: Its options.
-        cost_model: Name of the cost model.
-        pruning_model: Name of the pruning model, if any.
-        scheduler: Name of the task scheduler.
-        scheduler_options: Its options.
-        seed: Seed of all randomness.
-        round_size: Candidates that are asked for at once.
-        lookahead: Rounds that are proposed before the outcomes of the one before are known, so
-            that they are built meanwhile: 0 or 1.
+        options: What the user asked for.
         programs: Digest of each task's imported program, "" where there is none.
         keys: What the measurements of each task depend on, where several backends compete.
-        cost_model_file: Digest of the file that the cost model begins with, "" where it begins
-            with nothing.
-        cost_model_options: Options of the cost model.
-        pruning_model_options: Options of the pruning model.
     """
 
     workloads: tuple[str, ...]
     weights: tuple[float, ...]
     key: MeasureKey
     space: str
-    strategy: str
-    strategy_options: Mapping[str, Any] = field(hash=False)
-    cost_model: str
-    pruning_model: str | None
-    scheduler: str
-    seed: int
-    round_size: int
-    scheduler_options: Mapping[str, Any] = field(factory=dict, hash=False)
+    options: TuneOptions
     programs: tuple[str, ...] = ()
-    lookahead: int = 1
     keys: tuple[MeasureKey, ...] = ()
-    cost_model_file: str = ""
-    cost_model_options: Mapping[str, Any] = field(factory=dict, hash=False)
-    pruning_model_options: Mapping[str, Any] = field(factory=dict, hash=False)
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy."""
+        return self.options.chosen["strategy"].name
 
     @property
     def workload(self) -> str:
@@ -83,37 +65,28 @@ class RunSpec:
         return hashlib.sha256(",".join(self.workloads).encode()).hexdigest()[:16]
 
     @property
-    def options(self) -> dict[str, Any]:
+    def decisions(self) -> dict[str, Any]:
         """What a run's identity holds beside workload, key, space, strategy and seed."""
-        options: dict[str, Any] = {
-            "strategy_options": dict(self.strategy_options),
-            "cost_model": self.cost_model,
-            "pruning_model": self.pruning_model,
-            "round_size": self.round_size,
-            "lookahead": self.lookahead,
-        }
+        found = self.options.decisions(len(self.workloads))
         if len(self.workloads) > 1:
-            options["tasks"] = list(self.workloads)
-            options["weights"] = list(self.weights)
-            options["scheduler"] = self.scheduler
-            options["scheduler_options"] = dict(self.scheduler_options)
-        if self.cost_model_options:
-            options["cost_model_options"] = dict(self.cost_model_options)
+            found["tasks"] = list(self.workloads)
+            found["weights"] = list(self.weights)
         if any(self.programs):
-            options["programs"] = list(self.programs)
-        if self.cost_model_file:
-            options["cost_model_file"] = self.cost_model_file
-        if self.pruning_model_options:
-            options["pruning_model_options"] = dict(self.pruning_model_options)
+            found["programs"] = list(self.programs)
         if self.keys:
-            options["keys"] = [key.to_json() for key in self.keys]
-        return options
+            found["keys"] = [key.to_json() for key in self.keys]
+        return found
 
     @property
     def identity(self) -> str:
         """Digest that finds the run again."""
         return run_identity(
-            self.workload, self.key, self.space, self.strategy, self.options, self.seed
+            self.workload,
+            self.key,
+            self.space,
+            self.strategy,
+            self.decisions,
+            self.options.seed,
         )
 
     def new_run(self, trials: int, *, fresh: bool, created: float) -> Run:
@@ -131,8 +104,8 @@ class RunSpec:
             key=self.key,
             space=self.space,
             strategy=self.strategy,
-            options={**self.options, "fresh": fresh},
-            seed=self.seed,
+            options={**self.decisions, "fresh": fresh},
+            seed=self.options.seed,
             trials=trials,
             status="running",
             created=created,

@@ -10,7 +10,7 @@ from attrs import define, evolve, field, frozen
 
 from autotune.errors import DatabaseError
 from autotune.ir.workloads import Workload
-from autotune.measure import Collecting, Held, Leader, Measurer
+from autotune.measure import Collecting, Leader, LoadedProgram, Measurer
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
 from autotune.models.cost import CostModel
 from autotune.process.interrupts import InterruptGuard
@@ -257,7 +257,7 @@ class TaskSession:
             rejected.append(entry.digest)
         return None if failed else outcomes
 
-    def hold_winner(self) -> Held:
+    def hold_winner(self) -> LoadedProgram:
         """Build the best candidate again, to be timed in turns with those of other backends."""
         entry = self.log.best
         if entry is None:

@@ -24,7 +24,7 @@ from autotune.store.best_record import find_best
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import MeasureKey, Outcome, Record, Run
 from autotune.store.trial_log import TrialLog
-from autotune.tuning.contest import hold_contest, is_to_be_held, joined_results, rivals
+from autotune.tuning.contest import compare_backends, joined_results, needs_comparison, rivals
 from autotune.tuning.events import (
     AnsweredFromRecords,
     BackendsCompared,
@@ -170,6 +170,7 @@ class Tuner:
         best: Record | None,
     ) -> Result:
         """A task's result, without what is known of the whole run only."""
+        options = self.spec.options
         return Result(
             run_id=run.run_id,
             task=spec.name,
@@ -178,8 +179,8 @@ class Tuner:
             key=spec.key,
             space=self.spec.space,
             strategy=self.spec.strategy,
-            cost_model=self.spec.cost_model,
-            seed=self.spec.seed,
+            cost_model=options.chosen["cost_model"].name,
+            seed=options.seed,
             trials=len(log),
             outcomes=log.counts,
             failures=log.failures,
@@ -237,7 +238,7 @@ class _Session:
             [spec.strategy for spec in tuner.tasks],
             [spec.cost_model for spec in tuner.tasks],
             tuner.scheduler,
-            tuner.spec.round_size,
+            tuner.spec.options.round_size,
             self._watch,
         )
         self._contests = dict(state.progress.contests)
@@ -362,7 +363,7 @@ class _Session:
     def _looks_ahead(self, current: Round) -> bool:
         """Whether the next round is proposed before this one is known."""
         left = self._tuner.budget.trials - self._trials
-        return self._tuner.spec.lookahead > 0 and len(current.asked) < left
+        return self._tuner.spec.options.lookahead > 0 and len(current.asked) < left
 
     def _spent(self) -> str | None:
         """Why the budget allows nothing more, or None."""
@@ -440,12 +441,12 @@ class _Session:
         tuner = self._tuner
         for name, positions in rivals(tuner.tasks).items():
             competing = [self._tasks[position] for position in positions]
-            if not is_to_be_held(competing, self._contests.get(name)):
+            if not needs_comparison(competing, self._contests.get(name)):
                 continue
             for task in competing:
                 self._use(task, most=len(competing))
-            rng = np.random.default_rng(tuner.spec.seed)
-            self._contests[name] = hold_contest(competing, tuner.protocol, rng, self._watch)
+            rng = np.random.default_rng(tuner.spec.options.seed)
+            self._contests[name] = compare_backends(competing, tuner.protocol, rng, self._watch)
             tuner.emit(BackendsCompared(name, self._contests[name]))
 
     def _close(self) -> None:

@@ -123,7 +123,7 @@ def _records(database: str) -> list[Record]:
 
 def _wanted(target: str | None, threads: int | None) -> Target | None:
     from autotune.errors import InvalidValueError
-    from autotune.tuning.settings import checked_target
+    from autotune.tuning.options import checked_target
 
     if target is None:
         if threads is not None:

@@ -5,23 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from autotune.cli.options import (
-    backend_option,
     check_log_path,
     database_option,
     json_option,
     progress_options,
     read_progress_mode,
+    tune_options,
 )
 
 if TYPE_CHECKING:
     from autotune.models.training import ListedTask, TaskList
     from autotune.report import Table
     from autotune.tuning.events import EventListener
+    from autotune.tuning.options import TuneOptions
     from autotune.tuning.recording import RecordedTask
 
 __all__ = ["info", "record"]
@@ -50,7 +51,6 @@ Example:
 @click.option(
     "--programs", type=int, default=300, show_default=True, help="Candidates of each task."
 )
-@click.option("--time", type=float, metavar="SECONDS", help="When to stop; go on another time.")
 @click.option(
     "--random-share",
     type=float,
@@ -58,18 +58,13 @@ Example:
     show_default=True,
     help="Share of the candidates that is random; the others are evolved.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of all randomness.")
 @click.option(
     "--protocol",
     default="quick",
     show_default=True,
     help="How to measure: quick, or standard as tune does.",
 )
-@click.option("--target", default="cpu", show_default=True, help="cpu, a preset, or a JSON file.")
-@backend_option
-@click.option("--space", default="sketch", show_default=True, help="Search space.")
-@click.option("--cost-model", default="gbdt", show_default=True, help="What evolution follows.")
-@click.option("--threads", type=int, help="Threads to run on; one per core if not given.")
+@tune_options("time", "seed", "target", "backend", "threads", parts=("search_space", "cost_model"))
 @progress_options
 @json_option
 def record(
@@ -77,16 +72,20 @@ def record(
     task_list: str,
     only: tuple[str, ...],
     protocol: str,
+    programs: int,
+    random_share: float,
     progress_mode: str | None,
     quiet: bool,
     log_path: str | None,
     json_path: str | None,
-    **settings: Any,
+    options: TuneOptions,
 ) -> int:
     """Measure random and evolved schedules of every task of a list.
 
     Each task is an ordinary run. The same command goes on where it was interrupted, at any point.
     """
+    from attrs import evolve
+
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.cli.progress import chosen_mode
@@ -100,10 +99,10 @@ def record(
     output = Output(json_path, log_path)
     done = record_tasks(
         listed.tasks,
-        database=database,
-        protocol=MeasureProtocol.named(protocol),
+        evolve(options, database=database, protocol=MeasureProtocol.named(protocol)),
+        programs=programs,
+        random_share=random_share,
         watching=_watching(listed, mode, log_path),
-        **settings,
     )
     complete = sum(task.is_complete for task in done)
     output.json(

@@ -9,6 +9,7 @@ from autotune.models.cost.gbdt import GradientBoostedTrees
 from autotune.models.cost.model_file import ModelFile, SavedModel, read_model, write_model
 from autotune.models.cost.random import RandomCostModel
 from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
+from autotune.models.cost.trained import trained_model
 
 __all__ = [
     "AnalyticCostModel",
@@ -23,5 +24,6 @@ __all__ = [
     "TrainingGroup",
     "read_model",
     "require_differentiable",
+    "trained_model",
     "write_model",
 ]

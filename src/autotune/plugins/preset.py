@@ -1,0 +1,35 @@
+"""A tuner as somebody published it: parts, their options and the size of a round at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+__all__ = ["Preset"]
+
+
+@frozen(eq=False)
+class Preset:
+    """What a name such as ``pruner-published`` stands for. What a user gives besides counts.
+
+    Attributes:
+        name: The name.
+        source: What was published, and where.
+        parts: By kind: a name, or a name with options, as ``autotune.tune`` takes them.
+        round_size: Candidates that are proposed before the models learn from them.
+        differences: What still differs from what was published, one sentence each.
+        load_cost_model: What the cost model knows at the beginning; None for nothing.
+    """
+
+    name: str
+    source: str
+    parts: Mapping[str, object]
+    round_size: int
+    differences: tuple[str, ...]
+    load_cost_model: str | None = None
+
+    @property
+    def caveat(self) -> str:
+        """One line for whoever compares with what was published."""
+        return f"{self.name} is {self.source}, but: {'; '.join(self.differences)}"

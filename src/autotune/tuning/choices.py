@@ -1,0 +1,159 @@
+"""The parts that decide in a run: how they are named, and which are taken where none is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError, UnknownNameError
+
+__all__ = ["KINDS", "NONE", "Choice", "chosen_parts", "unused_by"]
+
+NONE = "none"
+"""In place of a part's name: there is none."""
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "strategy": "evolutionary",
+        "cost_model": "gbdt",
+        "pruning_model": "psa",
+        "search_space": "sketch",
+        "task_scheduler": "gradient",
+    }
+)
+"""Every kind of part that a run chooses, and the part that it chooses where none is named; for
+cost models, a strategy may choose otherwise."""
+
+
+@frozen
+class Choice:
+    """A part that was chosen.
+
+    Attributes:
+        name: Its name, or ``none``.
+        options: Its options.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(factory=dict, hash=False)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether there is no such part."""
+        return self.name == NONE
+
+
+@frozen
+class _Given:
+    """What a user says of a part: a name, options, or both."""
+
+    name: str | None
+    options: Mapping[str, Any]
+
+
+def chosen_parts(
+    given: Mapping[str, object], preset: Mapping[str, object]
+) -> Mapping[str, Choice]:
+    """The part of every kind.
+
+    Args:
+        given: By kind: a name, options, a name with options, or None for no such part.
+        preset: The same, where nothing is given. Options count if the part is the same.
+
+    Raises:
+        UnknownNameError: there is no such kind or part.
+        InvalidValueError: something else is given, or options of a part that is not asked.
+    """
+    wanted = _read(given)
+    usual = _read(preset)
+    strategy = _choice("strategy", KINDS["strategy"], wanted, usual)
+    unused = unused_by(strategy.name)
+    found = {}
+    for kind in KINDS:
+        if kind in unused:
+            found[kind] = _refuse_options(kind, strategy.name, wanted.get(kind))
+        else:
+            found[kind] = _choice(kind, _default(kind, strategy.name), wanted, usual)
+    if "target" in found["pruning_model"].options:
+        raise InvalidValueError("the target of the pruning model is that of the run, no option")
+    return found
+
+
+def _read(given: object) -> dict[str, _Given]:
+    if not isinstance(given, Mapping):
+        raise InvalidValueError(
+            f"parts are given by kind, as in {{'strategy': 'random'}}, not as {given!r}"
+        )
+    for kind in given:
+        if kind not in KINDS:
+            raise UnknownNameError("kind of part", str(kind), KINDS)
+    return {kind: _read_part(kind, value) for kind, value in given.items()}
+
+
+def _read_part(kind: str, value: object) -> _Given:
+    noun = kind.replace("_", " ")
+    if isinstance(value, Choice):
+        return _Given(value.name, value.options)
+    if isinstance(value, Mapping):
+        return _Given(None, value)
+    name, options = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, {})
+    if kind == "pruning_model" and name is None:
+        name = NONE
+    if not isinstance(name, str) or not isinstance(options, Mapping):
+        raise InvalidValueError(f"{noun} must be a name, or a name with options, not {value!r}")
+    return _Given(name, options)
+
+
+def _choice(
+    kind: str, default: str, given: Mapping[str, _Given], usual: Mapping[str, _Given]
+) -> Choice:
+    """What is given, completed by what is usual, and then by the default."""
+    from autotune.plugins.parts import check_part
+
+    empty = _Given(None, {})
+    mine, other = given.get(kind, empty), usual.get(kind, empty)
+    fallback = other.name or default
+    name = mine.name or fallback
+    options = {**(other.options if name == fallback else {}), **mine.options}
+    if kind == "pruning_model" and name == NONE:
+        if options:
+            raise InvalidValueError(f"there is no pruning model to take the options {options}")
+        return Choice(NONE)
+    return Choice(check_part(kind, name), options)
+
+
+def _default(kind: str, strategy: str) -> str:
+    """The default of a kind, which for cost models a strategy may choose."""
+    if kind == "cost_model" and ":" not in strategy:
+        from autotune.plugins.manager import manager
+
+        return manager().get("strategy", strategy).default_cost_model or KINDS[kind]
+    return KINDS[kind]
+
+
+def unused_by(strategy: str) -> tuple[str, ...]:
+    """Kinds of parts that a strategy never asks; one without a plugin may ask all."""
+    from autotune.plugins.manager import manager
+
+    return () if ":" in strategy else manager().get("strategy", strategy).unused
+
+
+def _refuse_options(kind: str, strategy: str, given: _Given | None) -> Choice:
+    """No part, as the strategy does not ask one: it decides nothing, and options of it are wrong.
+
+    Naming one is no mistake, so that strategies can be compared by changing one word.
+    """
+    from autotune.plugins.parts import check_part
+
+    noun = kind.replace("_", " ")
+    if given is not None and given.options:
+        raise InvalidValueError(
+            f"strategy {strategy!r} asks no {noun}: leave out its options "
+            f"{dict(given.options)}, or choose another strategy"
+        )
+    if given is not None and given.name not in (None, NONE):
+        check_part(kind, str(given.name))
+    return Choice(NONE)

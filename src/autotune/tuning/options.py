@@ -1,0 +1,261 @@
+"""What a user asks of a run: the one place where an option of tuning is declared.
+
+The Python functions take its fields as keyword arguments, the command line has a flag for each,
+its decisions identify a run, and the documentation's table is made from it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.tuning.choices import Choice, chosen_parts, unused_by
+
+# The command line reads the names and texts of options only, and imports nothing else for them.
+if TYPE_CHECKING:
+    from autotune.measure import MeasureProtocol
+    from autotune.models.cost import ModelFile
+    from autotune.plugins.preset import Preset
+    from autotune.targets import Target
+    from autotune.tuning.events import EventListener
+
+__all__ = ["DEFAULT_TRIALS", "TuneOptions", "checked_target", "usable_cpus"]
+
+DEFAULT_TRIALS = 64
+DEFAULT_ROUND_SIZE = 16
+
+
+def _whole(low: int, high: float = math.inf) -> Callable[[object, Any, Any], None]:
+    """Checks that a value is None where that is the default, or a whole number within bounds."""
+
+    def check(_options: object, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if value is None and attribute.default is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            bounds = f"of at least {low}" if high == math.inf else f"from {low} to {high:g}"
+            raise InvalidValueError(
+                f"{attribute.name} must be a whole number {bounds}, not {value!r}"
+            )
+
+    return check
+
+
+def _seconds(_options: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is not None and not (number and 0 < value < math.inf):  # type: ignore[operator]
+        raise InvalidValueError(
+            f"{attribute.name} must be a positive number of seconds, not {value!r}"
+        )
+
+
+def _target(given: Target | str | os.PathLike[str]) -> Target:
+    from autotune.targets import resolve
+
+    return resolve(given)
+
+
+def _backends(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    if given is None or given == ():
+        return ()
+    from autotune.plugins.parts import check_part
+
+    names: list[object] = [given]
+    if isinstance(given, str):
+        names = [name.strip() for name in given.split(",")]
+    elif isinstance(given, (list, tuple)):
+        names = list(given)
+    checked = [check_part("backend", name) for name in names]
+    if not checked:
+        raise InvalidValueError("there is no backend to tune with")
+    for name in checked:
+        if checked.count(name) > 1:
+            raise InvalidValueError(f"backend {name!r} is named twice")
+    return tuple(checked)
+
+
+def _observers(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise InvalidValueError(f"observers must be a list of names, such as [{names!r}]")
+    from autotune.plugins.parts import check_part
+
+    return tuple(dict.fromkeys(check_part("observer", name) for name in names))
+
+
+def _path(given: str | os.PathLike[str]) -> str:
+    return os.fspath(given)
+
+
+def _listeners(given: Sequence[EventListener]) -> tuple[EventListener, ...]:
+    return tuple(given)
+
+
+def _model_file(given: str | os.PathLike[str] | ModelFile | None) -> ModelFile | None:
+    from autotune.models.cost import ModelFile, trained_model
+
+    return given if given is None or isinstance(given, ModelFile) else trained_model(given)
+
+
+def _protocol(given: MeasureProtocol | None) -> MeasureProtocol:
+    from autotune.measure import MeasureProtocol
+
+    return given or MeasureProtocol()
+
+
+def _preset(given: str | Preset | None) -> Preset | None:
+    from autotune.plugins.parts import create_part
+
+    if not isinstance(given, str):
+        return given
+    found: Preset = create_part("preset", given)
+    return found
+
+
+@frozen(kw_only=True, eq=False)
+class TuneOptions:
+    """How to tune. Every value is checked when it is made, before anything starts or is written.
+
+    Attributes:
+        target: What to tune for: ``cpu`` for this machine, another one by name, or a JSON file.
+        threads: Threads that the program runs on; by default one per core of the target.
+        backend: What builds and runs candidates; by default the one that is installed, and of
+            several the one that imports the program, or ``tvm``. Several, such as ``tvm,mlir``,
+            compete within one budget.
+        preset: A published tuner by name: its parts, their options and the size of a round at
+            once. What is given besides counts.
+        parts: The parts that decide, by kind: a name, options, a name with options, or None for no
+            pruning model, as in ``{"strategy": ("random", {})}``. A part that no plugin registers
+            is named by import string, ``module:Class``.
+        load_cost_model: What the cost model knows at the beginning: a file of ``autotune train``,
+            or the name of a trained model that a plugin brings.
+        trials: Budget in candidates, including those that records answer; by default 64 for each
+            program.
+        time: Budget in wall seconds.
+        session_time: Wall seconds after which this call stops, whatever earlier calls took of the
+            run that it continues.
+        seed: Seed of all randomness.
+        round_size: Candidates that are proposed before the models learn from them; by default 16,
+            or as in the preset.
+        lookahead: Rounds that are proposed before the outcomes of the last are known, to be built
+            meanwhile.
+        database: Path of the database; it is made where there is none.
+        fresh: Ignore records and earlier runs.
+        observers: Also record what this observer reads, such as ``perf``; there may be several.
+            They change nothing that is measured.
+        protocol: How candidates are checked and timed; by default the standard one.
+        listeners: Functions that are told what happens, as it happens.
+    """
+
+    target: Target = field(default=cast(Any, "cpu"), converter=_target)
+    threads: int | None = field(default=None, metadata={"low": 1})
+    backend: tuple[str, ...] = field(default=(), converter=_backends)
+    preset: Preset | None = field(default=None, converter=_preset)
+    parts: Mapping[str, object] = field(factory=dict)
+    load_cost_model: ModelFile | None = field(converter=_model_file)
+    trials: int | None = field(default=None, validator=_whole(1), metadata={"low": 1})
+    time: float | None = field(default=None, validator=_seconds)
+    session_time: float | None = field(default=None, validator=_seconds)
+    seed: int = field(default=0, validator=_whole(0), metadata={"low": 0})
+    round_size: int = field(validator=_whole(1), metadata={"low": 1})
+    lookahead: int = field(default=1, validator=_whole(0, 1), metadata={"low": 0, "high": 1})
+    database: str = field(default="autotune.db", converter=_path)
+    fresh: bool = field(default=False, converter=bool)
+    observers: tuple[str, ...] = field(default=(), converter=_observers)
+    protocol: MeasureProtocol = field(default=None, converter=_protocol)
+    listeners: tuple[EventListener, ...] = field(default=(), converter=_listeners)
+    chosen: Mapping[str, Choice] = field(init=False, repr=False)
+    machine: Target = field(init=False, repr=False)
+
+    @load_cost_model.default
+    def _usual_file(self) -> str | None:
+        return None if self.preset is None else self.preset.load_cost_model
+
+    @round_size.default
+    def _usual_round(self) -> int:
+        return (self.preset and self.preset.round_size) or DEFAULT_ROUND_SIZE
+
+    @chosen.default
+    def _choose(self) -> Mapping[str, Choice]:
+        chosen = chosen_parts(self.parts, self.preset.parts if self.preset else {})
+        if self.load_cost_model is not None and chosen["cost_model"].is_none:
+            raise InvalidValueError(
+                f"strategy {chosen['strategy'].name!r} asks no cost model: leave out "
+                "load_cost_model (--load-cost-model), or choose another strategy"
+            )
+        return chosen
+
+    @machine.default
+    def _describe(self) -> Target:
+        return _check_cores(checked_target(self.target, self.threads))
+
+    def decisions(self, tasks: int) -> dict[str, Any]:
+        """What of these options decides which candidates a run of so many tasks proposes.
+
+        Target, backend, threads and protocol decide too; they are part of every measure key.
+        What the strategy never asks is left out, and so is a scheduler with nothing to schedule.
+        """
+        chosen = {kind: choice for kind, choice in self.chosen.items() if not choice.is_none}
+        found: dict[str, Any] = {
+            "strategy_options": dict(chosen["strategy"].options),
+            "round_size": self.round_size,
+            "lookahead": self.lookahead,
+        }
+        unused = unused_by(chosen["strategy"].name)
+        for kind in ("cost_model", "pruning_model"):
+            if kind not in unused:
+                choice = chosen.get(kind)
+                found[kind] = choice and choice.name
+                if choice and choice.options:
+                    found[f"{kind}_options"] = dict(choice.options)
+        if self.load_cost_model is not None:
+            found["cost_model_file"] = self.load_cost_model.digest
+        if tasks > 1:
+            found["scheduler"] = chosen["task_scheduler"].name
+            found["scheduler_options"] = dict(chosen["task_scheduler"].options)
+        if chosen["search_space"].options:
+            found["search_space_options"] = dict(chosen["search_space"].options)
+        return found
+
+
+def checked_target(target: Target | str | os.PathLike[str], threads: int | None) -> Target:
+    """The target with as many cores as threads are to be used.
+
+    Args:
+        target: What ``autotune.targets.resolve`` takes.
+        threads: Threads to run on; None for one per core of the target.
+
+    Raises:
+        InvalidValueError: ``threads`` is not a positive number of CPUs that this process has.
+        UnknownNameError: there is no such target.
+    """
+    described = _target(target)
+    if threads is None:
+        return described
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise InvalidValueError(f"threads must be a whole number of at least 1, not {threads!r}")
+    if threads > usable_cpus():
+        raise InvalidValueError(
+            f"threads must be at most {usable_cpus()}, the CPUs that this process may use, "
+            f"not {threads}"
+        )
+    return described if threads == described.cores else described.with_cores(threads)
+
+
+def _check_cores(target: Target) -> Target:
+    """Refuse to time programs on more threads than there are CPUs."""
+    if target.kind == "cpu" and target.cores > usable_cpus():
+        raise InvalidValueError(
+            f"target {target.name!r} has {target.cores} cores, and this process may use "
+            f"{usable_cpus()} CPUs: say how many threads are to be used of them (--threads)"
+        )
+    return target
+
+
+def usable_cpus() -> int:
+    """Logical CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0))
