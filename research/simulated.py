@@ -53,6 +53,7 @@ from strategy_report import (
 
 from autotune import open_database
 from autotune.cli.options import read_options
+from autotune.models.cost import trained_model
 from autotune.models.training import only_target, training_groups
 from autotune.plugins.manager import manager
 from autotune.report import Table

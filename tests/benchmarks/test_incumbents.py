@@ -26,9 +26,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[History, list[Recor
     result = autotune.tune(
         gemm(m=8, n=8, k=8),
         backend=REFERENCE_BACKEND,
-        space=TOY_SPACE,
-        cost_model="random",
-        pruning_model=None,
+        parts={"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
         trials=12,
         threads=1,
         database=database,

@@ -176,9 +176,7 @@ def tune(
     result = autotune.tune(
         gemm(m=8, n=8, k=8),
         backend=REFERENCE_BACKEND,
-        space=TOY_SPACE,
-        cost_model="random",
-        pruning_model=None,
+        parts={"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
         trials=trials,
         threads=1,
         seed=seed,

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.models.cost import ModelFile
+from autotune.models.cost import ModelFile, trained_model
 from autotune.plugins import parts
 from autotune.plugins.hooks import PluginSpec, hookimpl
 from autotune.plugins.manager import PluginManager
 from autotune.tuning import settings
-from autotune.tuning.settings import trained_model
 
 
 @pytest.fixture

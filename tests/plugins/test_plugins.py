@@ -25,7 +25,7 @@ from autotune.search.strategies import Strategy, StrategyContext
 from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch
 from autotune.spaces import SearchSpace
 from autotune.store.records import Outcome
-from autotune.tuning import settings
+from autotune.tuning.choices import Choice, chosen_parts
 
 EXAMPLE = Path(__file__).parents[1] / "third_party" / "autotune_example"
 
@@ -290,10 +290,14 @@ def test_a_strategy_may_choose_the_cost_model_of_its_runs(monkeypatch: pytest.Mo
 
     manager = PluginManager(entry_points=[])
     manager.register(Mine(), "mine")
-    monkeypatch.setattr(settings, "manager", lambda: manager)
-    assert settings.default_cost_model("choosy") == "random"
-    assert settings.default_cost_model("evolutionary") == "gbdt"
-    assert settings.default_cost_model("module:Strategy") == "gbdt"
+    monkeypatch.setattr("autotune.plugins.manager.manager", lambda: manager)
+    monkeypatch.setattr("autotune.plugins.parts.manager", lambda: manager)
+    for name, expected in [
+        ("choosy", "random"),
+        ("evolutionary", "gbdt"),
+        ("module:Strategy", "gbdt"),
+    ]:
+        assert chosen_parts({"strategy": name}, {})["cost_model"] == Choice(expected)
     spec = PluginSpec("wrong", dict, "A dict", default_cost_model=3)  # type: ignore[arg-type]
     assert spec.problem() == "the default cost model of 'wrong' is not a name"
 

@@ -216,9 +216,7 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
     result = autotune.tune(
         gemm(m=8, n=8, k=8),
         backend=REFERENCE_BACKEND,
-        space=TOY_SPACE,
-        cost_model="random",
-        pruning_model=None,
+        parts={"search_space": TOY_SPACE, "cost_model": "random", "pruning_model": None},
         trials=16,
         round_size=ROUND,
         threads=os.cpu_count(),

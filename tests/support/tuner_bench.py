@@ -22,9 +22,10 @@ from autotune.store.database import Database
 from autotune.store.records import MeasureKey, Outcome
 from autotune.store.sqlite.sqlite_database import SQLiteDatabase
 from autotune.targets import Target, preset
-from autotune.testing.toy_parts import InProcessMeasurer, toy_trees, valid_outcome
+from autotune.testing.toy_parts import TOY_TREES, InProcessMeasurer, toy_trees, valid_outcome
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.events import Event, TrialFinished
+from autotune.tuning.options import TuneOptions
 from autotune.tuning.result import Result
 from autotune.tuning.resume import RunSpec
 from autotune.tuning.task import TaskSpec
@@ -125,14 +126,19 @@ class Bench:
             weights=(1.0,) * self.tasks,
             key=key,
             space="toy-1",
-            strategy=self.strategy.name,
-            strategy_options={},
-            cost_model="toy" if self.trees else "random",
-            pruning_model=None,
-            scheduler="round-robin",
-            seed=self.seed,
-            round_size=self.round_size,
-            lookahead=self.lookahead,
+            options=TuneOptions(
+                target=TARGET,
+                threads=1,
+                parts={
+                    "strategy": self.strategy.name,
+                    "cost_model": TOY_TREES if self.trees else "random",
+                    "pruning_model": None,
+                    "task_scheduler": "round-robin",
+                },
+                seed=self.seed,
+                round_size=self.round_size,
+                lookahead=self.lookahead,
+            ),
         )
         left = [stop_after]
 

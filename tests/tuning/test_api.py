@@ -35,13 +35,12 @@ def tune(program: object, folder: Path, **settings: Any) -> autotune.Result:
     """Tune with parts that need no compiler."""
     defaults: dict[str, Any] = {
         "backend": REFERENCE_BACKEND,
-        "space": TOY_SPACE,
-        "cost_model": "random",
         "trials": 8,
         "threads": 1,
         "database": folder / "records.db",
     }
-    return autotune.tune(program, **{**defaults, **settings})
+    parts = {"search_space": TOY_SPACE, "cost_model": "random", **settings.pop("parts", {})}
+    return autotune.tune(program, parts=parts, **{**defaults, **settings})
 
 
 def test_tune_build_and_run(tmp_path: Path) -> None:
@@ -102,20 +101,29 @@ def test_the_same_call_is_answered_from_records(tmp_path: Path) -> None:
         ),
         ({"target": "haswel"}, UnknownNameError, "Did you mean 'haswell'"),
         ({"backend": "tvn"}, UnknownNameError, "unknown backend 'tvn'"),
-        ({"space": "sketsh"}, UnknownNameError, "Did you mean 'sketch'"),
-        ({"strategy": "evolutionry"}, UnknownNameError, "Did you mean 'evolutionary'"),
-        ({"strategy": 3}, InvalidValueError, "strategy must be a name, not 3"),
-        ({"strategy": "no_module:Thing"}, PluginError, "cannot be imported"),
-        ({"strategy": "random", "strategy_options": {"x": 1}}, AutotuneError, "x"),
-        ({"cost_model": "gbtd"}, UnknownNameError, "Did you mean 'gbdt'"),
-        ({"pruning_model": "rooflin"}, UnknownNameError, "Did you mean 'roofline'"),
-        ({"pruning_model_options": {"target": "t4"}}, InvalidValueError, "is that of the run"),
+        ({"parts": {"search_space": "sketsh"}}, UnknownNameError, "Did you mean 'sketch'"),
+        ({"parts": {"strategy": "evolutionry"}}, UnknownNameError, "Did you mean 'evolutionary'"),
         (
-            {"pruning_model": "none", "pruning_model_options": {"figures": "t4"}},
+            {"parts": {"strategy": 3}},
+            InvalidValueError,
+            "strategy must be a name, or",
+        ),
+        ({"parts": {"strategy": "no_module:Thing"}}, PluginError, "cannot be imported"),
+        ({"parts": {"strategy": ("random", {"x": 1})}}, AutotuneError, "x"),
+        ({"parts": {"strategi": "random"}}, UnknownNameError, "Did you mean 'strategy'"),
+        ({"parts": {"cost_model": "gbtd"}}, UnknownNameError, "Did you mean 'gbdt'"),
+        ({"parts": {"pruning_model": "rooflin"}}, UnknownNameError, "Did you mean 'roofline'"),
+        ({"parts": {"pruning_model": {"target": "t4"}}}, InvalidValueError, "is that of the run"),
+        (
+            {"parts": {"pruning_model": ("none", {"figures": "t4"})}},
             InvalidValueError,
             "no pruning model to take the options",
         ),
-        ({"space": "builtins:dict"}, PluginError, "made a dict, not a SearchSpace"),
+        (
+            {"parts": {"search_space": "builtins:dict"}},
+            PluginError,
+            "made a dict, not a SearchSpace",
+        ),
     ],
 )
 def test_wrong_arguments_start_and_write_nothing(
@@ -137,7 +145,7 @@ def test_options_that_a_pruning_model_refuses(
     options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
-        tune(SQUARE, tmp_path, pruning_model_options=options)
+        tune(SQUARE, tmp_path, parts={"pruning_model": options})
 
 
 def test_options_of_the_pruning_model_reach_it_and_make_another_run(tmp_path: Path) -> None:
@@ -146,9 +154,10 @@ def test_options_of_the_pruning_model_reach_it_and_make_another_run(tmp_path: Pa
         result = tune(
             SQUARE,
             tmp_path,
-            pruning_model=TOY_DRAFT,
-            pruning_model_options={"prefers": prefers},
-            strategy_options={"epsilon": 0.0},
+            parts={
+                "pruning_model": (TOY_DRAFT, {"prefers": prefers}),
+                "strategy": {"epsilon": 0.0},
+            },
             listeners=[events.append],
         )
         told = [event for event in events if isinstance(event, TrialFinished)]
@@ -213,8 +222,7 @@ def test_several_tasks(tmp_path: Path) -> None:
     results = autotune.tune_tasks(
         tasks,
         backend=REFERENCE_BACKEND,
-        space=TOY_SPACE,
-        cost_model="random",
+        parts={"search_space": TOY_SPACE, "cost_model": "random"},
         trials=48,
         threads=1,
         database=tmp_path / "records.db",

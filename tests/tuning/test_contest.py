@@ -19,8 +19,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.records import Comparison, Contest, Outcome
 from autotune.store.sqlite import open_database
 from autotune.testing.reference_backend import ReferenceBackend, ReferenceProgram
-from autotune.tuning import entrants
-from autotune.tuning.entrants import backend_for
+from autotune.tuning import resolve
 from autotune.tuning.events import (
     BackendsCompared,
     Event,
@@ -28,24 +27,24 @@ from autotune.tuning.events import (
     TrialFinished,
     WarningRaised,
 )
-from autotune.tuning.settings import checked_backends, default_backend
+from autotune.tuning.options import TuneOptions
+from autotune.tuning.resolve import backend_for, default_backend
 
 SQUARE = gemm(m=8, n=8, k=8)
 BOTH = [SLOW, QUICK]
+PARTS = {"cost_model": "random", "pruning_model": None}
 
 
 def tune(folder: Path, program: object = SQUARE, **settings: Any) -> autotune.Result:
     """Tune with the two backends, and parts that need no compiler."""
     defaults: dict[str, Any] = {
         "backend": BOTH,
-        "cost_model": "random",
-        "pruning_model": None,
         "trials": 16,
         "round_size": 4,
         "threads": 1,
         "database": folder / "records.db",
     }
-    return autotune.tune(program, **{**defaults, **settings})
+    return autotune.tune(program, parts=PARTS, **{**defaults, **settings})
 
 
 def test_the_faster_backend_wins_and_the_other_is_told_of(tmp_path: Path) -> None:
@@ -212,15 +211,14 @@ def test_a_backend_that_does_not_import_a_program_competes_with_its_own(tmp_path
 )
 def test_wrong_backends(given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        checked_backends(given)
+        TuneOptions(backend=given)
 
 
 def test_several_programs_on_several_backends(tmp_path: Path) -> None:
     results = autotune.tune_tasks(
         [SQUARE, autotune.Task(gemm(m=4, n=16, k=8), weight=2.0, name="wide")],
         backend=",".join(BOTH),
-        cost_model="random",
-        pruning_model=None,
+        parts={"cost_model": "random", "pruning_model": None},
         trials=8,
         round_size=2,
         threads=1,
@@ -260,11 +258,11 @@ def test_the_default_backend(
 def test_a_program_is_for_the_backend_that_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"tvm": BackendWithoutImports(), "other": ReferenceBackend()}
     monkeypatch.setattr(plugins.manager(), "names", lambda kind: tuple(made))
-    monkeypatch.setattr(entrants, "create_part", lambda kind, name: made[name])
+    monkeypatch.setattr(resolve, "create_part", lambda kind, name: made[name])
     program = ReferenceProgram(SQUARE)
-    assert backend_for([autotune.Task(SQUARE)]) == "tvm"
-    assert backend_for([autotune.Task(SQUARE), autotune.Task(program)]) == "other"
-    assert backend_for([autotune.Task("nobody's")]) == "tvm"
+    assert backend_for([SQUARE]) == "tvm"
+    assert backend_for([SQUARE, program]) == "other"
+    assert backend_for(["nobody's"]) == "tvm"
 
 
 def test_no_backend_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,18 +14,18 @@ TRIALS = 36
 COMMAND = (*TUNE, "--quiet", "--trials", str(TRIALS))
 
 TWO_TASKS = """
-import functools, sys
-from autotune.tuning import api, run_parts
+import sys
+from autotune.tuning import api
+from autotune.tuning.resolve import Task
 from autotune.ir.workloads.builders import gemm
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 
 if __name__ == "__main__":
     lookahead, trials = map(int, sys.argv[1:])
-    run_parts.RunSpec = functools.partial(run_parts.RunSpec, lookahead=lookahead)
-    tasks = [api.Task(gemm(m=16, n=16, k=16), weight=3.0), api.Task(gemm(m=8, n=32, k=8))]
+    tasks = [Task(gemm(m=16, n=16, k=16), weight=3.0), Task(gemm(m=8, n=32, k=8))]
     api.tune_tasks(
         tasks, backend=REFERENCE_BACKEND, threads=1, trials=trials, round_size=6,
-        database="records.db",
+        lookahead=lookahead, database="records.db",
     )
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,22 +19,24 @@ from autotune.process.interrupts import TuningInterrupted
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 from autotune.tuning import api, recording
 from autotune.tuning.events import Event, EventListener, RoundStarted
+from autotune.tuning.options import TuneOptions
 from autotune.tuning.recording import RecordedTask, record_tasks
 
 TASKS = [ListedTask(f"gemm-{n}", "gemm", {"m": n, "n": n, "k": n}) for n in (8, 16, 32)]
 
 
 def _record(folder: Path, tasks: Sequence[ListedTask] = TASKS, **settings: Any) -> Any:
+    own = {"programs", "random_share", "watching", "clock"} & set(settings)
+    arguments = {"programs": 12, **{name: settings.pop(name) for name in own}}
     defaults: dict[str, Any] = {
         "database": folder / "data.db",
-        "programs": 12,
         "backend": REFERENCE_BACKEND,
-        "space": TOY_SPACE,
-        "cost_model": TOY_TREES,
+        "parts": {"search_space": TOY_SPACE, "cost_model": TOY_TREES},
         "round_size": 4,
         "threads": 1,
+        "protocol": PROTOCOLS["quick"],
     }
-    return record_tasks(tasks, **{**defaults, **settings})
+    return record_tasks(tasks, TuneOptions(**{**defaults, **settings}), **arguments)
 
 
 def _stored(folder: Path) -> tuple[list[autotune.Record], int]:
@@ -141,7 +144,7 @@ def test_time_ends_it_within_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for _ in range(2):
         # The seconds of earlier calls do not count.
         ending = Ending(rounds=3)
-        monkeypatch.setattr(api, "_clock", ending)
+        monkeypatch.setattr(recording, "run_tasks", functools.partial(api.run_tasks, clock=ending))
         settings: dict[str, Any] = {"programs": 400, "time": 1e5, "watching": ending.watching}
         (item,) = _record(tmp_path, TASKS[2:], **settings)
         assert not item.is_complete
@@ -155,14 +158,14 @@ def test_time_ends_it_within_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_task_without_schedules_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tune_tasks = recording.tune_tasks
+    run_tasks = recording.run_tasks
 
-    def refusing(programs: Sequence[Any], **settings: Any) -> list[autotune.Result]:
+    def refusing(programs: Sequence[Any], options: TuneOptions) -> list[autotune.Result]:
         if programs[0].parameters["m"] == 8:
             raise UnsupportedWorkload("there is no sketch for gemm")
-        return tune_tasks(programs, **settings)
+        return run_tasks(programs, options)
 
-    monkeypatch.setattr(recording, "tune_tasks", refusing)
+    monkeypatch.setattr(recording, "run_tasks", refusing)
     first, second = _record(tmp_path, TASKS[:2], programs=4)
     assert first.result is None and first.failure == "there is no sketch for gemm"
     assert first.is_complete and not first.trials
@@ -179,7 +182,7 @@ def test_progress_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1.0, 0.0])
-def test_without_time_nothing_begins(tmp_path: Path, seconds: float) -> None:
-    assert _record(tmp_path, time=seconds) == []
-    with pytest.raises(InvalidValueError, match="session_time must be a positive number"):
-        autotune.tune_tasks([TASKS[0].make()], session_time=seconds, backend=REFERENCE_BACKEND)
+@pytest.mark.parametrize("name", ["time", "session_time"])
+def test_without_time_nothing_begins(seconds: float, name: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"{name} must be a positive number"):
+        TuneOptions(**{name: seconds})

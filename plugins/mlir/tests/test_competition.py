@@ -39,7 +39,7 @@ def found(
         trials=8,
         round_size=4,
         threads=1,
-        cost_model="random",
+        parts={"cost_model": "random"},
         database=folder / "records.db",
         listeners=[events.append],
     )

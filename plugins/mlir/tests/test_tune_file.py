@@ -93,7 +93,7 @@ def test_a_file_is_tuned_from_python(tmp_path: Path) -> None:
         backend="mlir",
         trials=2,
         threads=1,
-        cost_model="random",
+        parts={"cost_model": "random"},
         database=tmp_path / "records.db",
     )
     assert result.best is not None and result.workload.name == "attend"

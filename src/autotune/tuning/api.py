@@ -14,6 +14,7 @@ from attrs import evolve
 from autotune.errors import InvalidValueError
 from autotune.models.host import ModelHost
 from autotune.process.interrupts import InterruptGuard
+from autotune.process.stopwatch import Clock
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import EventListener, WarningRaised
 from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
@@ -98,9 +99,11 @@ def tune_tasks(tasks: Sequence[object], options: TuneOptions) -> list[Result]:
     return run_tasks(tasks, options)
 
 
-def run_tasks(tasks: Sequence[object], options: TuneOptions) -> list[Result]:
+def run_tasks(
+    tasks: Sequence[object], options: TuneOptions, clock: Clock = time.monotonic
+) -> list[Result]:
     """What :func:`tune_tasks` does, with options that were made before."""
-    began = time.monotonic()
+    began = clock()
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
     if not given:
         raise InvalidValueError("there is no task to tune")
@@ -133,6 +136,7 @@ def run_tasks(tasks: Sequence[object], options: TuneOptions) -> list[Result]:
             guard=guard,
             protocol=options.protocol,
             prepared=lambda: _wait_ready(models.values()),
+            clock=clock,
             began=began,
         )
         return tuner.run()

@@ -28,8 +28,7 @@ class Run:
         self.result = autotune.tune(
             gemm(m=8, n=8, k=8),
             backend=REFERENCE_BACKEND,
-            space=TOY_SPACE,
-            cost_model="random",
+            parts={"search_space": TOY_SPACE, "cost_model": "random"},
             trials=8,
             threads=1,
             database=self.database,
@@ -114,8 +113,7 @@ def test_mistakes_are_named_before_anything_is_measured(
         autotune.tune(
             gemm(m=8, n=8, k=8),
             backend=REFERENCE_BACKEND,
-            space=TOY_SPACE,
-            cost_model="random",
+            parts={"search_space": TOY_SPACE, "cost_model": "random"},
             threads=1,
             database=tmp_path / "records.db",
             observers=observers,

@@ -83,9 +83,7 @@ def test_a_file_is_part_of_what_a_run_is(
         result = autotune.tune(
             gemm(m=16, n=16, k=16),
             backend=REFERENCE_BACKEND,
-            space=TOY_SPACE,
-            cost_model=TOY_TREES,
-            pruning_model="none",
+            parts={"search_space": TOY_SPACE, "cost_model": TOY_TREES, "pruning_model": "none"},
             trials=trials,
             round_size=8,
             threads=1,

@@ -33,16 +33,19 @@ class Run:
         self.events: list[Event] = []
         defaults: dict[str, Any] = {
             "backend": REFERENCE_BACKEND,
-            "space": TOY_SPACE,
-            "cost_model": FAULTY_COST_MODEL,
-            "pruning_model": FAULTY_PRUNING_MODEL,
             "trials": 24,
             "round_size": 8,
             "threads": 1,
             "database": folder / "records.db",
         }
+        parts = {
+            "search_space": TOY_SPACE,
+            "cost_model": FAULTY_COST_MODEL,
+            "pruning_model": FAULTY_PRUNING_MODEL,
+            **settings.pop("parts", {}),
+        }
         self.result = autotune.tune(
-            SQUARE, listeners=[self.events.append], **{**defaults, **settings}
+            SQUARE, parts=parts, listeners=[self.events.append], **{**defaults, **settings}
         )
 
     @property
