@@ -77,20 +77,28 @@ class OptionsTable(SphinxDirective):
         defaults = cls()
         rows = []
         for attribute in attrs.fields(cls):
-            if attribute.name in skipped:
+            if attribute.name in skipped or not attribute.init:
                 continue
             if attribute.name not in texts:
                 raise self.error(f"{self.arguments[0]} does not describe {attribute.name!r}")
             rows.append(
                 (
                     f"``{attribute.name}``",
-                    f"``{getattr(defaults, attribute.name)!r}``",
+                    _default(attribute, defaults),
                     _bounds(attribute.metadata),
                     texts[attribute.name],
                 )
             )
         heads = ("option", "default", "allowed", "meaning")
         return [_table(heads, rows, (22, 12, 14, 52))]
+
+
+def _default(attribute: attrs.Attribute[Any], made: object) -> str:
+    """What is declared, or what is made where nothing plain is."""
+    declared = attribute.default
+    if isinstance(declared, attrs.Factory):  # type: ignore[arg-type]
+        declared = getattr(made, attribute.name)
+    return "" if declared is None or declared == () else f"``{declared!r}``"
 
 
 def _bounds(metadata: Any) -> str:

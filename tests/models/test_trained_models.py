@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.models.cost import ModelFile, trained_model
+from autotune.models.cost import ModelFile, trained, trained_model
 from autotune.plugins import parts
 from autotune.plugins.hooks import PluginSpec, hookimpl
 from autotune.plugins.manager import PluginManager
-from autotune.tuning import settings
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     manager = PluginManager(entry_points=())
     plugin = SimpleNamespace(autotune_trained_models=hookimpl(lambda: [spec]))
     manager.register(plugin, "bringing")
-    monkeypatch.setattr(settings, "manager", lambda: manager)
+    monkeypatch.setattr(trained, "manager", lambda: manager)
     monkeypatch.setattr(parts, "manager", lambda: manager)
     monkeypatch.chdir(tmp_path)
     Path("brought-1").write_bytes(b"other")

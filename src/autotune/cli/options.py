@@ -83,9 +83,7 @@ def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], 
             from autotune.tuning.options import TuneOptions
 
             given = {name: values.pop(name) for name in names}
-            given = {
-                name: value for name, value in given.items() if value not in (None, (), False)
-            }
+            given = {name: value for name, value in given.items() if _is_given(value)}
             chosen = {
                 kind: _read_part(kind, values.pop(kind), values.pop(f"{kind}_options"))
                 for kind in parts

@@ -131,8 +131,8 @@ class TuneOptions:
         parts: The parts that decide, by kind: a name, options, a name with options, or None for no
             pruning model, as in ``{"strategy": ("random", {})}``. A part that no plugin registers
             is named by import string, ``module:Class``.
-        load_cost_model: What the cost model knows at the beginning: a file of ``autotune train``,
-            or the name of a trained model that a plugin brings.
+        load_cost_model: What the cost model knows at the beginning: a file of
+            ``autotune train fit``, or the name of a trained model that a plugin brings.
         trials: Budget in candidates, including those that records answer; by default 64 for each
             program.
         time: Budget in wall seconds.
