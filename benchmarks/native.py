@@ -31,7 +31,6 @@ from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.feasible import FeasibleSet, build_feasible_set
-from autotune.spaces.problems import problem_of
 from autotune.targets import detect_cpu, preset
 
 GPU = "a100"
@@ -187,9 +186,9 @@ def solve_all(result: Rates, sketches: Sequence[Sketch], solves: int) -> None:
     Raises:
         ImportError: OR-tools is not installed.
     """
-    from autotune.spaces.problems.cpsat import CpSatSampler
+    from cpsat import CpSatSampler
 
-    samplers = [CpSatSampler(problem_of(sketch), BUDGET) for sketch in sketches]
+    samplers = [CpSatSampler(sketch, BUDGET) for sketch in sketches]
     points: list[set[tuple[int, ...]]] = [set() for _ in samplers]
 
     def solve(index: int) -> int:

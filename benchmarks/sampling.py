@@ -20,16 +20,15 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 from common import Bar, basic_parser, finish_with, machine
+from cpsat import CpSatSampler
 
 from autotune.ir.expressions import var
 from autotune.ir.workloads import conv2d, gemm
-from autotune.sketches import STEP_TYPES, ProductEquals, Sketch
+from autotune.sketches import STEP_TYPES, OneOf, ProductEquals, Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.feasible.residuals import is_feasible
-from autotune.spaces.problems import ConstraintProblem, Member, Solutions, problem_of, solve
-from autotune.spaces.problems.cpsat import CpSatSampler
 from autotune.targets import preset
 
 # Microseconds for one feasible configuration of the largest sketch, on one core.
@@ -91,15 +90,10 @@ def microseconds(work: Callable[[], object], per: int, repeats: int = 5) -> floa
     return statistics.median(taken) / per * 1e6
 
 
-def as_heron_does(problem: ConstraintProblem, seed: int) -> Matrix:
+def as_heron_does(sketch: Sketch, seed: int) -> Matrix:
     """A point by a model of its own, built from shuffled parts."""
-    rng = np.random.default_rng(seed)
-    shuffled = evolve(
-        problem,
-        constraints=tuple(
-            problem.constraints[i] for i in rng.permutation(len(problem.constraints))
-        ),
-    )
+    order = np.random.default_rng(seed).permutation(len(sketch.constraints))
+    shuffled = evolve(sketch, constraints=tuple(sketch.constraints[i] for i in order))
     return CpSatSampler(shuffled).sample(1, seed)
 
 
@@ -120,15 +114,15 @@ def child(feasible: FeasibleSet, seed: int) -> Matrix:
     return feasible.restrict(kept).uniform(1, seed)
 
 
-def child_by_cpsat(feasible: FeasibleSet, problem: ConstraintProblem, seed: int) -> Matrix:
+def child_by_cpsat(feasible: FeasibleSet, sketch: Sketch, seed: int) -> Matrix:
     """The same by CP-SAT."""
     mother, father = feasible.uniform(2, seed).tolist()
     members = tuple(
-        Member(var(name), (mother[i], father[i]))
+        OneOf(var(name), (mother[i], father[i]), "parents")
         for i, name in enumerate(feasible.columns)
         if i % 2 == 0
     )
-    held = evolve(problem, constraints=(*problem.constraints, *members))
+    held = evolve(sketch, constraints=(*sketch.constraints, *members))
     return as_heron_does(held, seed)
 
 
@@ -146,17 +140,14 @@ def bias(rows: Matrix, count: int) -> tuple[float, float]:
 
 def cost_of(name: str, sketch: Sketch, solves: int) -> Cost:
     """All samplers on one sketch."""
-    feasible, problem = build_feasible_set(sketch), problem_of(sketch)
-    solutions: Solutions = solve(problem)
-    assert solutions.count == feasible.count
-    shared = CpSatSampler(problem)
+    feasible = build_feasible_set(sketch)
+    shared = CpSatSampler(sketch)
     rows, seconds = by_rejection(sketch, PROPOSALS)
     found: dict[str, tuple[float, float]] = {}
     if feasible.count <= SMALL:
-        columns = [problem.variable_names.index(param) for param in sketch.param_names]
         draws = solves * 10
         found["feasible set"] = bias(feasible.uniform(draws, 1), feasible.count)
-        found["cp-sat"] = bias(shared.sample(draws, 1)[:, columns], feasible.count)
+        found["cp-sat"] = bias(shared.sample(draws, 1), feasible.count)
         if len(rows):
             found["rejection"] = bias(rows[:draws], feasible.count)
     few = max(5, solves // 10)
@@ -164,12 +155,12 @@ def cost_of(name: str, sketch: Sketch, solves: int) -> Cost:
         sketch=f"{name}: {sketch.name}",
         count=feasible.count,
         exact=microseconds(lambda: feasible.uniform(20_000, 1), 20_000),
-        whole=microseconds(lambda: [as_heron_does(problem, i) for i in range(few)], few, 3),
+        whole=microseconds(lambda: [as_heron_does(sketch, i) for i in range(few)], few, 3),
         shared=microseconds(lambda: shared.sample(few, 1), few, 3),
         rejection=seconds / len(rows) * 1e6 if len(rows) else None,
         offspring=microseconds(lambda: [child(feasible, i) for i in range(few)], few),
         offspring_cpsat=microseconds(
-            lambda: [child_by_cpsat(feasible, problem, i) for i in range(few)], few, 3
+            lambda: [child_by_cpsat(feasible, sketch, i) for i in range(few)], few, 3
         ),
         accepted=len(rows) / PROPOSALS,
         bias=found,

@@ -35,7 +35,7 @@ ROOMS = (
 )
 
 # Modules that import a package which the rest of the core does without.
-ASKED_FOR = (("nest/relaxed/torch_function.py", "torch"), ("spaces/problems/cpsat.py", "ortools"))
+ASKED_FOR = (("nest/relaxed/torch_function.py", "torch"),)
 
 RANK = {room: rank for rank, room in enumerate(ROOMS)}
 PLUGIN_SOURCES = sorted(

@@ -14,7 +14,6 @@ import pytest
 from autotune.cli.app import SUMMARIES
 from autotune.plugins.hooks import PluginSpec, hookimpl
 from autotune.plugins.manager import manager
-from autotune.spaces.problems import ConstraintProblem
 from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
@@ -132,7 +131,7 @@ def test_show_explains_a_schedule(cli: Any) -> None:
     done = cli("show", "--constraints", "--database", "records.db", "--json", "-")
     data = json.loads(done.stdout)
     assert set(data) == {"record", "constraints", "problem"}
-    assert ConstraintProblem.from_json(data["problem"]).digest in data["constraints"]
+    assert f"{len(data['problem']['constraints'])} constraints, " in data["constraints"]
     assert cli("show", "--record", "nonsense", "--database", "records.db").status == 2
 
 
@@ -166,8 +165,7 @@ def test_show_prints_the_constraints_of_a_sketch(cli: Any) -> None:
     assert done.status == 0, done.stderr
     data = json.loads(done.stdout)
     assert set(data) == {"sketch", "constraints", "problem"}
-    problem = ConstraintProblem.from_json(data["problem"])
-    assert f"digest {problem.digest}" in data["constraints"]
+    assert f"{len(data['problem']['variables'])} variables, " in data["constraints"]
     (line,) = [x for x in data["constraints"].splitlines() if "C.i.0 * C.i.1 * C.i.2" in x]
     assert line.split("  ")[0] == "8 = C.i.0 * C.i.1 * C.i.2"
     assert line.endswith("hard  workload, tile C i")

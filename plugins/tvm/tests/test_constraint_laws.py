@@ -13,12 +13,14 @@ pytest.importorskip("tvm")
 from autotune_tvm.emit import module_for
 from autotune_tvm.lowered import LoweredNest, lowered_nest
 from autotune_tvm.replay import schedule
+from oracles.constraints import completed
 from tvm import s_tir, tirx
 
 from autotune.ir.workloads import batch_matmul, conv2d, gemm
 from autotune.sketches import STEP_TYPES, Candidate, PadExtent, Sketch
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.problems import problem_of, solve
+from autotune.spaces.feasible import build_feasible_set
+from autotune.spaces.problems import problem_of
 from autotune.targets import preset
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
@@ -47,10 +49,8 @@ def replayed(sketch: Sketch, row: tuple[int, ...]) -> s_tir.Schedule:
 
 def points(sketch: Sketch) -> Iterator[tuple[dict[str, int], s_tir.Schedule]]:
     """Solutions of the sketch's problem, and TVM's schedules of them."""
-    problem = problem_of(sketch)
-    for row in solve(problem).sample(POINTS, 5).tolist():
-        point = dict(zip(problem.variable_names, row, strict=True))
-        yield point, replayed(sketch, tuple(point[name] for name in sketch.param_names))
+    for row in build_feasible_set(sketch).uniform(POINTS, 5).tolist():
+        yield completed(sketch, row), replayed(sketch, tuple(row))
 
 
 def kinds(sketch: Sketch) -> dict[str, str]:

@@ -166,10 +166,10 @@ def _show_sketch(
 
 
 def _constraints(sketch: Sketch) -> str:
-    from autotune.spaces.problems import describe_problem, problem_of, solve
+    from autotune.spaces.feasible import build_feasible_set
+    from autotune.spaces.problems import describe_problem, problem_of
 
-    problem = problem_of(sketch)
-    return describe_problem(problem, solve(problem).count)
+    return describe_problem(problem_of(sketch), build_feasible_set(sketch).count)
 
 
 def _problem(sketch: Sketch, shown: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from autotune.ir.workloads import Workload
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.spaces import EmptySpace, ScheduleLimits, SketchSpace
-from autotune.spaces.problems import problem_of, require_solutions
+from autotune.spaces.problems import require_solutions
 from autotune.targets import Target
 
 __all__ = ["sketch_space_with_plugged_rules"]
@@ -28,5 +28,5 @@ def sketch_space_with_plugged_rules(
         return SketchSpace(workload, target, limits, rules)
     except EmptySpace as error:
         for sketch in error.sketches:
-            require_solutions(problem_of(sketch))
+            require_solutions(sketch)
         raise

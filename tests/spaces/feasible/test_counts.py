@@ -23,7 +23,8 @@ from autotune.sketches import (
     ProductEquals,
     Sketch,
 )
-from autotune.spaces.feasible import build_feasible_set, ordered_factorizations
+from autotune.spaces.feasible import build_feasible_set
+from autotune.spaces.feasible.groups import ordered_factorizations
 
 
 def divisors(value: int) -> list[int]:

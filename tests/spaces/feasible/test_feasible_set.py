@@ -25,7 +25,8 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.spaces.feasible import FeasibleSet, build_feasible_set, ordered_factorizations
+from autotune.spaces.feasible import FeasibleSet, build_feasible_set
+from autotune.spaces.feasible.groups import ordered_factorizations
 from autotune.targets import preset
 
 # A busy machine is no reason to fail.

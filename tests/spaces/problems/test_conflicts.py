@@ -1,4 +1,4 @@
-"""Contradictions are explained by as few constraints as possible."""
+"""Contradictions are explained by as few limits as possible."""
 
 from __future__ import annotations
 
@@ -6,70 +6,86 @@ import itertools
 
 import pytest
 from attrs import evolve
-from heron_problems import dl_boost_gemm
 from hypothesis import given
-from made_problems import made_problems
-from oracles.constraints import brute_force
+from made_sketches import made_sketches, sketch_of
+from oracles.feasible import brute_force
 
 from autotune.ir.expressions import const, var
-from autotune.spaces.problems import (
+from autotune.ir.workloads import gemm
+from autotune.sketches import (
+    STEP_TYPES,
     AtLeast,
     AtMost,
-    ConstraintProblem,
+    Factor,
+    Ordinal,
+    ProductEquals,
+    Sketch,
+)
+from autotune.spaces import ScheduleLimits
+from autotune.spaces.plugged_rules import sketch_space_with_plugged_rules
+from autotune.spaces.problems import (
     ContradictoryConstraints,
-    Equal,
-    Origin,
-    Product,
-    Variable,
     require_solutions,
     smallest_conflict,
 )
+from autotune.targets import preset
 
 
-@given(made_problems())
-def test_no_smaller_set_contradicts(problem: ConstraintProblem) -> None:
-    conflict = smallest_conflict(problem)
+@given(made_sketches())
+def test_no_smaller_set_contradicts(sketch: Sketch) -> None:
+    splits = [item for item in sketch.constraints if isinstance(item, ProductEquals)]
+    limits = [item for item in sketch.constraints if not isinstance(item, ProductEquals)]
+
+    def solutions(chosen: tuple[object, ...]) -> object:
+        return brute_force(evolve(sketch, constraints=(*splits, *chosen)))
+
+    conflict = smallest_conflict(sketch)
     if conflict is None:
-        assert brute_force(problem)
+        assert brute_force(sketch)
         return
-    assert not brute_force(evolve(problem, constraints=conflict))
-    for fewer in itertools.combinations(problem.constraints, len(conflict) - 1):
-        assert brute_force(evolve(problem, constraints=fewer))
+    assert not solutions(conflict)
+    if conflict:
+        for fewer in itertools.combinations(limits, len(conflict) - 1):
+            assert solutions(fewer)
 
 
 def test_one_sentence_names_the_conflict() -> None:
-    problem = ConstraintProblem(
-        "tiles",
-        (Variable("a", tuple(range(1, 13))), Variable("b", (1, 2, 3)), Variable("c", (1, 2))),
-        (
-            Product(const(12), (var("a"), var("b")), origin=Origin("workload", "tile C i")),
-            AtMost(var("c"), const(2)),
-            AtMost(var("a"), const(3), origin=Origin("tvm: unrolled body", "unroll C")),
-            AtLeast(var("b") + var("c"), const(2)),
-        ),
+    """And what else there is has no part in it."""
+    sketch = sketch_of(
+        [Factor("a"), Ordinal("b", (1, 2, 3)), Ordinal("c", (1, 2))],
+        [
+            ProductEquals(("a", "b"), const(12)),
+            AtMost(var("c"), 2, "taste"),
+            AtMost(var("a"), 3, "tvm: unrolled body"),
+            AtLeast(var("b") + var("c"), 2, "taste"),
+        ],
     )
     with pytest.raises(ContradictoryConstraints) as caught:
-        require_solutions(problem)
+        require_solutions(sketch)
     assert str(caught.value) == (
-        "problem 'tiles' has no solution: 12 = a * b (workload, tile C i); "
-        "a <= 3 (tvm: unrolled body, unroll C); "
-        "with a in {1, 2, 3, 4, 5, 6, ..., 12}, b in {1, 2, 3}"
+        "problem 'made' has no solution: 12 = a * b (workload); a <= 3 (tvm: unrolled body); "
+        "with a in 1 .. 12, b in {1, 2, 3}"
     )
 
 
-def test_an_intrinsic_that_fits_no_loop() -> None:
-    """Sixteen columns belong to one instruction: eight cannot be cut into such."""
-    problem = dl_boost_gemm(4, 8, 4)
-    with pytest.raises(ContradictoryConstraints, match=r"j.cache = .*g1.* \* 16 \(tensorize\)"):
-        require_solutions(problem)
+def test_splits_that_contradict_themselves() -> None:
+    sketch = sketch_of([Ordinal("a", (5, 7))], [ProductEquals(("a",), const(12))])
+    assert smallest_conflict(sketch) == ()
+    with pytest.raises(ContradictoryConstraints, match=r"12 = a \(workload\); with a in \{5, 7\}"):
+        require_solutions(sketch)
 
 
-def test_an_empty_domain_is_a_conflict_by_itself() -> None:
-    problem = ConstraintProblem("empty", (Variable("a", ()),), (Equal(var("a"), const(1)),))
-    assert smallest_conflict(problem) == ()
-    with pytest.raises(ContradictoryConstraints, match=r"the domains alone; with a in \{\}"):
-        require_solutions(problem)
+def test_an_empty_space_names_what_contradicts() -> None:
+    """No tile fits into four bytes of stack when a vector takes sixty-four."""
+    narrow = ScheduleLimits(frozenset(STEP_TYPES), 4, 512, "tiny")
+    with pytest.raises(ContradictoryConstraints) as caught:
+        sketch_space_with_plugged_rules(gemm(m=64, n=64, k=64), preset("avx512"), narrow)
+    message = str(caught.value)
+    assert "tiny: accumulate tile on the stack" in message
+    assert "C.tile bytes <= 4" in message
+    assert "C.tile bytes = " in message and "64 = C.i.0" in message
+    assert "C.k" not in message, "the tile has no part of k"
 
 
 def test_what_has_solutions_is_left_alone() -> None:
-    require_solutions(dl_boost_gemm(2, 16, 4))
+    require_solutions(sketch_of([Factor("a")], [ProductEquals(("a",), const(12))]))

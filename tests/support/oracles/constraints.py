@@ -1,59 +1,34 @@
-"""What constraint problems mean, in plain integers: shares no code with what solves them."""
+"""What constraint problems mean, in plain integers."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
+from autotune.sketches import Sketch
 from autotune.spaces.problems import (
     AtMost,
-    Clause,
     Constraint,
     ConstraintProblem,
     Divides,
-    Domain,
     Equal,
     IntRange,
     Member,
-    NotEqual,
     Product,
-    Select,
     Sum,
-    Table,
+    problem_of,
 )
 
-Point = Mapping[str, int]
-
-
-def value(expression: IntExpr, point: Point) -> int:
-    """An expression's value at a point."""
-    if expression.op == "const":
-        return int(expression.args[0])
-    if expression.op == "var":
-        return point[expression.args[0]]
-    args = [value(arg, point) for arg in expression.args]
-    if expression.op == "add":
-        return sum(args)
-    if expression.op == "mul":
-        return math.prod(args)
-    if expression.op == "floordiv":
-        return args[0] // args[1]
-    if expression.op == "mod":
-        return args[0] % args[1]
-    if expression.op == "less":
-        return int(args[0] < args[1])
-    if expression.op == "select":
-        return args[1] if args[0] != 0 else args[2]
-    return min(args) if expression.op == "min" else max(args)
+Point = dict[str, int]
 
 
 def holds(constraint: Constraint, point: Point) -> bool:
     """Whether a point satisfies a constraint."""
 
     def at(expression: IntExpr) -> int:
-        return value(expression, point)
+        return evaluate(expression, point)
 
     if isinstance(constraint, Product):
         return at(constraint.total) == math.prod(map(at, constraint.factors))
@@ -61,45 +36,41 @@ def holds(constraint: Constraint, point: Point) -> bool:
         return at(constraint.total) == sum(map(at, constraint.terms))
     if isinstance(constraint, Member):
         return at(constraint.expression) in constraint.values
-    if isinstance(constraint, Select):
-        index = at(constraint.index)
-        inside = 0 <= index < len(constraint.options)
-        return inside and at(constraint.total) == at(constraint.options[index])
     if isinstance(constraint, Divides):
-        divisor = at(constraint.divisor)
-        return divisor >= 1 and at(constraint.dividend) % divisor == 0
-    if isinstance(constraint, Table):
-        return tuple(point[name] for name in constraint.columns) in constraint.rows
-    if isinstance(constraint, Clause):
-        return any(holds(literal, point) for literal in constraint.literals)
+        return at(constraint.dividend) % at(constraint.divisor) == 0
     left, right = at(constraint.left), at(constraint.right)
     if isinstance(constraint, Equal):
         return left == right
-    if isinstance(constraint, NotEqual):
-        return left != right
     return left <= right if isinstance(constraint, AtMost) else left >= right
 
 
-def within(domain: Domain, number: int) -> bool:
-    """Whether a domain has a value."""
-    if isinstance(domain, IntRange):
-        return domain.low <= number <= domain.high
-    return number in domain
+def completed(sketch: Sketch, row: Sequence[int]) -> Point:
+    """A configuration with what follows from it: the value of every variable of the problem."""
+    problem, point = problem_of(sketch), dict(zip(sketch.param_names, row, strict=True))
+    for constraint in problem.constraints:
+        if isinstance(constraint, (Product, Sum)):
+            parts = constraint.factors if isinstance(constraint, Product) else constraint.terms
+            combine = math.prod if isinstance(constraint, Product) else sum
+            name, value = (
+                constraint.total,
+                lambda parts=parts, by=combine: by(evaluate(part, point) for part in parts),
+            )
+        elif isinstance(constraint, Equal):
+            name, value = constraint.left, lambda right=constraint.right: evaluate(right, point)
+        else:
+            continue
+        if name.op == "var" and name.args[0] not in point:
+            point[name.args[0]] = value()
+    return point
 
 
-def is_solution(problem: ConstraintProblem, row: tuple[int, ...]) -> bool:
-    """Whether a row of values, one for each variable, solves a problem."""
-    point = dict(zip((variable.name for variable in problem.variables), row, strict=True))
-    inside = all(within(variable.domain, point[variable.name]) for variable in problem.variables)
-    return inside and all(holds(constraint, point) for constraint in problem.constraints)
-
-
-def brute_force(problem: ConstraintProblem) -> set[tuple[int, ...]]:
-    """All solutions, by trying everything."""
-    domains = [
-        range(variable.domain.low, variable.domain.high + 1)
-        if isinstance(variable.domain, IntRange)
-        else sorted(set(variable.domain))
-        for variable in problem.variables
-    ]
-    return {row for row in itertools.product(*domains) if is_solution(problem, row)}
+def is_solution(problem: ConstraintProblem, point: Point) -> bool:
+    """Whether values for all variables solve a problem."""
+    for variable in problem.variables:
+        domain, number = variable.domain, point[variable.name]
+        if isinstance(domain, IntRange):
+            if not domain.low <= number <= domain.high:
+                return False
+        elif number not in domain:
+            return False
+    return all(holds(constraint, point) for constraint in problem.constraints)

@@ -1,4 +1,4 @@
-"""Constraint problems: integers to be chosen under relations, solved exactly."""
+"""What a sketch's parameters have to satisfy, in words; and why nothing does."""
 
 from __future__ import annotations
 
@@ -10,32 +10,25 @@ from autotune.spaces.problems.conflicts import (
 from autotune.spaces.problems.description import describe_problem
 from autotune.spaces.problems.generation import problem_of
 from autotune.spaces.problems.problem import ConstraintProblem
-from autotune.spaces.problems.solutions import PROBLEM_LIMIT, Solutions, solve
 from autotune.spaces.problems.vocabulary import (
     AtLeast,
     AtMost,
-    Clause,
     Constraint,
     Divides,
     Domain,
     Equal,
     IntRange,
     Member,
-    NotEqual,
     Origin,
     Product,
-    Select,
     Sum,
-    Table,
     Variable,
 )
 from autotune.spaces.problems.wording import constraint_text, domain_text, origin_text
 
 __all__ = [
-    "PROBLEM_LIMIT",
     "AtLeast",
     "AtMost",
-    "Clause",
     "Constraint",
     "ConstraintProblem",
     "ContradictoryConstraints",
@@ -44,13 +37,9 @@ __all__ = [
     "Equal",
     "IntRange",
     "Member",
-    "NotEqual",
     "Origin",
     "Product",
-    "Select",
-    "Solutions",
     "Sum",
-    "Table",
     "Variable",
     "constraint_text",
     "describe_problem",
@@ -59,5 +48,4 @@ __all__ = [
     "problem_of",
     "require_solutions",
     "smallest_conflict",
-    "solve",
 ]

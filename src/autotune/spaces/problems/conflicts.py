@@ -1,4 +1,4 @@
-"""Why a problem has no solution: a smallest set of its constraints that contradict each other."""
+"""Why a sketch has no configuration: a smallest set of its constraints that contradict."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Callable, Sequence
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.spaces.problems.problem import ConstraintProblem, variables_of
-from autotune.spaces.problems.solutions import solve
-from autotune.spaces.problems.vocabulary import Constraint
+from autotune.sketches import Constraint as SketchConstraint
+from autotune.sketches import ProductEquals, Sketch
+from autotune.spaces.feasible import build_feasible_set
+from autotune.spaces.problems.generation import problem_of
+from autotune.spaces.problems.problem import operands, variables_of
+from autotune.spaces.problems.vocabulary import Constraint, Product
 from autotune.spaces.problems.wording import constraint_text, domain_text, origin_text
 
 __all__ = ["ContradictoryConstraints", "require_solutions", "smallest_conflict"]
@@ -20,38 +23,45 @@ class ContradictoryConstraints(InvalidValueError):
     """Constraints that nothing satisfies; the message lists a smallest set of them."""
 
 
-def require_solutions(problem: ConstraintProblem) -> None:
-    """Nothing where ``problem`` has a solution.
+def require_solutions(sketch: Sketch) -> None:
+    """Nothing where ``sketch`` has a feasible configuration.
 
     Raises:
-        ContradictoryConstraints: it has none; names a smallest set of constraints with none.
+        ContradictoryConstraints: it has none; names a smallest set of limits with none, and the
+            splits and sizes that they are about.
         InvalidValueError: it is too large to be solved.
     """
-    conflict = smallest_conflict(problem)
+    conflict = smallest_conflict(sketch)
     if conflict is not None:
-        raise ContradictoryConstraints(_message(problem, conflict))
+        raise ContradictoryConstraints(_message(sketch, conflict))
 
 
-def smallest_conflict(problem: ConstraintProblem) -> tuple[Constraint, ...] | None:
-    """As few constraints as possible that contradict each other; None where none do.
+def smallest_conflict(sketch: Sketch) -> tuple[SketchConstraint, ...] | None:
+    """As few limits of a sketch as possible that contradict each other; None where none do.
 
-    With the domains of the variables alone (an empty one) for a conflict, the empty tuple. The
-    search is by hitting sets (Ignatiev et al., "Smallest MUS extraction with minimal hitting set
-    dualization", CP'15): a set without solutions takes at least one constraint from the complement
-    of every satisfiable set; a smallest such choice that has no solution is a smallest conflict.
+    What its loops are split into is taken as given; that contradicts itself where the result is
+    empty. The search is by hitting sets (Ignatiev et al., "Smallest MUS extraction with minimal
+    hitting set dualization", CP'15): a set without solutions takes at least one constraint from
+    the complement of every satisfiable set; a smallest such choice that has no solution is a
+    smallest conflict.
 
     Raises:
-        InvalidValueError: a part of the problem is too large to be solved.
+        InvalidValueError: a part of the sketch is too large to be solved.
     """
-    constraints = problem.constraints
+    splits = tuple(item for item in sketch.constraints if isinstance(item, ProductEquals))
+    limits = _limits(sketch)
 
     def satisfiable(chosen: Sequence[int]) -> bool:
-        return _has_solutions(problem, [constraints[index] for index in chosen])
+        part = evolve(sketch, constraints=(*splits, *(limits[index] for index in chosen)))
+        return build_feasible_set(part).count > 0
 
-    if satisfiable(range(len(constraints))):
+    if satisfiable(range(len(limits))):
         return None
-    found = _smallest(len(constraints), satisfiable)
-    return tuple(constraints[index] for index in found)
+    return tuple(limits[index] for index in _smallest(len(limits), satisfiable))
+
+
+def _limits(sketch: Sketch) -> list[SketchConstraint]:
+    return [item for item in sketch.constraints if not isinstance(item, ProductEquals)]
 
 
 def _smallest(size: int, satisfiable: Callable[[Sequence[int]], bool]) -> tuple[int, ...]:
@@ -77,28 +87,40 @@ def _hitting_set(sets: Sequence[frozenset[int]]) -> tuple[int, ...]:
     raise InvalidValueError("an empty set cannot be hit")
 
 
-def _has_solutions(problem: ConstraintProblem, constraints: Sequence[Constraint]) -> bool:
-    """Whether some of the constraints can hold together; other variables are left out."""
-    if any(variable.domain == () for variable in problem.variables):
-        return False
-    used = frozenset().union(*map(variables_of, constraints))
-    variables = tuple(variable for variable in problem.variables if variable.name in used)
-    part = evolve(
-        problem, variables=variables or problem.variables[:1], constraints=tuple(constraints)
-    )
-    return solve(part).count > 0
-
-
-def _message(problem: ConstraintProblem, conflict: Sequence[Constraint]) -> str:
+def _message(sketch: Sketch, conflict: Sequence[SketchConstraint]) -> str:
+    problem, limits = problem_of(sketch), _limits(sketch)
+    # The problem has the limits last, in the order of the sketch.
+    first = len(problem.constraints) - len(limits)
+    chosen = [problem.constraints[first + limits.index(item)] for item in conflict]
+    held = [*_about(chosen, problem.constraints[:first]), *chosen]
     lines = []
-    for constraint in conflict:
+    for constraint in held:
         origin = origin_text(constraint)
         lines.append(constraint_text(constraint) + (f" ({origin})" if origin else ""))
-    used = frozenset().union(*map(variables_of, conflict)) if conflict else problem.variable_names
+    used = frozenset().union(*map(variables_of, held))
     domains = [
         f"{variable.name} in {domain_text(variable.domain)}"
         for variable in problem.variables
         if variable.name in used
     ]
-    held = "; ".join(lines) or "the domains alone"
-    return f"problem {problem.name!r} has no solution: {held}; with {', '.join(domains)}"
+    return (
+        f"problem {problem.name!r} has no solution: {'; '.join(lines)}; with {', '.join(domains)}"
+    )
+
+
+def _about(conflict: Sequence[Constraint], given: Sequence[Constraint]) -> list[Constraint]:
+    """What the variables in a conflict stand for, and the splits that its parameters are in."""
+    if not conflict:
+        return list(given)
+    names = set().union(*map(variables_of, conflict))
+    found: list[Constraint] = []
+    # A size is defined after what it consists of, and all sizes after the splits.
+    for item in reversed(given):
+        if isinstance(item, Product) and item.origin.source == "workload":
+            wanted = set().union(*(factor.variables for factor in item.factors))
+        else:
+            wanted = set(operands(item)[0].variables)
+        if not names.isdisjoint(wanted):
+            names |= variables_of(item)
+            found.insert(0, item)
+    return found

@@ -16,7 +16,7 @@ from autotune.sketches import Constraint as SketchConstraint
 from autotune.sketches import ProductEquals as SketchProduct
 from autotune.sketches import Sketch, Step
 from autotune.sketches.steps import STEP_NAMES
-from autotune.spaces.feasible import Range, expression_range
+from autotune.spaces.feasible.terms import Range, expression_range
 from autotune.spaces.problems.problem import ConstraintProblem
 from autotune.spaces.problems.vocabulary import (
     AtLeast,

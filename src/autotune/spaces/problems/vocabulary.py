@@ -1,9 +1,7 @@
-"""What a constraint problem is written in: variables with domains, and eleven relations.
+"""What a constraint problem is written in: variables with domains, and relations.
 
-The relations are those of Heron (ASPLOS'23, types T1 to T6: product, sum, equality, order,
-membership, select) and four more that schedules need: inequality, divisibility, tables and
-clauses. Operands are integer expressions over variables, so that no helper variables are needed;
-a variable may still be introduced to name a quantity.
+The relations are Heron's (ASPLOS'23: product, sum, equality, order, membership) and divisibility.
+Operands are integer expressions over variables; a variable may be there to name a quantity.
 """
 
 from __future__ import annotations
@@ -22,20 +20,15 @@ if TYPE_CHECKING:
 __all__ = [
     "AtLeast",
     "AtMost",
-    "Clause",
     "Constraint",
     "Divides",
     "Domain",
     "Equal",
     "IntRange",
-    "Literal",
     "Member",
-    "NotEqual",
     "Origin",
     "Product",
-    "Select",
     "Sum",
-    "Table",
     "Variable",
 ]
 
@@ -122,15 +115,6 @@ class Equal:
 
 
 @frozen
-class NotEqual:
-    """``left != right``."""
-
-    left: IntExpr
-    right: IntExpr
-    origin: Origin = field(default=_NOWHERE, kw_only=True)
-
-
-@frozen
 class AtMost:
     """``left <= right``."""
 
@@ -158,16 +142,6 @@ class Member:
 
 
 @frozen
-class Select:
-    """``total`` is the option at position ``index``, which is the position of an option."""
-
-    total: IntExpr
-    index: IntExpr
-    options: tuple[IntExpr, ...]
-    origin: Origin = field(default=_NOWHERE, kw_only=True)
-
-
-@frozen
 class Divides:
     """``dividend`` is a multiple of ``divisor``, which is at least 1."""
 
@@ -176,53 +150,16 @@ class Divides:
     origin: Origin = field(default=_NOWHERE, kw_only=True)
 
 
-@frozen
-class Table:
-    """The variables ``columns`` have the values of one of ``rows``."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[int, ...], ...]
-    origin: Origin = field(default=_NOWHERE, kw_only=True)
-
-
-Literal = Equal | NotEqual | AtMost | AtLeast | Member | Divides
-"""What a clause is made of."""
-
-
-@frozen
-class Clause:
-    """At least one of ``literals`` holds."""
-
-    literals: tuple[Literal, ...]
-    origin: Origin = field(default=_NOWHERE, kw_only=True)
-
-
-Constraint = (
-    Product
-    | Sum
-    | Equal
-    | NotEqual
-    | AtMost
-    | AtLeast
-    | Member
-    | Select
-    | Divides
-    | Table
-    | Clause
-)
+Constraint = Product | Sum | Equal | AtMost | AtLeast | Member | Divides
 
 CONSTRAINT_TYPES: dict[str, type[Any]] = {
     "product": Product,
     "sum": Sum,
     "equal": Equal,
-    "not_equal": NotEqual,
     "at_most": AtMost,
     "at_least": AtLeast,
     "member": Member,
-    "select": Select,
     "divides": Divides,
-    "table": Table,
-    "clause": Clause,
 }
 
 
@@ -230,18 +167,11 @@ CONSTRAINT_TYPES: dict[str, type[Any]] = {
 def _forms(converter: Converter) -> None:
     from cattrs.gen import make_dict_unstructure_fn
 
-    def read_domain(data: Any, _: Any) -> Domain:
-        if isinstance(data, dict):
-            return converter.structure(data, IntRange)
-        return converter.structure(data, tuple[int, ...])
-
     write = make_dict_unstructure_fn(Variable, converter)
 
     def name_and_kind_first(variable: Variable) -> dict[str, Any]:
         data = write(variable)
         return {"name": data["name"], "kind": data["kind"], "domain": data["domain"]}
 
-    converter.register_structure_hook(Domain, read_domain)
     converter.register_unstructure_hook(Variable, name_and_kind_first)
     tagged_objects(converter, Constraint, "constraint", "constraint", CONSTRAINT_TYPES)
-    converter.register_structure_hook(Literal, converter.get_structure_hook(Constraint))

@@ -6,22 +6,19 @@ from autotune.ir.expressions import IntExpr
 from autotune.spaces.problems.vocabulary import (
     AtLeast,
     AtMost,
-    Clause,
     Constraint,
     Divides,
     Domain,
     Equal,
     IntRange,
     Member,
-    NotEqual,
     Product,
-    Select,
     Sum,
 )
 
 __all__ = ["constraint_text", "domain_text", "origin_text"]
 
-_SIGNS: dict[type[object], str] = {Equal: "=", NotEqual: "!=", AtMost: "<=", AtLeast: ">="}
+_SIGNS: dict[type[object], str] = {Equal: "=", AtMost: "<=", AtLeast: ">="}
 _SHOWN = 8
 
 
@@ -40,18 +37,10 @@ def constraint_text(constraint: Constraint) -> str:
         return f"{_bare(constraint.total)} = {' + '.join(map(repr, constraint.terms))}"
     if isinstance(constraint, Member):
         return f"{_bare(constraint.expression)} in {domain_text(constraint.values)}"
-    if isinstance(constraint, Select):
-        options = ", ".join(map(_bare, constraint.options))
-        return f"{_bare(constraint.total)} = [{options}][{_bare(constraint.index)}]"
     if isinstance(constraint, Divides):
         return f"{_bare(constraint.divisor)} divides {_bare(constraint.dividend)}"
-    if isinstance(constraint, Clause):
-        return " or ".join(map(constraint_text, constraint.literals)) or "nothing can hold"
-    if isinstance(constraint, (Equal, NotEqual, AtMost, AtLeast)):
-        sign = _SIGNS[type(constraint)]
-        return f"{_bare(constraint.left)} {sign} {_bare(constraint.right)}"
-    rows = ["(" + ", ".join(map(str, row)) + ")" for row in constraint.rows]
-    return f"({', '.join(constraint.columns)}) in {{{_listed(tuple(rows))}}}"
+    sign = _SIGNS[type(constraint)]
+    return f"{_bare(constraint.left)} {sign} {_bare(constraint.right)}"
 
 
 def origin_text(constraint: Constraint) -> str:

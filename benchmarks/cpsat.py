@@ -1,113 +1,84 @@
-"""Solutions of problems that are too large to be counted, found by OR-tools' CP-SAT.
+"""Configurations of a sketch found by OR-tools' CP-SAT, which feasible sets are compared with.
 
-Needs the extra ``cpsat``. CP-SAT is no sampler: what it finds has no distribution that could be
-named, so nothing falls back to it by itself. The model is built once; every solution is a solve
-with a seed and random hints of its own.
+CP-SAT is no sampler: what it finds has no distribution that could be named. The model is built
+once; every configuration is a solve with a seed and random hints of its own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from ortools.sat.python import cp_model
 
 from autotune.errors import AutotuneError
-from autotune.ir.expressions import IntExpr
-from autotune.sketches import AtLeast, AtMost
+from autotune.ir.expressions import IntExpr, product, var
+from autotune.sketches import AtLeast, AtMost, Param, ProductEquals, Sketch
 from autotune.sketches.candidates import Matrix
-from autotune.spaces.feasible import Range, expression_range
-from autotune.spaces.problems.domains import narrowed_domains
-from autotune.spaces.problems.problem import ConstraintProblem
-from autotune.spaces.problems.relations import relations
-from autotune.spaces.problems.vocabulary import Domain, IntRange, Table
-
-if TYPE_CHECKING:
-    from ortools.sat.python import cp_model
-
-__all__ = ["CpSatSampler", "SamplingFailed"]
+from autotune.spaces.feasible.terms import expression_range
 
 # CP-SAT refuses a product that might pass 64 bits: two of these do not.
 _MOST = (1 << 31) - 1
 
 
 class SamplingFailed(AutotuneError):
-    """CP-SAT found no solution: there is none, or the budget was spent; the message says which."""
+    """CP-SAT found no configuration: there is none, or the budget was spent."""
 
 
 class CpSatSampler:
-    """Solutions of a problem, one solve each.
+    """Feasible configurations of a sketch, one solve each.
 
     Args:
-        problem: The problem; no quantity in it may pass 31 bits in a solution.
+        sketch: The sketch; no quantity in it may pass 31 bits in a configuration.
         budget: Deterministic time for each solve, in CP-SAT's units (about seconds), so that what
             is found does not depend on how busy the machine is.
-
-    Raises:
-        ImportError: OR-tools is not installed.
     """
 
-    def __init__(self, problem: ConstraintProblem, budget: float = 1.0) -> None:
-        from ortools.sat.python import cp_model
-
-        self.problem = problem
+    def __init__(self, sketch: Sketch, budget: float = 1.0) -> None:
+        self.name = sketch.name
         self.budget = budget
         self.model = cp_model.CpModel()
-        domains = narrowed_domains(problem)
-        # CP-SAT takes a variable without values for a mistake.
-        self._contradictory = () in domains.values()
-        if self._contradictory:
-            return
-        self._ranges = {name: _ends(domain) for name, domain in domains.items()}
-        self._domains = domains
+        self._domains = {param.name: _domain(sketch, param) for param in sketch.params}
+        self._ranges = {name: (values[0], values[-1]) for name, values in self._domains.items()}
         self._variables = {
-            name: self.model.new_int_var_from_domain(_domain(domain), name)
-            for name, domain in domains.items()
+            name: self.model.new_int_var_from_domain(cp_model.Domain.from_values(values), name)
+            for name, values in self._domains.items()
         }
         self._known: dict[IntExpr, cp_model.IntVar] = {}
-        for constraint in problem.constraints:
-            if isinstance(constraint, Table):
-                columns = [self._variables[name] for name in constraint.columns]
-                self.model.add_allowed_assignments(columns, constraint.rows)
+        for constraint in sketch.constraints:
+            if isinstance(constraint, ProductEquals):
+                factors = product(tuple(var(name) for name in constraint.factors))
+                self.model.add(self._value(factors) == self._value(constraint.total))
                 continue
-            for relation in relations(constraint):
-                value = self._value(relation.expression)
-                if isinstance(relation, AtMost):
-                    self.model.add(value <= relation.limit)
-                elif isinstance(relation, AtLeast):
-                    self.model.add(value >= relation.limit)
-                elif not relation.values:
-                    self.model.add_bool_or([])
-                else:
-                    allowed = cp_model.Domain.from_values(list(relation.values))
-                    self.model.add_linear_expression_in_domain(value, allowed)
+            value = self._value(constraint.expression)
+            if isinstance(constraint, AtMost):
+                self.model.add(value <= constraint.limit)
+            elif isinstance(constraint, AtLeast):
+                self.model.add(value >= constraint.limit)
+            else:
+                allowed = cp_model.Domain.from_values(list(constraint.values))
+                self.model.add_linear_expression_in_domain(value, allowed)
 
     def sample(self, n: int, seed: int, first: int = 0) -> Matrix:
-        """``n`` solutions [n, variables]; row i is a function of the seed and ``first + i`` alone.
+        """``n`` configurations [n, params]; row i follows from the seed and ``first + i`` alone.
 
         Raises:
             SamplingFailed: there is no solution, or none was found within the budget.
         """
-        names = self.problem.variable_names
-        rows = np.empty((n, len(names)), dtype=np.int64)
+        rows = np.empty((n, len(self._variables)), dtype=np.int64)
         for index in range(n):
             rows[index] = self._solution(np.random.default_rng((seed, first + index)))
         return rows
 
     def enumerate(self, most: int) -> Matrix:
-        """The first ``most`` solutions [at most ``most``, variables] in the order of the search,
+        """The first ``most`` configurations [at most ``most``, params] in the order of the search,
         all of them if there are fewer; neighbours in it are alike.
 
         Raises:
             SamplingFailed: the budget was spent before.
         """
-        from ortools.sat.python import cp_model
-
         found: list[list[int]] = []
-        if self._contradictory or most < 1:
-            return self._rows(found)
-        columns = [self._variables[name] for name in self.problem.variable_names]
+        columns = list(self._variables.values())
 
-        class Collector(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+        class Collector(cp_model.CpSolverSolutionCallback):
             def on_solution_callback(self) -> None:
                 found.append([self.value(column) for column in columns])
                 if len(found) == most:
@@ -119,14 +90,9 @@ class CpSatSampler:
         status = solver.solve(self.model, Collector())
         if len(found) < most and status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
             raise self._spent(f"{len(found)} solutions", solver.status_name(status))
-        return self._rows(found)
-
-    def _rows(self, found: list[list[int]]) -> Matrix:
-        return np.array(found, dtype=np.int64).reshape(-1, len(self.problem.variable_names))
+        return np.array(found, dtype=np.int64).reshape(-1, len(columns))
 
     def _solver(self) -> cp_model.CpSolver:
-        from ortools.sat.python import cp_model
-
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.max_deterministic_time = self.budget
@@ -134,28 +100,22 @@ class CpSatSampler:
 
     def _spent(self, found: str, status: str) -> SamplingFailed:
         return SamplingFailed(
-            f"problem {self.problem.name!r}: CP-SAT found {found} within a deterministic time "
+            f"sketch {self.name!r}: CP-SAT found {found} within a deterministic time "
             f"of {self.budget:g} ({status.lower()})"
         )
 
     def _solution(self, rng: np.random.Generator) -> list[int]:
-        from ortools.sat.python import cp_model
-
-        if self._contradictory:
-            raise SamplingFailed(f"problem {self.problem.name!r} has no solution")
         self.model.clear_hints()
         for name, variable in self._variables.items():
-            domain = self._domains[name]
-            if isinstance(domain, tuple) and domain:
-                self.model.add_hint(variable, int(rng.choice(domain)))
+            self.model.add_hint(variable, int(rng.choice(self._domains[name])))
         solver = self._solver()
         solver.parameters.randomize_search = True
         solver.parameters.random_seed = int(rng.integers(2**31))
         status = solver.solve(self.model)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return [solver.value(self._variables[name]) for name in self.problem.variable_names]
+            return [solver.value(variable) for variable in self._variables.values()]
         if status == cp_model.INFEASIBLE:
-            raise SamplingFailed(f"problem {self.problem.name!r} has no solution")
+            raise SamplingFailed(f"sketch {self.name!r} has no configuration")
         raise self._spent("no solution", solver.status_name(status))
 
     def _value(self, expression: IntExpr) -> cp_model.IntVar:
@@ -229,15 +189,14 @@ class CpSatSampler:
         self.model.add(result == second).only_enforce_if(~holds)
 
 
-def _ends(domain: Domain) -> Range:
-    if isinstance(domain, IntRange):
-        return domain.low, domain.high
-    return (domain[0], domain[-1]) if domain else (0, 0)
-
-
-def _domain(domain: Domain) -> cp_model.Domain:
-    from ortools.sat.python import cp_model
-
-    if isinstance(domain, IntRange):
-        return cp_model.Domain(max(domain.low, -_MOST), min(domain.high, _MOST))
-    return cp_model.Domain.from_values(list(domain))
+def _domain(sketch: Sketch, param: Param) -> list[int]:
+    """Sorted values of a parameter: for a factor, whatever divides one of its totals."""
+    if param.values is not None:
+        return sorted(set(param.values))
+    listed = {other.name: other.values or () for other in sketch.params}
+    totals: set[int] = set()
+    for constraint in sketch.constraints:
+        if isinstance(constraint, ProductEquals) and param.name in constraint.factors:
+            total = constraint.total
+            totals.update(listed[total.args[0]] if total.value is None else (total.value,))
+    return sorted({d for total in totals for d in range(1, total + 1) if total % d == 0})
