@@ -46,7 +46,7 @@ def lines(path: Path) -> list[Record]:
 
 
 def test_every_command_has_an_example_and_json(cli: Any) -> None:
-    for name in ("list", "export", "import", "check", "failures"):
+    for name in ("list", "runs", "export", "import", "check", "failures"):
         done = cli("records", name, "--help")
         assert done.status == 0
         assert "Example" in done.stdout and f"autotune records {name}" in done.stdout

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from autotune.cli.app import run
 from autotune.models.training import make_trainable
@@ -21,7 +22,8 @@ from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.tuning.event_json import event_from_json, event_to_json, read_events
-from autotune.tuning.resume import Checkpoint
+from autotune.tuning.options import TuneOptions
+from autotune.tuning.resume import Checkpoint, RunSpec, why_not_resumable
 
 FILES = Path(__file__).parent
 
@@ -134,6 +136,39 @@ def test_events_are_read_and_written_as_then() -> None:
         assert json.loads(json.dumps(event_to_json(event, line["time"], written))) == line
     with (FILES / "events.jsonl").open() as stream:
         assert len(list(read_events(stream))) == len(lines)
+
+
+def test_runs_are_continued_by_the_same_options(database: Database) -> None:
+    for stored in database.runs():
+        if "cost_model" not in stored.options or "tasks" in stored.options:
+            continue
+        options = stored.options
+        parts = {
+            "strategy": (stored.strategy, options["strategy_options"]),
+            "cost_model": (options["cost_model"], options.get("cost_model_options", {})),
+            "pruning_model": (options["pruning_model"], options.get("pruning_model_options", {})),
+        }
+        same = TuneOptions(
+            parts=parts,
+            seed=stored.seed,
+            round_size=options["round_size"],
+            lookahead=options["lookahead"],
+        )
+        spec = RunSpec((stored.workload,), (1.0,), stored.key, stored.space, same)
+        assert spec.identity == stored.identity
+        assert why_not_resumable(stored) == spec.changed_since(stored) == ""
+        newer = evolve(spec, space="sketch-99")
+        assert newer.changed_since(stored) == "search space sketch-3 is sketch-99 now"
+
+
+def test_runs_are_listed_and_what_cannot_be_continued_is_said(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["records", "runs", "--database", str(path)]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[1:]}
+    assert list(lines) == list(RUNS)
+    assert "cannot" not in lines["c7684f9a7335"]
+    assert lines["gpu-0"].endswith("cannot be continued: it has no checkpoint")
 
 
 def commands() -> list[Sequence[str]]:

@@ -14,12 +14,14 @@ from tuner_bench import Bench, Killed, SteppingDatabase, nothing
 
 from autotune.errors import DatabaseError
 from autotune.process.interrupts import TuningInterrupted
-from autotune.search.strategies import GridStrategy
+from autotune.search.strategies import GridStrategy, RandomStrategy
 from autotune.sketches import Candidate
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import Outcome, Record, Run
 from autotune.store.sqlite import open_database
 from autotune.testing.toy_parts import valid_outcome
+from autotune.tuning.events import WarningRaised
+from autotune.tuning.resume import Checkpoint
 
 TRIALS = 9
 ROUND = 4
@@ -54,6 +56,29 @@ def some_crash(candidate: Candidate) -> Outcome:
     if int(candidate.digest, 16) % 4 == 0:
         return Outcome("crash", message="scripted")
     return valid_outcome(candidate)
+
+
+def test_a_run_of_an_older_version_is_not_continued_in_silence() -> None:
+    """Those of ``random`` once kept a cost model that it never asked."""
+    with open_database(":memory:") as database:
+        bench = Bench(database, strategy=RandomStrategy)
+        spec = bench.tuner(TRIALS).spec
+        older = attrs.evolve(
+            spec.new_run(TRIALS, fresh=False, created=0.0),
+            identity="older",
+            options={**spec.decisions, "cost_model": "gbdt", "pruning_model": "psa"},
+            status="interrupted",
+            checkpoint=Checkpoint.empty(1).to_json(),
+        )
+        database.start_run(attrs.evolve(older, run_id="other", seed=77))
+        database.start_run(older)
+        result = bench.run(TRIALS)
+        (warning,) = bench.seen(WarningRaised)
+        assert isinstance(warning, WarningRaised) and warning.message == (
+            f"run {older.run_id} is not continued: its strategy 'random' asks no cost model and "
+            "no pruning model; its records are still used"
+        )
+        assert result.run_id != older.run_id and result.trials == TRIALS
 
 
 def run_once(database: SteppingDatabase, steps: Steps, trials: int, **options: Any) -> Bench:

@@ -138,7 +138,8 @@ def unused_by(strategy: str) -> tuple[str, ...]:
     """Kinds of parts that a strategy never asks; one without a plugin may ask all."""
     from autotune.plugins.manager import manager
 
-    return () if ":" in strategy else manager().get("strategy", strategy).unused
+    known = strategy in manager().names("strategy")
+    return manager().get("strategy", strategy).unused if known else ()
 
 
 def _refuse_options(kind: str, strategy: str, given: _Given | None) -> Choice:

@@ -15,6 +15,7 @@ from attrs import field, frozen
 from autotune.errors import DatabaseError, InvalidValueError
 from autotune.store.records import Confirmation, Contest, MeasureKey, Outcome, Run, run_identity
 from autotune.store.trial_log import TrialLog
+from autotune.tuning.choices import unused_by
 from autotune.tuning.options import TuneOptions
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "is_being_worked_on",
     "new_run_id",
     "this_process",
+    "why_not_resumable",
 ]
 
 CHECKPOINT_VERSION = 2
@@ -110,6 +112,55 @@ class RunSpec:
             status="running",
             created=created,
         )
+
+    def changed_since(self, run: Run) -> str:
+        """Why this autotune cannot go on with a run that another version began.
+
+        Returns:
+            What differs, if it is what the user asks for here and only the versions of parts, or
+            what identifies a run, have changed; "" where there is nothing to say.
+        """
+        own, other = self.key.to_json(), run.key.to_json()
+        versions = [
+            (name, other[name], own[name])
+            for name in ("backend_version", "compiler_version", "protocol")
+        ]
+        spaces = run.space.partition("-")[0], self.space.partition("-")[0]
+        same = all(own[name] == other[name] for name in ("target", "backend", "threads"))
+        asked = (run.strategy, run.seed, spaces[0]) == (
+            self.strategy,
+            self.options.seed,
+            spaces[1],
+        )
+        if not (same and asked and _decided(run) == self.decisions):
+            return ""
+        versions.append(("search space", run.space, self.space))
+        changes = [
+            f"{name.replace('_', ' ')} {before} is {now} now"
+            for name, before, now in versions
+            if before != now
+        ]
+        return "; ".join([*changes, why_not_resumable(run)]).strip("; ")
+
+
+def why_not_resumable(run: Run) -> str:
+    """Why no call continues a run; "" where one may."""
+    if run.checkpoint is None:
+        return "it has no checkpoint"
+    version = run.checkpoint.get("version")
+    if version != CHECKPOINT_VERSION:
+        return f"its checkpoint has version {version}, this autotune reads {CHECKPOINT_VERSION}"
+    unused = [kind.replace("_", " ") for kind in unused_by(run.strategy) if kind in run.options]
+    if unused:
+        return f"its strategy {run.strategy!r} asks no {' and no '.join(unused)}"
+    return ""
+
+
+def _decided(run: Run) -> dict[str, Any]:
+    """What identifies a run, without what its strategy never asked."""
+    unused = unused_by(run.strategy)
+    left_out = {"fresh", *unused, *(f"{kind}_options" for kind in unused)}
+    return {name: value for name, value in run.options.items() if name not in left_out}
 
 
 @frozen(eq=False)

@@ -8,6 +8,7 @@ from autotune.cli.groups import CommandGroup
 from autotune.cli.records.check import check
 from autotune.cli.records.exchange import export, import_, list_
 from autotune.cli.records.failures import failures
+from autotune.cli.records.runs import runs
 
 __all__ = ["command"]
 
@@ -23,11 +24,11 @@ Examples:
 
 @click.group("records", cls=CommandGroup, epilog=EPILOG)
 def command() -> None:
-    """List, exchange and check records, and find what failures have in common.
+    """List, exchange and check records and runs, and find what failures have in common.
 
     Every command takes --json.
     """
 
 
-for _member in (list_, export, import_, check, failures):
+for _member in (list_, runs, export, import_, check, failures):
     command.add_command(_member)
