@@ -182,11 +182,12 @@ class CandidateBatch:
 
     def take(self, indices: Sequence[int] | Positions) -> list[Candidate]:
         """Candidates at the given positions, in the order of ``indices``."""
+        positions = np.asarray(indices, dtype=np.int64)
+        owners = np.searchsorted(self.starts, positions, side="right") - 1
         result = []
-        for index in np.asarray(indices, dtype=np.int64).tolist():
-            part = int(np.searchsorted(self.starts, index, side="right")) - 1
-            sketch, matrix = self.parts[part]
-            result.append(Candidate(sketch, tuple(matrix[index - self.starts[part]].tolist())))
+        for owner, row in zip(owners.tolist(), positions - self.starts[owners], strict=True):
+            sketch, matrix = self.parts[owner]
+            result.append(Candidate(sketch, tuple(matrix[row].tolist())))
         return result
 
     def select(self, positions: Positions | NDArray[np.bool_]) -> CandidateBatch:
