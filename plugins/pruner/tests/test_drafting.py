@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from autotune_pruner.best_distinct import best_distinct
 from autotune_pruner.drafting import Drafter, tile_columns
-from autotune_pruner.scored_batch import ScoredBatch, best_distinct
 from autotune_pruner.strategy_options import PrunerOptions
 from autotune_pruner.variation import by_rank, mixed, mutated, roulette
 from hypothesis import given
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.ir.workloads.builders import gemm
 from autotune.models.pruning import PSA, PruningModel
-from autotune.search.strategies import History
+from autotune.search.strategies import History, ScoredBatch
 from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SearchSpace, SketchSpace
 from autotune.targets import preset

@@ -211,15 +211,6 @@ class CandidateBatch:
             )
         )
 
-    def joined_values(
-        self, values: NDArray[np.float64], other: CandidateBatch, more: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """A value for each row of :meth:`joined`, from values of these rows and the other ones."""
-        pairs = zip(
-            np.split(values, self.starts[1:-1]), np.split(more, other.starts[1:-1]), strict=True
-        )
-        return np.concatenate([part for pair in pairs for part in pair])
-
 
 def _stacked(sketch: Sketch, matrices: list[Matrix]) -> Matrix:
     if len(matrices) == 1:

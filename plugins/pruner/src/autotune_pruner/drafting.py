@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from autotune.ir.expressions import IntExpr
 from autotune.models.pruning import PruningModel
+from autotune.search.strategies import History, ScoredBatch
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import CandidateBatch, Sketch, Step, UnrollLimit
 from autotune.sketches.candidates import Positions
 from autotune.spaces import SearchSpace
-from autotune_pruner.scored_batch import Asked, ScoredBatch, best_distinct
+from autotune_pruner.best_distinct import best_distinct
 from autotune_pruner.strategy_options import PrunerOptions
 from autotune_pruner.variation import by_rank, mixed, mutated, roulette
 
@@ -54,7 +55,7 @@ class Drafter:
         """A draft without rows."""
         return ScoredBatch.of(CandidateBatch(()).over(self._sketches), self.score)
 
-    def draft(self, kept: ScoredBatch, history: Asked) -> ScoredBatch:
+    def draft(self, kept: ScoredBatch, history: History) -> ScoredBatch:
         """Look at ``configurations`` rows, or at all of a space that has no more.
 
         Drawn from each sketch are rows of the best ``draft_share`` of what was looked at, the
@@ -76,7 +77,7 @@ class Drafter:
         drawn = self._front(looked_at, history, self._options.draft_share)
         return drawn.select(self._shares(drawn))
 
-    def _searched(self, kept: ScoredBatch, history: Asked) -> ScoredBatch:
+    def _searched(self, kept: ScoredBatch, history: History) -> ScoredBatch:
         """A sample, and generations of children of the best."""
         options = self._options
         children = options.draft_generations * options.population
@@ -100,7 +101,7 @@ class Drafter:
             front, looked_at = front.joined(found), looked_at.joined(found)
         return looked_at
 
-    def _front(self, scored: ScoredBatch, history: Asked, share: float) -> ScoredBatch:
+    def _front(self, scored: ScoredBatch, history: History, share: float) -> ScoredBatch:
         """Of each sketch as many rows as a draft may take from one.
 
         Args:
@@ -140,7 +141,7 @@ class Drafter:
         return np.asarray(ranking[shared | rest], dtype=np.int64)
 
     def _best(
-        self, scored: ScoredBatch, positions: Positions, limit: int, history: Asked
+        self, scored: ScoredBatch, positions: Positions, limit: int, history: History
     ) -> Positions:
         """Those of the best distinct rows, best first, in random order where equal."""
         shuffled = self._rng.permutation(positions)
@@ -156,7 +157,7 @@ class Drafter:
         order = shuffled[np.argsort(costs, kind="stable")]
         return best_distinct(scored, order, limit, history, self._columns)
 
-    def published(self, sample: CandidateBatch, history: Asked) -> ScoredBatch:
+    def published(self, sample: CandidateBatch, history: History) -> ScoredBatch:
         """Evolve a sample by roulette and mutation, as published; no sketch has a share.
 
         Rows that differ in limits on unrolling only are drafted each.

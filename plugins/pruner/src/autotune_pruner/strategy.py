@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Pool, RecordedStrategy, StrategyContext
+from autotune.search.strategies import Pool, RecordedStrategy, ScoredBatch, StrategyContext
 from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
+from autotune_pruner.best_distinct import best_distinct
 from autotune_pruner.drafting import Drafter
-from autotune_pruner.scored_batch import ScoredBatch, best_distinct
 from autotune_pruner.strategy_options import (
     MoAPrunerOptions,
     PrunerOptions,
@@ -101,7 +101,7 @@ class PrunerStrategy(RecordedStrategy):
         if self._is_due() or left < self.options.heap * n:
             self._drafts = self._drafter.draft(self._drafts, self._history)
         pool = self._varied()
-        scored = ScoredBatch(pool.batch, pool.scores)
+        scored = pool.scored
         order = self._ranking(pool)
         chosen = self._owed(scored, order, (greedy + 1) // 2)
         heap = best_distinct(scored, order, self.options.heap * n, self._history)

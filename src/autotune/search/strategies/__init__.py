@@ -10,6 +10,7 @@ from autotune.search.strategies.pool import Pool
 from autotune.search.strategies.random import RandomStrategy
 from autotune.search.strategies.recorded import RecordedStrategy
 from autotune.search.strategies.sampling import FreshSampler
+from autotune.search.strategies.scored_batch import ScoredBatch
 from autotune.search.strategies.strategy import Strategy, StrategyContext
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Pool",
     "RandomStrategy",
     "RecordedStrategy",
+    "ScoredBatch",
     "Strategy",
     "StrategyContext",
     "generator_state",

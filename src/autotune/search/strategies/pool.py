@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.search.strategies.scored_batch import ScoredBatch, Scorer
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Positions
-
-Scorer = Callable[[CandidateBatch], NDArray[np.float64]]
 
 
 class Pool:
@@ -19,20 +16,24 @@ class Pool:
     def __init__(self, score: Scorer, batch: CandidateBatch) -> None:
         self._score = score
         self._known: set[bytes] = set()
-        self.batch = batch.select(np.zeros(len(batch), dtype=np.bool_))
-        self.scores: NDArray[np.float64] = np.zeros(0)
+        self.scored = ScoredBatch.of(batch.select(np.zeros(len(batch), dtype=np.bool_)), score)
         self.add(batch)
+
+    @property
+    def batch(self) -> CandidateBatch:
+        """The rows."""
+        return self.scored.batch
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """Their scores, [n]."""
+        return self.scored.scores
 
     def add(self, batch: CandidateBatch) -> None:
         """Add the rows that are not here yet."""
         fresh = batch.select(self._fresh(batch))
-        if not len(fresh):
-            return
-        # A score that is not a number ranks last instead of spoiling every comparison.
-        scores = np.asarray(self._score(fresh.without_empty()), dtype=np.float64)
-        scores = np.where(np.isnan(scores), -np.inf, scores)
-        self.scores = self.batch.joined_values(self.scores, fresh, scores)
-        self.batch = self.batch.joined(fresh)
+        if len(fresh):
+            self.scored = self.scored.joined(ScoredBatch.of(fresh, self._score))
 
     def _fresh(self, batch: CandidateBatch) -> NDArray[np.bool_]:
         fresh = np.ones(len(batch), dtype=np.bool_)

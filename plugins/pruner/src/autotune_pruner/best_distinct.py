@@ -1,69 +1,24 @@
-"""Batches with a score for each row, and the best distinct rows of them."""
+"""The best rows of a scored batch that differ from each other and were never asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.search.strategies import History, ScoredBatch
 from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Positions
 
-__all__ = ["Asked", "ScoredBatch", "Scorer", "best_distinct"]
-
-Scorer = Callable[[CandidateBatch], NDArray[np.float64]]
-
-
-class Asked(Protocol):
-    """What knows which rows were asked for."""
-
-    def is_asked(self, batch: CandidateBatch) -> NDArray[np.bool_]:
-        """Whether each row was asked for; shape [n]."""
-
-
-@frozen(eq=False)
-class ScoredBatch:
-    """Rows, possibly with repetition, and a score each.
-
-    Attributes:
-        batch: The rows.
-        scores: Their scores, [n]; minus infinity for what cannot be used.
-    """
-
-    batch: CandidateBatch
-    scores: NDArray[np.float64]
-
-    @staticmethod
-    def of(batch: CandidateBatch, score: Scorer) -> ScoredBatch:
-        """Score rows. What gets no number gets minus infinity."""
-        if not len(batch):
-            return ScoredBatch(batch, np.zeros(0))
-        scores = np.asarray(score(batch.without_empty()), dtype=np.float64)
-        return ScoredBatch(batch, np.where(np.isnan(scores), -np.inf, scores))
-
-    def __len__(self) -> int:
-        return len(self.scores)
-
-    def select(self, positions: Positions) -> ScoredBatch:
-        """The rows at these positions, grouped by sketch in the order given."""
-        owners = self.batch.owners[positions]
-        grouped = positions[np.argsort(owners, kind="stable")]
-        return ScoredBatch(self.batch.select(positions), self.scores[grouped])
-
-    def joined(self, other: ScoredBatch) -> ScoredBatch:
-        """These rows followed, sketch by sketch, by the other ones."""
-        scores = self.batch.joined_values(self.scores, other.batch, other.scores)
-        return ScoredBatch(self.batch.joined(other.batch), scores)
+__all__ = ["best_distinct"]
 
 
 def best_distinct(
     scored: ScoredBatch,
     order: Positions,
     limit: int,
-    history: Asked,
+    history: History,
     columns: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Positions:
     """The first rows in an order that were never asked for and differ from each other.
@@ -95,7 +50,7 @@ def best_distinct(
 def _unasked(
     batch: CandidateBatch,
     positions: Positions,
-    history: Asked,
+    history: History,
     columns: Sequence[NDArray[np.bool_]] | None,
 ) -> list[tuple[int, bytes]]:
     """Those of the positions that were not asked for, with what tells their rows apart."""
