@@ -52,7 +52,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "teardown":
-        folder = "/".join(report.location[0].split("/")[:2])
+        folder = "/".join(report.nodeid.split("::")[0].split("/")[:2])
         _seconds[folder] += dict(report.user_properties).get("processor seconds", 0.0)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from thinning import thinned
 
 from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, chosen_mode, progress
 from autotune.cli.run_state import RunState
@@ -261,7 +262,7 @@ def test_the_options(cli: Any) -> None:
         assert done.status == 2 and message in done.stderr
 
 
-@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+@pytest.mark.parametrize("variables", thinned([{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], 3))
 def test_on_a_real_terminal(variables: dict[str, str], tmp_path: Path) -> None:
     shown, status = _on_a_terminal(TUNE, tmp_path, {"TERM": "xterm-256color", **variables})
     assert status == 0, shown
@@ -279,7 +280,7 @@ def test_an_interrupt_leaves_a_usable_terminal(tmp_path: Path) -> None:
     assert "Traceback" not in shown
 
 
-@pytest.mark.parametrize("columns", ["1", "500"])
+@pytest.mark.parametrize("columns", thinned(["1", "500"], 2))
 def test_a_terminal_of_any_width_without_unicode(columns: str, tmp_path: Path) -> None:
     variables = {"COLUMNS": columns, "PYTHONIOENCODING": "ascii", "TERM": "xterm"}
     shown, status = _on_a_terminal(TUNE, tmp_path, variables)

@@ -159,6 +159,7 @@ def test_an_empty_database(cli: Any) -> None:
     assert cli(*FIT).status == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_recording_goes_on(spawn: Any, tmp_path: Path) -> None:
     _write_tasks(tmp_path)
     slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thinning import thinned
 
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.store.records import OUTCOME_STATUSES
@@ -164,7 +165,7 @@ def test_the_final_message_counts_failures(cli: Any, monkeypatch: pytest.MonkeyP
         assert f"{outcomes[status]} {status}" in done.stdout
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], 2))
 def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(
     spawn: Any, tmp_path: Path, number: int
 ) -> None:

@@ -14,6 +14,7 @@ from threading import Timer
 
 import pytest
 from process_facts import becomes_true, session_members
+from thinning import thinned
 
 from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
@@ -76,12 +77,15 @@ def test_all_is_well(
 
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [
-        ("crash", ["killed by SIGSEGV", "scripted: last words"]),
-        ("kill", ["killed by SIGKILL"]),
-        ("exit", ["exited with status 3"]),
-        ("garbage", ["not a message"]),
-    ],
+    thinned(
+        [
+            ("crash", ["killed by SIGSEGV", "scripted: last words"]),
+            ("kill", ["killed by SIGKILL"]),
+            ("exit", ["exited with status 3"]),
+            ("garbage", ["not a message"]),
+        ],
+        4,
+    ),
 )
 def test_death(
     make_measurer: MakeMeasurer, candidates: list[Candidate], fault: str, words: list[str]
@@ -102,7 +106,7 @@ def test_death(
 
 
 @pytest.mark.parametrize(
-    ("fault", "phase"), [("hang", "build"), ("hang", "run"), ("grandchild", "verify")]
+    ("fault", "phase"), thinned([("hang", "build"), ("hang", "run"), ("grandchild", "verify")], 2)
 )
 def test_hang(
     make_measurer: MakeMeasurer,
@@ -341,11 +345,14 @@ THEN
 
 @pytest.mark.parametrize(
     ("then", "fault", "number"),
-    [
-        ("raise KeyboardInterrupt", "hang", None),
-        ("measurer.measure_baseline()", "grandchild", signal.SIGINT),
-        ("measurer.measure_baseline()", "grandchild", signal.SIGKILL),
-    ],
+    thinned(
+        [
+            ("raise KeyboardInterrupt", "hang", None),
+            ("measurer.measure_baseline()", "grandchild", signal.SIGINT),
+            ("measurer.measure_baseline()", "grandchild", signal.SIGKILL),
+        ],
+        2,
+    ),
 )
 def test_workers_end_with_their_host(
     then: str, fault: str, number: signal.Signals | None, tmp_path: Path

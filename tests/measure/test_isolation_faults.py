@@ -15,6 +15,7 @@ import pytest
 from attrs import evolve
 from process_facts import becomes_true, children_of, open_descriptors
 from small_disk import run_on_small_disk
+from thinning import thinned
 
 from autotune.measure import LocalMeasurer, MeasureProtocol
 from autotune.process.processes import marked_processes
@@ -86,7 +87,7 @@ def signalling_what_hangs(folder: Path, number: signal.Signals) -> Iterator[None
         thread.join()
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", thinned([signal.SIGKILL, signal.SIGTERM], 2))
 def test_a_worker_killed_from_outside_in_any_phase(
     make_measurer: MakeMeasurer,
     candidates: list[Candidate],
@@ -102,7 +103,7 @@ def test_a_worker_killed_from_outside_in_any_phase(
         assert f"failed during {phase}: killed by {number.name}" in message
 
 
-@pytest.mark.parametrize("fault", ["stop", "silence"])
+@pytest.mark.parametrize("fault", thinned(["stop", "silence"], 2))
 def test_a_worker_that_says_no_more(
     make_measurer: MakeMeasurer,
     quick: MeasureProtocol,
@@ -118,7 +119,15 @@ def test_a_worker_that_says_no_more(
 
 @pytest.mark.parametrize(
     ("number", "seconds"),
-    [(signal.SIGKILL, 0.05), (signal.SIGKILL, 0.3), (signal.SIGTERM, 0.1), (signal.SIGSTOP, 0.0)],
+    thinned(
+        [
+            (signal.SIGKILL, 0.05),
+            (signal.SIGKILL, 0.3),
+            (signal.SIGTERM, 0.1),
+            (signal.SIGSTOP, 0.0),
+        ],
+        4,
+    ),
 )
 def test_workers_signalled_while_they_start(
     make_measurer: MakeMeasurer,
@@ -162,6 +171,7 @@ def test_a_daemon_of_a_candidate_goes_when_its_worker_goes(
         assert becomes_true(lambda: len(marked_processes(folder)) == 4)
 
 
+@pytest.mark.slow
 def test_every_generation_of_workers_gives_back_its_descriptors(
     make_measurer: MakeMeasurer, candidates: list[Candidate]
 ) -> None:

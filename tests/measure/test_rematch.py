@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from thinning import thinned
 from tuner_bench import Bench
 
 import autotune
@@ -196,7 +197,7 @@ def ranking(database: Path, result: autotune.Result) -> list[str]:
 
 @pytest.mark.parametrize(
     ("fault", "status"),
-    [("wrong", "wrong_result"), ("kill", "crash"), ("outside", "wrong_result")],
+    thinned([("wrong", "wrong_result"), ("kill", "crash"), ("outside", "wrong_result")], 3),
 )
 def test_winners_that_fail_on_other_inputs_are_recorded_so_and_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, status: str

@@ -6,11 +6,14 @@ import os
 import signal
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_workers import ENDS, HELLO, StartChild, listen
 
 from autotune.process import Message, encode
+
+pytestmark = pytest.mark.slow
 
 MESSAGES: list[Message] = [HELLO, {"done": {"text": "ünïcode" * 9}}, {"failed": "no"}]
 STREAM = b"".join(map(encode, MESSAGES))

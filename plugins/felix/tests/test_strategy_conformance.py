@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from autotune_felix.strategy import FelixStrategy
 from bowls import Bowl, Reals
+from thinning import thinned
 
 from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
 
@@ -33,12 +34,15 @@ class TestFelix(StrategySuite):
         return felix(Bowl())
 
     @pytest.fixture(
-        params=[
-            SMALL,
-            {**SMALL, "fidelity": "published"},
-            {**SMALL, "force": "fixed", "tournament": 1, "measured_share": 1.0, "sketches": 1},
-            {**SMALL, "force": "matched", "rounding": "independent", "ranking": "misaligned"},
-        ],
+        params=thinned(
+            [
+                SMALL,
+                {**SMALL, "fidelity": "published"},
+                {**SMALL, "force": "fixed", "tournament": 1, "measured_share": 1.0, "sketches": 1},
+                {**SMALL, "force": "matched", "rounding": "independent", "ranking": "misaligned"},
+            ],
+            4,
+        ),
         ids=str,
     )
     def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:

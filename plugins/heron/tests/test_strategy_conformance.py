@@ -9,6 +9,7 @@ from autotune_heron.strategies import (
     HeronRandomStrategy,
     HeronStrategy,
 )
+from thinning import thinned
 
 from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
 
@@ -21,11 +22,14 @@ class TestHeron(StrategySuite):
         return HeronStrategy
 
     @pytest.fixture(
-        params=[
-            SMALL,
-            {**SMALL, "variant": "paper"},
-            {**SMALL, "variant": "head", "history": 0, "key_share": 1.0, "parents": 1},
-        ],
+        params=thinned(
+            [
+                SMALL,
+                {**SMALL, "variant": "paper"},
+                {**SMALL, "variant": "head", "history": 0, "key_share": 1.0, "parents": 1},
+            ],
+            3,
+        ),
         ids=str,
     )
     def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from thinning import thinned
 
 pytest.importorskip("tvm")
 
@@ -55,7 +56,7 @@ def outputs_of(backend: Backend, candidate: Candidate, target: Target) -> list[n
 
 @pytest.mark.parametrize(
     "workload",
-    WORKLOADS,
+    thinned(WORKLOADS, 5),
     ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
 )
 def test_a_candidate_computes_the_same_with_both(workload: Workload) -> None:

@@ -46,6 +46,7 @@ def found(
     return result, events
 
 
+@pytest.mark.slow
 def test_each_has_its_share_and_the_winners_are_compared(
     found: tuple[autotune.Result, list[Event]],
 ) -> None:

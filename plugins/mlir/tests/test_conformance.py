@@ -47,6 +47,7 @@ class TestMLIRBackend(BackendSuite):
         return Candidate(Sketch("broken", workload, (), (), steps), ())
 
 
+@pytest.mark.slow
 class TestImportedProgram(TestMLIRBackend):
     @pytest.fixture
     def imported(self, backend: Backend) -> ImportedProgram:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import pytest
 from scripted_schedules import NAME, scripted
 
 from autotune.ir.workloads import gemm
@@ -25,6 +26,7 @@ def measured(measurer: LocalMeasurer, names: Sequence[str]) -> list[Outcome]:
     return list(measurer.measure([scripted(WORKLOAD, name) for name in names]))
 
 
+@pytest.mark.slow
 def test_patterns_that_undo_each_other_end_at_the_deadline(target: Target) -> None:
     protocol = MeasureProtocol(deadlines={"build": 6.0})
     with measuring(target, protocol) as measurer:

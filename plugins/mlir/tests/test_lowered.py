@@ -20,6 +20,7 @@ from autotune_mlir.lowered import (
 )
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
+from thinning import thinned
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import IntExpr
@@ -259,7 +260,7 @@ def compare_buffers(candidate: Candidate, lowered: LoweredNest) -> None:
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
 @pytest.mark.parametrize(
     "workload",
-    WORKLOADS,
+    thinned(WORKLOADS, 3),
     ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
 )
 def test_loops_and_allocations_are_those_of_the_lowered_program(

@@ -14,6 +14,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.lowered import lowered_nest
 from autotune_mlir.schedule import schedule
+from thinning import thinned
 
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
 from autotune.ir.expressions import (
@@ -348,7 +349,7 @@ def check(
         )
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=lambda workload: workload.name)
 def test_every_sketch_computes_what_the_workload_says(
     workload: Workload, backend: MLIRBackend, target: Target
 ) -> None:

@@ -9,6 +9,7 @@ from autotune_mlir.lowered import lowered_nest
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 from mlir_schedules import candidates, check, scheduled
+from thinning import thinned
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import Binary, Constant, Load, const, var
@@ -61,7 +62,7 @@ def behind_relu() -> Workload:
 PRODUCTS["behind relu"] = behind_relu()
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", thinned(PRODUCTS, 2))
 def test_every_sketch_computes_it(name: str, backend: MLIRBackend, target: Target) -> None:
     workload = PRODUCTS[name]
     for candidate in candidates(workload, target, 2):

@@ -8,6 +8,7 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.schedule.windows import window_axes
 from mlir_schedules import candidates, check, scheduled
+from thinning import thinned
 
 from autotune.ir.expressions import Binary, Constant, IndexValue, Load, Select, const, var
 from autotune.ir.workloads import (
@@ -88,7 +89,7 @@ CONVOLUTIONS |= {
 }
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("name", thinned(CONVOLUTIONS, 3))
 def test_every_sketch_computes_it(name: str, backend: MLIRBackend, target: Target) -> None:
     workload = CONVOLUTIONS[name]
     for candidate in candidates(workload, target, 1):

@@ -85,6 +85,7 @@ def test_sketches_of_a_file_are_shown(command: Command, tmp_path: Path) -> None:
     assert "matmul.d0" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_file_is_tuned_from_python(tmp_path: Path) -> None:
     path = tmp_path / "a.mlir"
     path.write_text(ACCUMULATE)

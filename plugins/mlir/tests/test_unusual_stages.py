@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
+from thinning import thinned
 
 from autotune.backends import BuildRequest, bind_copies
 from autotune.ir.expressions import (
@@ -79,7 +80,7 @@ WORKLOADS = {
 }
 
 
-@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS.keys())
+@pytest.mark.parametrize("workload", thinned(WORKLOADS.values(), 3), ids=WORKLOADS.keys())
 def test_candidates_compute_what_the_reference_computes(workload: Workload) -> None:
     backend, target = MLIRBackend(), detect_cpu()
     space = SketchSpace(workload, target, backend.limits(target))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from autotune_pruner.strategy import MoAPrunerStrategy, PrunerStrategy
 from numpy.typing import NDArray
+from thinning import thinned
 
 from autotune.models.pruning import PruningModel
 from autotune.search.strategies import StrategyContext
@@ -43,12 +44,15 @@ class TestPruner(StrategySuite):
         return PrunerStrategy
 
     @pytest.fixture(
-        params=[
-            {**SMALL, "configurations": 200},
-            {**SMALL, "generations": 0, "draft_generations": 0, "measured_ratio": 0.0},
-            {**SMALL, "drafts": 1, "epsilon": 1.0, "sketch_trials": 0},
-            {**SMALL, "fidelity": "published", "refresh": 3, "generations": 3, "epsilon": 0.3},
-        ],
+        params=thinned(
+            [
+                {**SMALL, "configurations": 200},
+                {**SMALL, "generations": 0, "draft_generations": 0, "measured_ratio": 0.0},
+                {**SMALL, "drafts": 1, "epsilon": 1.0, "sketch_trials": 0},
+                {**SMALL, "fidelity": "published", "refresh": 3, "generations": 3, "epsilon": 0.3},
+            ],
+            3,
+        ),
         ids=str,
     )
     def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:

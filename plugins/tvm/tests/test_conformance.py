@@ -34,6 +34,7 @@ class TestTVMBackend(BackendSuite):
         return Candidate(Sketch("broken", workload, (), (), steps), ())
 
 
+@pytest.mark.slow
 class TestImportedProgram(TestTVMBackend):
     @pytest.fixture
     def program(self, backend: Backend, workload: Workload) -> str:

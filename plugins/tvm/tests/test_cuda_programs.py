@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from thinning import thinned
 
 pytest.importorskip("tvm")
 
@@ -99,6 +100,7 @@ def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
             assert kernel.threads == 1 or f"__launch_bounds__({kernel.threads})" in source
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
 )
@@ -133,7 +135,7 @@ def small_programs(workload: Workload) -> Iterator[Program]:
     find_nvcc() is None,
     reason="there is no nvcc: registers and spills of generated CUDA source are not checked",
 )
-@pytest.mark.parametrize("workload", LARGE, ids=named)
+@pytest.mark.parametrize("workload", thinned(LARGE, 3), ids=named)
 def test_what_kernels_take_of_a_gpu(workload: Workload) -> None:
     for candidate in sampled(workload, 1):
         kernels = kernels_of(candidate)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from thinning import thinned
 
 pytest.importorskip("tvm")
 
@@ -98,7 +99,7 @@ def without_ones(extents: tuple[IntExpr, ...], candidate: Candidate) -> tuple[in
     return tuple(number for number in numbers if number != 1)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=label)
 def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Workload) -> None:
     module = module_for(workload)
     for candidate in samples(workload, TARGET, 2):
@@ -151,7 +152,7 @@ def computed(candidate: Candidate, inputs: dict[str, NDArray[Any]]) -> list[NDAr
     return call.outputs()
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=label)
 def test_exact_for_all_bytes(workload: Workload) -> None:
     if not can_run(TARGET):
         pytest.skip("this machine has no AVX512-VNNI")

@@ -9,6 +9,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from thinning import thinned
 
 pytest.importorskip("tvm")
 
@@ -131,7 +132,7 @@ def compare(candidate: Candidate, lowered: LoweredNest) -> None:
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
 @pytest.mark.parametrize(
     "workload",
-    WORKLOADS,
+    thinned(WORKLOADS, 3),
     ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
 )
 def test_loops_and_allocations_are_those_of_the_lowered_program(
@@ -162,7 +163,7 @@ GPU_WORKLOADS = (
 @pytest.mark.parametrize("target", ["a100", "t4"])
 @pytest.mark.parametrize(
     "workload",
-    GPU_WORKLOADS,
+    thinned(GPU_WORKLOADS, 3),
     ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
 )
 def test_gpu_programs_are_those_of_the_lowered_program(workload: Workload, target: str) -> None:

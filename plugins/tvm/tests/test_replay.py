@@ -12,6 +12,7 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
 from made_workloads import two_products
+from thinning import thinned
 from tvm.script import tirx as T
 
 from autotune.backends import InvalidSchedule
@@ -75,7 +76,7 @@ WORKLOADS = (
 
 @pytest.mark.parametrize(
     "workload",
-    WORKLOADS,
+    thinned(WORKLOADS, 3),
     ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
 )
 def test_scheduled_programs_compute_the_reference(

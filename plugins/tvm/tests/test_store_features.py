@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from thinning import thinned
 
 pytest.importorskip("tvm")
 
@@ -169,7 +170,7 @@ def explained(item: Compared, column: str) -> bool:
     return regions and FROM_REGIONS.match(column) is not None
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=label)
 def test_columns_agree_but_for_the_reasons_given(workload: Workload) -> None:
     for item in compared(workload, 3):
         for statement, column in item.differing():

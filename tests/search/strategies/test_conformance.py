@@ -7,6 +7,7 @@ import attrs
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from thinning import thinned
 
 from autotune.models.pruning import PruningModel
 from autotune.search.strategies import (
@@ -39,15 +40,18 @@ class TestEvolutionary(StrategySuite):
         return EvolutionaryStrategy
 
     @pytest.fixture(
-        params=[
-            {"population": 64},
-            {"population": 2, "generations": 1},
-            {"generations": 0, "epsilon": 0.0, "population": 64},
-            {"epsilon": 1.0, "population": 16},
-            {"crossover_probability": 0.0, "population": 32},
-            {"crossover_probability": 1.0, "mutation_probability": 0.0, "population": 32},
-            {"elite_share": 1.0, "population": 32},
-        ],
+        params=thinned(
+            [
+                {"population": 64},
+                {"population": 2, "generations": 1},
+                {"generations": 0, "epsilon": 0.0, "population": 64},
+                {"epsilon": 1.0, "population": 16},
+                {"crossover_probability": 0.0, "population": 32},
+                {"crossover_probability": 1.0, "mutation_probability": 0.0, "population": 32},
+                {"elite_share": 1.0, "population": 32},
+            ],
+            7,
+        ),
         ids=str,
     )
     def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "least"), [("append", 190), ("statements", 100), ("migration", 100), ("recovery", 5)]
 )

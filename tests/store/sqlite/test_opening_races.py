@@ -21,6 +21,7 @@ PAGE = 4096
 LEAF_OF_A_TABLE = 0x0D
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ROUNDS)
 def test_processes_that_open_a_file_at_once(tmp_path: Path, kind: str) -> None:
     environment = {
