@@ -16,8 +16,8 @@ from autotune_tvm.importer import (
     import_module,
     module_from_text,
     text_of,
-    with_narrow_indices,
 )
+from autotune_tvm.passes import narrow_indices
 from relax_programs import relax_convolution
 from tvm import te
 
@@ -206,9 +206,9 @@ def test_a_function_from_relax(
 def test_indices_are_narrowed_where_they_fit() -> None:
     module = import_module(relax_convolution())[1]
     assert "T.int64" in module.script()
-    assert "T.int64" not in with_narrow_indices(module, module).script()
+    assert "T.int64" not in narrow_indices(module, module).script()
     narrow = import_module(module_for(gemm(m=3, n=4, k=5)))[1]
-    assert with_narrow_indices(narrow, narrow).same_as(narrow)
+    assert narrow_indices(narrow, narrow).same_as(narrow)
 
 
 def test_replay_applies_to_the_imported_function(backend: TVMBackend, target: Target) -> None:

@@ -13,8 +13,9 @@ from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import compile_module, described_target
 from autotune_tvm.emit import module_for, prim_func
-from autotune_tvm.importer import module_from_text, with_narrow_indices
+from autotune_tvm.importer import module_from_text
 from autotune_tvm.metaschedule import FILES
+from autotune_tvm.passes import narrow_indices
 from autotune_tvm.scheduled import scheduled_module
 from relax_programs import relax_convolution, relax_module
 from tvm import relax
@@ -152,7 +153,7 @@ def check_applied(function: Any, record: Record, target: Target) -> None:
     ours = scheduled_module(request(record, target))
     plain = tvm.tirx.PrimFunc(function.params, function.body, function.ret_type)
     theirs = tvm.IRModule({"main": plain.with_attrs(dict(ours["main"].attrs))})
-    narrow = with_narrow_indices(theirs, unscheduled(record))
+    narrow = narrow_indices(theirs, unscheduled(record))
     tvm.ir.assert_structural_equal(narrow, ours)
     numbers_are_right(narrow, record.candidate.sketch.workload, target)
 

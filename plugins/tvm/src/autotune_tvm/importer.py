@@ -14,7 +14,7 @@ from tvm.ir import load_json, save_json
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import Workload
-from autotune_tvm.blocks import Block, identifier, nests_of, read_function
+from autotune_tvm.blocks import Block, identifier, read_function
 from autotune_tvm.emit import ENTRY
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "module_from_text",
     "module_of",
     "text_of",
-    "with_narrow_indices",
 ]
 
 
@@ -120,26 +119,6 @@ def callable_module(module: IRModule) -> IRModule:
 
 def _function_names(module: IRModule) -> list[str]:
     return [str(variable.name_hint) for variable, _ in module.functions_items()]
-
-
-def with_narrow_indices(scheduled: IRModule, original: IRModule) -> IRModule:
-    """A scheduled program with 32-bit loops and indices, where everything in it fits.
-
-    Relax makes 64-bit ones. They are narrowed when everything is scheduled, so that schedules
-    are made of the imported program itself.
-
-    Args:
-        scheduled: What a schedule made of ``original``.
-        original: The imported program.
-    """
-    variables = [loop.loop_var for nest in nests_of(original[ENTRY]) for loop in nest.loops]
-    if all(str(variable.ty.dtype) == "int32" for variable in variables):
-        return scheduled
-    reading = read_function(original[ENTRY])
-    tensors = (*reading.parameters, *(block.stage.output for block in reading.blocks))
-    if any(tensor.dtype == "int64" or tensor.elements >= 1 << 31 for tensor in tensors):
-        return scheduled
-    return tirx.transform.ForceNarrowIndexToInt32()(scheduled)
 
 
 def _with_unique_names(module: IRModule) -> IRModule:

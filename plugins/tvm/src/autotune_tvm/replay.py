@@ -48,8 +48,8 @@ from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.pad import PaddedBlock, pad_block
+from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
 from autotune_tvm.threads import check_threads
-from autotune_tvm.whole_groups import INTERLEAVED
 
 _THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
 _LOCAL_TAGS = {_THREAD_TAGS["vthread"], _THREAD_TAGS["thread"]}

@@ -48,9 +48,7 @@ def schedule_of(module: Any, workload: Workload, candidate: Candidate, imported:
 def scheduled_module(request: BuildRequest) -> Any:
     """The module to compile: TVM's, with the candidate's steps applied.
 
-    Three things are done to it that no primitive of a schedule can do, and without which it is
-    right but slower: padded copies are woven where they are whole, tile registers are configured
-    once in the body of a parallel loop, and sums stay in them over reduce loops.
+    The passes of :mod:`autotune_tvm.passes` follow the schedule.
 
     Raises:
         InvalidSchedule: a step cannot be applied.
@@ -60,14 +58,9 @@ def scheduled_module(request: BuildRequest) -> Any:
     if request.candidate is None:
         return module
     imported = request.program is not None
-    from autotune_tvm.tile_configuration import configured_once
-    from autotune_tvm.tile_sums import sums_kept
-    from autotune_tvm.whole_groups import woven_where_whole
+    from autotune_tvm.passes import PASSES, narrow_indices
 
-    made = schedule_of(module, request.workload, request.candidate, imported).mod
-    scheduled = sums_kept(configured_once(woven_where_whole(made)))
-    if not imported:
-        return scheduled
-    from autotune_tvm.importer import with_narrow_indices
-
-    return with_narrow_indices(scheduled, module)
+    scheduled = schedule_of(module, request.workload, request.candidate, imported).mod
+    for each in PASSES:
+        scheduled = each(scheduled)
+    return narrow_indices(scheduled, module) if imported else scheduled

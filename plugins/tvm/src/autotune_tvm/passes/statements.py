@@ -1,10 +1,4 @@
-"""Configuring the tile registers once in a thread's share of a loop, not in every call.
-
-A call of :mod:`autotune_tvm.tile_products` configures the tile registers and clears them: so it
-is right wherever a schedule puts it. But ``ldtilecfg`` waits until the processor is done with the
-tiles before, which takes about as long as the products of a call. Where all calls inside a
-parallel loop agree on the configuration, the body of that loop needs only one.
-"""
+"""Statements of scheduled programs, taken apart and put together."""
 
 from __future__ import annotations
 
@@ -15,33 +9,8 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call, IRModule
 from tvm.s_tir import SBlock, SBlockRealize
-from tvm_ffi import structural_equal
 
-__all__ = [
-    "CONFIGURE",
-    "configured_once",
-    "inside",
-    "intrinsic_of",
-    "rebuilt",
-    "statements",
-    "with_bodies",
-]
-
-CONFIGURE = "llvm.x86.ldtilecfg"
-"""What configures the registers, and clears them."""
-
-_CLEAR = "llvm.x86.tilerelease"
-
-
-def configured_once(module: IRModule) -> IRModule:
-    """A scheduled module whose parallel loops configure the tile registers outside of calls.
-
-    Parallel loops without calls, and those whose calls differ in the configuration, stay as they
-    are, as do calls outside of parallel loops: registers belong to the thread.
-    """
-    if not any(_calls(function.body, CONFIGURE) for function in module.functions.values()):
-        return module
-    return with_bodies(module, _mended)
+__all__ = ["at", "inside", "intrinsic_of", "rebuilt", "statements", "with_bodies"]
 
 
 def with_bodies(module: IRModule, changed: Callable[[Any], Any]) -> IRModule:
@@ -51,29 +20,6 @@ def with_bodies(module: IRModule, changed: Callable[[Any], Any]) -> IRModule:
         body = changed(function.body)
         functions[name] = function if body.same_as(function.body) else function.with_body(body)
     return IRModule(functions, attrs=module.attrs)
-
-
-def _mended(node: Any) -> Any:
-    """The statement with its outermost parallel loops mended."""
-    if not isinstance(node, tirx.For) or node.kind != tirx.ForKind.PARALLEL:
-        return rebuilt(node, [_mended(inner) for inner in inside(node)])
-    found = _calls(node.body, CONFIGURE)
-    if not found or not all(structural_equal(found[0], other) for other in found):
-        return node
-    clear = _calls(node.body, _CLEAR)[0]
-    (body,) = _without_calls(node.body)
-    return rebuilt(node, [tirx.SeqStmt([found[0], *_sequence(body), clear])])
-
-
-def _without_calls(node: Any) -> list[Any]:
-    """The statement without what configures and clears registers; nothing where that is all."""
-    if intrinsic_of(node) in (CONFIGURE, _CLEAR):
-        return []
-    return [rebuilt(node, [kept for inner in inside(node) for kept in _without_calls(inner)])]
-
-
-def _calls(node: Any, name: str) -> list[Any]:
-    return [statement for statement in statements(node) if intrinsic_of(statement) == name]
 
 
 def statements(node: Any) -> Iterator[Any]:
@@ -93,8 +39,11 @@ def intrinsic_of(node: Any) -> str:
     return str(tvm.target.codegen.llvm_get_intrinsic_name(int(called.args[0].value)))
 
 
-def _sequence(node: Any) -> list[Any]:
-    return list(node.seq) if isinstance(node, tirx.SeqStmt) else [node]
+def at(expression: Any, variables: list[Any], values: Any) -> Any:
+    """The expression with values for variables."""
+    fresh = [tirx.const(value, "int32") if isinstance(value, int) else value for value in values]
+    (found,) = tirx.IndexMap(variables, [expression], None).map_indices(fresh)
+    return found
 
 
 def inside(node: Any) -> list[Any]:

@@ -15,9 +15,9 @@ from tvm import tirx
 from tvm.ir import IRModule, TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
 
-from autotune_tvm.tile_configuration import inside, rebuilt, with_bodies
+from autotune_tvm.passes.statements import at, inside, rebuilt, with_bodies
 
-__all__ = ["INTERLEAVED", "at", "woven_where_whole"]
+__all__ = ["INTERLEAVED", "vectorize_full_groups"]
 
 INTERLEAVED = "autotune.interleaved"
 """Annotation of the block of a padded copy: the name of the call for a group that is whole."""
@@ -25,22 +25,22 @@ INTERLEAVED = "autotune.interleaved"
 _CONDITIONAL = tvm.ir.Op.get("prim.if_then_else")
 
 
-def woven_where_whole(module: IRModule) -> IRModule:
+def vectorize_full_groups(module: IRModule) -> IRModule:
     """A scheduled module whose padded copies are woven where groups lie inside the operand.
 
     The loops over the rows of a group and over its lanes are the innermost two around a block
     with the annotation :data:`INTERLEAVED`. Other copies stay as they are.
     """
-    return with_bodies(module, _woven)
+    return with_bodies(module, _vectorized)
 
 
-def _woven(node: Any) -> Any:
+def _vectorized(node: Any) -> Any:
     realize = _group(node)
     if realize is not None:
         whole = _whole_group(node, realize)
         return node if whole is None else whole
     before = inside(node)
-    after = [_woven(statement) for statement in before]
+    after = [_vectorized(statement) for statement in before]
     if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
         return node
     return rebuilt(node, after)
@@ -97,13 +97,6 @@ def _terms(condition: Any) -> list[Any]:
     if isinstance(condition, tirx.And):
         return [*_terms(condition.a), *_terms(condition.b)]
     return [condition]
-
-
-def at(expression: Any, variables: list[Any], values: Any) -> Any:
-    """The expression with values for variables."""
-    fresh = [tirx.const(value, "int32") if isinstance(value, int) else value for value in values]
-    (found,) = tirx.IndexMap(variables, [expression], None).map_indices(fresh)
-    return found
 
 
 def _region(access: Any, own: list[Any], first: list[Any], extents: tuple[int, int]) -> Any:

@@ -12,9 +12,9 @@ pytest.importorskip("tvm")
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.emit import module_for
+from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED, vectorize_full_groups
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
-from autotune_tvm.whole_groups import INTERLEAVED, woven_where_whole
 
 from autotune.backends import BuildRequest, bind_copies
 from autotune.ir.workloads import (
@@ -104,4 +104,4 @@ def test_the_machine_code_of_a_padded_copy_permutes(
 def test_other_programs_stay_as_they_are() -> None:
     module = module_for(gemm(m=8, n=8, k=8))
     (name,) = module.functions
-    assert woven_where_whole(module)[name].same_as(module[name])
+    assert vectorize_full_groups(module)[name].same_as(module[name])

@@ -17,8 +17,9 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.stmt import MatchBufferRegion
 from tvm_ffi import structural_equal
 
-from autotune_tvm.tile_configuration import (
-    CONFIGURE,
+from autotune_tvm.passes.hoist_tile_config import CONFIGURE
+from autotune_tvm.passes.statements import (
+    at,
     inside,
     intrinsic_of,
     rebuilt,
@@ -26,9 +27,8 @@ from autotune_tvm.tile_configuration import (
     with_bodies,
 )
 from autotune_tvm.tile_products import SUMS, move
-from autotune_tvm.whole_groups import at
 
-__all__ = ["sums_kept"]
+__all__ = ["hoist_accumulators"]
 
 _LOAD, _STORE = "llvm.x86.tileloadd64", "llvm.x86.tilestored64"
 
@@ -41,21 +41,21 @@ class _Nest:
     realize: Any
 
 
-def sums_kept(module: IRModule) -> IRModule:
+def hoist_accumulators(module: IRModule) -> IRModule:
     """A scheduled module whose calls keep their sums in registers where they can.
 
     Calls that configure the registers themselves, which clears them, stay as they are.
     """
-    return with_bodies(module, lambda body: _sequence(_kept(body)))
+    return with_bodies(module, lambda body: _sequence(_hoisted(body)))
 
 
-def _kept(node: Any) -> list[Any]:
+def _hoisted(node: Any) -> list[Any]:
     """The statement, or what takes its place."""
     nest = _nest(node)
     if nest is not None and _one_place(nest):
         return [_block(nest, "load"), _without_moves(node), _block(nest, "store")]
     before = inside(node)
-    after = [_kept(statement) for statement in before]
+    after = [_hoisted(statement) for statement in before]
     changed = [
         len(new) != 1 or not new[0].same_as(old) for new, old in zip(after, before, strict=True)
     ]

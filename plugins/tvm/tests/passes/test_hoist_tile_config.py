@@ -12,9 +12,9 @@ pytest.importorskip("tvm")
 import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
+from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
-from autotune_tvm.tile_configuration import configured_once
 from autotune_tvm.tile_products import ask_for_tiles
 from tvm import tirx
 from tvm_ffi import structural_equal
@@ -97,7 +97,7 @@ def test_the_configuration_moves_out_of_the_calls() -> None:
     configure, product, clear = call("a")
     body = [configure, loop(tirx.ForKind.SERIAL, [product]), clear]
     wanted = module_of(loop(tirx.ForKind.PARALLEL, body))
-    assert structural_equal(configured_once(before), wanted, True)
+    assert structural_equal(hoist_tile_config(before), wanted, True)
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_the_configuration_moves_out_of_the_calls() -> None:
 )
 def test_what_has_to_stay_stays(body: Any) -> None:
     module = module_of(body)
-    assert structural_equal(configured_once(module), module, True)
+    assert structural_equal(hoist_tile_config(module), module, True)

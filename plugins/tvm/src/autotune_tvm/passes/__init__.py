@@ -1,0 +1,16 @@
+"""What is done to a scheduled program that no primitive of a schedule can do, one pass a module.
+
+Without them a program is right, but slower.
+"""
+
+from __future__ import annotations
+
+from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
+from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
+from autotune_tvm.passes.narrow_indices import narrow_indices
+from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
+
+__all__ = ["PASSES", "narrow_indices"]
+
+PASSES = (vectorize_full_groups, hoist_tile_config, hoist_accumulators)
+"""From module to module, in this order."""
