@@ -1,13 +1,14 @@
 """Directives that read what they show from the code, so that it cannot fall behind.
 
-``cli-reference`` shows the help of every command. ``options-table`` shows the attributes of a
-class with their defaults, bounds and descriptions.
+``cli-reference`` shows the help of every command. ``parts`` shows every part of one kind with its
+options. ``options-table`` shows the attributes of a class with their defaults, bounds and
+descriptions.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -69,28 +70,74 @@ class OptionsTable(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The table."""
-        module, _, name = self.arguments[0].partition(":")
-        cls = getattr(importlib.import_module(module), name)
         self.env.note_reread()
-        texts = meanings(cls)
-        skipped = self.options.get("skip", "").split()
-        defaults = cls()
-        rows = []
-        for attribute in attrs.fields(cls):
-            if attribute.name in skipped or not attribute.init:
-                continue
-            if attribute.name not in texts:
-                raise self.error(f"{self.arguments[0]} does not describe {attribute.name!r}")
-            rows.append(
-                (
-                    f"``{attribute.name}``",
-                    _default(attribute, defaults),
-                    _bounds(attribute.metadata),
-                    texts[attribute.name],
-                )
+        return [_options_table(self.arguments[0], self.options.get("skip", "").split())]
+
+
+class Parts(SphinxDirective):
+    """Every registered part of a kind: ``parts:: strategy``.
+
+    Lines of the content, ``name: module:Class``, say which attrs class holds the options of a part
+    whose specification does not describe them.
+    """
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        """A table of the parts, then one of the options of each."""
+        from autotune.plugins.manager import manager
+
+        self.env.note_reread()
+        kind = self.arguments[0]
+        owners = {row.name: row.distribution for row in manager().report() if row.kind == kind}
+        classes = dict(line.split(": ") for line in self.content)
+        if not owners or not classes.keys() <= owners.keys():
+            missing = ", ".join(sorted(classes.keys() - owners.keys())) or "any"
+            raise self.error(f"there is no {kind} {missing}")
+        rows, shown = [], []
+        for name, distribution in sorted(owners.items()):
+            spec = manager().get(kind, name)
+            default = spec.default_cost_model
+            beside = f"; cost model ``{default}``" if default else ""
+            rows.append((f"``{name}``", spec.description + beside, distribution))
+            options = _options_of(name, classes.get(name), spec.options)
+            if options is not None:
+                shown += [nodes.rubric("", "Options of ", nodes.literal("", name)), options]
+        return [_table(("name", "what it is", "distribution"), rows, (20, 60, 20)), *shown]
+
+
+def _options_of(
+    name: str, class_path: str | None, described: Mapping[str, str]
+) -> nodes.table | None:
+    if class_path is not None:
+        return _options_table(class_path, ())
+    if described:
+        rows = [(f"``{option}``", text) for option, text in described.items()]
+        return _table(("option", "meaning"), rows, (22, 78))
+    return None
+
+
+def _options_table(class_path: str, skipped: Sequence[str]) -> nodes.table:
+    module, _, name = class_path.partition(":")
+    cls = getattr(importlib.import_module(module), name)
+    texts = {key: text for base in reversed(cls.__mro__) for key, text in meanings(base).items()}
+    made = cls()
+    rows = []
+    for attribute in attrs.fields(cls):
+        if attribute.name in skipped or not attribute.init:
+            continue
+        if attribute.name not in texts:
+            raise ValueError(f"{class_path} does not describe {attribute.name!r}")
+        rows.append(
+            (
+                f"``{attribute.name}``",
+                _default(attribute, made),
+                _bounds(attribute.metadata),
+                texts[attribute.name],
             )
-        heads = ("option", "default", "allowed", "meaning")
-        return [_table(heads, rows, (22, 12, 14, 52))]
+        )
+    return _table(("option", "default", "allowed", "meaning"), rows, (22, 12, 14, 52))
 
 
 def _default(attribute: attrs.Attribute[Any], made: object) -> str:
@@ -136,4 +183,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.add_directive("cli-reference", CliReference)
     app.add_directive("options-table", OptionsTable)
+    app.add_directive("parts", Parts)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -118,8 +118,8 @@ def test_variants_of_steps() -> None:
 
 
 def test_features() -> None:
-    assert tuple(first_names("features.md", "feature")) == STATEMENT_FEATURES
-    (summed, main, *extra) = rows("features.md", "columns")
+    assert tuple(first_names("loop-nest.md", "feature")) == STATEMENT_FEATURES
+    (summed, main, *extra) = rows("loop-nest.md", "columns")
     assert {f"all.{name}" for name in names(summed[1])} == {
         name for name in FEATURE_NAMES if name.startswith("all.")
     }
@@ -129,7 +129,7 @@ def test_features() -> None:
 
 
 def test_tape() -> None:
-    documented = [*first_names("tape.md", "output"), *first_names("tape.md", "total")]
+    documented = [*first_names("loop-nest.md", "output"), *first_names("loop-nest.md", "total")]
     patterns = {name: re.compile(_pattern(name)) for name in documented}
     found = set()
     for target, rules in (("avx2", BUILT_IN_RULES), ("a100", GPU_RULES)):
@@ -154,14 +154,14 @@ def _pattern(documented: str) -> str:
 
 
 def test_instructions_and_json_of_a_tape() -> None:
-    assert tuple(first_names("tape.md", "operation")) == OPERATIONS
+    assert tuple(first_names("loop-nest.md", "operation")) == OPERATIONS
     tape = build_tape((), {})
-    assert first_names("tape.md", "field") == list(tape.to_json())
+    assert first_names("loop-nest.md", "field") == list(tape.to_json())
 
 
 def test_result_file() -> None:
     golden = json.loads(GOLDEN_RESULT.read_text(encoding="utf-8"))
-    documented = set(first_names("result-file.md", "field"))
+    documented = set(first_names("records.md", "result field"))
     parents = {
         *("task", "target", "backend", "seconds", "baseline", "best", "best.record"),
         *("confirmation", "run"),
@@ -172,7 +172,7 @@ def test_result_file() -> None:
 
 def test_events() -> None:
     documented = {
-        names(row[0])[0]: (names(row[1]), names(row[2])) for row in rows("events.md", "event")
+        names(row[0])[0]: (names(row[1]), names(row[2])) for row in rows("records.md", "event")
     }
     assert documented == {
         event_name(kind): ([kind.__name__], [item.name for item in attrs.fields(kind)])
@@ -199,7 +199,7 @@ def test_packings_and_rules() -> None:
 
 def test_limits_of_models() -> None:
     defaults = {field.name: field.default for field in attrs.fields(HostLimits)}
-    found = {names(name)[0]: default for name, default, _ in rows("guarded-models.md", "limit")}
+    found = {names(name)[0]: default for name, default, _ in rows("models.md", "limit")}
     assert found == {
         name: "none" if default is None else f"{default:g}" for name, default in defaults.items()
     }
@@ -217,7 +217,7 @@ def test_limits_of_tvm() -> None:
 
 def test_phases_and_outcomes() -> None:
     protocol = MeasureProtocol()
-    documented = {names(row[0])[0]: float(row[1]) for row in rows("isolation.md", "phase")}
+    documented = {names(row[0])[0]: float(row[1]) for row in rows("measuring.md", "phase")}
     assert documented == dict(protocol.deadlines)
     assert tuple(first_names("measuring.md", "status")) == OUTCOME_STATUSES
     text = (DOCS / "measuring.md").read_text(encoding="utf-8")
@@ -235,7 +235,7 @@ def test_hooks() -> None:
 
 
 def test_suites() -> None:
-    for row in rows("conformance.md", "kind"):
+    for row in rows("plugins.md", "interface"):
         module, _, suite = names(row[1])[0].rpartition(".")
         for fixture in names(row[2]):
             assert hasattr(getattr(importlib.import_module(module), suite), fixture)
@@ -244,16 +244,31 @@ def test_suites() -> None:
 def test_every_suite_is_documented() -> None:
     folder = Path(importlib.import_module("autotune.testing").__file__ or "").parent
     modules = {path.stem for path in folder.glob("*_suite.py")}
-    documented = {names(row[1])[0].split(".")[2] for row in rows("conformance.md", "kind")}
+    documented = {names(row[1])[0].split(".")[2] for row in rows("plugins.md", "interface")}
     assert documented == modules
 
 
-@pytest.mark.parametrize(("page", "least"), [("felix.md", 40), ("constraints.md", 25)])
-def test_laws_name_tests_that_exist(page: str, least: int) -> None:
+@pytest.mark.parametrize(("section", "least"), [("Constraints", 25), ("Relaxed schedules", 40)])
+def test_laws_name_tests_that_exist(section: str, least: int) -> None:
+    text = (ROOT / "tests" / "laws.md").read_text(encoding="utf-8")
+    lines = text.partition(f"## {section}\n")[2].partition("\n## ")[0].splitlines()
+    named = [name for line in lines if line.startswith("|") for name in names(line)]
     folders = (ROOT / "tests", *ROOT.glob("plugins/*/tests"), ROOT / "src")
-    named = [name for row in rows(page, "law") for name in names(row[1])]
     assert len(named) > least
     for name in named:
         file, _, test = name.partition("::")
         texts = [path.read_text(encoding="utf-8") for it in folders for path in it.rglob(file)]
         assert any(f"def {test}(" in text for text in texts), name
+
+
+def test_every_class_of_options_is_shown() -> None:
+    page = (DOCS / "parts.md").read_text(encoding="utf-8")
+    declared, bases = set(), set()
+    for folder in (ROOT / "src", *ROOT.glob("plugins/*/src")):
+        text = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+        for name, body in re.findall(r"^class (\w+Options)\b.*:\n((?:(?: .*)?\n)*)", text, re.M):
+            if re.search(r"^    \w+: \w+ = option\(", body, re.M):
+                declared.add(name)
+        bases.update(re.findall(r"^class \w+Options\((\w+)\)", text, re.M))
+    shown = set(re.findall(r"^[\w-]+: [\w.]+:(\w+)$", page, re.M))
+    assert declared and not declared - shown - bases
