@@ -172,7 +172,7 @@ def environment(backend: str = "tvm", threads: int | None = None) -> dict[str, s
         backend: Name of the backend.
         threads: Threads to run on; one per core where it is None.
     """
-    from autotune.measure.backend_lookup import find_backend
+    from autotune.plugins.parts import create_part
 
     threads = cores() if threads is None else threads
     count = str(threads)
@@ -180,7 +180,11 @@ def environment(backend: str = "tvm", threads: int | None = None) -> dict[str, s
     libraries = dict.fromkeys(names, count)
     paths = [str(Path(entry).resolve()) for entry in sys.path[1:] if entry]
     inherited = {**os.environ, "PYTHONPATH": os.pathsep.join(_own(paths))}
-    return {**inherited, **libraries, **find_backend(backend).worker_environment(threads)}
+    return {
+        **inherited,
+        **libraries,
+        **create_part("backend", backend).worker_environment(threads),
+    }
 
 
 def _own(paths: list[str]) -> list[str]:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from autotune import Target, make_workload
 from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer
+from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.sketches import Candidate, CandidateBatch, Sketch
@@ -161,7 +162,7 @@ def judge_random(latencies: Array, seed: int) -> Judgement:
 
 def score(model: str, candidates: Sequence[Candidate], target: Target) -> Array:
     """Scores of the candidates, in their order."""
-    made = create_part("pruning_model", model, target=target)
+    made = create_part("pruning_model", model, Context(target=target))
     scores: Array = made.score(CandidateBatch.of(candidates))
     return scores[order_of(candidates)]
 
@@ -171,9 +172,9 @@ def draw(name: str, count: int, seed: int) -> tuple[Workload, Target, list[Candi
     builder, shape = OPERATORS[name]
     workload, target = make_workload(builder, shape), detect_cpu()
     backend = create_part("backend", "tvm")
-    space = create_part(
-        "search_space", "sketch", workload=workload, target=target, limits=backend.limits(target)
-    )
+    limits = backend.limits(target)
+    context = Context(workload=workload, target=target, limits=limits)
+    space = create_part("search_space", "sketch", context)
     rng = np.random.default_rng(seed)
     drawn: dict[str, Candidate] = {}
     while len(drawn) < min(count, space.count()):

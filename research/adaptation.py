@@ -37,6 +37,7 @@ from autotune.models.training import (
     pairwise_accuracy,
     score_groups,
 )
+from autotune.plugins import Context
 from autotune.report import Table
 
 # What begins with weights of the first target has a plus at its end.
@@ -166,12 +167,12 @@ def begun(
 ) -> TrainableCostModel:
     """A model as its search begins; ``weights`` keeps what was trained, by model and seed."""
     name, *texts = contender.removesuffix("+").split(":")
-    arguments: dict[str, Any] = {"options": read_options(texts, "option")} if texts else {}
-    model = make_trainable(name, targets[1], seed=seed, **arguments)
+    options = read_options(texts, "option")
+    model = make_trainable(name, Context(target=targets[1], seed=seed, options=options))
     if contender.endswith("+"):
         writer = TRAINED_AS.get(name, name)
         if f"{writer} {seed}" not in weights:
-            trained = make_trainable(writer, targets[0], seed=seed)
+            trained = make_trainable(writer, Context(target=targets[0], seed=seed))
             trained.fit(source)
             stream = io.BytesIO()
             trained.save(stream)

@@ -31,7 +31,7 @@ from pieces import append_piece, read_pieces
 
 from autotune import Target, open_database
 from autotune.cli.options import read_options
-from autotune.models.cost import TrainingGroup
+from autotune.models.cost import GradientBoostedTrees, TrainingGroup
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
 from autotune.models.training import (
     ConfidenceInterval,
@@ -43,6 +43,7 @@ from autotune.models.training import (
     score_groups,
     training_groups,
 )
+from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.report import Table
@@ -205,18 +206,23 @@ def judge(
 ) -> dict[str, float]:
     """Train a model on some tasks, and judge it by others; returns its figures."""
     name, *texts = piece.model.split(":")
-    arguments: dict[str, Any] = {"options": read_options(texts, "option")} if texts else {}
+    context = Context(
+        target=target,
+        seed=piece.seed,
+        threads=threads,
+        options=read_options(texts, "option"),
+    )
     if name == RANDOM:
         tasks = score_groups(lambda batch: np.zeros(len(batch)), left_out)
     elif name in manager().names("pruning_model"):
-        made = create_part("pruning_model", name, target=target, **arguments)
+        made = create_part("pruning_model", name, context)
         tasks = score_groups(made.score, left_out)
     else:
-        arguments |= {"seed": piece.seed, "threads": threads}
-        if name == PAM_TREES:
-            name = "gbdt"
-            arguments |= {"features": pam_table, "feature_version": PAM_VERSION}
-        model = make_trainable(name, target, **arguments)
+        model = (
+            GradientBoostedTrees(context, pam_table, PAM_VERSION)
+            if name == PAM_TREES
+            else make_trainable(name, context)
+        )
         model.fit(kept)
         tasks = score_groups(model.predict, left_out)
     return dict(quality_figures(tasks))

@@ -26,11 +26,11 @@ from autotune import Target
 from autotune.ir.workloads import Workload
 from autotune.models.cost import CostModel, ModelFile, TrainingGroup
 from autotune.models.features import pooled_features
+from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.process.stopwatch import Stopwatch
 from autotune.search.schedulers import TaskInfo
 from autotune.search.search import Search
-from autotune.search.strategies import StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import order_of
 from autotune.spaces import SearchSpace
@@ -194,7 +194,7 @@ def space_of(workload: Workload, target: Target, backend: str) -> SearchSpace:
     """The space that a run with this backend searches."""
     limits = create_part("backend", backend).limits(target)
     space: SearchSpace = create_part(
-        "search_space", "sketch", workload=workload, target=target, limits=limits
+        "search_space", "sketch", Context(workload=workload, target=target, limits=limits)
     )
     return space
 
@@ -354,23 +354,23 @@ def _search_of(
 ) -> tuple[Search, Stopwatch, np.random.Generator]:
     """What proposes and learns; its clock is the processor's; what the noise is drawn from."""
     for_model, for_strategy, for_noise = np.random.SeedSequence(seed).spawn(3)
-    arguments: dict[str, Any] = {"seed": int(for_model.generate_state(1)[0]), "threads": 1}
-    if player.cost_model_options:
-        arguments["options"] = dict(player.cost_model_options)
-    model: CostModel = create_part(
-        "cost_model", player.cost_model, target=truth.target, **arguments
+    context = Context(
+        target=truth.target,
+        seed=int(for_model.generate_state(1)[0]),
+        options=player.cost_model_options,
     )
+    model: CostModel = create_part("cost_model", player.cost_model, context)
     if player.model_file is not None:
         model.load(player.model_file.open())  # type: ignore[attr-defined]
     pruning = None
     if player.pruning_model is not None:
-        pruning = create_part("pruning_model", player.pruning_model, target=truth.target)
+        pruning = create_part("pruning_model", player.pruning_model, Context(target=truth.target))
     rng = np.random.default_rng(for_strategy)
-    context = StrategyContext(truth.space, rng, model, pruning, dict(player.strategy_options))
-    strategy = create_part("strategy", player.strategy, context=context)
+    context = Context(truth.space, rng, model, pruning, dict(player.strategy_options))
+    strategy = create_part("strategy", player.strategy, context)
     watch = Stopwatch(time.process_time)
     tasks = [TaskInfo(weight=1.0, flop=1.0, group=truth.label)]
-    scheduler = create_part("task_scheduler", "round-robin", tasks=tasks, seed=0, options={})
+    scheduler = create_part("task_scheduler", "round-robin", Context(tasks=tasks))
     search = Search([truth.space], [strategy], [model], scheduler, round_size, watch)
     return search, watch, np.random.default_rng(for_noise)
 

@@ -17,7 +17,8 @@ from autotune.models.features import FEATURE_NAMES, STATEMENT_FEATURES
 from autotune.models.host import HostLimits
 from autotune.nest import nest_tape
 from autotune.nest.tape import OPERATIONS, build_tape
-from autotune.plugins import hooks
+from autotune.plugins import Context
+from autotune.plugins.spec import KINDS
 from autotune.sketches import STEP_VARIANTS
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import BUILT_IN_RULES, GPU_RULES, ScheduleLimits
@@ -229,9 +230,12 @@ def test_workloads() -> None:
         assert callable(getattr(builders, name))
 
 
-def test_hooks() -> None:
-    documented = {names(row[0])[0]: names(row[1])[0] for row in rows("plugins.md", "kind")}
-    assert documented == dict(hooks.HOOK_OF_KIND)
+def test_kinds_of_parts() -> None:
+    documented = {names(row[0])[0]: names(row[2])[0] for row in rows("plugins.md", "kind")}
+    assert documented == dict(KINDS)
+    fields = set(attrs.fields_dict(Context))
+    for row in rows("plugins.md", "kind"):
+        assert fields.issuperset(names(row[1])), row
 
 
 def test_suites() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.cost import ModelFile, trained, trained_model
-from autotune.plugins import parts
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec, parts
 from autotune.plugins.manager import PluginManager
 
 
@@ -19,9 +18,9 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a trained model ``brought-1``; another file of this name is at hand."""
     file = tmp_path / "weights.npz"
     file.write_bytes(b"weights")
-    spec = PluginSpec("brought-1", lambda: file, "Weights for a test")
+    spec = PluginSpec("trained_model", "brought-1", lambda _context: file, "Weights for a test")
     manager = PluginManager(entry_points=())
-    plugin = SimpleNamespace(autotune_trained_models=hookimpl(lambda: [spec]))
+    plugin = SimpleNamespace(autotune_parts=lambda: [spec])
     manager.register(plugin, "bringing")
     monkeypatch.setattr(trained, "manager", lambda: manager)
     monkeypatch.setattr(parts, "manager", lambda: manager)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import mmap
 import os
@@ -15,13 +16,14 @@ import pytest
 from numpy.typing import NDArray
 
 import autotune.plugins.builtin
-from autotune.errors import InvalidValueError, PluginError, UnknownNameError
+from autotune.errors import PluginError, UnknownNameError
 from autotune.ir.workloads.builders import gemm
 from autotune.measure.observers import Observer
+from autotune.plugins import Context, PluginSpec
 from autotune.plugins import manager as plugins
-from autotune.plugins.hooks import API_VERSION, HOOK_OF_KIND, HookSpecs, PluginSpec, hookimpl
 from autotune.plugins.manager import PluginManager, PluginStatus
-from autotune.search.strategies import Strategy, StrategyContext
+from autotune.plugins.spec import API_VERSION, KINDS
+from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, CandidateBatch, Ordinal, Sketch
 from autotune.spaces import SearchSpace
 from autotune.store.records import Outcome
@@ -123,15 +125,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 GOOD = """
-    from autotune.plugins.hooks import PluginSpec, hookimpl
+    from autotune.plugins import PluginSpec
 
     class Part:
-        def __init__(self, size=1, *, depth):
-            self.size, self.depth = size, depth
+        def __init__(self, context):
+            self.options = context.options
 
-    @hookimpl
-    def autotune_strategies():
-        return [PluginSpec("{name}", Part, "A part")]
+    def autotune_parts():
+        return [PluginSpec("strategy", "{name}", Part, "A part")]
 """
 
 
@@ -145,20 +146,21 @@ def test_the_example_is_swapped_in_by_name(example: None) -> None:
     assert "random" in manager.names("strategy")
     assert "autotune_example.strategy" not in sys.modules, "listing must not import the part"
 
-    context = StrategyContext(
+    context = Context(
         space=LineSpace(),
         rng=np.random.default_rng(7),
         cost_model=None,  # type: ignore[arg-type]
         options={"tries": 8},
     )
-    strategy = manager.create("strategy", "example-coordinate", context=context)
+    make = manager.factory("strategy", "example-coordinate")
+    strategy = make(context)
     assert isinstance(strategy, Strategy)
     asked = []
     while batch := strategy.ask(2):
         asked += batch
         strategy.tell([(c, Outcome("ok", 1.0 + abs(c.values[0] - 3))) for c in batch])
     assert sorted(candidate.values[0] for candidate in asked) == list(range(10))
-    again = manager.create("strategy", "example-coordinate", context=context)
+    again = make(context)
     again.load_state(json.loads(json.dumps(strategy.state())))
     assert again.state() == strategy.state()
 
@@ -168,7 +170,7 @@ def test_the_example_is_swapped_in_by_name(example: None) -> None:
 
 
 def test_the_example_observes(example: None) -> None:
-    observer = PluginManager().create("observer", "example-memory")
+    observer = PluginManager().factory("observer", "example-memory")(Context())
     assert isinstance(observer, Observer)
     found = observer.check()
     assert found.reads and not found.absent
@@ -214,15 +216,14 @@ def test_disabled_by_name_of_entry_point_or_distribution(
         (GOOD.replace("A part", " "), "has no description"),
         (GOOD.replace("Part, ", "'no colon', "), "is not 'module:attribute'"),
         (GOOD.replace("Part, ", "7, "), "neither callable nor an import string"),
-        (GOOD.replace("[PluginSpec", "[1, PluginSpec"), "autotune_strategies returned a int"),
+        (GOOD.replace("[PluginSpec", "[1, PluginSpec"), "autotune_parts returned a int"),
         (GOOD.replace("return [", "return 'x' or ["), "returned str, not a list"),
-        (GOOD.replace("strategies()", "strategys()"), "Did you mean 'autotune_strategies'"),
-        (GOOD.replace("strategies()", "strategies(many)"), "PluginValidationError"),
+        (GOOD.replace("parts()", "part()"), "no function 'autotune_parts', only 'autotune_part'"),
+        (GOOD.replace("parts()", "parts(many)"), "missing 1 required positional argument"),
+        (GOOD.replace('"strategy"', '"strategys"'), "Did you mean 'strategy'"),
+        (GOOD.replace("return [", "return [] and ["), "returned an empty list"),
         (GOOD.replace("return", "raise OSError(7) #"), "OSError: 7"),
-        (
-            GOOD.replace("return", "yield").replace("@hookimpl", "@hookimpl(wrapper=True)"),
-            "returned generator",
-        ),
+        (GOOD.replace("return", "yield"), "returned generator"),
         (
             GOOD.replace('"A part")]', '"A part")] * 2'),
             "is there twice",
@@ -264,29 +265,16 @@ def test_a_factory_that_cannot_be_imported_names_its_plugin(site: Site) -> None:
     site.add("lazy", GOOD.replace("Part, ", "'lazy_part:Thing', ").format(name="lazy"))
     manager = site.manager()
     with pytest.raises(PluginError, match=r"strategy 'lazy' from plugin 'lazy' of lazy-dist"):
-        manager.create("strategy", "lazy")
+        manager.factory("strategy", "lazy")
     (site.folder / "lazy_part.py").write_text("Thing = 3\n")
     with pytest.raises(PluginError, match="is not callable"):
-        manager.create("strategy", "lazy")
-
-
-def test_wrong_options_are_named(site: Site) -> None:
-    site.add("good", GOOD.format(name="good"))
-    manager = site.manager()
-    assert manager.create("strategy", "good", depth=3).depth == 3
-    with pytest.raises(
-        UnknownNameError, match="unknown option of strategy 'good' 'dept'; .*depth"
-    ):
-        manager.create("strategy", "good", dept=3)
-    with pytest.raises(InvalidValueError, match="missing a required argument: 'depth'"):
-        manager.create("strategy", "good")
+        manager.factory("strategy", "lazy")
 
 
 def test_a_strategy_may_choose_the_cost_model_of_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     class Mine:
-        @hookimpl
-        def autotune_strategies(self) -> list[PluginSpec]:
-            return [PluginSpec("choosy", dict, "A dict", default_cost_model="random")]
+        def autotune_parts(self) -> list[PluginSpec]:
+            return [PluginSpec("strategy", "choosy", dict, "A dict", default_cost_model="random")]
 
     manager = PluginManager(entry_points=[])
     manager.register(Mine(), "mine")
@@ -298,7 +286,7 @@ def test_a_strategy_may_choose_the_cost_model_of_its_runs(monkeypatch: pytest.Mo
         ("module:Strategy", "gbdt"),
     ]:
         assert chosen_parts({"strategy": name}, {})["cost_model"] == Choice(expected)
-    spec = PluginSpec("wrong", dict, "A dict", default_cost_model=3)  # type: ignore[arg-type]
+    spec = PluginSpec("strategy", "wrong", dict, "A dict", default_cost_model=3)  # type: ignore[arg-type]
     assert spec.problem() == "the default cost model of 'wrong' is not a name"
 
 
@@ -315,9 +303,8 @@ def test_a_plugin_of_this_process_is_registered_whole_or_not_at_all() -> None:
         def __init__(self, *names: str) -> None:
             self._names = names
 
-        @hookimpl
-        def autotune_strategies(self) -> list[PluginSpec]:
-            return [PluginSpec(name, dict, "A dict") for name in self._names]
+        def autotune_parts(self) -> list[PluginSpec]:
+            return [PluginSpec("strategy", name, dict, "A dict") for name in self._names]
 
     manager = PluginManager(entry_points=[])
     clash = Mine("fresh", "random")
@@ -325,14 +312,15 @@ def test_a_plugin_of_this_process_is_registered_whole_or_not_at_all() -> None:
         manager.register(clash, "mine")
     assert "fresh" not in manager.names("strategy")
     manager.register(Mine("fresh"), "mine")
-    assert manager.create("strategy", "fresh") == {}
+    assert manager.get("strategy", "fresh").factory is dict
     with pytest.raises(PluginError, match="registered already"):
         manager.register(autotune.plugins.builtin, "again")
 
 
-def test_every_kind_has_a_hook() -> None:
-    hooks = {name for name in vars(HookSpecs) if name.startswith("autotune_")}
-    assert hooks == set(HOOK_OF_KIND.values())
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_names_what_its_parts_are(kind: str) -> None:
+    module, _, name = KINDS[kind].rpartition(".")
+    assert isinstance(getattr(importlib.import_module(module), name), type)
 
 
 def test_the_default_manager_is_made_once() -> None:

@@ -16,6 +16,7 @@ import autotune
 from autotune.errors import DatabaseError
 from autotune.ir.workloads import gemm
 from autotune.models.cost import RandomCostModel
+from autotune.plugins import Context
 from autotune.process.stopwatch import Stopwatch
 from autotune.search.schedulers import TaskInfo
 from autotune.search.schedulers.round_robin import RoundRobin
@@ -24,7 +25,6 @@ from autotune.search.strategies import (
     EvolutionaryStrategy,
     GridStrategy,
     Strategy,
-    StrategyContext,
 )
 from autotune.spaces import SearchSpace
 from autotune.targets import preset
@@ -50,15 +50,17 @@ class Bench:
     search: Search = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        model = RandomCostModel(target=TARGET, seed=1, threads=1)
+        model = RandomCostModel(Context(target=TARGET, seed=1, threads=1))
         self.spaces = [ToySpace(size) for size in self.sizes]
         contexts = [
-            StrategyContext(space=space, rng=np.random.default_rng([1, index]), cost_model=model)
+            Context(space=space, rng=np.random.default_rng([1, index]), cost_model=model)
             for index, space in enumerate(self.spaces)
         ]
         strategies = [self.strategy(context) for context in contexts]  # type: ignore[call-arg]
         self.watch = Stopwatch(self._tick)
-        scheduler = RoundRobin([TaskInfo(1.0, 1e6)] * len(self.sizes), 1, {})
+        scheduler = RoundRobin(
+            Context(tasks=[TaskInfo(1.0, 1e6)] * len(self.sizes), seed=1, options={})
+        )
         self.search = Search(
             self.spaces, strategies, [model] * len(self.spaces), scheduler, ROUND, self.watch
         )

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import Stage, elementwise
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import Context, PluginSpec
 from autotune.plugins.manager import manager
+from autotune.plugins.parts import check_part, create_part
 from autotune.sketches import STEP_TYPES, Parallel
-from autotune.spaces import ScheduleLimits
-from autotune.spaces.plugged_rules import sketch_space_with_plugged_rules
+from autotune.spaces import ScheduleLimits, SearchSpace
 from autotune.spaces.rules import SketchDraft, SketchRule
 from autotune.targets import preset
+from autotune.testing.toy_space import ToySpace
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "test")
 
@@ -29,9 +32,8 @@ class OuterLoopRule(SketchRule):
 
 
 class OuterLoopPlugin:
-    @hookimpl
-    def autotune_sketch_rules(self) -> list[PluginSpec]:
-        return [PluginSpec("outer-loop", OuterLoopRule, "One parallel loop")]
+    def autotune_parts(self) -> list[PluginSpec]:
+        return [PluginSpec("sketch_rule", "outer-loop", OuterLoopRule, "One parallel loop")]
 
 
 @pytest.fixture
@@ -42,14 +44,37 @@ def with_plugin() -> Iterator[None]:
     manager.cache_clear()
 
 
+def space_named(name: str) -> SearchSpace:
+    workload, target = elementwise(m=8, n=32), preset("haswell")
+    context = Context(workload=workload, target=target, limits=LIMITS)
+    space: SearchSpace = create_part("search_space", name, context)
+    return space
+
+
 @pytest.mark.usefixtures("with_plugin")
-def test_rules_of_plugins_are_asked_before_the_built_in_ones() -> None:
-    space = sketch_space_with_plugged_rules(elementwise(m=8, n=32), preset("haswell"), LIMITS)
+def test_rules_that_a_space_is_named_with_are_asked_before_the_built_in_ones() -> None:
+    space = space_named("sketch+outer-loop")
     assert [sketch.name for sketch in space.sketches()] == ["outer-loop"]
     assert space.version == "3+outer-loop"
 
 
-def test_without_plugins_only_the_built_in_rules_are_asked() -> None:
-    space = sketch_space_with_plugged_rules(elementwise(m=8, n=32), preset("haswell"), LIMITS)
+@pytest.mark.usefixtures("with_plugin")
+def test_an_installed_rule_changes_nothing_where_it_is_not_named() -> None:
+    space = space_named("sketch")
     assert [sketch.name for sketch in space.sketches()] == ["plain"]
     assert space.version == "3"
+
+
+def test_rules_are_looked_up_by_name() -> None:
+    with pytest.raises(UnknownNameError, match="unknown sketch rule 'outer-lop'"):
+        check_part("search_space", "sketch+outer-lop")
+    with pytest.raises(InvalidValueError, match="has no option 'rule'.*Did you mean 'rules'"):
+        create_part("search_space", "sketch", Context(options={"rule": ["outer-loop"]}))
+
+
+@pytest.mark.usefixtures("with_plugin")
+def test_a_space_that_takes_no_rules_says_so() -> None:
+    bare = [PluginSpec("search_space", "bare", ToySpace, "A space without rules")]
+    manager().register(SimpleNamespace(autotune_parts=lambda: bare), "bare")
+    with pytest.raises(InvalidValueError, match="'bare' takes no sketch rules"):
+        check_part("search_space", "bare+outer-loop")

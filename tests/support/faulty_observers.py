@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 
 from autotune.measure.observers import Availability, Observer
+from autotune.plugins import Context
 
 __all__ = ["Counting", "HangsInBuild", "HangsInRun", "KillsItself", "Missing", "Raises"]
 
@@ -18,7 +19,7 @@ class Counting(Observer):
     name = "counting"
     run_seconds = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
         self._builds = 0
 
     def check(self) -> Availability:

@@ -13,10 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from autotune.models.cost import CostModel, RandomCostModel
+from autotune.plugins import Context
 from autotune.process.interrupts import TuningInterrupted
 from autotune.search.schedulers import TaskInfo
 from autotune.search.schedulers.round_robin import RoundRobin
-from autotune.search.strategies import EvolutionaryStrategy, Strategy, StrategyContext
+from autotune.search.strategies import EvolutionaryStrategy, Strategy
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.database import Database
 from autotune.store.records import MeasureKey, Outcome
@@ -154,7 +155,7 @@ class Bench:
         return Tuner(
             tasks=specs,
             spec=spec,
-            scheduler=RoundRobin(infos, self.seed, {}),
+            scheduler=RoundRobin(Context(tasks=infos, seed=self.seed, options={})),
             database=self.database,
             budget=Budget(trials, seconds),
             fresh=fresh,
@@ -165,7 +166,7 @@ class Bench:
 
     def _task(self, space: ToySpace, model: CostModel, key: MeasureKey, index: int) -> TaskSpec:
         rng = np.random.default_rng([self.seed, index])
-        context = StrategyContext(space=space, rng=rng, cost_model=model)
+        context = Context(space=space, rng=rng, cost_model=model)
         make = functools.partial(self._make_measurer, space)
         strategy = self.strategy(context)  # type: ignore[call-arg]
         name, workload = f"toy {index}", space.workload

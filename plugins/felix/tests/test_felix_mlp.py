@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 from autotune_felix.felix_mlp import FelixMlp
-from autotune_felix.plugin import autotune_cost_models
+from autotune_felix.plugin import autotune_parts
 from autotune_felix.residual_training import TrainingSettings
 from toy_outcomes import rank_correlation, told
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.cost import AnalyticCostModel, TrainingGroup
+from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
@@ -28,23 +29,25 @@ SMALL = {"members": 2, "width": 16, "steps": 20, "fit_epochs": 2}
 class TestInDouble(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: FelixMlp(CPU, seed=3, options={**SMALL, "precision": "double"})
+        return lambda: FelixMlp(
+            Context(target=CPU, seed=3, options={**SMALL, "precision": "double"})
+        )
 
 
 class TestInSingle(TrainableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: FelixMlp(CPU, seed=3, options=SMALL)
+        return lambda: FelixMlp(Context(target=CPU, seed=3, options=SMALL))
 
 
 def test_the_plugin_names_it() -> None:
-    specs = {spec.name: spec for spec in autotune_cost_models()}
+    specs = {spec.name: spec for spec in autotune_parts()}
     assert specs[FelixMlp.name].resolve() is FelixMlp
 
 
 def test_without_outcomes_it_is_the_estimate() -> None:
     batch = ToySpace().sample(30, np.random.default_rng(0))
-    model, estimate = FelixMlp(CPU), AnalyticCostModel(CPU)
+    model, estimate = FelixMlp(Context(target=CPU)), AnalyticCostModel(Context(target=CPU))
     np.testing.assert_array_equal(model.predict(batch), estimate.predict(batch))
     sketch, rows = batch.parts[0]
     for one, other in zip(
@@ -58,7 +61,7 @@ def test_without_outcomes_it_is_the_estimate() -> None:
 def test_it_learns_to_rank_what_the_estimate_does_not_know() -> None:
     batch = ToySpace(64).sample(500, np.random.default_rng(9))
     truth = 1 / toy_latencies(batch)
-    model = FelixMlp(CPU, seed=1)
+    model = FelixMlp(Context(target=CPU, seed=1))
     before = rank_correlation(model.predict(batch), truth)
     for seed in range(4):
         model.update(told(32, seed))
@@ -72,14 +75,16 @@ def test_what_it_was_trained_on_before_helps_and_is_replayed() -> None:
     ]
     batch = ToySpace(64).sample(500, np.random.default_rng(9))
     truth = 1 / toy_latencies(batch)
-    model = FelixMlp(CPU, seed=1)
+    model = FelixMlp(Context(target=CPU, seed=1))
     figures = model.fit(groups)
     assert figures["tasks"] == 2 and figures["loss"] < figures["loss before"]
     transferred = rank_correlation(model.predict(batch), truth)
-    assert transferred > rank_correlation(FelixMlp(CPU).predict(batch), truth) + 0.1
+    assert (
+        transferred > rank_correlation(FelixMlp(Context(target=CPU)).predict(batch), truth) + 0.1
+    )
     stream = io.BytesIO()
     model.save(stream)
-    other = FelixMlp(CPU, seed=1)
+    other = FelixMlp(Context(target=CPU, seed=1))
     other.load(io.BytesIO(stream.getvalue()))
     np.testing.assert_array_equal(other.predict(batch), model.predict(batch))
     for each in (model, other):
@@ -90,7 +95,9 @@ def test_what_it_was_trained_on_before_helps_and_is_replayed() -> None:
 
 def test_disagreement_counts_as_slower() -> None:
     batch = ToySpace().sample(30, np.random.default_rng(0))
-    cautious, bold = (FelixMlp(CPU, options={**SMALL, "caution": c}) for c in (2.0, 0.0))
+    cautious, bold = (
+        FelixMlp(Context(target=CPU, options={**SMALL, "caution": c})) for c in (2.0, 0.0)
+    )
     for each in (cautious, bold):
         each.update(told(40, 1))
     assert (cautious.predict(batch) < bold.predict(batch)).all()
@@ -107,7 +114,7 @@ def test_gradients_are_clipped_before_they_are_stepped_along(
         return step(optimiser, *given)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", noted)
-    FelixMlp(CPU, options=SMALL).update(told(40, 1))
+    FelixMlp(Context(target=CPU, options=SMALL)).update(told(40, 1))
     clip = TrainingSettings(1).clip
     assert len(norms) == 3 * SMALL["steps"] and max(norms) <= clip * (1 + 1e-5)
     # Some were longer than that.
@@ -116,7 +123,7 @@ def test_gradients_are_clipped_before_they_are_stepped_along(
 
 def test_a_single_outcome_teaches_nothing(caplog: pytest.LogCaptureFixture) -> None:
     batch = ToySpace().sample(10, np.random.default_rng(0))
-    model = FelixMlp(CPU)
+    model = FelixMlp(Context(target=CPU))
     before = model.predict(batch)
     for pair in (told(40, 1)[:1], []):
         model.update(pair)
@@ -126,7 +133,7 @@ def test_a_single_outcome_teaches_nothing(caplog: pytest.LogCaptureFixture) -> N
 
 def test_threads_of_torch_stay_as_they_were() -> None:
     threads = torch.get_num_threads()
-    model = FelixMlp(CPU, options=SMALL)
+    model = FelixMlp(Context(target=CPU, options=SMALL))
     model.warm_up()
     model.update(told(16, 1))
     model.predict(CandidateBatch(()))
@@ -135,14 +142,14 @@ def test_threads_of_torch_stay_as_they_were() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="precision"):
-        FelixMlp(CPU, options={"precision": "half"})
+        FelixMlp(Context(target=CPU, options={"precision": "half"}))
     with pytest.raises(InvalidValueError, match="members"):
-        FelixMlp(CPU, options={"members": 0})
-    model = FelixMlp(CPU, options=SMALL)
+        FelixMlp(Context(target=CPU, options={"members": 0}))
+    model = FelixMlp(Context(target=CPU, options=SMALL))
     model.update(told(16, 1))
     stream = io.BytesIO()
     model.save(stream)
     with pytest.raises(InvalidValueError, match="other options"):
-        FelixMlp(CPU).load(io.BytesIO(stream.getvalue()))
+        FelixMlp(Context(target=CPU)).load(io.BytesIO(stream.getvalue()))
     with pytest.raises(InvalidValueError, match="features"):
-        FelixMlp(preset("a100")).load(io.BytesIO(stream.getvalue()))
+        FelixMlp(Context(target=preset("a100"))).load(io.BytesIO(stream.getvalue()))

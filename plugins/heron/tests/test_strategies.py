@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.models.cost import RandomCostModel
 from autotune.models.pruning import PruningModel
-from autotune.search.strategies import Strategy, StrategyContext
+from autotune.plugins import Context
+from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.spaces import FeasibleSet
 from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
@@ -50,10 +51,10 @@ class OpaqueSpace(ToySpace):
         return super(ToySpace, self).feasible_set(sketch)
 
 
-def context(extent: int = 64, seed: int = 0, **given: Any) -> StrategyContext:
+def context(extent: int = 64, seed: int = 0, **given: Any) -> Context:
     options = given.pop("options", {})
     space = given.pop("space", None) or ToySpace(extent)
-    return StrategyContext(space, np.random.default_rng(seed), Oracle(), options=options, **given)
+    return Context(space, np.random.default_rng(seed), Oracle(Context()), options=options, **given)
 
 
 def play(strategy: Strategy, rounds: int, n: int = 10) -> list[Candidate]:

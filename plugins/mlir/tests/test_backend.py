@@ -11,12 +11,11 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS, bindings_version
 from thread_programs import COUNT_THREADS, in_fresh_process, seconds_spun, with_program
 
-import autotune
-import autotune.plugins.hooks
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
 from autotune.errors import UnsupportedTarget
 from autotune.ir.expressions import const
 from autotune.ir.workloads import gemm
+from autotune.plugins.spec import API_VERSION
 from autotune.sketches import Candidate, Sketch, Tile
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces.sketch_space import SketchSpace
@@ -40,9 +39,9 @@ def request_for(
 
 
 def test_registered_lazily() -> None:
-    (spec,) = plugin.autotune_backends()
+    (spec,) = plugin.autotune_parts()
     assert spec.problem() is None
-    assert plugin.AUTOTUNE_API_VERSION == autotune.plugins.hooks.API_VERSION
+    assert plugin.AUTOTUNE_API_VERSION == API_VERSION
     assert spec.resolve() is MLIRBackend
 
 

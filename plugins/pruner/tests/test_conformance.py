@@ -6,6 +6,7 @@ import pytest
 from autotune_pruner.cost_models import PaCM, TenSetMLP
 from autotune_pruner.momentum import MomentumPaCM
 
+from autotune.plugins import Context
 from autotune.targets import preset
 from autotune.testing.cost_model_suite import CostModelFactory, TrainableCostModelSuite
 
@@ -16,16 +17,20 @@ QUICK: dict[str, Any] = {"epochs": 4}
 class TestPaCM(TrainableCostModelSuite):
     @pytest.fixture(params=["ours", "published"])
     def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
-        return lambda: PaCM(TARGET, seed=3, options={**QUICK, "fidelity": request.param})
+        return lambda: PaCM(
+            Context(target=TARGET, seed=3, options={**QUICK, "fidelity": request.param})
+        )
 
 
 class TestTenSetMLP(TrainableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: TenSetMLP(TARGET, threads=2, options=QUICK)
+        return lambda: TenSetMLP(Context(target=TARGET, threads=2, options=QUICK))
 
 
 class TestMomentumPaCM(TrainableCostModelSuite):
     @pytest.fixture(params=[1, 2], ids="period {}".format)
     def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
-        return lambda: MomentumPaCM(TARGET, options={**QUICK, "period": request.param})
+        return lambda: MomentumPaCM(
+            Context(target=TARGET, options={**QUICK, "period": request.param})
+        )

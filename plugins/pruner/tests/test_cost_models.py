@@ -14,6 +14,7 @@ from toy_outcomes import TARGET, crashes, group, rank_correlation, saved, told
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.models.cost import Observation
+from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.testing.toy_space import ToySpace, toy_latencies
 
@@ -22,7 +23,8 @@ BATCH = ToySpace(64).sample(300, np.random.default_rng(9))
 
 
 def _make(model: type[RankingModel], **options: Any) -> RankingModel:
-    return model(TARGET, seed=1, options={"epochs": 3, **options})  # type: ignore[call-arg]
+    context = Context(target=TARGET, seed=1, options={"epochs": 3, **options})
+    return model(context)  # type: ignore[call-arg]
 
 
 def _ranked(model: RankingModel) -> float:
@@ -176,7 +178,7 @@ def test_wrong_options_are_refused(
     options: dict[str, Any], error: type[AutotuneError], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        PaCM(TARGET, options=options)
+        PaCM(Context(target=TARGET, options=options))
 
 
 def test_inference_changes_no_running_statistics() -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from autotune.ir.workloads.builders import gemm
 from autotune.models.pruning import PSA, PruningModel
+from autotune.plugins import Context
 from autotune.search.strategies import History, ScoredBatch
 from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SearchSpace, SketchSpace
@@ -36,7 +37,7 @@ def sample(space: SearchSpace, n: int, seed: int = 0) -> CandidateBatch:
 
 def drafter(space: SearchSpace, **options: Any) -> Drafter:
     rng = np.random.default_rng(1)
-    return Drafter(space, PSA(A100), PrunerOptions(**options), rng)
+    return Drafter(space, PSA(Context(target=A100)), PrunerOptions(**options), rng)
 
 
 def tiles(batch: CandidateBatch) -> list[tuple[int, ...]]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarg
 from autotune.ir.workloads.builders import gemm
 from autotune.models.pruning import PSA
 from autotune.models.pruning.psa_gpu import PUBLISHED_GPUS
+from autotune.plugins import Context
 from autotune.sketches import STEP_TYPES, CandidateBatch
 from autotune.spaces import ScheduleLimits, SketchSpace
-from autotune.targets import preset
+from autotune.targets import Target, preset
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
 
 pytest.importorskip("autotune._native")
@@ -20,6 +22,14 @@ pytest.importorskip("autotune._native")
 A100_40 = preset("a100_40")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "this test")
 TERMS = ("waves", "lanes", "registers", "reuse", "memory")
+
+
+def configured(target: Target, options: Mapping[str, Any] | None = None) -> ConfigurablePSA:
+    return ConfigurablePSA(Context(target=target, options=options or {}))
+
+
+def psa(target: Target, options: Mapping[str, Any] | None = None) -> PSA:
+    return PSA(Context(target=target, options=options or {}))
 
 
 def sample(n: int = 200) -> CandidateBatch:
@@ -33,20 +43,20 @@ def sample(n: int = 200) -> CandidateBatch:
 class TestConfigurablePSA(PruningModelSuite):
     @pytest.fixture
     def pruning_model_factory(self, options: dict[str, Any]) -> PruningModelFactory:
-        return lambda: ConfigurablePSA(A100_40, **options)
+        return lambda: configured(A100_40, options)
 
 
 @pytest.mark.parametrize("arithmetic", ["published", "corrected"])
 def test_with_all_terms_it_is_the_model_of_the_core(arithmetic: str) -> None:
     batch = sample()
-    found = ConfigurablePSA(A100_40, arithmetic=arithmetic).score(batch)
-    np.testing.assert_array_equal(found, PSA(A100_40, arithmetic).score(batch))
+    found = configured(A100_40, {"arithmetic": arithmetic}).score(batch)
+    np.testing.assert_array_equal(found, psa(A100_40, {"arithmetic": arithmetic}).score(batch))
 
 
 def test_figures_may_be_those_of_another_gpu() -> None:
     batch = sample()
-    found = ConfigurablePSA(preset("h100"), figures="a100_40").score(batch)
-    expected = PSA(preset("h100"), figures="a100_40").score(batch)
+    found = configured(preset("h100"), {"figures": "a100_40"}).score(batch)
+    expected = psa(preset("h100"), {"figures": "a100_40"}).score(batch)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -105,8 +115,8 @@ def test_waves_of_blocks_and_warps(blocks: int, threads: int, share: float) -> N
 
 def test_what_cannot_run_scores_minus_infinity_without_terms_too() -> None:
     batch = sample(500)
-    whole = PSA(A100_40).score(batch)
-    found = ConfigurablePSA(A100_40, lanes=False).score(batch)
+    whole = psa(A100_40).score(batch)
+    found = configured(A100_40, {"lanes": False}).score(batch)
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(whole))
 
 
@@ -115,26 +125,31 @@ def test_unrolling_never_matters() -> None:
     unroll = sketch.param_names.index("C.unroll")
     other = rows.copy()
     other[:, unroll] = np.where(rows[:, unroll] == 0, 512, 0)
-    model = ConfigurablePSA(A100_40, reuse=False)
+    model = configured(A100_40, {"reuse": False})
     first, second = (model.score(CandidateBatch(((sketch, m),))) for m in (rows, other))
     np.testing.assert_array_equal(first, second)
 
 
 def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="'correct'"):
-        ConfigurablePSA(A100_40, arithmetic="correct")
+        configured(A100_40, {"arithmetic": "correct"})
     with pytest.raises(UnknownNameError, match="'a200'"):
-        ConfigurablePSA(A100_40, figures="a200", waves=False)
+        configured(A100_40, {"figures": "a200", "waves": False})
     with pytest.raises(InvalidValueError, match="published arithmetic only"):
-        ConfigurablePSA(A100_40, arithmetic="corrected", waves=False)
+        ConfigurablePSA(
+            Context(target=A100_40, options={"arithmetic": "corrected", "waves": False})
+        )
     with pytest.raises(InvalidValueError, match="must be true or false"):
-        ConfigurablePSA(A100_40, waves=0.5)
+        configured(A100_40, {"waves": 0.5})
     with pytest.raises(UnsupportedTarget, match="are for GPUs"):
-        ConfigurablePSA(preset("skylake-avx512"), waves=False)
+        configured(preset("skylake-avx512"), {"waves": False})
 
 
 def test_on_cpus_it_is_the_model_of_the_core() -> None:
     target = preset("skylake-avx512")
     space = SketchSpace(gemm(m=64, n=64, k=64), target, LIMITS)
     batch = space.sample(50, np.random.default_rng(1))
-    np.testing.assert_array_equal(ConfigurablePSA(target).score(batch), PSA(target).score(batch))
+    np.testing.assert_array_equal(
+        configured(target).score(batch),
+        psa(target).score(batch),
+    )

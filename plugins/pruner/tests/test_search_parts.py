@@ -20,7 +20,8 @@ from autotune_pruner.strategy_options import (
 
 
 def test_every_part_resolves() -> None:
-    specs = [*plugin.autotune_strategies(), *plugin.autotune_pruning_models()]
+    kinds = ("strategy", "pruning_model")
+    specs = [spec for spec in plugin.autotune_parts() if spec.kind in kinds]
     found = {spec.name: spec.resolve() for spec in specs}
     assert found == {
         "pruner": PrunerStrategy,
@@ -32,8 +33,9 @@ def test_every_part_resolves() -> None:
 
 
 def test_strategies_learn_with_models_of_this_plugin_if_not_told_otherwise() -> None:
-    models = {spec.name for spec in plugin.autotune_cost_models()}
-    assert all(spec.default_cost_model in models for spec in plugin.autotune_strategies())
+    specs = plugin.autotune_parts()
+    models = {spec.name for spec in specs if spec.kind == "cost_model"}
+    assert {spec.default_cost_model for spec in specs if spec.kind == "strategy"} <= models
 
 
 @pytest.mark.parametrize("options", [PrunerOptions, PSAOptions])

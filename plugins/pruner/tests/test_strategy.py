@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.cost import CostModel, GradientBoostedTrees, RandomCostModel
 from autotune.models.pruning import PruningModel
-from autotune.search.strategies import EvolutionaryStrategy, RecordedStrategy, StrategyContext
+from autotune.plugins import Context
+from autotune.search.strategies import EvolutionaryStrategy, RecordedStrategy
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome
@@ -66,10 +67,10 @@ def strategy(
     pruning_model: PruningModel | None = None,
     cls: type[PrunerStrategy] = PrunerStrategy,
 ) -> PrunerStrategy:
-    model = Oracle() if cost_model is None else cost_model
+    model = Oracle(Context()) if cost_model is None else cost_model
     rng = np.random.default_rng(seed)
     draft = Draft() if pruning_model is None else pruning_model
-    return cls(StrategyContext(SPACE, rng, model, draft, options or {}))
+    return cls(Context(SPACE, rng, model, draft, options or {}))
 
 
 def measured(candidates: list[Candidate]) -> list[tuple[Candidate, Outcome]]:
@@ -88,7 +89,7 @@ def latencies(candidates: list[Candidate]) -> list[float]:
 
 @pytest.mark.parametrize("fidelity", ["ours", "published"])
 def test_of_ten_picks_nine_are_the_models_best_and_one_is_random(fidelity: str) -> None:
-    model, known = Oracle(), set[Candidate]()
+    model, known = Oracle(Context()), set[Candidate]()
     options = {"fidelity": fidelity, "prior": 0, "sketch_trials": 0}
     searching = strategy(options, cost_model=model)
     assert SPACE.count() > 100 * TRIALS
@@ -136,7 +137,7 @@ def test_a_published_draft_looks_at_three_populations() -> None:
 
 
 def test_a_published_round_verifies_draft_sample_measured_and_one_generation() -> None:
-    model = Oracle()
+    model = Oracle(Context())
     searching = strategy({"fidelity": "published"}, cost_model=model)
     counts = []
     for _ in range(3):
@@ -149,7 +150,9 @@ def test_a_published_round_verifies_draft_sample_measured_and_one_generation() -
 
 
 def test_the_first_published_round_measures_what_the_draft_likes_best() -> None:
-    searching = strategy({"fidelity": "published", "generations": 0}, cost_model=Ignorant())
+    searching = strategy(
+        {"fidelity": "published", "generations": 0}, cost_model=Ignorant(Context())
+    )
     asked = searching.ask(TRIALS)
     state = searching.state()
     order = sorted(state["draft_scores"], reverse=True)
@@ -186,7 +189,7 @@ def test_half_of_a_draft_belongs_to_the_sketches_in_equal_shares() -> None:
 
 
 def test_verified_are_the_draft_the_best_measured_and_what_comes_of_them() -> None:
-    model = Oracle()
+    model = Oracle(Context())
     options = {"generations": 0, "population": 600, "prior": 0, "verified": 1.0}
     searching = strategy(options, cost_model=model)
     outcomes = measured(searching.ask(TRIALS))
@@ -203,7 +206,7 @@ def test_verified_are_the_draft_the_best_measured_and_what_comes_of_them() -> No
 
 
 def test_a_round_verifies_another_half_of_the_draft() -> None:
-    model = Oracle()
+    model = Oracle(Context())
     searching = strategy({"generations": 0, "prior": 0, "refresh": 9}, cost_model=model)
     looked_at = []
     for _ in range(2):
@@ -216,7 +219,7 @@ def test_a_round_verifies_another_half_of_the_draft() -> None:
 
 @pytest.mark.parametrize("generations", [1, 3])
 def test_a_round_verifies_no_more_than_the_population(generations: int) -> None:
-    model = Oracle()
+    model = Oracle(Context())
     options = {"population": 900, "generations": generations, "verified": 1.0}
     searching = strategy(options, cost_model=model)
     for _ in range(3):
@@ -226,7 +229,7 @@ def test_a_round_verifies_no_more_than_the_population(generations: int) -> None:
 
 
 def test_the_draft_decides_while_the_cost_model_knows_nothing() -> None:
-    searching = strategy({"epsilon": 0.0, "sketch_trials": 0}, cost_model=Ignorant())
+    searching = strategy({"epsilon": 0.0, "sketch_trials": 0}, cost_model=Ignorant(Context()))
     for _ in range(3):
         scores = Draft().score(CandidateBatch.of(searching.ask(TRIALS)))
         assert scores.min() > 0.6
@@ -284,8 +287,8 @@ def test_a_state_is_small_enough_to_be_saved_every_round() -> None:
 
 
 def best_of(cls: type[RecordedStrategy], seed: int, rounds: int = 5) -> float:
-    model = GradientBoostedTrees(None, seed=seed, features=toy_features)  # type: ignore[arg-type]
-    context = StrategyContext(SPACE, np.random.default_rng(seed), model, Draft())
+    model = GradientBoostedTrees(Context(seed=seed), features=toy_features)  # type: ignore[arg-type]
+    context = Context(SPACE, np.random.default_rng(seed), model, Draft())
     searching, best = cls(context), float("inf")
     for _ in range(rounds):
         outcomes = measured(searching.ask(TRIALS))

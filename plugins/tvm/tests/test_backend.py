@@ -16,11 +16,12 @@ from autotune_tvm import compiler, plugin, runtime
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import brief, tvm_target
 
-import autotune.plugins.hooks
+import autotune
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule, bind_copies
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs
+from autotune.plugins.spec import API_VERSION
 from autotune.sketches import Candidate, Sketch, Tile
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces.sketch_space import SketchSpace
@@ -62,9 +63,9 @@ def in_fresh_process(text: str, **environment: str) -> str:
 
 
 def test_registered_lazily() -> None:
-    (spec,) = plugin.autotune_backends()
+    (spec,) = plugin.autotune_parts()
     assert spec.problem() is None
-    assert plugin.AUTOTUNE_API_VERSION == autotune.plugins.hooks.API_VERSION
+    assert plugin.AUTOTUNE_API_VERSION == API_VERSION
     assert spec.resolve() is TVMBackend
 
 

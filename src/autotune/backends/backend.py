@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from autotune.backends.native_call import NativeCall
 from autotune.errors import AutotuneError, UnknownNameError
 from autotune.ir.workloads import Workload
+from autotune.plugins import Context
 from autotune.sketches import Candidate
 from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
@@ -154,6 +155,9 @@ class Backend(ABC):
 
     name: str
     version: str
+
+    def __init__(self, context: Context | None = None) -> None:  # noqa: B027
+        """A backend is made like every other part, and needs nothing."""
 
     @abstractmethod
     def compiler_version(self) -> str:

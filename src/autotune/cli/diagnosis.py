@@ -18,7 +18,6 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import AutotuneError
-from autotune.measure.observers import find_observer
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.process import THREAD_VARIABLES
@@ -33,7 +32,6 @@ DISTRIBUTIONS = (
     "tensor-autotune",
     "numpy",
     "attrs",
-    "pluggy",
     "click",
     "rich",
     "lightgbm",
@@ -132,7 +130,7 @@ def _observers() -> Iterator[Finding]:
     # Nothing is wrong with a machine that lacks counters: it can only tell less.
     for name in manager().names("observer"):
         try:
-            found = find_observer(name).check()
+            found = create_part("observer", name).check()
         except Exception as error:  # a foreign part may raise anything
             yield Finding(f"observer {name}", "error", f"{type(error).__name__}: {error}")
             continue

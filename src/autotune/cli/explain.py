@@ -99,8 +99,8 @@ def command(
             Output(json_path).json(None)
             return NOTHING_FOUND
         candidate, target = record.candidate, Target.from_json(record.target)
-    arguments = {"options": read_options(cost_model_options, "--cost-model-option")}
-    model = _model(cost_model, target, arguments if cost_model_options else {}, model_path)
+    model_options = read_options(cost_model_options, "--cost-model-option")
+    model = _model(cost_model, target, model_options, model_path)
     model.update([(each.candidate, each.outcome) for each in told])
     explanation = explain(model, candidate)
     output = Output(json_path)
@@ -117,16 +117,15 @@ def command(
 
 
 def _model(
-    name: str, target: Target, arguments: dict[str, Any], path: str | None
+    name: str, target: Target, options: dict[str, Any], path: str | None
 ) -> DifferentiableCostModel:
     from autotune.errors import InvalidValueError
     from autotune.models.cost import ModelFile, TrainableCostModel, require_differentiable
     from autotune.models.host import differentiable_names
+    from autotune.plugins import Context
     from autotune.plugins.parts import create_part
 
-    made: CostModel = create_part(
-        "cost_model", name, target=target, seed=0, threads=1, **arguments
-    )
+    made: CostModel = create_part("cost_model", name, Context(target=target, options=options))
     model = require_differentiable(made, differentiable_names())
     model.warm_up()
     if path is not None:

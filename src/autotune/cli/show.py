@@ -210,9 +210,9 @@ def asked_space(
     from autotune.cli.options import read_shape
     from autotune.cli.programs import asked_program, importing_backend, read_workload
     from autotune.errors import InvalidValueError
+    from autotune.plugins import Context
     from autotune.plugins.parts import create_part
     from autotune.plugins.workload_names import make_workload
-    from autotune.spaces.plugged_rules import sketch_space_with_plugged_rules
     from autotune.tuning.options import checked_target
     from autotune.tuning.resolve import default_backend
 
@@ -226,7 +226,9 @@ def asked_space(
         raise InvalidValueError("--sketch needs a workload, such as gemm")
     machine = checked_target(target or "cpu", threads)
     replayer: Backend = create_part("backend", backend or default_backend())
-    return sketch_space_with_plugged_rules(made, machine, replayer.limits(machine))
+    context = Context(workload=made, target=machine, limits=replayer.limits(machine))
+    space: SketchSpace = create_part("search_space", "sketch", context)
+    return space
 
 
 def _script(record: Record) -> str:

@@ -15,7 +15,6 @@ from attrs import define
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.measure.backend_lookup import find_backend
 from autotune.measure.batch import Batch
 from autotune.measure.building import Building, Span
 from autotune.measure.dispatcher import Dispatcher
@@ -27,6 +26,7 @@ from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial
 from autotune.measure.validation import write_reference
+from autotune.plugins.parts import create_part
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
 from autotune.process.private_folder import PrivateFolder, make_private_folder
@@ -129,7 +129,7 @@ class LocalMeasurer(Measurer):
         self._overlaps = bool(self._free_cpus) and not quiet_neighbour_matters(
             self._cpus[0], self._free_cpus[0]
         )
-        environment = find_backend(self._backend).worker_environment(self._threads)
+        environment = create_part("backend", self._backend).worker_environment(self._threads)
         folder = make_private_folder()
         memory = self._protocol.memory_bytes
         pool = WorkerPool(

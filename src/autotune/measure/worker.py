@@ -17,13 +17,13 @@ from autotune.backends import Backend, BoundCall, BuildRequest, Executable, Inva
 from autotune.backends.backend import Array
 from autotune.ir.workloads import Workload
 from autotune.measure.arena import Arena
-from autotune.measure.backend_lookup import find_backend
 from autotune.measure.cold import CacheFlusher
 from autotune.measure.observers import ObserverSet
 from autotune.measure.pinning import pinned
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import Timed, time_call
 from autotune.measure.validation import expectations, mismatch, read_arrays
+from autotune.plugins.parts import create_part
 from autotune.process.channel import Message
 from autotune.process.child import Connection, Handler, connect, describe, serve
 from autotune.sketches import Candidate
@@ -117,7 +117,7 @@ class Worker:
 
     def _hello(self, _message: Message) -> Message:
         with self._connection.phase("start"):
-            self._backend = find_backend(self._backend_name)
+            self._backend = create_part("backend", self._backend_name)
             self._backend.warm_up()
         return {
             "backend_version": self._backend.version,

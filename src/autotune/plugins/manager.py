@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import os
 from collections.abc import Callable, Iterable
 from importlib import metadata
-from typing import Any, TypeAlias
+from typing import Any
 
-import pluggy
 from attrs import frozen
 
-from autotune.errors import InvalidValueError, PluginError, UnknownNameError
-from autotune.plugins.hooks import (
+from autotune.errors import PluginError, UnknownNameError, near_matches
+from autotune.plugins.spec import (
     API_VERSION,
     API_VERSION_ATTRIBUTE,
     ENTRY_POINT_GROUP,
-    HOOK_OF_KIND,
-    HookSpecs,
+    HOOK,
+    KINDS,
     PluginSpec,
 )
 
@@ -37,15 +35,13 @@ _BUILTIN_NAME = "builtin"
 _BUILTIN_MODULE = "autotune.plugins.builtin"
 _CORE_DISTRIBUTION = "tensor-autotune"
 
-_KindsAndSpecs: TypeAlias = "list[tuple[str, PluginSpec]]"
-
 
 @frozen
 class PluginStatus:
     """One line of what is installed.
 
     Attributes:
-        kind: A key of `HOOK_OF_KIND`, or `"plugin"` where a whole plugin is meant.
+        kind: A key of `KINDS`, or `"plugin"` where a whole plugin is meant.
         name: The part's name, or the entry point's.
         distribution: The installed distribution that it came from, or "" if from none.
         version: That distribution's version, or "".
@@ -91,10 +87,9 @@ class PluginManager:
         disabled: Iterable[str] = (),
         entry_points: Iterable[metadata.EntryPoint] | None = None,
     ) -> None:
-        self._hooks = pluggy.PluginManager("autotune")
-        self._hooks.add_hookspecs(HookSpecs)
+        self._plugins: list[object] = []
         self._parts: dict[str, dict[str, tuple[PluginSpec, _Source]]] = {
-            kind: {} for kind in HOOK_OF_KIND
+            kind: {} for kind in KINDS
         }
         self._failures: list[PluginStatus] = []
         # The core's own parts failing is a defect of the core, not something to carry on without.
@@ -116,13 +111,12 @@ class PluginManager:
         specs = self._collect(plugin, source)
         taken = self._taken(specs, source)
         if taken:
-            self._hooks.unregister(plugin)
             raise PluginError(taken[0].error)
-        self._add(specs, source)
+        self._add(plugin, specs, source)
 
     def kinds(self) -> tuple[str, ...]:
         """Returns the kinds of parts that plugins can register."""
-        return tuple(HOOK_OF_KIND)
+        return tuple(KINDS)
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Returns the names of one kind of part, sorted; imports none of them."""
@@ -137,22 +131,19 @@ class PluginManager:
         """
         return self._find(kind, name)[0]
 
-    def create(self, kind: str, name: str, **options: Any) -> Any:
-        """Creates a part by calling its factory with `options`.
+    def factory(self, kind: str, name: str) -> Callable[..., Any]:
+        """Imports and returns what creates a part.
 
         Raises:
-            UnknownNameError: There is no such kind, part, or option.
-            InvalidValueError: An option that the factory needs is missing.
+            UnknownNameError: There is no such kind or part.
             PluginError: The factory cannot be imported.
         """
         spec, source = self._find(kind, name)
-        noun = _noun(kind)
         try:
-            factory = spec.resolve()
+            return spec.resolve()
         except PluginError as error:
-            raise PluginError(f"{noun} {name!r} from plugin {source}: {error}") from error
-        _check_options(factory, f"{noun} {name!r}", options)
-        return factory(**options)
+            message = f"{_noun(kind)} {name!r} from plugin {source}: {error}"
+            raise PluginError(message) from error
 
     def report(self) -> list[PluginStatus]:
         """Returns every part and every failure: parts by kind and name, then what is not ok."""
@@ -210,68 +201,54 @@ class PluginManager:
         """
         specs = self._collect(plugin, source)
         self._failures += self._taken(specs, source)
-        self._add(specs, source)
+        self._add(plugin, specs, source)
 
-    def _collect(self, plugin: object, source: _Source) -> _KindsAndSpecs:
+    def _collect(self, plugin: object, source: _Source) -> list[PluginSpec]:
         """Returns what a plugin offers once all of it is known to be well-formed."""
         _check_version(plugin, source)
-        if self._hooks.is_registered(plugin):
+        if any(plugin is known for known in self._plugins):
             raise PluginError("it is registered already, under another name")
-        try:
-            self._hooks.register(plugin)
-            specs = self._specs_of(plugin)
-        except BaseException:
-            if self._hooks.is_registered(plugin):
-                self._hooks.unregister(plugin)
-            raise
-        return specs
+        hook = getattr(plugin, HOOK, None)
+        if hook is None:
+            similar = near_matches(HOOK, vars(plugin)) if hasattr(plugin, "__dict__") else []
+            hint = f", only {similar[0]!r}" if similar else ""
+            raise PluginError(f"it registers nothing: it has no function {HOOK!r}{hint}")
+        return _checked(hook())
 
-    def _specs_of(self, plugin: object) -> _KindsAndSpecs:
-        # Implementations are called one plugin at a time, so that an exception has one culprit.
-        kind_of_hook = {hook: kind for kind, hook in HOOK_OF_KIND.items()}
-        specs: _KindsAndSpecs = []
-        for caller in self._hooks.get_hookcallers(plugin) or []:
-            if caller.name not in kind_of_hook:
-                raise PluginError(str(UnknownNameError("hook", caller.name, kind_of_hook)))
-            for implementation in caller.get_hookimpls():
-                if implementation.plugin is plugin:
-                    returned = implementation.function()
-                    specs += _checked(kind_of_hook[caller.name], caller.name, returned)
-        if not specs:
-            raise PluginError("it registers nothing: no function is marked with 'hookimpl'")
-        return specs
-
-    def _taken(self, specs: _KindsAndSpecs, source: _Source) -> list[PluginStatus]:
+    def _taken(self, specs: Iterable[PluginSpec], source: _Source) -> list[PluginStatus]:
         failures = []
-        for kind, spec in specs:
-            if spec.name in self._parts[kind]:
-                first = self._parts[kind][spec.name][1]
+        for spec in specs:
+            if spec.name in self._parts[spec.kind]:
+                first = self._parts[spec.kind][spec.name][1]
                 error = (
-                    f"plugin {source} registers {_noun(kind)} {spec.name!r}, "
+                    f"plugin {source} registers {_noun(spec.kind)} {spec.name!r}, "
                     f"which plugin {first} registered first"
                 )
-                failures.append(source.status(kind, spec.name, "quarantined", error))
+                failures.append(source.status(spec.kind, spec.name, "quarantined", error))
         return failures
 
-    def _add(self, specs: _KindsAndSpecs, source: _Source) -> None:
-        for kind, spec in specs:
-            self._parts[kind].setdefault(spec.name, (spec, source))
+    def _add(self, plugin: object, specs: Iterable[PluginSpec], source: _Source) -> None:
+        self._plugins.append(plugin)
+        for spec in specs:
+            self._parts[spec.kind].setdefault(spec.name, (spec, source))
 
 
-def _checked(kind: str, hook: str, returned: object) -> _KindsAndSpecs:
+def _checked(returned: object) -> list[PluginSpec]:
     if not isinstance(returned, (list, tuple)):
-        raise PluginError(f"{hook} returned {type(returned).__name__}, not a list of PluginSpec")
+        raise PluginError(f"{HOOK} returned {type(returned).__name__}, not a list of PluginSpec")
     seen = set()
     for spec in returned:
         if not isinstance(spec, PluginSpec):
-            raise PluginError(f"{hook} returned a {type(spec).__name__} among its PluginSpec")
+            raise PluginError(f"{HOOK} returned a {type(spec).__name__} among its PluginSpec")
         problem = spec.problem()
-        if problem is None and spec.name in seen:
-            problem = f"{spec.name!r} is there twice"
+        if problem is None and (spec.kind, spec.name) in seen:
+            problem = f"{_noun(spec.kind)} {spec.name!r} is there twice"
         if problem is not None:
-            raise PluginError(f"{hook}: {problem}")
-        seen.add(spec.name)
-    return [(kind, spec) for spec in returned]
+            raise PluginError(f"{HOOK}: {problem}")
+        seen.add((spec.kind, spec.name))
+    if not seen:
+        raise PluginError(f"it registers nothing: {HOOK} returned an empty list")
+    return list(returned)
 
 
 def _check_version(plugin: object, source: _Source) -> None:
@@ -281,23 +258,6 @@ def _check_version(plugin: object, source: _Source) -> None:
             f"written for plugin interface {version!r}, while this autotune has {API_VERSION}; "
             f"install a version of {source.distribution or source.name} made for it"
         )
-
-
-def _check_options(factory: Callable[..., Any], owner: str, options: dict[str, Any]) -> None:
-    try:
-        signature = inspect.signature(factory)
-    except (TypeError, ValueError):  # some native callables have none: let the call decide
-        return
-    parameters = signature.parameters.values()
-    accepted = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        for name in options:
-            if name not in accepted:
-                raise UnknownNameError(f"option of {owner}", name, accepted)
-    try:
-        signature.bind(**options)
-    except TypeError as error:
-        raise InvalidValueError(f"{owner}: {error}; options: {', '.join(accepted)}") from error
 
 
 def _noun(kind: str) -> str:

@@ -14,12 +14,18 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
 
 from autotune.errors import InvalidValueError, near_matches
+
+
+@attrs.frozen
+class NoOptions:
+    """Of a part that has none."""
+
 
 _Options = TypeVar("_Options")
 
@@ -43,9 +49,8 @@ def read_options(owner: str, cls: type[_Options], given: Mapping[str, Any] | Non
     # Every field of an options class has a default, so its type says what the option takes.
     known = {item.name: item for item in attrs.fields(cls)}  # type: ignore[arg-type]
     values = {}
+    check_known(owner, given or {}, known)
     for name, value in (given or {}).items():
-        if name not in known:
-            raise InvalidValueError(_unknown(owner, str(name), known))
         values[name] = _checked(f"option {name!r} of {owner}", known[name], value)
     return cls(**values)
 
@@ -68,12 +73,20 @@ def meanings(cls: type[Any]) -> dict[str, str]:
     return texts
 
 
-def _unknown(owner: str, name: str, known: Mapping[str, Any]) -> str:
-    message = f"{owner} has no option {name!r}; allowed: {', '.join(sorted(known)) or 'none'}"
-    matches = near_matches(name, known)
-    if matches:
-        message += ". Did you mean " + " or ".join(repr(match) for match in matches) + "?"
-    return message
+def check_known(owner: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse options that a part does not have.
+
+    Raises:
+        InvalidValueError: an option is unknown.
+    """
+    for name in given:
+        if name in known:
+            continue
+        message = f"{owner} has no option {name!r}; allowed: {', '.join(sorted(known)) or 'none'}"
+        matches = near_matches(str(name), known)
+        if matches:
+            message += ". Did you mean " + " or ".join(repr(match) for match in matches) + "?"
+        raise InvalidValueError(message)
 
 
 def _checked(what: str, attribute: attrs.Attribute[Any], value: Any) -> Any:

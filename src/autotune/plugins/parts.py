@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
+from attrs import evolve
+
 from autotune.errors import AutotuneError, InvalidValueError, PluginError
-from autotune.plugins.hooks import PluginSpec
+from autotune.plugins.context import Context
 from autotune.plugins.manager import manager
+from autotune.plugins.spec import KINDS, PluginSpec
 
 __all__ = ["check_part", "create_part"]
 
@@ -17,34 +21,63 @@ def check_part(kind: str, name: object) -> str:
     Args:
         kind: Kind of part, such as ``"strategy"``.
         name: A registered name, or ``"module:attribute"`` for a part that no plugin registers.
+            Names of sketch rules may follow that of a search space: ``"sketch+my-rule"``.
 
     Raises:
         UnknownNameError: no plugin registers it.
-        InvalidValueError: it is not a name.
+        InvalidValueError: it is not a name, or a search space takes no rules.
     """
     if not isinstance(name, str):
         raise InvalidValueError(f"{kind.replace('_', ' ')} must be a name, not {name!r}")
-    if ":" not in name:
-        manager().get(kind, name)
+    _base_and_rules(kind, name)
     return name
 
 
-def create_part(kind: str, name: str, **arguments: Any) -> Any:
+def create_part(kind: str, name: str, context: Context | None = None) -> Any:
     """Create a part; see :func:`check_part` for ``name``.
 
     Raises:
         UnknownNameError: no plugin registers it.
-        PluginError: it cannot be imported, or fails while it is made.
+        PluginError: it cannot be imported, fails while it is made, or is no such part.
     """
-    check_part(kind, name)
+    context = context or Context()
+    base, rules = _base_and_rules(kind, name)
+    if rules:
+        context = evolve(context, options={**context.options, "rules": rules})
+    if ":" in name:
+        factory = PluginSpec(kind, "imported", name, "by import string").resolve()
+    else:
+        factory = manager().factory(kind, base)
+    noun = f"{kind.replace('_', ' ')} {name!r}"
     try:
-        if ":" in name:
-            return PluginSpec(name, name, "by import string").resolve()(**arguments)
-        return manager().create(kind, name, **arguments)
+        made = factory(context)
     except AutotuneError:
         raise
     except Exception as error:  # a foreign part may raise anything
         raise PluginError(
-            f"{kind.replace('_', ' ')} {name!r} failed while it was made: "
-            f"{type(error).__name__}: {error}"
+            f"{noun} failed while it was made: {type(error).__name__}: {error}"
         ) from error
+    interface = _interface(kind)
+    if not isinstance(made, interface):
+        raise PluginError(f"{noun} made a {type(made).__name__}, not a {interface.__name__}")
+    return made
+
+
+def _base_and_rules(kind: str, name: str) -> tuple[str, list[str]]:
+    """What is named, and the names of the sketch rules that it is named with."""
+    if ":" in name:
+        return name, []
+    base, *rules = name.split("+") if kind == "search_space" else [name]
+    spec = manager().get(kind, base)
+    for rule in rules:
+        manager().get("sketch_rule", rule)
+    if rules and "rules" not in spec.options:
+        raise InvalidValueError(f"search space {base!r} takes no sketch rules, got {name!r}")
+    return base, rules
+
+
+def _interface(kind: str) -> type[Any]:
+    """What a part of a kind is an instance of; it is in a later room than this one."""
+    module, _, attribute = KINDS[kind].rpartition(".")
+    interface: type[Any] = getattr(importlib.import_module(module), attribute)
+    return interface

@@ -94,7 +94,7 @@ def make_workload(name: str, shape: Mapping[str, int | str], dtype: str | None =
         if info.dtype is None:
             raise InvalidValueError(f"{name} takes no dtype, got {dtype!r}")
         arguments["dtype"] = dtype
-    workload = manager().create("workload", name, **arguments)
+    workload = manager().factory("workload", name)(**arguments)
     if not isinstance(workload, Workload):
         raise PluginError(f"workload {name!r} built a {type(workload).__name__}, not a Workload")
     return workload

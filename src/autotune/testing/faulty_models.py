@@ -30,9 +30,9 @@ from autotune.errors import UnsupportedTarget
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.cost.model_state import check_model
 from autotune.models.pruning import PruningModel
+from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
-from autotune.targets import Target
 
 __all__ = [
     "FAULTS",
@@ -130,24 +130,22 @@ class FaultyCostModel(CostModel):
     """Scores at random, in a way that depends on everything it has learned.
 
     Args:
-        target: Not used.
-        seed: Chooses the scores.
-        threads: Not used.
+        context: Its seed chooses the scores.
     """
 
     name = "faulty"
 
-    def __init__(self, target: Target | None = None, seed: int = 0, threads: int = 1) -> None:
+    def __init__(self, context: Context) -> None:
         self._script = _Script()
         self._script.play("make")
-        self._seed = seed
+        self._seed = context.seed
         self._latencies: list[float] = []
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n], unless told otherwise."""
         how = self._script.play("predict", len(self._latencies))
         seed = self._seed + sum(int(latency * 1e12) for latency in self._latencies)
-        return _spoilt(RandomCostModel(seed=seed).predict(batch), how)
+        return _spoilt(RandomCostModel(Context(seed=seed)).predict(batch), how)
 
     def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
         """Learn half of the outcomes, then perhaps fail, then learn the rest."""
@@ -175,18 +173,14 @@ class FaultyCostModel(CostModel):
 
 
 class FaultyPruningModel(PruningModel):
-    """Scores at random.
-
-    Args:
-        target: Not used.
-    """
+    """Scores at random."""
 
     name = "faulty"
 
-    def __init__(self, target: Target | None = None) -> None:
+    def __init__(self, context: Context) -> None:
         self._script = _Script()
         self._script.play("make")
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n], unless told otherwise."""
-        return _spoilt(RandomCostModel(seed=7).predict(batch), self._script.play("score"))
+        return _spoilt(RandomCostModel(Context(seed=7)).predict(batch), self._script.play("score"))

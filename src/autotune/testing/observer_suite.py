@@ -26,8 +26,8 @@ class ObserverSuite:
     ) -> ObserverSet:
         """The observer as a worker has it."""
         monkeypatch.setattr(
-            "autotune.measure.observers.observer_set.find_observer",
-            lambda _name: observer_factory(),
+            "autotune.measure.observers.observer_set.create_part",
+            lambda _kind, _name: observer_factory(),
         )
         return ObserverSet(["the observer"])
 

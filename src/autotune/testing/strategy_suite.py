@@ -19,13 +19,14 @@ import pytest
 
 from autotune.errors import InvalidValueError
 from autotune.models.cost import RandomCostModel
-from autotune.search.strategies import Strategy, StrategyContext
+from autotune.plugins import Context
+from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
-StrategyFactory = Callable[[StrategyContext], Strategy]
+StrategyFactory = Callable[[Context], Strategy]
 
 
 class StrategySuite:
@@ -51,7 +52,7 @@ class StrategySuite:
             space = ToySpace() if space is None else space
             rng = np.random.default_rng(seed)
             return strategy_factory(
-                StrategyContext(space, rng, RandomCostModel(seed=1), options=options)
+                Context(space, rng, RandomCostModel(Context(seed=1)), options=options)
             )
 
         return create
@@ -155,8 +156,11 @@ class StrategySuite:
             strategy.load_state({**strategy.state(), "strategy": "no such strategy"})
 
     def test_an_unknown_option_is_refused_by_name(self, strategy_factory: StrategyFactory) -> None:
-        context = StrategyContext(
-            ToySpace(), np.random.default_rng(0), RandomCostModel(), options={"no_such_option": 1}
+        context = Context(
+            ToySpace(),
+            np.random.default_rng(0),
+            RandomCostModel(Context()),
+            options={"no_such_option": 1},
         )
         with pytest.raises(InvalidValueError, match="no_such_option"):
             strategy_factory(context)

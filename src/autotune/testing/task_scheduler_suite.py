@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidValueError
+from autotune.plugins import Context
 from autotune.search.schedulers import TaskInfo, TaskScheduler
 
-TaskSchedulerFactory = Callable[..., TaskScheduler]
+TaskSchedulerFactory = Callable[[Context], TaskScheduler]
 
 TASKS = (
     TaskInfo(1.0, 1e9, "matmul"),
@@ -26,22 +27,22 @@ class TaskSchedulerSuite:
 
     @pytest.fixture
     def task_scheduler_factory(self) -> TaskSchedulerFactory:
-        """Makes the scheduler from (tasks, seed, options), as its class does."""
+        """Makes the scheduler from a context, as its class does."""
         raise NotImplementedError("give the fixture 'task_scheduler_factory'")
 
     def test_every_task_is_served_first_once(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(TASKS, 0, None)
+        scheduler = task_scheduler_factory(Context(tasks=TASKS))
         assert sorted(_play(scheduler, len(TASKS))) == list(range(len(TASKS)))
 
     def test_no_tasks_no_turn(self, task_scheduler_factory: TaskSchedulerFactory) -> None:
-        assert task_scheduler_factory((), 0, None).next_task() is None
+        assert task_scheduler_factory(Context(tasks=())).next_task() is None
 
     def test_exhausted_tasks_are_not_served(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(TASKS, 0, None)
+        scheduler = task_scheduler_factory(Context(tasks=TASKS))
         open_tasks = set(range(len(TASKS)))
         for used_up in (2, 0, 3, 1):
             assert set(_play(scheduler, 6)) <= open_tasks
@@ -52,7 +53,7 @@ class TaskSchedulerSuite:
     def test_asking_twice_gives_the_same_task(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(TASKS, 0, None)
+        scheduler = task_scheduler_factory(Context(tasks=TASKS))
         for _ in range(8):
             assert scheduler.next_task() == scheduler.next_task()
             _play(scheduler, 1)
@@ -60,7 +61,7 @@ class TaskSchedulerSuite:
     def test_chooses_a_task_while_a_round_is_outstanding(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(TASKS, 0, None)
+        scheduler = task_scheduler_factory(Context(tasks=TASKS))
         served: set[int] = set()
         current = scheduler.next_task()
         for step in range(12):
@@ -77,7 +78,7 @@ class TaskSchedulerSuite:
     def test_with_one_task_a_round_may_be_outstanding(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(TASKS[:1], 0, None)
+        scheduler = task_scheduler_factory(Context(tasks=TASKS[:1]))
         assert scheduler.next_task() == scheduler.next_task([0]) == 0
         scheduler.tell(0, None, 0)
         assert scheduler.next_task() is None
@@ -85,7 +86,7 @@ class TaskSchedulerSuite:
     def test_tasks_without_a_latency_do_no_harm(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(TASKS, 0, None)
+        scheduler = task_scheduler_factory(Context(tasks=TASKS))
         for _ in range(12):
             task = scheduler.next_task()
             assert task is not None
@@ -94,7 +95,7 @@ class TaskSchedulerSuite:
     def test_a_task_that_always_fails_does_not_get_every_round(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        scheduler = task_scheduler_factory(TASKS, 0, None)
+        scheduler = task_scheduler_factory(Context(tasks=TASKS))
         served = []
         for _ in range(60):
             task = scheduler.next_task()
@@ -106,7 +107,7 @@ class TaskSchedulerSuite:
     def test_one_seed_gives_the_same_order(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        one, other = (task_scheduler_factory(TASKS, 7, None) for _ in range(2))
+        one, other = (task_scheduler_factory(Context(tasks=TASKS, seed=7)) for _ in range(2))
         assert _play(one, 20) == _play(other, 20)
 
     @pytest.mark.parametrize("rounds", [0, 1, 3, 4, 9])
@@ -114,11 +115,11 @@ class TaskSchedulerSuite:
     def test_state_continues_exactly(
         self, task_scheduler_factory: TaskSchedulerFactory, rounds: int, exhausted: bool
     ) -> None:
-        scheduler = task_scheduler_factory(TASKS, 0, None)
+        scheduler = task_scheduler_factory(Context(tasks=TASKS))
         _play(scheduler, rounds)
         if exhausted:
             scheduler.tell(1, None, 0)
-        other = task_scheduler_factory(TASKS, 0, None)
+        other = task_scheduler_factory(Context(tasks=TASKS))
         _play(other, 2)
         state = scheduler.state()
         kept = json.dumps(state, allow_nan=False)
@@ -129,23 +130,23 @@ class TaskSchedulerSuite:
     def test_state_of_other_tasks_is_refused(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
-        state = task_scheduler_factory(TASKS[:2], 0, None).state()
+        state = task_scheduler_factory(Context(tasks=TASKS[:2])).state()
         with pytest.raises(InvalidValueError):
-            task_scheduler_factory(TASKS, 0, None).load_state(state)
+            task_scheduler_factory(Context(tasks=TASKS)).load_state(state)
 
     @pytest.mark.parametrize("task", [-1, len(TASKS)])
     def test_unknown_tasks_are_refused(
         self, task_scheduler_factory: TaskSchedulerFactory, task: int
     ) -> None:
         with pytest.raises(InvalidValueError):
-            task_scheduler_factory(TASKS, 0, None).tell(task, 1.0, 16)
+            task_scheduler_factory(Context(tasks=TASKS)).tell(task, 1.0, 16)
 
     def test_an_unknown_option_is_refused_by_name(
         self, task_scheduler_factory: TaskSchedulerFactory
     ) -> None:
         options: dict[str, Any] = {"no_such_option": 1}
         with pytest.raises(InvalidValueError, match="no_such_option"):
-            task_scheduler_factory(TASKS, 0, options)
+            task_scheduler_factory(Context(tasks=TASKS, options=options))
 
 
 def _play(scheduler: TaskScheduler, rounds: int, offset: int = 0) -> list[int]:

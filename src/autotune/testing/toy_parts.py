@@ -13,10 +13,10 @@ from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, LoadedProgram, Measurer
 from autotune.models.cost import GradientBoostedTrees
 from autotune.models.pruning import PruningModel
+from autotune.plugins import Context
+from autotune.plugins.options import option, read_options
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.spaces import ScheduleLimits
 from autotune.store.records import Outcome
-from autotune.targets import Target
 from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
 from autotune.testing.toy_space import ToySpace, toy_features
 
@@ -42,32 +42,38 @@ TOY_TREES = "autotune.testing.toy_parts:toy_trees"
 """Import string of :func:`toy_trees`."""
 
 
-def toy_space(workload: Workload, target: Target, limits: ScheduleLimits) -> ToySpace:
+def toy_space(context: Context) -> ToySpace:
     """The toy space of a square matrix product, made like any other space."""
-    return ToySpace(workload.parameters["m"])
+    return ToySpace(context.workload.parameters["m"])
+
+
+@frozen
+class ToyDraftOptions:
+    """Options of :class:`ToyDraft`."""
+
+    prefers: str = option("small")
 
 
 class ToyDraft(PruningModel):
     """A pruning model that prefers candidates of the toy space by the sum of their logarithms.
 
-    Args:
-        target: Not used.
-        prefers: ``"small"`` or ``"large"``.
+    Its option ``prefers`` is ``"small"`` or ``"large"``.
     """
 
     name = "toy draft"
 
-    def __init__(self, target: Target, prefers: str = "small") -> None:
-        self._sign = 1.0 if prefers == "large" else -1.0
+    def __init__(self, context: Context) -> None:
+        options = read_options(f"pruning model {self.name!r}", ToyDraftOptions, context.options)
+        self._sign = 1.0 if options.prefers == "large" else -1.0
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n]."""
         return np.asarray(self._sign * toy_features(batch)[:, :5].sum(axis=1))
 
 
-def toy_trees(target: Target, seed: int = 0, threads: int = 1) -> GradientBoostedTrees:
+def toy_trees(context: Context) -> GradientBoostedTrees:
     """Trees over the features of the toy space, which has no loop nest to read others from."""
-    return GradientBoostedTrees(target, seed, threads, toy_features, "toy")
+    return GradientBoostedTrees(context, toy_features, "toy")
 
 
 def valid_outcome(candidate: Candidate) -> Outcome:

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
 
 from autotune.backends import Backend
-from autotune.errors import AutotuneError, InvalidValueError, PluginError, UnsupportedWorkload
+from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.measure import LocalMeasurer, Measurer
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
+from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
-from autotune.search.strategies import Strategy, StrategyContext
+from autotune.search.strategies import Strategy
 from autotune.spaces import SearchSpace
 from autotune.store.records import MeasureKey
 from autotune.tuning.options import TuneOptions
@@ -182,16 +182,11 @@ def resolve_run(
     ]
     chosen = options.chosen["task_scheduler"]
     infos = [task.info for task in tasks]
-    scheduler: TaskScheduler = create_part(
-        "task_scheduler",
-        chosen.name,
-        tasks=infos,
-        seed=_integer(scheduler_seed),
-        options=dict(chosen.options),
-    )
+    context = Context(tasks=infos, seed=_integer(scheduler_seed), options=chosen.options)
+    scheduler: TaskScheduler = create_part("task_scheduler", chosen.name, context)
     if len(tasks) == 1:
         # Nothing to choose, so that the name is no part of the run's identity, nor is its state.
-        scheduler = RoundRobin(infos, 0, {})
+        scheduler = RoundRobin(Context(tasks=infos))
     if options.preset is not None:
         warnings.insert(0, options.preset.caveat)
     return RunParts(tuple(specs), _run_spec(tasks, options), scheduler, tuple(warnings))
@@ -201,15 +196,15 @@ def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
     """What holds the models of each backend, in a process of their own."""
     seed, *_ = _seeds(options, 0)
     cost_model, pruning_model = options.chosen["cost_model"], options.chosen["pruning_model"]
+    common = {"seed": _integer(seed), "threads": options.machine.cores}
     specs = []
     if not cost_model.is_none:
-        arguments: dict[str, Any] = {"seed": _integer(seed), "threads": options.machine.cores}
-        if cost_model.options:
-            arguments["options"] = dict(cost_model.options)
+        arguments = {**common, "options": dict(cost_model.options)}
         file = options.load_cost_model
         specs.append(ModelSpec("cost_model", cost_model.name, arguments, file))
     if not pruning_model.is_none:
-        specs.append(ModelSpec("pruning_model", pruning_model.name, pruning_model.options))
+        arguments = {**common, "options": dict(pruning_model.options)}
+        specs.append(ModelSpec("pruning_model", pruning_model.name, arguments))
     return {name: ModelHost(options.machine, specs) for name in options.backend if specs}
 
 
@@ -400,15 +395,13 @@ def _title(task: Task, workload: Workload, titles: Sequence[str]) -> str:
 
 def _make_space(workload: Workload, backend: Backend, options: TuneOptions) -> SearchSpace:
     chosen = options.chosen["search_space"]
-    space: SearchSpace = create_part(
-        "search_space",
-        chosen.name,
+    context = Context(
         workload=workload,
         target=options.machine,
         limits=backend.limits(options.machine),
-        **chosen.options,
+        options=chosen.options,
     )
-    _check_instance("search space", chosen.name, space, SearchSpace)
+    space: SearchSpace = create_part("search_space", chosen.name, context)
     return space
 
 
@@ -417,7 +410,7 @@ def _cost_model(
 ) -> CostModel:
     """The model in its process, or one that nobody asks."""
     if models is None or options.chosen["cost_model"].is_none:
-        return RandomCostModel(options.machine, _integer(seed))
+        return RandomCostModel(Context(seed=_integer(seed)))
     return HostedCostModel(models)
 
 
@@ -433,15 +426,14 @@ def _task_spec(
     pruning_model: PruningModel | None = None
     if models is not None and not options.chosen["pruning_model"].is_none:
         pruning_model = HostedPruningModel(models)
-    context = StrategyContext(
+    context = Context(
         space=task.space,
         rng=np.random.default_rng(seed),
         cost_model=cost_model,
         pruning_model=pruning_model,
         options=chosen.options,
     )
-    strategy: Strategy = create_part("strategy", chosen.name, context=context)
-    _check_instance("strategy", chosen.name, strategy, Strategy)
+    strategy: Strategy = create_part("strategy", chosen.name, context)
     return TaskSpec(
         name=task.name,
         workload=task.workload,
@@ -486,13 +478,6 @@ def _run_spec(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> RunSpec:
         programs=tuple(_digest(task.program) for task in tasks),
         keys=keys if any(key != keys[0] for key in keys) else (),
     )
-
-
-def _check_instance(kind: str, name: str, made: object, expected: type[object]) -> None:
-    if not isinstance(made, expected):
-        raise PluginError(
-            f"{kind} {name!r} made a {_type_name(made)}, not a {expected.__qualname__}"
-        )
 
 
 def _left_out(name: str, error: AutotuneError, program: str = "") -> str:

@@ -42,7 +42,7 @@ def tree(tmp_path: Path) -> Tree:
 
 
 def test_joules_per_call_of_packages_and_memory(tree: Tree) -> None:
-    observer = EnergyObserver(tree.root)
+    observer = EnergyObserver(root=tree.root)
     found = observer.check()
     assert (found.reads, found.absent, found.reason) == (ALL, (), "")
     observer.before_run()
@@ -63,7 +63,7 @@ def test_joules_per_call_of_packages_and_memory(tree: Tree) -> None:
 
 def test_a_counter_that_begins_again(tree: Tree) -> None:
     tree.zone("intel-rapl:0", "package-0", RANGE - 1_000_000)
-    observer = EnergyObserver(tree.root)
+    observer = EnergyObserver(root=tree.root)
     observer.check()
     observer.before_run()
     tree.zone("intel-rapl:0", "package-0", 2_000_000)
@@ -72,7 +72,7 @@ def test_a_counter_that_begins_again(tree: Tree) -> None:
 
 
 def test_a_counter_that_has_not_moved_is_no_zero(tree: Tree) -> None:
-    observer = EnergyObserver(tree.root)
+    observer = EnergyObserver(root=tree.root)
     observer.check()
     for _ in range(2):
         observer.before_run()
@@ -83,7 +83,7 @@ def test_a_counter_that_has_not_moved_is_no_zero(tree: Tree) -> None:
 def test_memory_without_a_counter_is_absent(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.zone("intel-rapl:0", "package-0", 0)
-    observer = EnergyObserver(tmp_path)
+    observer = EnergyObserver(root=tmp_path)
     found = observer.check()
     assert found.reads == ALL[:2] and found.absent == ALL[2:]
     assert found.reason == f"no energy counter of dram under {tmp_path}"
@@ -98,7 +98,7 @@ def test_memory_without_a_counter_is_absent(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_counters(tmp_path: Path) -> None:
-    found = EnergyObserver(tmp_path / "nothing").check()
+    found = EnergyObserver(root=tmp_path / "nothing").check()
     assert found.reads == () and found.absent == ALL
     assert found.reason == f"no energy counters here (nothing under {tmp_path / 'nothing'})"
 
@@ -107,7 +107,7 @@ def test_a_machine_without_counters(tmp_path: Path) -> None:
 def test_a_zone_that_cannot_be_read_is_said_to_be_so(tmp_path: Path, damage: str) -> None:
     Tree(tmp_path).zone("intel-rapl:0", "package-0", 0)
     (tmp_path / "intel-rapl:0" / damage).unlink()
-    found = EnergyObserver(tmp_path).check()
+    found = EnergyObserver(root=tmp_path).check()
     assert found.reads == () and f"{tmp_path / 'intel-rapl:0'} cannot be read" in found.reason
 
 
@@ -116,5 +116,5 @@ def test_counters_that_only_root_may_read(tree: Tree, monkeypatch: pytest.Monkey
         file.chmod(0)
     if os.access(tree.root / "intel-rapl:0" / "energy_uj", os.R_OK):
         pytest.skip("root may read everything")
-    found = EnergyObserver(tree.root).check()
+    found = EnergyObserver(root=tree.root).check()
     assert found.reads == () and "may be read by root only" in found.reason

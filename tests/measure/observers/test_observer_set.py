@@ -6,7 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
-from autotune.measure.observers import Availability, Observer, ObserverSet, find_observer
+from autotune.measure.observers import Availability, Observer, ObserverSet
+from autotune.plugins import Context
+from autotune.plugins.parts import create_part
 
 HERE = __name__
 told: list[str] = []
@@ -86,7 +88,7 @@ class Odd(Recorder):
         return self.returned  # type: ignore[return-value]
 
 
-def broken() -> Observer:
+def broken(_context: Context) -> Observer:
     raise OSError("cannot be made")
 
 
@@ -239,8 +241,8 @@ def test_the_number_of_calls_suits_the_most_demanding_observer() -> None:
 def test_what_cannot_be_an_observer_is_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown observer 'pref'.*Did you mean 'perf'"):
         ObserverSet(["pref"])
-    with pytest.raises(InvalidValueError, match="is a Availability, not an observer"):
-        find_observer(f"{HERE}:nothing_known")
+    with pytest.raises(PluginError, match="made a Availability, not a Observer"):
+        create_part("observer", f"{HERE}:nothing_known")
     with pytest.raises(PluginError, match="failed while it was made: OSError: cannot be made"):
         observers("broken")
     with pytest.raises(PluginError, match="cannot be imported"):
@@ -249,11 +251,11 @@ def test_what_cannot_be_an_observer_is_refused() -> None:
         ObserverSet([f"{HERE}:Recorder", f"{HERE}:again"])
 
 
-def nothing_known() -> Availability:
+def nothing_known(_context: Context) -> Availability:
     return Availability(())
 
 
-def again() -> Observer:
+def again(_context: Context) -> Observer:
     return Recorder()
 
 

@@ -19,6 +19,7 @@ from autotune.models.cost import (
 )
 from autotune.models.pruning.psa_cpu import CpuScorer
 from autotune.models.pruning.psa_gpu import GpuScorer
+from autotune.plugins import Context
 from autotune.sketches import CandidateBatch, Factor
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -47,13 +48,13 @@ def sampled(name: str, kind: str, n: int = 60) -> CandidateBatch:
 class TestOnToys(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: AnalyticCostModel(CPU)
+        return lambda: AnalyticCostModel(Context(target=CPU))
 
 
 class TestOnGpus(DifferentiableCostModelSuite):
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
-        return lambda: AnalyticCostModel(GPU)
+        return lambda: AnalyticCostModel(Context(target=GPU))
 
     @pytest.fixture
     def batch(self) -> CandidateBatch:
@@ -80,19 +81,19 @@ class TestOnGpus(DifferentiableCostModelSuite):
 def test_it_ranks_as_the_draft_model_of_cpus_does(name: str, least: float) -> None:
     batch, scorer = sampled(name, "cpu"), CpuScorer(CPU)
     draft = np.concatenate([-np.log(scorer.cycles(*part)) for part in batch.parts])
-    assert rank_correlation(AnalyticCostModel(CPU).predict(batch), draft) > least
+    assert rank_correlation(AnalyticCostModel(Context(target=CPU)).predict(batch), draft) > least
 
 
 @pytest.mark.parametrize("name", ["gemm", "conv2d"])
 def test_it_ranks_as_the_draft_model_of_gpus_does(name: str) -> None:
     batch, scorer = sampled(name, "cuda"), GpuScorer(GPU, "corrected")
     draft = np.concatenate([scorer.score(*part) for part in batch.parts])
-    assert rank_correlation(AnalyticCostModel(GPU).predict(batch), draft) > 0.8
+    assert rank_correlation(AnalyticCostModel(Context(target=GPU)).predict(batch), draft) > 0.8
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_every_tile_factor_matters(kind: str) -> None:
-    model = AnalyticCostModel(CPU if kind == "cpu" else GPU)
+    model = AnalyticCostModel(Context(target=CPU if kind == "cpu" else GPU))
     for sketch, rows in sampled("gemm", kind).parts:
         _, gradient = model.relaxed(sketch, rows.astype(np.float64))
         for column, param in enumerate(sketch.params):
@@ -103,7 +104,7 @@ def test_every_tile_factor_matters(kind: str) -> None:
 def test_it_learns_what_weighs_more() -> None:
     """Latencies of a machine that calculates four times as slowly; the rest is as expected."""
     batch = sampled("gemm", "cpu", 100)
-    model = AnalyticCostModel(CPU)
+    model = AnalyticCostModel(Context(target=CPU))
     estimate = model._estimate
     truth = np.zeros(len(estimate.components))
     truth[estimate.components.index("arithmetic")] = np.log(4.0)
@@ -120,24 +121,28 @@ def test_it_learns_what_weighs_more() -> None:
     # Latencies of one workload have an unknown scale: factors are known relative to another.
     assert model.weights["arithmetic"] > 2 * model.weights["loops"]
     assert rank_correlation(-model.predict(batch), expected) > max(before, 0.98)
-    frozen = AnalyticCostModel(CPU, options={"learns": False})
+    frozen = AnalyticCostModel(Context(target=CPU, options={"learns": False}))
     frozen.update(told)
-    np.testing.assert_array_equal(frozen.predict(batch), AnalyticCostModel(CPU).predict(batch))
+    np.testing.assert_array_equal(
+        frozen.predict(batch), AnalyticCostModel(Context(target=CPU)).predict(batch)
+    )
 
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="learn"):
-        AnalyticCostModel(CPU, options={"learn": True})
+        AnalyticCostModel(Context(target=CPU, options={"learn": True}))
     with pytest.raises(InvalidValueError, match="components"):
-        AnalyticCostModel(GPU).load_state(AnalyticCostModel(CPU).state())
-    vague = AnalyticCostModel(evolve(GPU, memory_bandwidth=0.0))
+        AnalyticCostModel(Context(target=GPU)).load_state(
+            AnalyticCostModel(Context(target=CPU)).state()
+        )
+    vague = AnalyticCostModel(Context(target=evolve(GPU, memory_bandwidth=0.0)))
     sketch, rows = sampled("gemm", "cuda").parts[0]
     with pytest.raises(InvalidValueError, match="memory_bandwidth"):
         vague.relaxed(sketch, rows.astype(np.float64))
 
 
 def test_a_model_without_a_gradient_is_named_with_those_that_have_one() -> None:
-    model = AnalyticCostModel(CPU)
+    model = AnalyticCostModel(Context(target=CPU))
     assert require_differentiable(model) is model
     with pytest.raises(InvalidValueError, match="'gbdt' has no gradient.*: analytic"):
-        require_differentiable(GradientBoostedTrees(CPU))
+        require_differentiable(GradientBoostedTrees(Context(target=CPU)))

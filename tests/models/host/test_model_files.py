@@ -14,6 +14,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.models.cost import ModelFile, TrainingGroup
 from autotune.models.host import HostedCostModel, ModelHost, ModelSpec
+from autotune.plugins import Context
 from autotune.targets import Target
 from autotune.testing.faulty_models import FAULT_VARIABLE
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES, toy_trees
@@ -28,7 +29,7 @@ def path(tmp_path: Path, target: Target) -> Path:
     """Trees that were trained on another toy space."""
     candidates = list(ToySpace(32).sample(200, np.random.default_rng(4)))
     told = tuple((candidate, toy_outcome(candidate)) for candidate in candidates)
-    model = toy_trees(target)
+    model = toy_trees(Context(target=target))
     model.fit([TrainingGroup("toy", told[0][0].sketch.workload.digest, told)])
     file = tmp_path / "trees.npz"
     with file.open("wb") as stream:
@@ -39,7 +40,7 @@ def path(tmp_path: Path, target: Target) -> Path:
 def test_the_model_begins_with_the_file_also_after_a_crash(
     make_host: MakeHost, path: Path, target: Target
 ) -> None:
-    own = toy_trees(target)
+    own = toy_trees(Context(target=target))
     own.load(ModelFile.at(path).open())
     model = HostedCostModel(
         make_host(ModelSpec("cost_model", TOY_TREES, {"seed": 0}, ModelFile.at(path)))

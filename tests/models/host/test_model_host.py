@@ -21,9 +21,9 @@ from autotune.models.cost import AnalyticCostModel, GradientBoostedTrees, Random
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning.psa import PSA
 from autotune.nest.relaxed import param_bounds
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import Context, PluginSpec
 from autotune.plugins.manager import manager
-from autotune.search.strategies import EvolutionaryStrategy, StrategyContext
+from autotune.search.strategies import EvolutionaryStrategy
 from autotune.sketches import CandidateBatch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -70,7 +70,7 @@ def test_a_model_without_a_gradient_says_so(make_host: MakeHost) -> None:
 def test_gradients_are_those_of_the_model(make_host: MakeHost, target: Target) -> None:
     spec = ModelSpec("cost_model", "analytic", {"seed": 5, "threads": 1})
     host = make_host(spec, on_warning=pytest.fail)
-    hosted, own = HostedCostModel(host), AnalyticCostModel(target)
+    hosted, own = HostedCostModel(host), AnalyticCostModel(Context(target=target))
     for model in (hosted, own):
         model.update(TOLD)
     for sketch, matrix in BATCH.parts:
@@ -168,7 +168,7 @@ def test_threads_may_share_it(make_host: MakeHost) -> None:
 
     def ask(number: int) -> None:
         batch = ToySpace().sample(20, np.random.default_rng(number))
-        wanted = RandomCostModel(seed=5).predict(batch)
+        wanted = RandomCostModel(Context(seed=5)).predict(batch)
         wrong.extend(number for _ in range(20) if (model.predict(batch) != wanted).any())
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
@@ -220,18 +220,18 @@ def test_what_only_the_host_has_registered_is_found(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "registered_here.py").write_text(
-        "from autotune.models.cost import RandomCostModel\n"
-        "def make(target, seed, threads):\n    return RandomCostModel(seed=seed + 1)\n"
+        "from attrs import evolve\nfrom autotune.models.cost import RandomCostModel\n"
+        "def make(context):\n    return RandomCostModel(evolve(context, seed=context.seed + 1))\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    spec = PluginSpec("only-here", "registered_here:make", "Only here")
-    manager().register(SimpleNamespace(autotune_cost_models=hookimpl(lambda: [spec])), "here")
+    spec = PluginSpec("cost_model", "only-here", "registered_here:make", "Only here")
+    manager().register(SimpleNamespace(autotune_parts=lambda: [spec]), "here")
     try:
         host = make_host(ModelSpec("cost_model", "only-here", {"seed": 4, "threads": 1}))
         scores = HostedCostModel(host).predict(BATCH)
     finally:
         manager.cache_clear()
-    np.testing.assert_array_equal(scores, RandomCostModel(seed=5).predict(BATCH))
+    np.testing.assert_array_equal(scores, RandomCostModel(Context(seed=5)).predict(BATCH))
 
 
 def test_a_search_goes_as_with_models_in_this_process(make_host: MakeHost, target: Target) -> None:
@@ -242,11 +242,14 @@ def test_a_search_goes_as_with_models_in_this_process(make_host: MakeHost, targe
     host = make_host(spec, ModelSpec("pruning_model", "psa"))
     pairs = (
         (HostedCostModel(host), HostedPruningModel(host)),
-        (GradientBoostedTrees(target, 7, 2), PSA(target)),
+        (
+            GradientBoostedTrees(Context(target=target, seed=7, threads=2)),
+            PSA(Context(target=target)),
+        ),
     )
     for cost, pruning in pairs:
         rng = np.random.default_rng(11)
-        strategy = EvolutionaryStrategy(StrategyContext(space, rng, cost, pruning))
+        strategy = EvolutionaryStrategy(Context(space, rng, cost, pruning))
         rounds = []
         for _ in range(4):
             candidates = strategy.ask(8)

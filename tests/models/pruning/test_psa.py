@@ -29,6 +29,7 @@ from autotune.models.pruning import PSA
 from autotune.models.pruning.psa_corrected import CORRECTED_SYMBOLS, slot_cost
 from autotune.models.pruning.psa_gpu import PUBLISHED_GPUS, corrected_gpu, symbol_tape
 from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
+from autotune.plugins import Context
 from autotune.plugins.parts import create_part
 from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Sketch
 from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
@@ -41,6 +42,10 @@ pytest.importorskip("autotune._native")
 A100_40 = preset("a100_40")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "this test")
 Rows = NDArray[np.int64]
+
+
+def psa(target: Target, **options: str) -> PSA:
+    return PSA(Context(target=target, options=options))
 
 
 def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:
@@ -59,7 +64,7 @@ def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:
 class TestPSA(PruningModelSuite):
     @pytest.fixture
     def pruning_model_factory(self, arithmetic: str) -> PruningModelFactory:
-        return lambda: PSA(A100_40, arithmetic)
+        return lambda: psa(A100_40, arithmetic=arithmetic)
 
 
 VECTORS = [
@@ -83,9 +88,9 @@ def test_published_vectors(
     size: int, i: tuple[int, ...], k: tuple[int, ...], expected: float
 ) -> None:
     rows = rows_of((*i, *i, *k, 1, 1, 1, 0))
-    found = scores(PSA(A100_40), gemm_sketch(size), rows)
+    found = scores(psa(A100_40), gemm_sketch(size), rows)
     assert found == [pytest.approx(expected, rel=1e-12)]
-    elsewhere = PSA(preset("h100"), figures="a100_40")
+    elsewhere = psa(preset("h100"), figures="a100_40")
     assert scores(elsewhere, gemm_sketch(size), rows) == found
 
 
@@ -99,7 +104,9 @@ def factors_of(size: int, count: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 
 SKETCH = gemm_sketch(256)
-MODELS = {arithmetic: PSA(A100_40, arithmetic) for arithmetic in ("published", "corrected")}
+MODELS = {
+    arithmetic: psa(A100_40, arithmetic=arithmetic) for arithmetic in ("published", "corrected")
+}
 TAPES = {
     arithmetic: symbol_tape(SKETCH, A100_40, arithmetic)
     for arithmetic in ("published", "corrected")
@@ -205,10 +212,10 @@ def test_double_precision_is_slower_only_when_corrected() -> None:
     rows = rows_of((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 1, 1, 1, 0))
     single, double = gemm_sketch(256), gemm_sketch(256, "float64")
     t4 = preset("t4")
-    assert scores(PSA(t4), single, rows) == scores(PSA(t4), double, rows)
+    assert scores(psa(t4), single, rows) == scores(psa(t4), double, rows)
     assert (
-        scores(PSA(t4, "corrected"), single, rows)[0]
-        > 4 * scores(PSA(t4, "corrected"), double, rows)[0]
+        scores(psa(t4, arithmetic="corrected"), single, rows)[0]
+        > 4 * scores(psa(t4, arithmetic="corrected"), double, rows)[0]
     )
 
 
@@ -263,19 +270,19 @@ def oracle_milliseconds(arithmetic: str, values: list[int]) -> float:
 
 
 def test_it_is_registered_and_says_what_it_does_not_know() -> None:
-    assert isinstance(create_part("pruning_model", "psa", target=A100_40), PSA)
+    assert isinstance(create_part("pruning_model", "psa", Context(target=A100_40)), PSA)
     with pytest.raises(UnsupportedTarget, match="arithmetics and figures of GPUs only"):
-        PSA(preset("haswell"), "corrected")
+        psa(preset("haswell"), arithmetic="corrected")
     with pytest.raises(UnknownNameError, match="Did you mean 'corrected'"):
-        PSA(A100_40, "correct")
+        psa(A100_40, arithmetic="correct")
     with pytest.raises(UnknownNameError, match="unknown preset of PSA 'a10'"):
-        PSA(A100_40, figures="a10")
+        psa(A100_40, figures="a10")
     with pytest.raises(InvalidValueError, match="are for the published arithmetic"):
-        PSA(A100_40, "corrected", "t4")
+        psa(A100_40, arithmetic="corrected", figures="t4")
     with pytest.raises(InvalidValueError, match="clock"):
-        PSA(evolve(A100_40, clock=0.0), "corrected")
+        psa(evolve(A100_40, clock=0.0), arithmetic="corrected")
     with pytest.raises(InvalidValueError, match="'bare'; the GPU presets have them"):
-        PSA(Target("cuda", "bare"))
+        psa(Target("cuda", "bare"))
 
 
 def test_a_matrix_that_does_not_fit_is_refused() -> None:

@@ -6,6 +6,7 @@ import pytest
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup
 from autotune.models.training import cross_validate, judge, make_trainable, mean_figures, train
+from autotune.plugins import Context
 from autotune.store.records import Outcome
 from autotune.targets import preset
 from autotune.testing.toy_parts import TOY_TREES, toy_trees
@@ -24,7 +25,7 @@ GROUPS = [_group(extent) for extent in (8, 16, 32, 64)]
 
 
 def _make() -> GradientBoostedTrees:
-    return toy_trees(TARGET)
+    return toy_trees(Context(target=TARGET))
 
 
 def _failed(group: TrainingGroup) -> TrainingGroup:
@@ -79,7 +80,9 @@ def test_what_cannot_be_trained() -> None:
     with pytest.raises(InvalidValueError, match="to judge a model by"):
         judge(_make(), [_failed(GROUPS[0])])
     with pytest.raises(InvalidValueError, match="'random' cannot be trained"):
-        make_trainable("random", TARGET)
+        make_trainable("random", Context(target=TARGET))
     with pytest.raises(UnknownNameError, match="gbdt"):
-        make_trainable("gdbt", TARGET)
-    assert isinstance(make_trainable(TOY_TREES, TARGET, seed=3), GradientBoostedTrees)
+        make_trainable("gdbt", Context(target=TARGET))
+    assert isinstance(
+        make_trainable(TOY_TREES, Context(target=TARGET, seed=3)), GradientBoostedTrees
+    )

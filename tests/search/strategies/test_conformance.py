@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from thinning import thinned
 
 from autotune.models.pruning import PruningModel
+from autotune.plugins import Context
 from autotune.search.strategies import (
     EvolutionaryStrategy,
     GridStrategy,
     RandomStrategy,
-    StrategyContext,
 )
 from autotune.sketches import CandidateBatch
 from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
@@ -71,7 +71,7 @@ class ToyDraft(PruningModel):
 class TestEvolutionaryWithPruning(StrategySuite):
     @pytest.fixture
     def strategy_factory(self) -> StrategyFactory:
-        def create(context: StrategyContext) -> EvolutionaryStrategy:
+        def create(context: Context) -> EvolutionaryStrategy:
             return EvolutionaryStrategy(attrs.evolve(context, pruning_model=ToyDraft()))
 
         return create

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.models.cost import CostModel, GradientBoostedTrees, RandomCostModel
 from autotune.models.pruning import PruningModel
+from autotune.plugins import Context
 from autotune.search.strategies import (
     EvolutionaryStrategy,
     RandomStrategy,
     RecordedStrategy,
-    StrategyContext,
 )
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
@@ -58,9 +58,9 @@ def _strategy(
     pruning_model: PruningModel | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> EvolutionaryStrategy:
-    model = Oracle() if cost_model is None else cost_model
+    model = Oracle(Context()) if cost_model is None else cost_model
     rng = np.random.default_rng(seed)
-    return EvolutionaryStrategy(StrategyContext(SPACE, rng, model, pruning_model, options or {}))
+    return EvolutionaryStrategy(Context(SPACE, rng, model, pruning_model, options or {}))
 
 
 def _measured(candidates: list[Candidate]) -> list[tuple[Candidate, Outcome]]:
@@ -77,7 +77,7 @@ def test_the_first_round_is_a_sample_in_equal_shares() -> None:
 
 
 def test_the_first_round_is_drafted_by_the_pruning_model() -> None:
-    drafted = _strategy(pruning_model=Oracle(), options={"epsilon": 0.0}).ask(16)
+    drafted = _strategy(pruning_model=Oracle(Context()), options={"epsilon": 0.0}).ask(16)
     sampled = _strategy().ask(16)
     assert _shares(drafted) == [8, 8]
     drafted_latencies, sampled_latencies = (
@@ -87,7 +87,7 @@ def test_the_first_round_is_drafted_by_the_pruning_model() -> None:
 
 
 def test_drafts_go_on_until_something_is_valid() -> None:
-    strategy = _strategy(pruning_model=Oracle(), options={"epsilon": 0.0})
+    strategy = _strategy(pruning_model=Oracle(Context()), options={"epsilon": 0.0})
     asked = []
     for _ in range(3):
         batch = strategy.ask(8)
@@ -140,7 +140,7 @@ def test_options_are_checked() -> None:
 
 
 def test_a_round_takes_little_time() -> None:
-    model = GradientBoostedTrees(None, features=toy_features)  # type: ignore[arg-type]
+    model = GradientBoostedTrees(Context(), features=toy_features)  # type: ignore[arg-type]
     strategy = _strategy(cost_model=model, options={"population": 1024})
     seconds = []
     for _ in range(4):
@@ -154,8 +154,8 @@ def test_a_round_takes_little_time() -> None:
 
 
 def _best(cls: type[RecordedStrategy], seed: int, rounds: int = 4) -> float:
-    model = GradientBoostedTrees(None, seed=seed, features=toy_features)  # type: ignore[arg-type]
-    strategy = cls(StrategyContext(SPACE, np.random.default_rng(seed), model))
+    model = GradientBoostedTrees(Context(seed=seed), features=toy_features)  # type: ignore[arg-type]
+    strategy = cls(Context(SPACE, np.random.default_rng(seed), model))
     best = float("inf")
     for _ in range(rounds):
         outcomes = _measured(strategy.ask(16))
@@ -176,12 +176,13 @@ def test_it_beats_random_search_at_equal_budget() -> None:
 _SCRIPT = """
 import json, numpy as np
 from autotune.models.cost import GradientBoostedTrees
-from autotune.search.strategies import EvolutionaryStrategy, RandomStrategy, StrategyContext
+from autotune.plugins import Context
+from autotune.search.strategies import EvolutionaryStrategy, RandomStrategy
 from autotune.testing.toy_space import ToySpace, toy_features, toy_outcome
 asked = []
 for cls in (RandomStrategy, EvolutionaryStrategy):
-    model = GradientBoostedTrees(None, seed=1, features=toy_features)
-    strategy = cls(StrategyContext(ToySpace(64), np.random.default_rng(1), model))
+    model = GradientBoostedTrees(Context(seed=1), features=toy_features)
+    strategy = cls(Context(ToySpace(64), np.random.default_rng(1), model))
     for _ in range(3):
         outcomes = [(c, toy_outcome(c)) for c in strategy.ask(8)]
         strategy.tell(outcomes)

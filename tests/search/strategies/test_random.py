@@ -7,13 +7,14 @@ import pytest
 
 from autotune.errors import InvalidValueError
 from autotune.models.cost import RandomCostModel
-from autotune.search.strategies import GridStrategy, RandomStrategy, StrategyContext, sampling
+from autotune.plugins import Context
+from autotune.search.strategies import GridStrategy, RandomStrategy, sampling
 from autotune.spaces.search_space import SearchSpace
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 
-def _context(space: SearchSpace, seed: int = 0) -> StrategyContext:
-    return StrategyContext(space, np.random.default_rng(seed), RandomCostModel())
+def _context(space: SearchSpace, seed: int = 0) -> Context:
+    return Context(space, np.random.default_rng(seed), RandomCostModel(Context()))
 
 
 def test_sketches_get_equal_shares_over_the_run() -> None:

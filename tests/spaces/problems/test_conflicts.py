@@ -12,6 +12,7 @@ from oracles.feasible import brute_force
 
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import gemm
+from autotune.plugins import Context
 from autotune.sketches import (
     STEP_TYPES,
     AtLeast,
@@ -22,7 +23,7 @@ from autotune.sketches import (
     Sketch,
 )
 from autotune.spaces import ScheduleLimits
-from autotune.spaces.plugged_rules import sketch_space_with_plugged_rules
+from autotune.spaces.factory import make_sketch_space
 from autotune.spaces.problems import (
     ContradictoryConstraints,
     require_solutions,
@@ -78,8 +79,9 @@ def test_splits_that_contradict_themselves() -> None:
 def test_an_empty_space_names_what_contradicts() -> None:
     """No tile fits into four bytes of stack when a vector takes sixty-four."""
     narrow = ScheduleLimits(frozenset(STEP_TYPES), 4, 512, "tiny")
+    workload, target = gemm(m=64, n=64, k=64), preset("avx512")
     with pytest.raises(ContradictoryConstraints) as caught:
-        sketch_space_with_plugged_rules(gemm(m=64, n=64, k=64), preset("avx512"), narrow)
+        make_sketch_space(Context(workload=workload, target=target, limits=narrow))
     message = str(caught.value)
     assert "tiny: accumulate tile on the stack" in message
     assert "C.tile bytes <= 4" in message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.models.cost import DifferentiableCostModel, Observation
 from autotune.models.cost.model_state import check_model
+from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
@@ -20,7 +21,7 @@ from autotune_felix.observation_log import ObservationLog
 from autotune_felix.program_columns import ProgramColumns, ProgramPoints
 
 if TYPE_CHECKING:
-    from autotune.targets import Target
+    pass
 
 __all__ = ["FelixGp", "FelixGpOptions"]
 
@@ -73,10 +74,7 @@ class FelixGp(DifferentiableCostModel):
     Latencies of a workload say nothing of another.
 
     Args:
-        target: What the candidates are for.
-        seed: Not used: nothing is random.
-        threads: Not used.
-        options: See :class:`FelixGpOptions`.
+        context: The target that candidates are for, and options; see :class:`FelixGpOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or out of its bounds.
@@ -84,15 +82,9 @@ class FelixGp(DifferentiableCostModel):
 
     name = "felix-gp"
 
-    def __init__(
-        self,
-        target: Target,
-        seed: int = 0,
-        threads: int = 1,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.options = read_options(f"cost model {self.name!r}", FelixGpOptions, options)
-        self._columns = ProgramColumns(target)
+    def __init__(self, context: Context) -> None:
+        self.options = read_options(f"cost model {self.name!r}", FelixGpOptions, context.options)
+        self._columns = ProgramColumns(context.target)
         self._forget()
 
     def _forget(self) -> None:

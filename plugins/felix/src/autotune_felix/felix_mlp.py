@@ -21,6 +21,7 @@ from autotune.models.cost import (
 )
 from autotune.models.cost.model_state import check_model
 from autotune.models.features import RELAXED_COLUMNS
+from autotune.plugins import Context
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
@@ -32,7 +33,7 @@ from autotune_felix.residual_network import ResidualEnsemble
 from autotune_felix.residual_training import TrainingSettings, bounded, one_thread, train
 
 if TYPE_CHECKING:
-    from autotune.targets import Target
+    pass
 
 __all__ = ["FelixMlp"]
 
@@ -61,10 +62,10 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
     many of those programs in each batch. Weights that do best on held-out outcomes are kept.
 
     Args:
-        target: What the candidates are for.
-        seed: Of the first weights and of the order of training data.
-        threads: Not used: networks this small are fastest on one.
-        options: See :class:`autotune_felix.mlp_options.FelixMlpOptions`.
+        context: The target that candidates are for, the seed of the first weights and of the
+            order of training data, and options; see
+            :class:`autotune_felix.mlp_options.FelixMlpOptions`. Threads are not used: networks
+            this small are fastest on one.
 
     Raises:
         InvalidValueError: an option is unknown or out of its bounds.
@@ -72,16 +73,10 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
 
     name = "felix-mlp"
 
-    def __init__(
-        self,
-        target: Target,
-        seed: int = 0,
-        threads: int = 1,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.options = checked_mlp_options(options)
-        self._seed = seed
-        self._columns = ProgramColumns(target)
+    def __init__(self, context: Context) -> None:
+        self.options = checked_mlp_options(context.options)
+        self._seed = context.seed
+        self._columns = ProgramColumns(context.target)
         self._program_columns = len(self._columns.components)
         self._dtype = torch.float64 if self.options.precision == "double" else torch.float32
         self._forget()

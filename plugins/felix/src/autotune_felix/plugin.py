@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec
 
-__all__ = ["autotune_cost_models", "autotune_strategies"]
+__all__ = ["autotune_parts"]
 
-AUTOTUNE_API_VERSION = 1
+AUTOTUNE_API_VERSION = 2
 
 
-@hookimpl
-def autotune_cost_models() -> list[PluginSpec]:
-    """Returns the cost models to descend along."""
+def autotune_parts() -> list[PluginSpec]:
+    """Returns every part of this distribution."""
     return [
         PluginSpec(
+            "cost_model",
             "felix-gp",
             "autotune_felix.felix_gp:FelixGp",
             "Estimate from the loop nest plus a Gaussian process, with a gradient",
         ),
         PluginSpec(
+            "cost_model",
             "felix-mlp",
             "autotune_felix.felix_mlp:FelixMlp",
             "Estimate from the loop nest plus a learned residual, with a gradient, as in Felix",
         ),
-    ]
-
-
-@hookimpl
-def autotune_strategies() -> list[PluginSpec]:
-    """Returns the strategy, which descends along the learned model if not told otherwise."""
-    return [
         PluginSpec(
+            "strategy",
             "felix",
             "autotune_felix.strategy:FelixStrategy",
             "Descends along the cost model's gradient on relaxed schedules, as in Felix",
             default_cost_model="felix-gp",
-        )
+        ),
     ]

@@ -16,7 +16,8 @@ from attrs import frozen
 
 from autotune.models.cost import require_differentiable
 from autotune.nest.relaxed import param_bounds
-from autotune.search.strategies import RecordedStrategy, StrategyContext
+from autotune.plugins import Context
+from autotune.search.strategies import RecordedStrategy
 from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch, Sketch
@@ -72,7 +73,7 @@ class FelixStrategy(RecordedStrategy):
 
     name = "felix"
 
-    def __init__(self, context: StrategyContext) -> None:
+    def __init__(self, context: Context) -> None:
         """Raises.
 
         InvalidValueError: an option is unknown or has a value that it may not have; the cost
@@ -118,7 +119,7 @@ class FelixStrategy(RecordedStrategy):
         While there are no outcomes, some of them are the best of a sample.
         """
         sketches = self._history.sketches
-        sample = self._context.space.sample(_SAMPLE * len(sketches), self._context.rng)
+        sample = self._space.sample(_SAMPLE * len(sketches), self._context.rng)
         sample = sample.over(sketches)
         measured = self._history.best(self.options.seeds)
         rows = [np.zeros((0, len(sketch.params)), dtype=np.int64) for sketch in sketches]
@@ -220,7 +221,7 @@ class FelixStrategy(RecordedStrategy):
         return rows, scores
 
     def _contains(self, sketch: Sketch, rows: Whole) -> Any:
-        return self._context.space.contains(CandidateBatch(((sketch, rows),)))
+        return self._space.contains(CandidateBatch(((sketch, rows),)))
 
     def _ranked_by(self, index: int, collected: Collected) -> Reals:
         """What ranks the rows of collected candidates: their predictions, [m]."""

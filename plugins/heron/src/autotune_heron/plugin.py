@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec
 
-__all__ = ["autotune_strategies"]
+__all__ = ["autotune_parts"]
 
-AUTOTUNE_API_VERSION = 1
+AUTOTUNE_API_VERSION = 2
 
 
-@hookimpl
-def autotune_strategies() -> list[PluginSpec]:
-    """Returns the strategies."""
+def autotune_parts() -> list[PluginSpec]:
+    """Returns every part of this distribution."""
     return [
         PluginSpec(
+            "strategy",
             "heron",
             "autotune_heron.strategies:HeronStrategy",
             "Mixes parents by constraints, so that every child is feasible, as in Heron",
         ),
         PluginSpec(
+            "strategy",
             "heron-random",
             "autotune_heron.strategies:HeronRandomStrategy",
             "heron with samples of the space in place of children",
         ),
         PluginSpec(
+            "strategy",
             "heron-ga",
             "autotune_heron.strategies:HeronGeneticStrategy",
             "heron with children of an ordinary genetic algorithm, which may be infeasible",

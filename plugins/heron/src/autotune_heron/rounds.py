@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Pool, RecordedStrategy, StrategyContext
+from autotune.plugins import Context
+from autotune.search.strategies import Pool, RecordedStrategy
 from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch
@@ -53,9 +54,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
 
     options_class: ClassVar[type[RoundOptions]]
 
-    def __init__(
-        self, context: StrategyContext, clock: Callable[[], float] = time.perf_counter
-    ) -> None:
+    def __init__(self, context: Context, clock: Callable[[], float] = time.perf_counter) -> None:
         """``clock`` gives seconds, for reports only.
 
         Raises:
@@ -73,7 +72,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         self._survivors = CandidateBatch(()).over(self._sketches)
         self.reports: list[GenerationReport] = []
 
-    def _checked(self, context: StrategyContext) -> Any:
+    def _checked(self, context: Context) -> Any:
         return checked_options(self.name, self.options_class, context.options)
 
     def ask(self, n: int) -> list[Candidate]:
@@ -111,7 +110,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         """Fresh rows: half stratified, or as published all uniform; sketches in equal shares."""
         rng = self._context.rng
         if self.options.is_ours:
-            return self._context.space.sample(n, rng).over(self._sketches)
+            return self._space.sample(n, rng).over(self._sketches)
         owners = rng.permutation(n) % max(1, len(self._sketches))
         counts = np.bincount(owners, minlength=len(self._sketches)).tolist()
         seeds = rng.integers(2**63, size=len(self._sketches)).tolist()

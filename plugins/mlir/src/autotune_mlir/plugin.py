@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 1
+AUTOTUNE_API_VERSION = 2
 
 
-@hookimpl
-def autotune_backends() -> list[PluginSpec]:
-    """Returns the backend, by an import string: listing it imports neither it nor MLIR."""
+def autotune_parts() -> list[PluginSpec]:
+    """Returns every part of this distribution."""
     return [
         PluginSpec(
+            "backend",
             "mlir",
             "autotune_mlir.backend:MLIRBackend",
             "MLIR's linalg scheduled by its Transform dialect, compiled by LLVM for the CPU",
-        )
+        ),
     ]

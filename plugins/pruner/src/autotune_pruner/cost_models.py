@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-from autotune.targets import Target
+from autotune.plugins import Context
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork, TenSetNetwork
 from autotune_pruner.options import CostModelOptions, checked_options
 from autotune_pruner.ranking_model import RankingModel
@@ -23,10 +23,9 @@ class OnlineRankingModel(RankingModel):
     with the current weights for a few steps on the new rows and a sample of the others.
 
     Args:
-        target: What the candidates are for.
-        seed: Of the first weights, and of the order of training data.
-        threads: Of torch and of the features. Reproducible for a fixed number.
-        options: See :class:`autotune_pruner.options.CostModelOptions`.
+        context: The target that candidates are for, the seed of the first weights and of the order
+            of training data, threads of torch and of features (reproducible for a fixed number),
+            and options; see :class:`autotune_pruner.options.CostModelOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or wrong.
@@ -35,15 +34,9 @@ class OnlineRankingModel(RankingModel):
 
     _trained_rows: int
 
-    def __init__(
-        self,
-        target: Target,
-        seed: int = 0,
-        threads: int = 1,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._options = checked_options(self.name, CostModelOptions, options)
-        super().__init__(target, seed, threads, self._options)
+    def __init__(self, context: Context) -> None:
+        self._options = checked_options(self.name, CostModelOptions, context.options)
+        super().__init__(context, self._options)
 
     def _learn(self, fresh: int) -> History:
         options = self._options

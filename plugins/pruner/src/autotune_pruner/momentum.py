@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from autotune.targets import Target
+from autotune.plugins import Context
 from autotune_pruner.networks import PaCMNetwork, RankingNetwork
 from autotune_pruner.options import MomentumOptions, checked_options
 from autotune_pruner.programs import normaliser_of
@@ -36,10 +36,9 @@ class MomentumPaCM(RankingModel):
     trained with another one, and buffers of batch normalisation are not blended.
 
     Args:
-        target: What the candidates are for.
-        seed: Of the first weights where none are given, and of the order of training data.
-        threads: Of torch and of the features. Reproducible for a fixed number.
-        options: See :class:`autotune_pruner.options.MomentumOptions`.
+        context: The target that candidates are for, the seed of the first weights and of the order
+            of training data, threads of torch and of features (reproducible for a fixed number),
+            and options; see :class:`autotune_pruner.options.MomentumOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or wrong.
@@ -50,15 +49,9 @@ class MomentumPaCM(RankingModel):
     network_name = "pacm"
     make_network: ClassVar[Callable[[], RankingNetwork]] = PaCMNetwork
 
-    def __init__(
-        self,
-        target: Target,
-        seed: int = 0,
-        threads: int = 1,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._options = checked_options(self.name, MomentumOptions, options)
-        super().__init__(target, seed, threads, self._options)
+    def __init__(self, context: Context) -> None:
+        self._options = checked_options(self.name, MomentumOptions, context.options)
+        super().__init__(context, self._options)
 
     def _learn(self, fresh: int) -> History | None:
         options = self._options

@@ -2,65 +2,51 @@
 
 from __future__ import annotations
 
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec
 
-__all__ = [
-    "autotune_cost_models",
-    "autotune_pruning_models",
-    "autotune_strategies",
-    "autotune_trained_models",
-]
+__all__ = ["autotune_parts"]
 
-AUTOTUNE_API_VERSION = 1
+AUTOTUNE_API_VERSION = 2
 
 
-@hookimpl
-def autotune_cost_models() -> list[PluginSpec]:
-    """Returns the cost models."""
+def autotune_parts() -> list[PluginSpec]:
+    """Returns every part of this distribution."""
+    terms = ("waves", "lanes", "registers", "reuse", "memory")
     return [
         PluginSpec(
+            "cost_model",
             "pacm",
             "autotune_pruner.cost_models:PaCM",
             "Network over statements and data flow that learns to rank, as in Pruner",
         ),
         PluginSpec(
+            "cost_model",
             "tenset-mlp",
             "autotune_pruner.cost_models:TenSetMLP",
             "Network over statements that learns to rank, as in TenSet",
         ),
         PluginSpec(
+            "cost_model",
             "moa-pacm",
             "autotune_pruner.momentum:MomentumPaCM",
             "pacm that adapts trained weights with momentum, as in MoA-Pruner",
         ),
-    ]
-
-
-@hookimpl
-def autotune_strategies() -> list[PluginSpec]:
-    """Returns the strategies, which learn with the cost models above if not told otherwise."""
-    return [
         PluginSpec(
+            "strategy",
             "pruner",
             "autotune_pruner.strategy:PrunerStrategy",
             "Drafts with the pruning model, verifies with the cost model, as in Pruner",
             default_cost_model="pacm",
         ),
         PluginSpec(
+            "strategy",
             "moa-pruner",
             "autotune_pruner.strategy:MoAPrunerStrategy",
             "pruner for a cost model that was trained on other tasks, as in MoA-Pruner",
             default_cost_model="moa-pacm",
         ),
-    ]
-
-
-@hookimpl
-def autotune_pruning_models() -> list[PluginSpec]:
-    """Returns the one pruning model."""
-    terms = ("waves", "lanes", "registers", "reuse", "memory")
-    return [
         PluginSpec(
+            "pruning_model",
             "pruner-psa",
             "autotune_pruner.psa_options:ConfigurablePSA",
             "psa with its terms as options",
@@ -69,17 +55,11 @@ def autotune_pruning_models() -> list[PluginSpec]:
                 "figures": "name of published figures of a GPU, for the published arithmetic",
                 **dict.fromkeys(terms, "false to leave this term out"),
             },
-        )
-    ]
-
-
-@hookimpl
-def autotune_trained_models() -> list[PluginSpec]:
-    """Returns the weights that the distribution brings."""
-    return [
+        ),
         PluginSpec(
+            "trained_model",
             "pacm-cpu",
             "autotune_pruner.trained:pacm_cpu",
             "Weights of pacm and moa-pacm, trained on programs of 65 operators on one CPU core",
-        )
+        ),
     ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
@@ -17,9 +15,9 @@ from autotune.models.pruning.psa_gpu import (
     symbol_tape,
 )
 from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
+from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch, Sketch
-from autotune.targets import Target
 
 __all__ = ["ConfigurablePSA", "PSAOptions", "published_milliseconds"]
 
@@ -61,8 +59,7 @@ class ConfigurablePSA(PruningModel):
     code): computed in numpy, some microseconds a candidate.
 
     Args:
-        target: What the candidates are for.
-        options: See :class:`PSAOptions`.
+        context: The target that candidates are for, and options; see :class:`PSAOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or of the wrong type, or terms of the corrected
@@ -73,9 +70,9 @@ class ConfigurablePSA(PruningModel):
 
     name = "pruner-psa"
 
-    def __init__(self, target: Target, **options: Any) -> None:
-        self._target = target
-        self._options = read_options(f"pruning model {self.name!r}", PSAOptions, options)
+    def __init__(self, context: Context) -> None:
+        self._target = target = context.target
+        self._options = read_options(f"pruning model {self.name!r}", PSAOptions, context.options)
         self._whole: PSA | None = None
         arithmetic, figures = self._options.arithmetic, self._options.figures or None
         if arithmetic not in ARITHMETICS:
@@ -86,10 +83,11 @@ class ConfigurablePSA(PruningModel):
                     f"options of the pruning model {self.name!r} are for GPUs; target "
                     f"{target.name!r} is of kind {target.kind!r}"
                 )
-            self._whole = PSA(target)
+            self._whole = PSA(Context(target=target))
             return
         if not self._options.left_out:
-            self._whole = PSA(target, arithmetic, figures)
+            given = {"arithmetic": arithmetic, "figures": self._options.figures}
+            self._whole = PSA(Context(target=target, options=given))
             return
         if arithmetic != "published":
             raise InvalidValueError(

@@ -21,8 +21,8 @@ from autotune.models.cost import (
     write_model,
 )
 from autotune.models.cost.model_state import check_model
+from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
-from autotune.targets import Target
 from autotune_pruner.inference import scores_of
 from autotune_pruner.networks import (
     DATAFLOW_WIDTH,
@@ -68,9 +68,8 @@ class RankingModel(TrainableCostModel):
     order candidates of one task; their values and those of different tasks mean nothing.
 
     Args:
-        target: What the candidates are for.
-        seed: Of the first weights, and of the order of training data.
-        threads: Of torch and of the features. Reproducible for a fixed number.
+        context: The target that candidates are for, the seed of the first weights and of the order
+            of training data, threads of torch and of features (reproducible for a fixed number).
         options: Checked options.
 
     Raises:
@@ -89,16 +88,10 @@ class RankingModel(TrainableCostModel):
     _loaded_digest: str
     _predictor: RankingNetwork | None
 
-    def __init__(
-        self,
-        target: Target,
-        seed: int,
-        threads: int,
-        options: CostModelOptions | MomentumOptions,
-    ) -> None:
-        self._target = target
-        self._seed = seed
-        self._threads = threads
+    def __init__(self, context: Context, options: CostModelOptions | MomentumOptions) -> None:
+        self._target = context.target
+        self._seed = context.seed
+        self._threads = context.threads
         self._device = _usable_device(options.device)
         self._fidelity = options.fidelity
         self._version = feature_version(options.fidelity)

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.strategies import Pool, RecordedStrategy, ScoredBatch, StrategyContext
+from autotune.plugins import Context
+from autotune.search.strategies import Pool, RecordedStrategy, ScoredBatch
 from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch
@@ -47,7 +48,7 @@ class PrunerStrategy(RecordedStrategy):
     name = "pruner"
     options_class: ClassVar[type[PrunerOptions]] = PrunerOptions
 
-    def __init__(self, context: StrategyContext) -> None:
+    def __init__(self, context: Context) -> None:
         """Raises InvalidValueError for an unknown option or value."""
         self.options = checked_strategy_options(self.name, self.options_class, context.options)
         super().__init__(context)
@@ -85,7 +86,7 @@ class PrunerStrategy(RecordedStrategy):
             InvalidValueError: the state is of another strategy, space or kind of generator.
         """
         super().load_state(state)
-        batch = CandidateBatch.of_rows(self._context.space.sketches(), state["drafts"])
+        batch = CandidateBatch.of_rows(self._space.sketches(), state["drafts"])
         scores = np.array(state["draft_scores"], dtype=np.float64)
         self._round, self._drafts = int(state["round"]), ScoredBatch(batch, scores)
 
@@ -142,7 +143,7 @@ class PrunerStrategy(RecordedStrategy):
                     parents,
                     options.crossover_probability,
                     options.mutation_probability,
-                    self._context.space,
+                    self._space,
                     rng,
                 )
             )

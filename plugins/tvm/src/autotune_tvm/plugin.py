@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 1
+AUTOTUNE_API_VERSION = 2
 
 
-@hookimpl
-def autotune_backends() -> list[PluginSpec]:
-    """Returns the backend, by an import string: listing it imports neither it nor TVM."""
+def autotune_parts() -> list[PluginSpec]:
+    """Returns every part of this distribution."""
     return [
         PluginSpec(
+            "backend",
             "tvm",
             "autotune_tvm.backend:TVMBackend",
             "Apache TVM's TensorIR schedules, compiled by LLVM for the CPU",
-        )
+        ),
     ]

@@ -65,6 +65,7 @@ def fit(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.models.training import make_trainable, only_target, train, training_groups
+    from autotune.plugins import Context
     from autotune.plugins.parts import check_part
     from autotune.store.jsonl import replacing
 
@@ -84,12 +85,10 @@ def fit(
     groups = training_groups(
         record for record in records if record.key.target == meant.fingerprint
     )
-    arguments: dict[str, Any] = {"seed": seed, "threads": training_threads}
-    if options:
-        arguments["options"] = options
+    context = Context(target=meant, seed=seed, threads=training_threads, options=options)
     with replacing(output) as stream:
         trained = train(
-            lambda: make_trainable(cost_model, meant, **arguments),
+            lambda: make_trainable(cost_model, context),
             groups,
             folds=folds,
             held_out=held_out,

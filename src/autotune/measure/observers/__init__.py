@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.measure.observers.lookup import find_observer
 from autotune.measure.observers.observer import Availability, Observer
 from autotune.measure.observers.observer_set import ObserverSet
 
-__all__ = ["Availability", "Observer", "ObserverSet", "find_observer"]
+__all__ = ["Availability", "Observer", "ObserverSet"]

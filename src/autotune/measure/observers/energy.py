@@ -8,6 +8,7 @@ from pathlib import Path
 from attrs import frozen
 
 from autotune.measure.observers.observer import Availability, Observer
+from autotune.plugins import Context
 
 __all__ = ["EnergyObserver"]
 
@@ -47,7 +48,7 @@ class EnergyObserver(Observer):
     # The counters are updated about every millisecond: a percent of this.
     run_seconds = 0.1
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, context: Context | None = None, root: Path = ROOT) -> None:
         self._root = root
         self._zones: list[_Zone] = []
         self._begin: list[int] = []

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from autotune.plugins import Context
+
 __all__ = ["Availability", "Observer"]
 
 
@@ -44,6 +46,9 @@ class Observer(ABC):
     """
 
     run_seconds: float = 0.02
+
+    def __init__(self, context: Context | None = None) -> None:  # noqa: B027
+        """An observer is made like every other part, and needs nothing."""
 
     @property
     @abstractmethod

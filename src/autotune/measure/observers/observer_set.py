@@ -10,8 +10,8 @@ from numbers import Real
 from attrs import define
 
 from autotune.errors import InvalidValueError
-from autotune.measure.observers.lookup import find_observer
 from autotune.measure.observers.observer import Observer
+from autotune.plugins.parts import create_part
 
 __all__ = ["ObserverSet"]
 
@@ -58,7 +58,7 @@ class ObserverSet:
         self._readings: dict[str, float | None] = {}
         self._checked = False
         for name in dict.fromkeys(names):
-            self._add(find_observer(name))
+            self._add(create_part("observer", name))
 
     @property
     def active(self) -> bool:

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from autotune.measure.observers.observer import Availability, Observer
 from autotune.measure.observers.perf_events import Event, EventUnavailable, ThreadCounters
+from autotune.plugins import Context
 
 __all__ = ["PerfObserver"]
 
@@ -58,7 +59,7 @@ class PerfObserver(Observer):
 
     name = "perf"
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context | None = None) -> None:
         self._events: dict[str, Event] = {}
         self._counters: ThreadCounters | None = None
         self._before = self._after = _Account.now()

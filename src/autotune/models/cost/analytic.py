@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.models.cost.differentiable import DifferentiableCostModel
 from autotune.models.cost.model_state import check_model
+from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
 from autotune.sketches.candidates import order_of
@@ -120,10 +121,7 @@ class AnalyticCostModel(DifferentiableCostModel):
     workload are compared with each other only.
 
     Args:
-        target: What the candidates are for.
-        seed: Not used.
-        threads: Not used.
-        options: See :class:`AnalyticOptions`.
+        context: The target that candidates are for, and options; see :class:`AnalyticOptions`.
 
     Raises:
         InvalidValueError: an option is unknown, or the target lacks a rate.
@@ -131,15 +129,9 @@ class AnalyticCostModel(DifferentiableCostModel):
 
     name = "analytic"
 
-    def __init__(
-        self,
-        target: Target,
-        seed: int = 0,
-        threads: int = 1,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.options = read_options(f"cost model {self.name!r}", AnalyticOptions, options)
-        self._estimate = AnalyticEstimate(target)
+    def __init__(self, context: Context) -> None:
+        self.options = read_options(f"cost model {self.name!r}", AnalyticOptions, context.options)
+        self._estimate = AnalyticEstimate(context.target)
         self._weights = np.zeros(len(self._estimate.components))
         self._seconds: list[list[float]] = []
         self._latencies: list[float] = []

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models.cost.model_file import read_model, write_model
 from autotune.models.cost.model_state import check_model
 from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
-from autotune.plugins.options import read_options
+from autotune.plugins import Context
+from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
@@ -59,11 +59,6 @@ _PARALLEL_ROWS = 20_000
 _HUGE = 1e30
 
 
-@frozen
-class GradientBoostedTreesOptions:
-    """Gradient-boosted trees have no options."""
-
-
 class GradientBoostedTrees(TrainableCostModel):
     """Predicts how close a candidate comes to its task's best, from loop-nest features.
 
@@ -75,15 +70,12 @@ class GradientBoostedTrees(TrainableCostModel):
     are grown on top of them, from its own outcomes.
 
     Args:
-        target: What the candidates are for; given to ``features``.
-        seed: Of the column sampling.
-        threads: For training and prediction on much data; results are reproducible for a fixed
-            number.
+        context: The target is given to ``features``, the seed is that of the column sampling,
+            threads are for much data; results are reproducible for a fixed number.
         features: Maps a batch and the target to a matrix [n, f]; by default the pooled
             features of :mod:`autotune.nest`.
         feature_version: Names the meaning of ``features`` when those are given; a state of
             another version is refused.
-        options: None are known.
 
     Raises:
         InvalidValueError: an option is given.
@@ -93,17 +85,14 @@ class GradientBoostedTrees(TrainableCostModel):
 
     def __init__(
         self,
-        target: Target,
-        seed: int = 0,
-        threads: int = 1,
+        context: Context,
         features: Features | None = None,
         feature_version: int | str = "custom",
-        options: Mapping[str, Any] | None = None,
     ) -> None:
-        read_options(f"cost model {self.name!r}", GradientBoostedTreesOptions, options)
-        self._target = target
-        self._seed = seed
-        self._threads = threads
+        read_options(f"cost model {self.name!r}", NoOptions, context.options)
+        self._target = context.target
+        self._seed = context.seed
+        self._threads = context.threads
         if features is None:
             # Here, because whoever brings features need not pay for the loop nest.
             from autotune.models.features import FEATURE_VERSION, pooled_features

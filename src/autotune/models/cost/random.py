@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.models.cost.cost_model import CostModel
 from autotune.models.cost.model_state import check_model
-from autotune.plugins.options import read_options
+from autotune.plugins import Context
+from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.store.records import Outcome
 
-if TYPE_CHECKING:
-    from autotune.targets import Target
-
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
-
-
-@frozen
-class RandomCostModelOptions:
-    """Random scores have no options."""
 
 
 class RandomCostModel(CostModel):
@@ -33,10 +25,7 @@ class RandomCostModel(CostModel):
     A candidate has the same score in every batch and process.
 
     Args:
-        target: Not used.
-        seed: Chooses the scores.
-        threads: Not used.
-        options: None are known.
+        context: Its seed chooses the scores.
 
     Raises:
         InvalidValueError: an option is given.
@@ -44,15 +33,9 @@ class RandomCostModel(CostModel):
 
     name = "random"
 
-    def __init__(
-        self,
-        target: Target | None = None,
-        seed: int = 0,
-        threads: int = 1,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        read_options(f"cost model {self.name!r}", RandomCostModelOptions, options)
-        self._seed = seed
+    def __init__(self, context: Context) -> None:
+        read_options(f"cost model {self.name!r}", NoOptions, context.options)
+        self._seed = context.seed
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n]."""

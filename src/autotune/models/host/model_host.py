@@ -52,7 +52,7 @@ class ModelSpec:
     Attributes:
         kind: ``"cost_model"`` or ``"pruning_model"``.
         name: A registered name, or an import string ``module:attribute``.
-        arguments: What it is made with besides the target; JSON values.
+        arguments: Fields of its context besides the target; JSON values.
         file: What a cost model loads once it is made; None for nothing.
     """
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 import types
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from autotune.errors import AutotuneError, InvalidValueError, PluginError
+from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models.cost import (
     CostModel,
     DifferentiableCostModel,
@@ -22,10 +21,10 @@ from autotune.models.cost import (
 )
 from autotune.models.host.differentiable import differentiable_names
 from autotune.models.host.transport import SketchReader, pack_state, unpack_state
-from autotune.models.pruning import PruningModel
-from autotune.plugins.hooks import HOOK_OF_KIND, PluginSpec, hookimpl
+from autotune.plugins import Context, PluginSpec
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
+from autotune.plugins.spec import HOOK
 from autotune.process import ATTACHMENTS, Message
 from autotune.process.child import Handler, connect, serve
 from autotune.process.error_codec import error_to_json
@@ -35,8 +34,6 @@ PROGRAM = "autotune.models.host.server"
 
 MODEL_LOG = "autotune.models.cost"
 """Name of the logger whose warnings during an update the run passes on."""
-
-_INTERFACES: dict[str, type[Any]] = {"cost_model": CostModel, "pruning_model": PruningModel}
 
 
 class ModelServer:
@@ -64,15 +61,9 @@ class ModelServer:
         """Make a model; answers with its own name."""
         kind, name, factory = message["kind"], message["name"], message["factory"]
         if factory and ":" not in name and name not in manager().names(kind):
-            _register(kind, PluginSpec(name, factory, "registered by the host"))
-        arguments = dict(message["arguments"], target=Target.from_json(message["target"]))
-        model = create_part(kind, name, **arguments)
-        interface = _INTERFACES[kind]
-        if not isinstance(model, interface):
-            raise PluginError(
-                f"{kind.replace('_', ' ')} {name!r} made a {type(model).__name__}, "
-                f"not a {interface.__name__}"
-            )
+            _register(PluginSpec(kind, name, factory, "registered by the host"))
+        target = Target.from_json(message["target"])
+        model = create_part(kind, name, Context(target=target, **message["arguments"]))
         if isinstance(model, CostModel):
             model.warm_up()
         if message["file"] is not None:
@@ -150,12 +141,10 @@ def _refusing(handler: Handler) -> Handler:
     return handle
 
 
-def _register(kind: str, spec: PluginSpec) -> None:
+def _register(spec: PluginSpec) -> None:
     """Register a part that only the host had registered."""
-    found: Callable[[], list[PluginSpec]] = lambda: [spec]  # noqa: E731
-    plugin = types.ModuleType(f"registered_{kind}_{spec.name}")
-    setattr(plugin, HOOK_OF_KIND[kind], hookimpl(found))
-    manager().register(plugin, plugin.__name__)
+    plugin = types.SimpleNamespace(**{HOOK: lambda: [spec]})
+    manager().register(plugin, f"registered_{spec.kind}_{spec.name}")
 
 
 def main() -> None:

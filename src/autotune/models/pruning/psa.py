@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
 from autotune.models.pruning.pruning_model import PruningModel
+from autotune.plugins import Context
+from autotune.plugins.options import option, read_options
 from autotune.sketches import CandidateBatch
 
-if TYPE_CHECKING:
-    from autotune.targets import Target
+__all__ = ["PSA", "PSAOptions"]
 
-__all__ = ["PSA"]
+
+@frozen
+class PSAOptions:
+    """Options of :class:`PSA`, for GPUs; CPUs have none of them.
+
+    Attributes:
+        arithmetic: ``published``, the default: as released, known errors included; or
+            ``corrected``.
+        figures: Name of published figures of a GPU, for the published arithmetic; empty for the
+            target's. See :data:`autotune.models.pruning.psa_gpu.PUBLISHED_GPUS`.
+    """
+
+    arithmetic: str = option("")
+    figures: str = option("")
 
 
 class PSA(PruningModel):
@@ -27,11 +40,7 @@ class PSA(PruningModel):
     target (too many threads, too much shared memory) scores minus infinity.
 
     Args:
-        target: What the candidates are for.
-        arithmetic: `"published"`: as released, known errors included; `"corrected"`. None is
-            the published one on GPUs; CPUs have one of their own.
-        figures: Name of published figures of a GPU, for the published arithmetic; None for the
-            target's. See :data:`autotune.models.pruning.psa_gpu.PUBLISHED_GPUS`.
+        context: The target that candidates are for, and options; see :class:`PSAOptions`.
 
     Raises:
         UnknownNameError: there is no such arithmetic, or there are no such figures.
@@ -41,18 +50,19 @@ class PSA(PruningModel):
 
     name = "psa"
 
-    def __init__(
-        self, target: Target, arithmetic: str | None = None, figures: str | None = None
-    ) -> None:
+    def __init__(self, context: Context) -> None:
         # Here, because naming the model must not cost loading what it scores with.
         from autotune.models.pruning.psa_cpu import CpuScorer
         from autotune.models.pruning.psa_gpu import GpuScorer
 
+        options = read_options(f"pruning model {self.name!r}", PSAOptions, context.options)
+        target = context.target
         self._scorer: CpuScorer | GpuScorer
         if target.kind == "cuda":
-            self._scorer = GpuScorer(target, arithmetic or "published", figures)
+            arithmetic = options.arithmetic or "published"
+            self._scorer = GpuScorer(target, arithmetic, options.figures or None)
             return
-        if arithmetic is not None or figures is not None:
+        if options != PSAOptions():
             raise UnsupportedTarget(
                 "the pruning model 'psa' has arithmetics and figures of GPUs only; "
                 f"target {target.name!r} is of kind {target.kind!r}"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
 from autotune.models.pruning.pruning_model import PruningModel
+from autotune.plugins import Context
+from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import CandidateBatch
-
-if TYPE_CHECKING:
-    from autotune.targets import Target
 
 
 class Roofline(PruningModel):
@@ -24,7 +21,7 @@ class Roofline(PruningModel):
     another; values of different tasks mean nothing to each other.
 
     Args:
-        target: What the candidates are for: cores, vectors and caches count.
+        context: The target that candidates are for: cores, vectors and caches count.
 
     Raises:
         UnsupportedTarget: the target is not a CPU.
@@ -32,7 +29,9 @@ class Roofline(PruningModel):
 
     name = "roofline"
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, context: Context) -> None:
+        read_options(f"pruning model {self.name!r}", NoOptions, context.options)
+        target = context.target
         if target.kind != "cpu":
             raise UnsupportedTarget(
                 f"the pruning model 'roofline' describes CPUs, not {target.kind!r} targets"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -12,8 +11,8 @@ from autotune.errors import InvalidValueError
 from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.models.training.quality import ScoredTask, quality_figures, score_groups
 from autotune.models.training.training_data import folds_by_task, select_tasks
+from autotune.plugins import Context
 from autotune.plugins.parts import create_part
-from autotune.targets import Target
 
 __all__ = [
     "FoldScore",
@@ -63,19 +62,18 @@ class Trained:
         return sum(len(group.outcomes) for group in self.groups)
 
 
-def make_trainable(name: str, target: Target, **arguments: Any) -> TrainableCostModel:
+def make_trainable(name: str, context: Context) -> TrainableCostModel:
     """A new cost model.
 
     Args:
         name: Its name, or an import string.
-        target: What it is for.
-        arguments: What else it is made with.
+        context: What it is made with.
 
     Raises:
         UnknownNameError: there is no such model.
         InvalidValueError: it cannot be trained on recorded data.
     """
-    model = create_part("cost_model", name, target=target, **arguments)
+    model = create_part("cost_model", name, context)
     if not isinstance(model, TrainableCostModel):
         raise InvalidValueError(
             f"cost model {name!r} cannot be trained on recorded data: it is not a "

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
 
+from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.gradients import task_gradients
-from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
+from autotune.search.schedulers.task_scheduler import TaskScheduler
 from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
 
 
@@ -37,9 +38,7 @@ class GradientTaskScheduler(TaskScheduler):
     weight back sooner or later.
 
     Args:
-        tasks: The tasks.
-        seed: Not used.
-        options: See :class:`GradientOptions`.
+        context: The tasks, and options; see :class:`GradientOptions`.
 
     Raises:
         InvalidValueError: an option is unknown or out of range, or a task is malformed.
@@ -47,11 +46,11 @@ class GradientTaskScheduler(TaskScheduler):
 
     name = "gradient"
 
-    def __init__(
-        self, tasks: Sequence[TaskInfo], seed: int = 0, options: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tasks, seed, options)
-        self.options = read_options(f"task scheduler {self.name!r}", GradientOptions, options)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.options = read_options(
+            f"task scheduler {self.name!r}", GradientOptions, context.options
+        )
         check_tasks(self.tasks)
         self._histories: list[list[float | None]] = [[] for _ in self.tasks]
         self._exhausted = [False] * len(self.tasks)

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from attrs import frozen
-
-from autotune.plugins.options import read_options
-from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
+from autotune.plugins import Context
+from autotune.plugins.options import NoOptions, read_options
+from autotune.search.schedulers.task_scheduler import TaskScheduler
 from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
-
-
-@frozen
-class RoundRobinOptions:
-    """Round robin has no options."""
 
 
 class RoundRobin(TaskScheduler):
     """Serves the tasks in turn, whatever their weights, until each is exhausted.
 
     Args:
-        tasks: The tasks.
-        seed: Not used.
-        options: None are known.
+        context: The tasks.
 
     Raises:
         InvalidValueError: an option is given, or a task is malformed.
@@ -31,11 +23,9 @@ class RoundRobin(TaskScheduler):
 
     name = "round-robin"
 
-    def __init__(
-        self, tasks: Sequence[TaskInfo], seed: int = 0, options: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tasks, seed, options)
-        read_options(f"task scheduler {self.name!r}", RoundRobinOptions, options)
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        read_options(f"task scheduler {self.name!r}", NoOptions, context.options)
         check_tasks(self.tasks)
         self._next = 0
         self._exhausted = [False] * len(self.tasks)

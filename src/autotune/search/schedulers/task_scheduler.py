@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
+
+from autotune.plugins import Context
 
 
 @frozen
@@ -28,14 +30,12 @@ class TaskInfo:
 
 
 class TaskScheduler(ABC):
-    """Chooses tasks for rounds. Constructed as ``TaskScheduler(tasks, seed, options)``."""
+    """Chooses tasks for rounds. Constructed as ``TaskScheduler(context)``."""
 
     name: str
 
-    def __init__(
-        self, tasks: Sequence[TaskInfo], seed: int = 0, options: Mapping[str, Any] | None = None
-    ) -> None:
-        self.tasks = tuple(tasks)
+    def __init__(self, context: Context) -> None:
+        self.tasks: tuple[TaskInfo, ...] = tuple(context.tasks)
 
     @abstractmethod
     def next_task(self, outstanding: Sequence[int] = ()) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.plugins import Context
 from autotune.search.strategies.evolutionary import EvolutionaryOptions, EvolutionaryStrategy
 from autotune.search.strategies.generator_state import generator_state, restore_generator
 from autotune.search.strategies.grid import GridStrategy
@@ -11,7 +12,7 @@ from autotune.search.strategies.random import RandomStrategy
 from autotune.search.strategies.recorded import RecordedStrategy
 from autotune.search.strategies.sampling import FreshSampler
 from autotune.search.strategies.scored_batch import ScoredBatch
-from autotune.search.strategies.strategy import Strategy, StrategyContext
+from autotune.search.strategies.strategy import Strategy
 
 __all__ = [
     "EvolutionaryOptions",
@@ -24,7 +25,7 @@ __all__ = [
     "RecordedStrategy",
     "ScoredBatch",
     "Strategy",
-    "StrategyContext",
+    "Context",
     "generator_state",
     "restore_generator",
 ]

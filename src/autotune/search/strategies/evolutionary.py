@@ -6,11 +6,11 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.strategies.pool import Pool
 from autotune.search.strategies.recorded import RecordedStrategy, check_count
 from autotune.search.strategies.sampling import spread
-from autotune.search.strategies.strategy import StrategyContext
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
 
@@ -55,7 +55,7 @@ class EvolutionaryStrategy(RecordedStrategy):
 
     name = "evolutionary"
 
-    def __init__(self, context: StrategyContext) -> None:
+    def __init__(self, context: Context) -> None:
         """Raises InvalidValueError for an unknown option or value."""
         self.options = read_options(
             f"strategy {self.name!r}", EvolutionaryOptions, context.options
@@ -110,7 +110,7 @@ class EvolutionaryStrategy(RecordedStrategy):
 
     def _children(self, pool: Pool) -> CandidateBatch:
         """One feasible child for each place in the population, from parents drawn by rank."""
-        rng, space, options = self._context.rng, self._context.space, self.options
+        rng, space, options = self._context.rng, self._space, self.options
         alive = pool.ranking(rng)[: options.population]
         weights = np.arange(len(alive), 0, -1, dtype=np.float64)
         drawn = rng.choice(len(alive), size=options.population, p=weights / weights.sum())

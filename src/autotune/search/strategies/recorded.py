@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotune.errors import InvalidValueError
+from autotune.plugins import Context
 from autotune.search.strategies.generator_state import generator_state, restore_generator
 from autotune.search.strategies.history import History
 from autotune.search.strategies.sampling import FreshSampler
-from autotune.search.strategies.strategy import Strategy, StrategyContext
+from autotune.search.strategies.strategy import Strategy
 from autotune.sketches import Candidate
+from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
 
 
 class RecordedStrategy(Strategy):
     """Base of strategies whose whole state is the generator, what they asked and were told."""
 
-    def __init__(self, context: StrategyContext) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
+        self._space: SearchSpace = context.space
         self._history = History(context.space.sketches())
         self._sampler = FreshSampler(context.space, context.rng, self._history)
 

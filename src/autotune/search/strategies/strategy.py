@@ -1,37 +1,13 @@
-"""The interface of a search strategy, and what it is given to work with."""
+"""The interface of a search strategy."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from attrs import field, frozen
-
-from autotune.models.cost.cost_model import CostModel
-from autotune.models.pruning.pruning_model import PruningModel
 from autotune.sketches import Candidate
-from autotune.spaces.search_space import SearchSpace
 from autotune.store.records import Outcome
-
-
-@frozen(eq=False)
-class StrategyContext:
-    """Everything a strategy may use: time, randomness and machine come from here only.
-
-    ``options`` are the user's strategy options, already strings-to-numbers converted where
-    they came from a command line; a strategy refuses those it does not know.
-
-    A model may score all candidates the same, at first or from any moment on (one that fails in
-    the middle of a run does): ties are best broken at random.
-    """
-
-    space: SearchSpace
-    rng: np.random.Generator
-    cost_model: CostModel
-    pruning_model: PruningModel | None = None
-    options: Mapping[str, Any] = field(factory=dict)
 
 
 class Strategy(ABC):

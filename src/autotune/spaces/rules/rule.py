@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from autotune.ir.workloads import Stage
+from autotune.plugins import Context
 from autotune.spaces.rules.draft import SketchDraft
 
 
@@ -17,6 +18,9 @@ class SketchRule(ABC):
     """
 
     name: str
+
+    def __init__(self, context: Context | None = None) -> None:  # noqa: B027
+        """A rule is made like every other part, and needs nothing."""
 
     @abstractmethod
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:

@@ -1,9 +1,9 @@
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 1
+AUTOTUNE_API_VERSION = 2
 
 
-@hookimpl
-def autotune_strategies():
+def autotune_parts():
     factory = "autotune_hill_climb.strategy:HillClimb"
-    return [PluginSpec("hill-climb", factory, "Neighbours of the fastest candidates so far")]
+    about = "Neighbours of the fastest candidates so far"
+    return [PluginSpec("strategy", "hill-climb", factory, about)]

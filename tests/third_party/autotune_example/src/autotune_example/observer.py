@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autotune.measure.observers import Availability, Observer
+from autotune.plugins import Context
 
 __all__ = ["MemoryObserver"]
 
@@ -17,7 +18,7 @@ class MemoryObserver(Observer):
 
     name = "example-memory"
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
         self._before = self._after = 0
 
     def check(self) -> Availability:

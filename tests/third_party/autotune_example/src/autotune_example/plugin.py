@@ -1,32 +1,26 @@
-"""What the entry point names; imports nothing but the hooks."""
+"""What the entry point names; imports nothing but the specification."""
 
 from __future__ import annotations
 
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 1
+AUTOTUNE_API_VERSION = 2
 
 
-@hookimpl
-def autotune_strategies() -> list[PluginSpec]:
-    """Returns the one strategy of this distribution."""
+def autotune_parts() -> list[PluginSpec]:
+    """Returns every part of this distribution."""
     return [
         PluginSpec(
+            "strategy",
             "example-coordinate",
             "autotune_example.strategy:CoordinateStrategy",
             "Neighbours of the best candidate so far",
             {"tries": "neighbours drawn for each candidate asked for"},
-        )
-    ]
-
-
-@hookimpl
-def autotune_observers() -> list[PluginSpec]:
-    """Returns the one observer of this distribution."""
-    return [
+        ),
         PluginSpec(
+            "observer",
             "example-memory",
             "autotune_example.observer:MemoryObserver",
             "Resident memory of the process that runs the program",
-        )
+        ),
     ]

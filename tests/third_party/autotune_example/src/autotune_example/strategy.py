@@ -7,7 +7,8 @@ from itertools import chain
 from typing import Any
 
 from autotune.errors import InvalidValueError
-from autotune.search.strategies import Strategy, StrategyContext
+from autotune.plugins import Context
+from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 
@@ -21,7 +22,7 @@ class CoordinateStrategy(Strategy):
 
     name = "example-coordinate"
 
-    def __init__(self, context: StrategyContext) -> None:
+    def __init__(self, context: Context) -> None:
         options = dict(context.options)
         self._tries = options.pop("tries", 4)
         if options or not isinstance(self._tries, int) or self._tries < 1:

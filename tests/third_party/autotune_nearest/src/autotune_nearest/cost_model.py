@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.models.cost import CostModel
+from autotune.plugins import Context
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
-from autotune.targets import Target
 
 
 class NearestNeighbour(CostModel):
@@ -23,7 +23,7 @@ class NearestNeighbour(CostModel):
 
     name = "nearest"
 
-    def __init__(self, target: Target, seed: int = 0, threads: int = 1) -> None:
+    def __init__(self, context: Context) -> None:
         self._known: dict[str, list[tuple[list[int], float]]] = {}
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:

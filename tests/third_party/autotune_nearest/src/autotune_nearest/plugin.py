@@ -1,19 +1,19 @@
-"""What the entry point names; imports nothing but the hooks."""
+"""What the entry point names; imports nothing but the specification."""
 
 from __future__ import annotations
 
-from autotune.plugins.hooks import PluginSpec, hookimpl
+from autotune.plugins import PluginSpec
 
-AUTOTUNE_API_VERSION = 1
+AUTOTUNE_API_VERSION = 2
 
 
-@hookimpl
-def autotune_cost_models() -> list[PluginSpec]:
-    """Returns the one cost model of this distribution."""
+def autotune_parts() -> list[PluginSpec]:
+    """Returns every part of this distribution."""
     return [
         PluginSpec(
+            "cost_model",
             "nearest",
             "autotune_nearest.cost_model:NearestNeighbour",
             "As fast as the nearest candidate measured",
-        )
+        ),
     ]

@@ -1,21 +1,21 @@
-"""The hooks through which plugins register parts.
+"""What a plugin says of the parts that it brings.
 
-A plugin is a module (or any object) with functions marked `@hookimpl`, named after a hook below,
-each returning a list of `PluginSpec`. A distribution announces its plugin module with an entry
-point of the group `autotune`:
+A plugin is a module (or any object) with a function `autotune_parts` that returns a list of
+`PluginSpec`. A distribution announces its plugin module with an entry point of the group
+`autotune`:
 
     # pyproject.toml
     [project.entry-points.autotune]
     example = "autotune_example.plugin"
 
     # autotune_example/plugin.py
-    from autotune.plugins.hooks import PluginSpec, hookimpl
+    from autotune.plugins import PluginSpec
 
-    AUTOTUNE_API_VERSION = 1
+    AUTOTUNE_API_VERSION = 2
 
-    @hookimpl
-    def autotune_strategies() -> list[PluginSpec]:
-        return [PluginSpec("example", "autotune_example.strategy:Example", "One line on it")]
+    def autotune_parts() -> list[PluginSpec]:
+        factory = "autotune_example.strategy:Example"
+        return [PluginSpec("strategy", "example", factory, "One line on it")]
 
 Importing a plugin module must be cheap: heavy imports belong in the modules that the factories
 name.
@@ -28,22 +28,20 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import pluggy
 from attrs import field, frozen
 
-from autotune.errors import PluginError
+from autotune.errors import PluginError, UnknownNameError
 
 __all__ = [
     "API_VERSION",
     "API_VERSION_ATTRIBUTE",
     "ENTRY_POINT_GROUP",
-    "HOOK_OF_KIND",
-    "HookSpecs",
+    "HOOK",
+    "KINDS",
     "PluginSpec",
-    "hookimpl",
 ]
 
-API_VERSION = 1
+API_VERSION = 2
 """Version of the plugin interface. It grows when an existing plugin would have to change."""
 
 API_VERSION_ATTRIBUTE = "AUTOTUNE_API_VERSION"
@@ -51,24 +49,25 @@ API_VERSION_ATTRIBUTE = "AUTOTUNE_API_VERSION"
 
 ENTRY_POINT_GROUP = "autotune"
 
-HOOK_OF_KIND: Mapping[str, str] = MappingProxyType(
+HOOK = "autotune_parts"
+"""Name of the function that returns what a plugin brings."""
+
+KINDS: Mapping[str, str] = MappingProxyType(
     {
-        "backend": "autotune_backends",
-        "search_space": "autotune_search_spaces",
-        "sketch_rule": "autotune_sketch_rules",
-        "pruning_model": "autotune_pruning_models",
-        "cost_model": "autotune_cost_models",
-        "task_scheduler": "autotune_task_schedulers",
-        "strategy": "autotune_strategies",
-        "workload": "autotune_workloads",
-        "observer": "autotune_observers",
-        "trained_model": "autotune_trained_models",
+        "backend": "autotune.backends.Backend",
+        "search_space": "autotune.spaces.SearchSpace",
+        "sketch_rule": "autotune.spaces.rules.SketchRule",
+        "pruning_model": "autotune.models.pruning.PruningModel",
+        "cost_model": "autotune.models.cost.CostModel",
+        "task_scheduler": "autotune.search.schedulers.TaskScheduler",
+        "strategy": "autotune.search.strategies.Strategy",
+        "workload": "autotune.ir.workloads.Workload",
+        "observer": "autotune.measure.observers.Observer",
+        "trained_model": "pathlib.Path",
+        "preset": "autotune.plugins.preset.Preset",
     }
 )
-"""The hook that registers each kind of part."""
-
-hookspec = pluggy.HookspecMarker("autotune")
-hookimpl = pluggy.HookimplMarker("autotune")
+"""Every kind of part, and what its factories return."""
 
 
 def _freeze(options: Mapping[str, str]) -> Mapping[str, str]:
@@ -81,17 +80,20 @@ class PluginSpec:
     """One named part that a plugin offers.
 
     Attributes:
+        kind: A key of `KINDS`.
         name: What a user calls it by: lower-case letters, digits, `-` and `_`.
-        factory: What creates it: a callable, or an import string `"module:attribute"` that is
-            resolved when the part is first asked for.
+        factory: What creates it from a `Context`: a callable, or an import string
+            `"module:attribute"` that is resolved when the part is first asked for. That of a
+            workload is called with the shape instead, as keyword arguments.
         description: One line for `autotune plugins`.
-        options: Name and one-line description of each keyword argument that a user may set.
+        options: Name and one-line description of each option that a user may set.
         default_cost_model: Of a strategy: the cost model of its runs where a user names none;
             empty for the default of all strategies.
         unused: Of a strategy: kinds of models that it never asks, which are then not started and
             no part of what identifies its runs.
     """
 
+    kind: str
     name: str
     factory: Callable[..., Any] | str
     description: str
@@ -101,6 +103,8 @@ class PluginSpec:
 
     def problem(self) -> str | None:
         """Returns what is wrong with this specification, or None."""
+        if self.kind not in KINDS:
+            return str(UnknownNameError("kind of plugin", str(self.kind), KINDS))
         if not isinstance(self.name, str) or not _is_plain_name(self.name):
             return f"name {self.name!r} is not made of lower-case letters, digits, '-' and '_'"
         if not isinstance(self.description, str) or not self.description.strip():
@@ -152,57 +156,3 @@ def _is_plain_name(name: str) -> bool:
 
 def _is_dotted(path: str) -> bool:
     return all(part.isidentifier() for part in path.split("."))
-
-
-class HookSpecs:
-    """The hooks; each returns the parts of one kind that a plugin offers."""
-
-    @hookspec
-    def autotune_backends(self) -> list[PluginSpec]:
-        """Returns backends: factories of `autotune.backends.Backend`."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_search_spaces(self) -> list[PluginSpec]:
-        """Returns search spaces: factories of `autotune.spaces.SearchSpace`."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_sketch_rules(self) -> list[PluginSpec]:
-        """Returns rules by which the sketches of a task are generated."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_pruning_models(self) -> list[PluginSpec]:
-        """Returns pruning models: factories of `autotune.models.pruning.PruningModel`."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_cost_models(self) -> list[PluginSpec]:
-        """Returns cost models: factories of `autotune.models.cost.CostModel`."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_task_schedulers(self) -> list[PluginSpec]:
-        """Returns task schedulers: factories of `autotune.search.schedulers.TaskScheduler`."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_strategies(self) -> list[PluginSpec]:
-        """Returns strategies: factories of `autotune.search.strategies.Strategy`."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_workloads(self) -> list[PluginSpec]:
-        """Returns workload builders: functions from keyword arguments to a `Workload`."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_trained_models(self) -> list[PluginSpec]:
-        """Returns what cost models know at the beginning: functions that return a file's path."""
-        raise NotImplementedError
-
-    @hookspec
-    def autotune_observers(self) -> list[PluginSpec]:
-        """Returns observers: factories of `autotune.measure.observers.Observer`."""
-        raise NotImplementedError
