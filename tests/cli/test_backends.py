@@ -16,8 +16,8 @@ def test_the_command_line_shows_the_winner_and_the_others(cli: Any) -> None:
     )
     assert done.status == 0, done.stderr
     assert "tuned (QuickBackend)" in done.stdout and "tuned (SlowBackend)" in done.stdout
-    assert "times as fast as SlowBackend (1.33 to 1.33), timed in turns" in done.stdout
-    assert "the winner is QuickBackend" in done.stderr
+    assert "beats SlowBackend 1.33x (1.33x to 1.33x)" in done.stdout
+    assert "gemm: QuickBackend beats SlowBackend 1.33x" in done.stderr
     report = json.loads((cli.folder / "out.json").read_text())
     assert report["backend"]["name"] == QUICK
     assert [rival["result"]["backend"]["name"] for rival in report["rivals"]] == [SLOW]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from thinning import thinned
 
 from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, chosen_mode, progress
-from autotune.cli.run_state import RunState
+from autotune.cli.run_state import RunState, TaskNames
 from autotune.errors import InvalidValueError
 from autotune.store.records import Comparison, Confirmation, Outcome
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
@@ -113,31 +113,31 @@ def test_plain_lines() -> None:
     assert stream.getvalue().splitlines() == [
         "gemm: 2 sketches, 760 configurations, 64 trials",
         "gemm: workers ready after 2.00 s",
-        "gemm: untuned program: 12.0 ms",
-        "gemm: bbbbbbbb 1.03 times as fast as aaaaaaaa (1.01 to 1.05): the new best",
-        "gemm: 4/64 trials; best 1.00 ms (2.00 TFLOP/s), 12.0 times as fast as untuned; "
-        "1 ok, 2 crash, 1 timeout; 6.0 s, about 60 s left; build 50 %, start-up 33 %, run 17 %",
-        "gemm: turned down: 2 crash: SIGSEGV in run; 1 timeout: build",
+        "gemm: naive loop nest: 12.0 ms",
+        "gemm: bbbbbbbb beats aaaaaaaa 1.03x (1.01x to 1.05x)",
+        "gemm: 4/64 trials; best 1.00 ms (2.00 TFLOP/s); 1 ok, 2 crash, 1 timeout; "
+        "6.0 s, about 60 s left; build 50 %, start-up 33 %, run 17 %; 12.0x the naive loop nest",
+        "gemm: rejected: 2 crash: SIGSEGV in run; 1 timeout: build",
         "gemm: warning: odd things",
-        "gemm: 5/64 trials; best 1.00 ms (2.00 TFLOP/s), 12.0 times as fast as untuned; "
-        "1 ok, 3 crash, 1 timeout; 7.0 s, about 59 s left; build 50 %, start-up 33 %, run 17 %",
-        "gemm: turned down: 3 crash: SIGSEGV in run; 1 timeout: build",
-        "gemm: confirmed: no significant gain over the untuned program (0.9 to 1.1 times as fast)",
+        "gemm: 5/64 trials; best 1.00 ms (2.00 TFLOP/s); 1 ok, 3 crash, 1 timeout; "
+        "7.0 s, about 59 s left; build 50 %, start-up 33 %, run 17 %; 12.0x the naive loop nest",
+        "gemm: rejected: 3 crash: SIGSEGV in run; 1 timeout: build",
+        "gemm: winner ties the naive loop nest (0.90x to 1.10x)",
         "gemm: done: the time is over",
     ]
 
 
-def test_why_candidates_were_turned_down_is_said_when_it_changes() -> None:
+def test_why_candidates_were_rejected_is_said_when_it_changes() -> None:
     stream = io.StringIO()
     listener = PlainProgress(stream)
     listener(started(resumed_rejections={"timeout: run": 2}, resumed_outcomes={"timeout": 2}))
     for number, outcome in enumerate((Outcome("ok", 1.0), Outcome("ok", 1.0), LATE)):
         listener(trial(number, outcome, 1.0))
         listener(CheckpointSaved("0123456789ab", number, {}))
-    lines = [line for line in stream.getvalue().splitlines() if "turned down" in line]
+    lines = [line for line in stream.getvalue().splitlines() if "rejected" in line]
     assert lines == [
-        "gemm: turned down: 2 timeout: run",
-        "gemm: turned down: 2 timeout: run; 1 timeout: build",
+        "gemm: rejected: 2 timeout: run",
+        "gemm: rejected: 2 timeout: run; 1 timeout: build",
     ]
 
 
@@ -145,19 +145,18 @@ def test_an_answer_from_records_is_a_line() -> None:
     for make in (PlainProgress, LiveProgress):
         stream = Terminal()
         make(stream)(AnsweredFromRecords("0123456789ab", "gemm", 8, None))
-        assert "gemm: run 0123456789ab did 8 trials: no new search" in stream.getvalue()
+        assert "gemm: answered from run 0123456789ab, 8 trials" in stream.getvalue()
 
 
 def test_the_display_says_all_of_it() -> None:
     text = "\n".join(_drawn(a_run()))
     for part in (
         "4/64",
-        "best 1.00 ms (2.00 TFLOP/s), 12.0 times as fast as untuned; 1 ok, 2 crash, 1 timeout",
-        "turned down: 2 crash: SIGSEGV in run; 1 timeout: build",
-        "compared: cccccccc 0.98 times as fast as bbbbbbbb (0.97 to 1.01): not better",
+        "1.00 ms  2.00 TFLOP/s  1 ok, 2 crash, 1 timeout  cccccccc ties bbbbbbbb (0.97x to 1.01x)",
+        "rejected: 2 crash: SIGSEGV in run; 1 timeout: build",
         "time: build 50 %, start-up 33 %, run 17 %",
         "gemm: warning: odd things",
-        "gemm: confirmed: no significant gain",
+        "gemm: winner ties the naive loop nest",
     ):
         assert part in text
     last = text[text.rindex("5/64") :]
@@ -172,7 +171,17 @@ def test_the_display_of_many_tasks_stays_small() -> None:
     last = lines[max(at for at, line in enumerate(lines) if "30/300" in line) :]
     assert "30 tasks" in last[0] and len(last) <= 20
     assert any("and 22 more tasks" in line for line in last)
-    assert any("task 29: 1 trials" in line for line in last)
+    assert any(re.match(r"task 29 +1 +1.00 ms", line) for line in last)
+
+
+def test_tasks_have_short_names() -> None:
+    names = TaskNames()
+    shape = "gemm m=512 n=512 k=512 float32"
+    assert [names.short(shape), names.short(f"{shape} on tvm")] == ["gemm", "gemm on tvm"]
+    assert names.short("gemm m=1 n=1 k=1 float32 on mlir") == "gemm#2 on mlir"
+    assert names.short("my program") == "my program"
+    assert names.details(f"{shape} on tvm") == "m=512 n=512 k=512 float32"
+    assert names.details("my program") == ""
 
 
 def test_the_display_draws_on_events_only_and_not_on_every_one() -> None:
@@ -252,7 +261,7 @@ def test_a_display_needs_a_terminal() -> None:
 def test_the_options(cli: Any) -> None:
     assert cli.tune("--trials", "2", "--progress", "quiet").stderr == ""
     assert cli.tune("--trials", "2", "--quiet", "--progress", "quiet").stderr == ""
-    assert "no new search" in cli.tune("--trials", "2", "--progress", "plain").stderr
+    assert "answered from run" in cli.tune("--trials", "2", "--progress", "plain").stderr
     for arguments, message in (
         (("--quiet", "--progress", "plain"), "--quiet contradicts --progress plain"),
         (("--progress", "live"), "--progress live needs a terminal"),
@@ -274,7 +283,7 @@ def test_on_a_real_terminal(variables: dict[str, str], tmp_path: Path) -> None:
 
 def test_an_interrupt_leaves_a_usable_terminal(tmp_path: Path) -> None:
     slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.1}), "TERM": "xterm-256color"}
-    shown, status = _on_a_terminal(TUNE, tmp_path, slow, interrupt_at="untuned program")
+    shown, status = _on_a_terminal(TUNE, tmp_path, slow, interrupt_at="naive loop nest")
     assert status == 130 and "the same command resumes the run" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is shown again"
     assert "Traceback" not in shown

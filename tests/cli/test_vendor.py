@@ -71,5 +71,7 @@ def test_a_result_from_records_is_compared_with_what_was_timed_then(
     again = cli.tune("--trials", "2", "--vendor", "--quiet")
     assert first.status == again.status == 0
     for done in (first, again):
-        (line,) = [line for line in done.stdout.splitlines() if vendor.VENDOR_NAME in line]
+        lines = done.stdout.splitlines()
+        assert f"the speed of {vendor.VENDOR_NAME}" in lines[0]
+        (line,) = [line for line in lines[1:] if vendor.VENDOR_NAME in line]
         assert "1.00 ms" in line or "1 ms" in line

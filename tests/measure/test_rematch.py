@@ -66,7 +66,6 @@ def test_a_winner_that_wins_again() -> None:
     assert over.low <= 1.2 <= over.high
     assert gain.low <= 30 <= gain.high
     assert confirmation.gain
-    assert "times as fast as the untuned program" in confirmation.verdict
     assert confirmation.latency == np.median(confirmation.samples)
 
 
@@ -151,12 +150,11 @@ def test_a_leader_that_was_timed_in_a_bad_minute_wins_in_the_end() -> None:
     assert recorded.latency == pytest.approx(found[0].latency)
 
 
-def test_no_gain_is_said_to_be_none() -> None:
+def test_equal_latencies_are_no_gain() -> None:
     confirmation, _ = judge([entry("a", 1.0)], turns(1.0, 1.0, noise=0.05), [])
     assert confirmation.runner_up == ""
     assert confirmation.over_runner_up is None
     assert not confirmation.gain
-    assert confirmation.verdict.startswith("no significant gain over the untuned program (")
 
 
 @pytest.mark.parametrize("failed", [False, True])
@@ -167,7 +165,6 @@ def test_without_an_untuned_program_nothing_is_said_of_it(failed: bool) -> None:
     confirmation, _ = judge([entry("a", 1.0), entry("b", 1.2)], outcomes, [])
     assert confirmation.over_baseline is None
     assert not confirmation.gain
-    assert confirmation.verdict == "not compared with the untuned program"
 
 
 def tune(

@@ -101,31 +101,34 @@ def test_the_json_form_without_a_best() -> None:
 
 def test_the_comparison() -> None:
     table = comparison_table(make_result(), Outcome("ok", 1e-6), "numpy (BLAS)")
-    assert table.title == "gemm m=8 n=8 k=8 float32"
+    assert table.title == (
+        "gemm m=8 n=8 k=8 float32: 2.00 us, 512 MFLOP/s, 0.50x the speed of numpy (BLAS)"
+    )
     assert table.rows == (
-        ("untuned (toy)", "8.00 us", "128 MFLOP/s", "4.00x"),
         ("tuned", "2.00 us", "512 MFLOP/s", "1.00x"),
         ("numpy (BLAS)", "1.00 us", "1.02 GFLOP/s", "0.50x"),
+        ("naive loop nest (toy)", "8.00 us", "128 MFLOP/s", "4.00x"),
     )
     notes = "\n".join(table.notes)
     assert "trials: 3, 1 of them from records (2 ok, 1 crash)" in notes
     assert "time: 8.00 s = build 4.00 s (50 %), run 2.00 s (25 %)" in notes
-    assert "turned down: 1 crash: SIGSEGV in run" in notes
-    assert "confirmed: 3.9 times as fast as the untuned program (3.75 to 4.1)" in notes
-    assert "as fast as the runner-up bbbbbbbb within the noise (0.98 to 1.1 times)" in notes
+    assert "rejected: 1 crash: SIGSEGV in run" in notes
+    assert "winner beats the naive loop nest 3.90x (3.75x to 4.10x)" in notes
+    assert "winner ties runner-up bbbbbbbb (0.98x to 1.10x)" in notes
     assert "records.db, run 0123456789ab, trial 1" in notes
 
 
 def test_a_vendor_that_cannot_be_compared_gets_no_ratio() -> None:
     table = comparison_table(make_result(), Outcome("ok", 24e-3), "BLAS", "the machine is busy")
-    assert table.rows[-1] == ("BLAS", "24.0 ms", formats.rate(1024, 24e-3), "not comparable")
+    assert table.title == "gemm m=8 n=8 k=8 float32: 2.00 us, 512 MFLOP/s"
+    assert table.rows[1] == ("BLAS", "24.0 ms", formats.rate(1024, 24e-3), "not comparable")
     assert table.notes[-1] == "BLAS is not comparable here: the machine is busy"
 
 
 def test_the_comparison_of_a_failed_run() -> None:
     result = make_result(best=None, outcomes={"ok": 0, "crash": 3})
     table = comparison_table(result)
-    assert table.rows[1] == ("tuned", "-", "-", "-")
+    assert table.rows[0] == ("tuned", "-", "-", "-")
     assert table.notes[-1] == (
         "gemm m=8 n=8 k=8 float32: none of 3 candidates was valid (3 crash); 1 crash: SIGSEGV in "
         "run, the first: worker failed during run: killed by SIGSEGV"
@@ -142,7 +145,7 @@ def test_the_comparison_of_a_known_run() -> None:
     [
         (
             Confirmation("a" * 16, 1e-3),
-            ["confirmed: not compared with the untuned program"],
+            ["winner not compared with the naive loop nest"],
         ),
         (
             Confirmation(
@@ -155,9 +158,9 @@ def test_the_comparison_of_a_known_run() -> None:
                 ("c" * 16, "d" * 16),
             ),
             [
-                "confirmed: 12.3 times as fast as the untuned program (11.9 to 12.8)",
-                "1.03 times as fast as the runner-up bbbbbbbb (1.01 to 1.05)",
+                "winner beats runner-up bbbbbbbb 1.03x (1.01x to 1.05x)",
                 "faster, but wrong on other inputs: cccccccc, dddddddd",
+                "winner beats the naive loop nest 12.3x (11.9x to 12.8x)",
             ],
         ),
         (
@@ -170,9 +173,8 @@ def test_the_comparison_of_a_known_run() -> None:
                 Comparison(1.1, 0.99, 1.2, 9),
             ),
             [
-                "confirmed: no significant gain over the untuned program "
-                "(0.99 to 1.2 times as fast)",
-                "as fast as the runner-up bbbbbbbb within the noise (0.98 to 1.02 times)",
+                "winner ties runner-up bbbbbbbb (0.98x to 1.02x)",
+                "winner ties the naive loop nest (0.99x to 1.20x)",
             ],
         ),
     ],

@@ -65,7 +65,7 @@ def test_a_file_is_tuned_and_found_again(command: Command, tmp_path: Path) -> No
     report = json.loads((tmp_path / "1.json").read_text())
     assert report["task"]["name"] == "attend"
     assert report["best"]["latency"] > 0
-    assert "untuned (mlir)" in first.stdout
+    assert "naive loop nest (mlir)" in first.stdout
     again = command("tune", *choice, *SMALL, "--backend", "mlir", "--json", "2.json")
     assert "answered from records" in again.stdout
     # The same program is found by its file, by its name, and not by another's.

@@ -30,8 +30,8 @@ class BusyWarning:
         """Take one event."""
         if isinstance(event, RunStarted) and self._busy > MOST_BUSY_CORES:
             notify(
-                f"autotune: warning: other programs keep {self._busy:.1f} cores busy; what is "
-                "measured now, and recorded, will be too slow (--fresh measures again)"
+                f"autotune: warning: other programs keep {self._busy:.1f} cores busy, so the "
+                "latencies recorded now are too high (--fresh measures again)"
             )
             self._busy = 0.0  # once for all tasks
 

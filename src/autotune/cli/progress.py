@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from autotune.cli.output import notify
-from autotune.cli.run_state import RunState, TaskState, compared_text, joined
+from autotune.cli.run_state import RunState, compared_text, joined
 from autotune.errors import InvalidValueError
-from autotune.report import confirmation_lines, contest_text, formats
+from autotune.report import NAIVE, confirmation_lines, contest_text, formats
 from autotune.tuning.events import (
     AnsweredFromRecords,
     BackendsCompared,
@@ -30,13 +30,15 @@ from autotune.tuning.events import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import JustifyMethod, RenderableType
 
 __all__ = ["LiveProgress", "PlainProgress", "Warnings", "chosen_mode", "progress"]
 
 _REDRAW_SECONDS = 0.25
 _MOST_TASKS = 8
 _BAR_WIDTH = 30
+# As in a `report.Table`: numbers end in ">".
+_COLUMNS = ("task", "trials>", "best>", "rate>", "outcomes", "last comparison", "x naive>")
 
 
 class PlainProgress:
@@ -55,7 +57,7 @@ class PlainProgress:
             self._dirty.add(event.task)
         if isinstance(event, (CheckpointSaved, WinnerConfirmed, RunFinished)):
             self._flush()
-        text = remark(event)
+        text = remark(event, self._state)
         if text:
             self._say(*text)
 
@@ -65,15 +67,16 @@ class PlainProgress:
         for task in sorted(self._dirty):
             state = run.tasks[task]
             done = f"{state.trials}/{run.budget} trials"
-            counts = (state.speed_text, state.count_text)
-            self._say(task, joined((done, *counts, run.time_text, run.share_text)))
+            gain = state.gain_text and f"{state.gain_text} the {NAIVE}"
+            texts = (done, state.speed_text, state.count_text, run.time_text, run.share_text, gain)
+            self._say(task, joined(texts))
             if state.rejection_text != self._rejections.get(task, ""):
                 self._rejections[task] = state.rejection_text
                 self._say(task, state.rejection_text)
         self._dirty.clear()
 
     def _say(self, task: str, text: str) -> None:
-        notify(f"{task}: {text}", self._stream)
+        notify(f"{self._state.names.short(task)}: {text}", self._stream)
 
 
 class Warnings:
@@ -84,13 +87,12 @@ class Warnings:
 
     def __call__(self, event: Event) -> None:
         """Take one event."""
-        text = remark(event) if isinstance(event, WarningRaised) else None
-        if text:
-            notify(": ".join(text), self._stream)
+        if isinstance(event, WarningRaised):
+            notify(f"{event.task}: {warning_text(event)}", self._stream)
 
 
 class LiveProgress:
-    """Redraws a few lines per task in place; needs a terminal.
+    """Redraws a table with a row for each task in place; needs a terminal.
 
     It draws when something has happened and never by itself: while a program is timed, nothing
     of it runs.
@@ -123,9 +125,10 @@ class LiveProgress:
         self._state.update(event)
         if isinstance(event, (RunStarted, TrialFinished)):
             self._recent = [task for task in self._recent if task != event.task] + [event.task]
-        text = None if isinstance(event, LeadersCompared) else remark(event)
+        text = None if isinstance(event, LeadersCompared) else remark(event, self._state)
         if text:
-            self._console.print(": ".join(text), markup=False)
+            task, line = text
+            self._console.print(f"{self._state.names.short(task)}: {line}", markup=False)
         # Before a long silence the latest is shown; within a burst, not every event is.
         silence = (RoundStarted, CheckpointSaved, LeadersCompared, RunFinished)
         if isinstance(event, silence) or self._clock() - self._drawn >= _REDRAW_SECONDS:
@@ -140,18 +143,18 @@ class LiveProgress:
         from rich.text import Text
 
         run = self._state
+        if not run.tasks:
+            return Group()
         shown = [task for task in run.tasks if task in self._recent[-_MOST_TASKS:]]
-        lines: list[RenderableType] = [self._bar()] if run.tasks else []
-        for task in shown:
-            if len(run.tasks) > 1:
-                lines.append(Text(f"{task}: {run.tasks[task].trials} trials", style="bold"))
-            details = task_lines(run.tasks[task], task == self._recent[-1])
-            lines += [Text(f"  {line}", no_wrap=True, overflow="ellipsis") for line in details]
-        if len(shown) < len(run.tasks):
-            lines.append(Text(f"and {len(run.tasks) - len(shown)} more tasks"))
+        hidden = len(run.tasks) - len(shown)
+        below = [f"and {hidden} more tasks"] if hidden else []
+        latest = run.tasks[self._recent[-1]] if self._recent else None
+        if latest is not None and latest.rejection_text:
+            below.append(latest.rejection_text)
         if run.share_text:
-            lines.append(Text(f"  time: {run.share_text}", no_wrap=True, overflow="ellipsis"))
-        return Group(*lines)
+            below.append(f"time: {run.share_text}")
+        lines = (Text(line, no_wrap=True, overflow="ellipsis") for line in below)
+        return Group(self._bar(), self._table(shown), *lines)
 
     def _bar(self) -> RenderableType:
         from rich.progress_bar import ProgressBar
@@ -159,35 +162,43 @@ class LiveProgress:
         from rich.text import Text
 
         run = self._state
-        title = next(iter(run.tasks)) if len(run.tasks) == 1 else f"{len(run.tasks)} tasks"
+        tasks = "1 task" if len(run.tasks) == 1 else f"{len(run.tasks)} tasks"
         bar = Table.grid(padding=(0, 1))
         bar.add_row(
-            Text(title, style="bold"),
+            Text(tasks, style="bold"),
             ProgressBar(total=run.budget, completed=run.trials, width=_BAR_WIDTH),
-            Text(f"{run.trials}/{run.budget}"),
+            Text(f"{run.trials}/{run.budget} trials"),
             Text(run.time_text),
         )
         return bar
 
+    def _table(self, shown: Sequence[str]) -> RenderableType:
+        from rich.table import Table
+        from rich.text import Text
 
-def task_lines(state: TaskState, whole: bool) -> list[str]:
-    """What the display says of a task.
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in _COLUMNS:
+            justify: JustifyMethod = "right" if heading.endswith(">") else "left"
+            table.add_column(heading.removesuffix(">"), justify=justify, no_wrap=True)
+        for task in shown:
+            state = self._state.tasks[task]
+            cells = (
+                self._state.names.short(task),
+                str(state.trials),
+                formats.seconds(state.best),
+                state.rate_text,
+                state.count_text,
+                state.compared_text,
+                state.gain_text.removesuffix("x"),
+            )
+            table.add_row(*map(Text, cells))
+        return table
 
-    Args:
-        state: The task.
-        whole: Whether to say everything, or what matters most.
-    """
-    texts = [joined((state.speed_text, state.count_text))]
-    if whole:
-        compared = state.compared_text and f"compared: {state.compared_text}"
-        texts += [state.rejection_text, compared]
-    return [text for text in texts if text]
 
-
-def remark(event: Event) -> tuple[str, str] | None:
+def remark(event: Event, run: RunState) -> tuple[str, str] | None:
     """The task and a line on an event that is worth one by itself, or None."""
     if isinstance(event, RunStarted):
-        return event.task, started_text(event)
+        return event.task, joined((run.names.details(event.task), started_text(event)))
     if isinstance(event, WorkersReady):
         return event.task, f"workers ready after {formats.seconds(event.seconds)}"
     if isinstance(event, BaselineMeasured):
@@ -199,9 +210,12 @@ def remark(event: Event) -> tuple[str, str] | None:
     if isinstance(event, BackendsCompared):
         return event.program, contest_text(event.contest)
     if isinstance(event, WarningRaised):
-        return event.task, f"warning: {formats.one_line(event.message, 400)}"
+        return event.task, warning_text(event)
     if isinstance(event, AnsweredFromRecords):
-        return event.task, f"run {event.run_id} did {event.trials} trials: no new search"
+        return (
+            event.task,
+            f"answered from run {event.run_id}, {event.trials} trials",
+        )
     if isinstance(event, RunFinished):
         return event.task, f"done: {event.reason}"
     return None
@@ -215,16 +229,21 @@ def started_text(event: RunStarted) -> str:
         text += f" or {event.seconds:g} s"
     # A run that was stopped in its first round has no complete trials, but it is not a new one.
     if event.resumed_seconds > 0:
-        text += f"; run {event.run_id} goes on after {event.resumed_trials} trials"
+        text += f"; resuming run {event.run_id} after {event.resumed_trials} trials"
     return text
 
 
 def baseline_text(event: BaselineMeasured) -> str:
-    """What the untuned program takes."""
+    """The latency of the baseline, or why there is none."""
     if event.outcome.latency is None:
         why = formats.one_line(event.outcome.message)
-        return f"untuned program: {event.outcome.status} ({why})"
-    return f"untuned program: {formats.seconds(event.outcome.latency)}"
+        return f"{NAIVE}: {event.outcome.status} ({why})"
+    return f"{NAIVE}: {formats.seconds(event.outcome.latency)}"
+
+
+def warning_text(event: WarningRaised) -> str:
+    """A warning on one line."""
+    return f"warning: {formats.one_line(event.message, 400)}"
 
 
 def chosen_mode(mode: str, stream: TextIO) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from autotune.report import formats, share_text
+from autotune.report import comparison_text, formats, share_text, short_digest
 from autotune.store.rejections import describe_rejections
 from autotune.store.trial_log import describe_counts
 from autotune.tuning.events import (
@@ -19,7 +19,34 @@ from autotune.tuning.events import (
     WorkersReady,
 )
 
-__all__ = ["RunState", "TaskState", "compared_text", "joined"]
+__all__ = ["RunState", "TaskNames", "TaskState", "compared_text", "joined"]
+
+
+class TaskNames:
+    """Short names of tasks: ``gemm`` for ``gemm m=512 n=512 k=512 float32``, ``gemm#2``, ..."""
+
+    def __init__(self) -> None:
+        self._short: dict[str, str] = {}
+        self._stems: Counter[str] = Counter()
+
+    def short(self, task: str) -> str:
+        """The short name of a task, or of the program that tasks on several backends share."""
+        program, on, backend = task.partition(" on ")
+        if program not in self._short:
+            stem = _stem(program)
+            self._stems[stem] += 1
+            number = self._stems[stem]
+            self._short[program] = stem if number == 1 else f"{stem}#{number}"
+        return self._short[program] + on + backend
+
+    def details(self, task: str) -> str:
+        """What the short name leaves out: ``"m=512 n=512 k=512 float32"``, or ""."""
+        program = task.partition(" on ")[0]
+        return program.removeprefix(_stem(program)).strip()
+
+
+def _stem(program: str) -> str:
+    return program.partition("=")[0].rpartition(" ")[0] if "=" in program else program
 
 
 class TaskState:
@@ -47,15 +74,23 @@ class TaskState:
 
     @property
     def speed_text(self) -> str:
-        """Best latency and rate, and the gain over the untuned program."""
+        """Best latency and rate."""
         if self.best is None:
             return "no valid candidate yet"
-        text = f"best {formats.seconds(self.best)}"
-        if self.started.flop:
-            text += f" ({formats.rate(self.started.flop, self.best)})"
-        if self.baseline is not None:
-            text += f", {self.baseline / self.best:.1f} times as fast as untuned"
-        return text
+        rate = f" ({self.rate_text})" if self.started.flop else ""
+        return f"best {formats.seconds(self.best)}{rate}"
+
+    @property
+    def rate_text(self) -> str:
+        """Operations in a second of the best candidate."""
+        return formats.rate(self.started.flop, self.best)
+
+    @property
+    def gain_text(self) -> str:
+        """The speed-up over the baseline; "" where there is none yet."""
+        if self.best is None or self.baseline is None:
+            return ""
+        return formats.ratio(self.baseline / self.best)
 
     @property
     def count_text(self) -> str:
@@ -65,13 +100,13 @@ class TaskState:
 
     @property
     def rejection_text(self) -> str:
-        """Why candidates were turned down; "" when none was."""
+        """Why candidates were rejected; "" when none was."""
         text = describe_rejections(self.rejections)
-        return f"turned down: {text}" if text else ""
+        return f"rejected: {text}" if text else ""
 
     @property
     def compared_text(self) -> str:
-        """How the last candidate for the best compared with it; "" when there was none."""
+        """How the last challenger compared with the leader; "" when there was none."""
         return "" if self.compared is None else compared_text(self.compared)
 
 
@@ -80,6 +115,7 @@ class RunState:
 
     def __init__(self) -> None:
         self.tasks: dict[str, TaskState] = {}
+        self.names = TaskNames()
         self.elapsed = 0.0
         self.seconds: Mapping[str, float] = {}
         self._resumed_seconds = 0.0
@@ -138,7 +174,7 @@ class RunState:
     def time_text(self) -> str:
         """Seconds used and left."""
         text = f"{self.elapsed:.1f} s"
-        if self.remaining is None or self.finished:
+        if self.remaining is None or self.finished or self.trials >= self.budget:
             return text
         return f"{text}, about {self.remaining:.0f} s left"
 
@@ -149,11 +185,9 @@ class RunState:
 
 
 def compared_text(event: LeadersCompared) -> str:
-    """``"3a4b5c6d 1.03 times as fast as 9e8f7a6b (1.01 to 1.05): the new best"``."""
-    found = event.comparison
-    text = f"{event.challenger[:8]} {found.ratio:.3g} times as fast as {event.leader[:8]}"
-    interval = f"({found.low:.3g} to {found.high:.3g})"
-    return f"{text} {interval}: {'the new best' if event.replaced else 'not better'}"
+    """``"3a4b5c6d beats 9e8f7a6b 1.03x (1.01x to 1.05x)"``."""
+    compared = comparison_text(event.comparison, short_digest(event.leader))
+    return f"{short_digest(event.challenger)} {compared}"
 
 
 def joined(texts: Iterable[str]) -> str:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from autotune.report.confirmation import confirmation_lines, contest_text
+from autotune.report.confirmation import (
+    NAIVE,
+    comparison_text,
+    confirmation_lines,
+    contest_text,
+    short_digest,
+)
 from autotune.report.holdings import Holding, holdings_table, summarize
 from autotune.report.readings import reading_lines
 from autotune.report.spread import Spread, spread_table, spreads
@@ -20,12 +26,14 @@ from autotune.report.tables import (
 )
 
 __all__ = [
+    "NAIVE",
     "Finding",
     "Holding",
     "Spread",
     "Table",
     "builders_table",
     "comparison_table",
+    "comparison_text",
     "confirmation_lines",
     "contest_text",
     "findings_table",
@@ -34,6 +42,7 @@ __all__ = [
     "reading_lines",
     "records_table",
     "share_text",
+    "short_digest",
     "spread_table",
     "spreads",
     "step_lines",

@@ -1,44 +1,55 @@
-"""What the confirmation of a winner says, in words."""
+"""Comparisons of programs that were timed in turns, in words."""
 
 from __future__ import annotations
 
+from autotune.report import formats
 from autotune.store.records import Comparison, Confirmation, Contest
 
-__all__ = ["comparison_text", "confirmation_lines", "contest_text"]
+__all__ = ["NAIVE", "comparison_text", "confirmation_lines", "contest_text", "short_digest"]
+
+NAIVE = "naive loop nest"
+"""What the baseline is: the program as it was imported, without a schedule."""
 
 _DIGITS = 8
 
 
+def comparison_text(comparison: Comparison, other: str) -> str:
+    """``"beats OTHER 1.20x (1.10x to 1.31x)"``, ``"ties OTHER (0.97x to 1.03x)"``."""
+    interval = f"({formats.ratio(comparison.low)} to {formats.ratio(comparison.high)})"
+    if comparison.faster:
+        return f"beats {other} {formats.ratio(comparison.ratio)} {interval}"
+    if comparison.slower:
+        return f"loses to {other} {formats.ratio(comparison.ratio)} {interval}"
+    return f"ties {other} {interval}"
+
+
 def confirmation_lines(confirmation: Confirmation) -> list[str]:
-    """The winner beside the untuned program, beside the runner-up, and what was found wrong."""
-    lines = [f"confirmed: {confirmation.verdict}"]
-    over = confirmation.over_runner_up
-    if over is not None:
-        name = f"the runner-up {confirmation.runner_up[:_DIGITS]}"
-        interval = f"{over.low:.3g} to {over.high:.3g}"
-        if over.faster or over.slower:
-            lines.append(f"{over.ratio:.3g} times as fast as {name} ({interval})")
-        else:
-            lines.append(f"as fast as {name} within the noise ({interval} times)")
+    """The winner beside the runner-up, what was found wrong, and the gain over the baseline."""
+    lines = []
+    if confirmation.over_runner_up is not None:
+        name = f"runner-up {short_digest(confirmation.runner_up)}"
+        lines.append(f"winner {comparison_text(confirmation.over_runner_up, name)}")
     if confirmation.rejected:
-        digests = ", ".join(digest[:_DIGITS] for digest in confirmation.rejected)
+        digests = ", ".join(map(short_digest, confirmation.rejected))
         lines.append(f"faster, but wrong on other inputs: {digests}")
+    over = confirmation.over_baseline
+    if over is None:
+        lines.append(f"winner not compared with the {NAIVE}")
+    else:
+        lines.append(f"winner {comparison_text(over, f'the {NAIVE}')}")
     return lines
 
 
 def contest_text(contest: Contest) -> str:
     """Which backend won, and by how much."""
-    over = [comparison_text(found, name) for name, found in contest.over.items()]
-    return "; ".join([f"the winner is {short_name(contest.winner)}", *over])
+    winner = short_name(contest.winner)
+    over = [comparison_text(found, short_name(name)) for name, found in contest.over.items()]
+    return f"{winner} {', '.join(over)}" if over else f"{winner} wins"
 
 
-def comparison_text(comparison: Comparison, other: str) -> str:
-    """``"1.2 times as fast as tvm (1.1 to 1.3), timed in turns"``."""
-    interval = f"{comparison.low:.3g} to {comparison.high:.3g}"
-    if comparison.faster or comparison.slower:
-        ratio = f"{comparison.ratio:.3g} times as fast as"
-        return f"{ratio} {short_name(other)} ({interval}), timed in turns"
-    return f"as fast as {short_name(other)} within the noise ({interval} times), timed in turns"
+def short_digest(digest: str) -> str:
+    """Enough of a digest to tell candidates apart."""
+    return digest[:_DIGITS]
 
 
 def short_name(part: str) -> str:

@@ -25,8 +25,8 @@ def size(value: float) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """A factor: ``"2.31x"``; ``"-"`` for None."""
-    return "-" if value is None else f"{value:.2f}x"
+    """A factor: ``"2.31x"``, ``"28.2x"``, ``"733x"``; ``"-"`` for None."""
+    return "-" if value is None else f"{value:.{_digits(value)}f}x"
 
 
 def percent(part: float, whole: float) -> str:
@@ -43,5 +43,9 @@ def one_line(text: str, width: int = 120) -> str:
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
     scale, unit = next(((scale, unit) for scale, unit in units if abs(value) >= scale), units[-1])
     scaled = value / scale
-    digits = 0 if abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
-    return f"{scaled:.{digits}f} {unit}"
+    return f"{scaled:.{_digits(scaled)}f} {unit}"
+
+
+def _digits(value: float) -> int:
+    """Decimals that make three significant digits of a value of at least 1."""
+    return 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2

@@ -10,7 +10,7 @@ from autotune.plugins.manager import PluginStatus
 from autotune.plugins.workload_names import BuilderInfo, task_name
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.report import formats
-from autotune.report.confirmation import comparison_text, confirmation_lines, short_name
+from autotune.report.confirmation import NAIVE, comparison_text, confirmation_lines, short_name
 from autotune.report.table import Table
 from autotune.store.records import Outcome, Record
 from autotune.store.rejections import describe_rejections
@@ -50,7 +50,9 @@ class Finding:
 def comparison_table(
     result: Result, vendor: Outcome | None = None, vendor_name: str = "", caveat: str = ""
 ) -> Table:
-    """What tuning gained: untuned, tuned, vendor; and below it trials, time and record.
+    """The tuned program beside what it can be compared with, and the baseline last.
+
+    Below it trials, time, confirmation and record.
 
     Args:
         result: What tuning returned.
@@ -59,31 +61,41 @@ def comparison_table(
         caveat: Why its latency cannot be compared, if it cannot; then no ratio is shown.
     """
     tuned = None if result.best is None else result.best.outcome.latency
-    untuned = None if result.baseline is None else result.baseline.latency
+    naive = None if result.baseline is None else result.baseline.latency
     backend = short_name(result.backend)
-    lines = [(f"untuned ({backend})", untuned)]
-    if result.rivals:
-        lines += [(f"tuned ({backend})", tuned), *map(_rival_line, result.rivals)]
-    else:
-        lines.append(("tuned", tuned))
+    lines = [(f"tuned ({backend})" if result.rivals else "tuned", tuned)]
     if vendor is not None:
-        lines.append((vendor_name or "vendor", vendor.latency))
+        lines.append((vendor_name, vendor.latency))
+    lines += map(_rival_line, result.rivals)
+    lines.append((f"{NAIVE} ({backend})", naive))
     flop = result.workload.flop
-    rows = tuple(
-        (
-            label,
-            formats.seconds(latency),
-            formats.rate(flop, latency),
-            formats.ratio(latency / tuned if latency and tuned else None),
-        )
-        for label, latency in lines
-    )
+    rows = []
+    for label, latency in lines:
+        ratio = formats.ratio(latency / tuned if latency and tuned else None)
+        if caveat and label == vendor_name:
+            ratio = "not comparable"
+        rows.append((label, formats.seconds(latency), formats.rate(flop, latency), ratio))
     notes = _notes(result)
     if caveat:
-        rows = (*rows[:-1], (*rows[-1][:-1], "not comparable"))
-        notes = (*notes, f"{vendor_name or 'vendor'} is not comparable here: {caveat}")
-    columns = ("program", "latency>", "rate>", "time / tuned>")
-    return Table(result.task, columns, rows, notes)
+        notes = (*notes, f"{vendor_name} is not comparable here: {caveat}")
+    columns = ("program", "latency>", "rate>", "tuned speedup>")
+    comparable = None if vendor is None or caveat else vendor.latency
+    return Table(_headline(result, tuned, comparable, vendor_name), columns, tuple(rows), notes)
+
+
+def _headline(result: Result, tuned: float | None, vendor: float | None, vendor_name: str) -> str:
+    """The task, and the speed of its program beside what is comparable with it."""
+    if tuned is None:
+        return result.task
+    figures = [formats.seconds(tuned)]
+    if result.workload.flop:
+        figures.append(formats.rate(result.workload.flop, tuned))
+    if vendor is not None:
+        figures.append(f"{formats.ratio(vendor / tuned)} the speed of {vendor_name}")
+    for rival in result.rivals:
+        if rival.comparison is not None:
+            figures.append(comparison_text(rival.comparison, short_name(rival.result.backend)))
+    return f"{result.task}: {', '.join(figures)}"
 
 
 def _rival_line(rival: Rival) -> tuple[str, float | None]:
@@ -97,8 +109,6 @@ def _rival_notes(result: Result) -> list[str]:
     notes = []
     for rival in result.rivals:
         other, name = rival.result, short_name(rival.result.backend)
-        if rival.comparison is not None:
-            notes.append(comparison_text(rival.comparison, other.backend))
         notes.append(f"{name}: {other.trials} trials ({describe_counts(other.outcomes)})")
         if other.best is None:
             notes.append(other.failure_text())
@@ -117,13 +127,13 @@ def _notes(result: Result) -> tuple[str, ...]:
     if result.best is None:
         notes.append(result.failure_text())
     else:
-        if result.confirmation is not None:
-            notes += confirmation_lines(result.confirmation)
         if result.rejections:
             counts = {reason: found.count for reason, found in result.rejections.items()}
-            notes.append(f"turned down: {describe_rejections(counts)}")
+            notes.append(f"rejected: {describe_rejections(counts)}")
         best = result.best
         notes += _rival_notes(result)
+        if result.confirmation is not None:
+            notes += confirmation_lines(result.confirmation)
         notes.append(
             f"record: {result.database}, run {best.run_id}, trial {best.trial}, "
             f"candidate {best.candidate.digest}"

@@ -117,16 +117,11 @@ def test_a_confirmation_round_trip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "words"),
-    [
-        ((1.2, 1.1, 1.3), "1.2 times as fast"),
-        ((1.01, 0.98, 1.03), "no significant gain"),
-        ((0.9, 0.8, 0.95), "no significant gain"),
-    ],
+    ("interval", "gain"),
+    [((1.2, 1.1, 1.3), True), ((1.01, 0.98, 1.03), False), ((0.9, 0.8, 0.95), False)],
 )
 def test_a_win_inside_the_noise_is_no_gain(
-    interval: tuple[float, float, float], words: str
+    interval: tuple[float, float, float], gain: bool
 ) -> None:
     confirmation = Confirmation("a", 1e-3, over_baseline=Comparison(*interval, rounds=9))
-    assert words in confirmation.verdict
-    assert confirmation.gain == (interval[1] > 1)
+    assert confirmation.gain is gain

@@ -69,17 +69,6 @@ class Confirmation:
         """Whether the winner is faster than the untuned program beyond the noise."""
         return self.over_baseline is not None and self.over_baseline.faster
 
-    @property
-    def verdict(self) -> str:
-        """One line for people."""
-        over = self.over_baseline
-        if over is None:
-            return "not compared with the untuned program"
-        interval = f"{over.low:.3g} to {over.high:.3g}"
-        if not over.faster:
-            return f"no significant gain over the untuned program ({interval} times as fast)"
-        return f"{over.ratio:.3g} times as fast as the untuned program ({interval})"
-
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
         return {
