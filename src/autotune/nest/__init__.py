@@ -5,7 +5,12 @@ from __future__ import annotations
 from autotune.nest.derive import derive_nest
 from autotune.nest.describe import describe
 from autotune.nest.describe_tape import describe_tape
-from autotune.nest.flattening import NestTape, dominant_statement, nest_tape
+from autotune.nest.flattening import (
+    NestTape,
+    dominant_statement,
+    nest_tape,
+    sketch_quantities,
+)
 from autotune.nest.loop_nest import ELEMENT, Access, Buffer, Loop, LoopNest, Statement
 from autotune.nest.tape import Tape, build_tape
 from autotune.nest.tensorized import layout_conflict
@@ -26,4 +31,5 @@ __all__ = [
     "dominant_statement",
     "layout_conflict",
     "nest_tape",
+    "sketch_quantities",
 ]

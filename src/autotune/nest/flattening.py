@@ -6,6 +6,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.ir.expressions import IntExpr
 from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities import KIND_OUTPUTS, body_depth, buffers_of, nest_quantities
@@ -67,10 +68,16 @@ class NestTape:
 
 
 @per_sketch
+def sketch_quantities(sketch: Sketch) -> dict[str, IntExpr]:
+    """What :func:`~autotune.nest.quantities.nest_quantities` says of a sketch's nest."""
+    return nest_quantities(derive_nest(sketch))
+
+
+@per_sketch
 def nest_tape(sketch: Sketch) -> NestTape:
     """The tape of ``sketch``; derived once per sketch and process."""
     nest = derive_nest(sketch)
-    tape = build_tape(sketch.param_names, nest_quantities(nest))
+    tape = build_tape(sketch.param_names, sketch_quantities(sketch))
     names = [f"buffer/{buffer.name}" for buffer in nest.buffers]
     for statement in nest.statements:
         names.extend(name for group in _names(statement).values() for name in group)

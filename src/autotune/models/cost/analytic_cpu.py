@@ -16,7 +16,7 @@ from attrs import frozen
 from autotune.ir.expressions import IntExpr, const, less, maximum, minimum, nontrivial, select
 from autotune.models.pruning.psa_cpu import CpuMachine, cpu_machine
 from autotune.models.pruning.psa_cpu_symbols import Reads, StatementSymbols, sketch_symbols
-from autotune.nest import LoopNest, Statement, nest_tape
+from autotune.nest import LoopNest, Statement, derive_nest
 from autotune.nest.quantities import (
     buffers_of,
     held_depth,
@@ -47,7 +47,7 @@ _ABOVE, _BELOW = 7, 5
 def cpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
     """What the program costs, by :data:`CPU_COMPONENTS`, in units of ``CYCLE`` a cycle."""
     symbols = sketch_symbols(sketch, target.vector_bytes)
-    nest, machine = nest_tape(sketch).nest, cpu_machine(target)
+    nest, machine = derive_nest(sketch), cpu_machine(target)
     totals = [const(0)] * (len(CPU_COMPONENTS) - 1)
     for statement, facts in zip(nest.statements, symbols.statements, strict=True):
         model = _StatementModel(nest, statement, facts, machine)

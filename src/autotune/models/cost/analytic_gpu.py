@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from autotune.ir.expressions import IntExpr, const, maximum, minimum
 from autotune.models.pruning.psa_corrected import corrected_symbols
 from autotune.models.pruning.psa_gpu import CorrectedGpu, corrected_gpu
-from autotune.nest import nest_tape
+from autotune.nest import derive_nest
 from autotune.sketches import Sketch
 from autotune.targets import Target
 
@@ -46,7 +46,7 @@ def gpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
     """
     gpu = corrected_gpu(target)
     totals = [const(1)] * (len(GPU_COMPONENTS) - 1)
-    launches = corrected_symbols(nest_tape(sketch).nest, target)
+    launches = corrected_symbols(derive_nest(sketch), target)
     for symbols in launches:
         found = _launch(symbols, gpu)
         totals = [total + value for total, value in zip(totals, found, strict=True)]

@@ -19,8 +19,16 @@ from autotune.models.features.quantities import (
     depth_outputs,
     statement_outputs,
 )
-from autotune.nest import LoopNest, Statement, Tape, build_tape, derive_nest, dominant_statement
-from autotune.nest.quantities import buffers_of, nest_quantities
+from autotune.nest import (
+    LoopNest,
+    Statement,
+    Tape,
+    build_tape,
+    derive_nest,
+    dominant_statement,
+    sketch_quantities,
+)
+from autotune.nest.quantities import buffers_of
 from autotune.sketches import Sketch, per_sketch
 
 if TYPE_CHECKING:
@@ -68,7 +76,7 @@ class _Planner:
         self.conventions = conventions
         self.gpu = gpu
         self.nest = derive_nest(sketch)
-        self.known = nest_quantities(self.nest)
+        self.known = sketch_quantities(sketch)
         self.outputs: dict[str, IntExpr] = {}
         self.index: dict[IntExpr, int] = {}
         self.columns: list[tuple[int, int, int, int]] = []

@@ -21,8 +21,8 @@ from autotune.models.features.columns import ARITHMETIC, BUFFERS, FEATURE_COLUMN
 from autotune.models.features.conventions import Conventions, conventions_for
 from autotune.models.features.operations import operation_classes
 from autotune.models.features.quantities import buffer_outputs, statement_outputs
-from autotune.nest import LoopNest, Statement, build_tape, derive_nest
-from autotune.nest.quantities import buffers_of, nest_quantities
+from autotune.nest import LoopNest, Statement, build_tape, derive_nest, sketch_quantities
+from autotune.nest.quantities import buffers_of
 from autotune.nest.relaxed import RelaxedTape, param_bounds
 from autotune.sketches import Sketch, per_sketch
 from autotune.targets import Target
@@ -123,7 +123,7 @@ class RelaxedFeatures:
 
     def _make_plan(self, sketch: Sketch) -> _Plan:
         nest, conventions = derive_nest(sketch), conventions_for("corrected")
-        known = nest_quantities(nest)
+        known = sketch_quantities(sketch)
         stored = [item for item in nest.statements if item.role != "init"]
         position = {name: place for place, name in enumerate(RELAXED_COLUMNS)}
         fixed = np.zeros((len(stored), len(RELAXED_COLUMNS)))

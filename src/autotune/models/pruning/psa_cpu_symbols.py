@@ -13,7 +13,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.ir.expressions import IntExpr, ceildiv, const, less, nontrivial, select
-from autotune.nest import Tape, build_tape, nest_tape
+from autotune.nest import Tape, build_tape, derive_nest
 from autotune.nest.loop_nest import Access, Loop, LoopNest, Statement
 from autotune.nest.quantities import (
     body_depth,
@@ -118,7 +118,7 @@ class SketchSymbols:
 
 def sketch_symbols(sketch: Sketch, vector_bytes: int) -> SketchSymbols:
     """Symbols of ``sketch`` for vector registers of ``vector_bytes``."""
-    nest = nest_tape(sketch).nest
+    nest = derive_nest(sketch)
     outputs: dict[str, IntExpr] = {}
     for statement in nest.statements:
         outputs.update(_outputs(nest, statement))

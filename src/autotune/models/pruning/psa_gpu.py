@@ -199,9 +199,9 @@ def symbol_tape(sketch: Sketch, target: Target, arithmetic: str) -> tuple[Tape, 
     from autotune.models.pruning.launches import limits
     from autotune.models.pruning.psa_corrected import CORRECTED_SYMBOLS, corrected_symbols
     from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS, published_symbols
-    from autotune.nest import build_tape, nest_tape
+    from autotune.nest import build_tape, derive_nest
 
-    nest = nest_tape(sketch).nest
+    nest = derive_nest(sketch)
     published = arithmetic == "published"
     groups = published_symbols(nest) if published else corrected_symbols(nest, target)
     names: tuple[str, ...] = PUBLISHED_SYMBOLS if published else CORRECTED_SYMBOLS
