@@ -19,6 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from autotune.plugins.options import meanings
+from autotune.plugins.parts import create_part
 
 WIDTH = 80
 
@@ -140,6 +141,33 @@ def _options_table(class_path: str, skipped: Sequence[str]) -> nodes.table:
     return _table(("option", "default", "allowed", "meaning"), rows, (22, 12, 14, 52))
 
 
+class PublishedPreset(SphinxDirective):
+    """What a preset chooses, and what still differs: ``preset:: NAME``."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """A table of what it chooses, and a list of the differences."""
+        preset = create_part("preset", self.arguments[0])
+        self.env.note_reread()
+        rows = [(kind.replace("_", " "), f"``{part!r}``") for kind, part in preset.parts.items()]
+        rows += [
+            (name.replace("_", " "), f"``{value!r}``")
+            for name, value in (
+                ("round_size", preset.round_size),
+                ("lookahead", preset.lookahead),
+                ("load_cost_model", preset.load_cost_model),
+            )
+            if value is not None
+        ]
+        differences = nodes.bullet_list()
+        for text in preset.differences:
+            differences += nodes.list_item("", nodes.paragraph(text, text))
+        opening = f"{preset.source}, except that"
+        table = _table((self.arguments[0], "chooses"), rows, (30, 70))
+        return [table, nodes.paragraph(opening, opening), differences]
+
+
 def _default(attribute: attrs.Attribute[Any], made: object) -> str:
     """What is declared, or what is made where nothing plain is."""
     declared = attribute.default
@@ -184,4 +212,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("cli-reference", CliReference)
     app.add_directive("options-table", OptionsTable)
     app.add_directive("parts", Parts)
+    app.add_directive("preset", PublishedPreset)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -18,8 +18,9 @@ class Preset:
         source: What was published, and where.
         parts: By kind: a name, or a name with options, as ``autotune.tune`` takes them.
         round_size: Candidates that are proposed before the models learn from them.
-        differences: What still differs from what was published, one sentence each.
+        differences: What still differs from what was published, one clause each.
         load_cost_model: What the cost model knows at the beginning; None for nothing.
+        lookahead: Rounds that are proposed before the outcomes of the last are known.
     """
 
     name: str
@@ -28,8 +29,9 @@ class Preset:
     round_size: int
     differences: tuple[str, ...]
     load_cost_model: str | None = None
+    lookahead: int = 0
 
     @property
-    def caveat(self) -> str:
-        """One line for whoever compares with what was published."""
-        return f"{self.name} is {self.source}, but: {'; '.join(self.differences)}"
+    def caveats(self) -> tuple[str, ...]:
+        """What whoever compares with what was published should know, a line each."""
+        return tuple(f"{self.name} is not as published: {text}" for text in self.differences)

@@ -142,7 +142,7 @@ class TuneOptions:
         round_size: Candidates that are proposed before the models learn from them; by default 16,
             or as in the preset.
         lookahead: Rounds that are proposed before the outcomes of the last are known, to be built
-            meanwhile.
+            meanwhile; by default 1, or as in the preset.
         database: Path of the database; it is made where there is none.
         fresh: Ignore records and earlier runs.
         observers: Also record what this observer reads, such as ``perf``; there may be several.
@@ -162,7 +162,7 @@ class TuneOptions:
     session_time: float | None = field(default=None, validator=_seconds)
     seed: int = field(default=0, validator=_whole(0), metadata={"low": 0})
     round_size: int = field(validator=_whole(1), metadata={"low": 1})
-    lookahead: int = field(default=1, validator=_whole(0, 1), metadata={"low": 0, "high": 1})
+    lookahead: int = field(validator=_whole(0, 1), metadata={"low": 0, "high": 1})
     database: str = field(default="autotune.db", converter=_path)
     fresh: bool = field(default=False, converter=bool)
     observers: tuple[str, ...] = field(default=(), converter=_observers)
@@ -178,6 +178,10 @@ class TuneOptions:
     @round_size.default
     def _usual_round(self) -> int:
         return (self.preset and self.preset.round_size) or DEFAULT_ROUND_SIZE
+
+    @lookahead.default
+    def _usual_lookahead(self) -> int:
+        return 1 if self.preset is None else self.preset.lookahead
 
     @chosen.default
     def _choose(self) -> Mapping[str, Choice]:

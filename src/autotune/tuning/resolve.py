@@ -188,7 +188,7 @@ def resolve_run(
         # Nothing to choose, so that the name is no part of the run's identity, nor is its state.
         scheduler = RoundRobin(Context(tasks=infos))
     if options.preset is not None:
-        warnings.insert(0, options.preset.caveat)
+        warnings = [*options.preset.caveats, *warnings]
     return RunParts(tuple(specs), _run_spec(tasks, options), scheduler, tuple(warnings))
 
 

@@ -31,4 +31,10 @@ def autotune_parts() -> list[PluginSpec]:
             "Descends along the cost model's gradient on relaxed schedules, as in Felix",
             default_cost_model="felix-gp",
         ),
+        PluginSpec(
+            "preset",
+            "felix-published",
+            "autotune_felix.presets:felix_published",
+            "Felix (ASPLOS'24) as its released code searches",
+        ),
     ]

@@ -30,4 +30,10 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_heron.strategies:HeronGeneticStrategy",
             "heron with children of an ordinary genetic algorithm, which may be infeasible",
         ),
+        PluginSpec(
+            "preset",
+            "heron-published",
+            "autotune_heron.presets:heron_published",
+            "Heron (ASPLOS'23) as its code was first published",
+        ),
     ]

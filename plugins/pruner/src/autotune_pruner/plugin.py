@@ -62,4 +62,16 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.trained:pacm_cpu",
             "Weights of pacm and moa-pacm, trained on programs of 65 operators on one CPU core",
         ),
+        PluginSpec(
+            "preset",
+            "pruner-published",
+            "autotune_pruner.presets:pruner_published",
+            "Pruner (ASPLOS'25) as its released code searches",
+        ),
+        PluginSpec(
+            "preset",
+            "moa-pruner-published",
+            "autotune_pruner.presets:moa_pruner_published",
+            "MoA-Pruner (ASPLOS'25) as its released code searches",
+        ),
     ]

@@ -1,0 +1,57 @@
+"""Pruner and MoA-Pruner as published, as far as there are parts for it."""
+
+from __future__ import annotations
+
+from autotune.plugins import Context
+from autotune.plugins.preset import Preset
+
+__all__ = ["moa_pruner_published", "pruner_published"]
+
+_PUBLISHED = {"fidelity": "published"}
+_DIFFERENCES = (
+    "the search space is that of autotune, not Ansor's",
+    "on a CPU the pruning model is that of autotune, as the published one scores all candidates "
+    "of a CPU alike",
+    "no candidate is lowered to see whether it fails, as all are feasible",
+    "the network normalises by its training data, not by what it scores together",
+    "the loss of a pair goes on growing with the error",
+    "winners are timed in turns with others, not once",
+)
+
+
+def pruner_published(_context: Context) -> Preset:
+    """The search of the released code with a cost model that learns during the run."""
+    return Preset(
+        name="pruner-published",
+        source="Pruner (ASPLOS'25) as its released code searches",
+        parts={
+            "strategy": ("pruner", _PUBLISHED),
+            "cost_model": ("pacm", _PUBLISHED),
+            "pruning_model": "psa",
+            "task_scheduler": "gradient",
+        },
+        round_size=10,
+        differences=_DIFFERENCES,
+    )
+
+
+def moa_pruner_published(_context: Context) -> Preset:
+    """The same with a cost model that adapts what it knows of another target."""
+    return Preset(
+        name="moa-pruner-published",
+        source="MoA-Pruner (ASPLOS'25) as its released code searches",
+        parts={
+            "strategy": ("moa-pruner", _PUBLISHED),
+            "cost_model": ("moa-pacm", {"epochs": 50}),
+            "pruning_model": "psa",
+            "task_scheduler": "gradient",
+        },
+        round_size=10,
+        load_cost_model="pacm-cpu",
+        differences=(
+            "the weights at the beginning are of programs of a CPU, not of TenSet's of a GPU "
+            "(--load-cost-model FILE for others)",
+            "they read corrected features, and rank programs of one task",
+            *_DIFFERENCES,
+        ),
+    )
