@@ -5,8 +5,8 @@ VENV_TOX := .venv-tox
 VENV_BENCHMARKS := .venv-benchmarks
 VENV_TORCH := .venv-torch
 
-# Without those that need torch: it is large, and see VENV_TORCH below.
-PLUGINS := $(filter-out ./plugins/felix ./plugins/pruner,$(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml)))
+# Without the one that needs torch: it is large, and see VENV_TORCH below.
+PLUGINS := $(filter-out ./plugins/pruner,$(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml)))
 PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 

@@ -138,6 +138,8 @@ class PluginSpec:
             found: Any = importlib.import_module(module_name)
             for part in attribute.split("."):
                 found = getattr(found, part)
+        except PluginError:
+            raise  # the module says itself what is missing
         except Exception as error:  # whatever a foreign module raises while it is imported
             raise PluginError(
                 f"factory {self.factory!r} of {self.name!r} cannot be imported: "

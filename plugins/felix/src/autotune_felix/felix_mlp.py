@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, PluginError
 from autotune.models.cost import (
     DifferentiableCostModel,
     Observation,
@@ -26,9 +25,17 @@ from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
 from autotune_felix.mlp_options import checked_mlp_options
-from autotune_felix.mlp_weights import MlpWeights
 from autotune_felix.observation_log import ObservationLog
 from autotune_felix.program_columns import ProgramColumns
+
+try:
+    import torch
+except ImportError as error:
+    raise PluginError(
+        "it learns in torch, which is not installed: run "
+        "pip install 'autotune-felix[felix-mlp]', or choose felix-gp, which needs none"
+    ) from error
+from autotune_felix.mlp_weights import MlpWeights
 from autotune_felix.residual_network import ResidualEnsemble
 from autotune_felix.residual_training import TrainingSettings, bounded, one_thread, train
 
