@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from operator import attrgetter
+from threading import RLock
+from types import UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
@@ -24,6 +27,7 @@ __all__ = [
     "json_forms",
     "list_form",
     "noun",
+    "object_form",
     "new_converter",
     "tagged_lists",
     "tagged_objects",
@@ -33,15 +37,19 @@ __all__ = [
 Value = TypeVar("Value")
 Forms = Callable[["Converter"], None]
 
-_PRIMITIVES: Mapping[type[Any], tuple[frozenset[type[Any]], str]] = {
-    bool: (frozenset({bool}), "true or false"),
-    int: (frozenset({int}), "a whole number"),
-    float: (frozenset({float, int}), "a number"),
-    str: (frozenset({str}), "a text"),
+_PRIMITIVES: Mapping[type[Any], tuple[tuple[type[Any], ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((float, int), "a number"),
+    str: ((str,), "a text"),
 }
+_MOST_SHOWN = 80
 
 _forms: list[Forms] = []
 """What modules registered, in the order in which they were imported."""
+_registered = {False: 0, True: 0}
+"""How many of them either converter has."""
+_registering = RLock()
 
 
 def json_forms(register: Forms) -> Forms:
@@ -64,10 +72,13 @@ def from_json(kind: type[Value], data: Any) -> Value:
     """
     try:
         return _converter().structure(data, kind)
-    except RecursionError:
+    except (AutotuneError, RecursionError):
         raise
-    except Exception as error:  # groups of whatever the classes raise
-        raise refusal(kind, error) from error
+    except Exception:  # whatever the classes raise: once more, to say where
+        try:
+            return _converter(detailed=True).structure(data, kind)
+        except Exception as error:
+            raise refusal(kind, error) from error
 
 
 def refusal(kind: Any, error: Exception) -> AutotuneError:
@@ -88,11 +99,14 @@ def _refused(beginning: str, error: Exception) -> AutotuneError:
         error.__dict__.pop("__notes__", None)
         return error
     path = path.removeprefix(".")
-    if isinstance(error, KeyError) and path.rpartition(".")[2] == error.args[0]:
-        reason = f"it lacks {error}"
+    place, _, name = path.rpartition(".")
+    if isinstance(error, KeyError) and error.args == (name,):
+        reason = f"{place or 'it'} lacks {name!r}"
+    elif isinstance(error, _WrongType):
+        reason = f"{path or 'it'} {error}"
     else:
-        reason = str(error) if isinstance(error, (TypeError, ValueError)) else repr(error)
-        reason = f"{path}: {reason}" if path else reason
+        said = isinstance(error, (TypeError, ValueError)) and error.args
+        reason = f"{path}: " * bool(path) + (str(error.args[0]) if said else repr(error))
     return InvalidValueError(f"{beginning}: {reason}")
 
 
@@ -106,37 +120,62 @@ def _with_article(words: str) -> str:
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
-@cache
-def _made() -> Converter:
-    return new_converter()
-
-
-def _converter() -> Converter:
-    converter = _made()
-    while _forms:
-        _forms.pop(0)(converter)
+def _converter(detailed: bool = False) -> Converter:
+    converter = _made(detailed)
+    if _registered[detailed] < len(_forms):
+        with _registering:
+            while _registered[detailed] < len(_forms):
+                _forms[_registered[detailed]](converter)
+                _registered[detailed] += 1
     return converter
 
 
-def new_converter() -> Converter:
-    """A converter without the forms of any class."""
-    from cattrs import Converter
+@cache
+def _made(detailed: bool) -> Converter:
+    return new_converter(detailed)
 
-    converter = Converter(forbid_extra_keys=True, unstruct_collection_overrides={tuple: list})
+
+def new_converter(detailed: bool) -> Converter:
+    """A converter without the forms of any class; a detailed one says where an error is."""
+    from cattrs import Converter
+    from cattrs.fns import identity
+
+    converter = Converter(
+        forbid_extra_keys=True,
+        unstruct_collection_overrides={tuple: list},
+        detailed_validation=detailed,
+    )
     for kind in _PRIMITIVES:
-        converter.register_structure_hook(kind, _read_primitive)
+        converter.register_structure_hook(kind, _primitive_reader(kind))
+    converter.register_unstructure_hook_factory(_is_primitive, lambda _: identity)
     converter.register_structure_hook_factory(_is_row_of_primitives, _row_reader)
     converter.register_unstructure_hook_factory(_is_row_of_primitives, lambda _: list)
-    converter.register_structure_hook_factory(_is_plain_mapping, lambda _: _read_mapping)
+    converter.register_structure_hook_factory(_is_plain_mapping, _mapping_reader)
     converter.register_unstructure_hook_factory(_is_plain_mapping, lambda _: dict)
     return converter
 
 
+class _WrongType(TypeError):
+    """A value of another type; the text goes on after the name of the field."""
+
+    def __init__(self, wanted: str, data: object) -> None:
+        super().__init__(f"is not {wanted}: {repr(data)[:_MOST_SHOWN]}")
+
+
 def _read_primitive(data: Any, kind: Any) -> Any:
     types, wanted = _PRIMITIVES[kind]
-    if type(data) not in types:
-        raise TypeError(f"{data!r} is not {wanted}")
+    if not isinstance(data, types) or (isinstance(data, bool) and kind is not bool):
+        raise _WrongType(wanted, data)
     return data
+
+
+def _primitive_reader(kind: type[Any]) -> Callable[[Any, Any], Any]:
+    types = _PRIMITIVES[kind][0]
+    return lambda data, _: data if type(data) in types else _read_primitive(data, kind)
+
+
+def _is_primitive(kind: Any) -> bool:
+    return all(item in _PRIMITIVES or item is type(None) for item in _members(kind))
 
 
 def _is_row_of_primitives(kind: Any) -> bool:
@@ -151,36 +190,97 @@ def _is_row_of_primitives(kind: Any) -> bool:
 
 def _row_reader(kind: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
     """Reads a tuple of primitives at once, since there are many and some are long."""
-    types, wanted = _PRIMITIVES[get_args(kind)[0]]
+    primitive = get_args(kind)[0]
+    types = frozenset(_PRIMITIVES[primitive][0])
 
     def read(data: Any, _: Any) -> tuple[Any, ...]:
         if not isinstance(data, (list, tuple)):
-            raise TypeError(f"{data!r} is not a list")
+            raise _WrongType("a list", data)
         if not types.issuperset(map(type, data)):
-            (wrong, *_) = (item for item in data if type(item) not in types)
-            raise TypeError(f"{wrong!r} is not {wanted}")
+            for item in data:
+                _read_primitive(item, primitive)
         return tuple(data)
 
     return read
 
 
 def _is_plain_mapping(kind: Any) -> bool:
-    """Whether its values are any JSON values, which are taken as they are."""
+    """Whether its values are JSON values already."""
     origin, arguments = get_origin(kind), get_args(kind)
-    return isinstance(origin, type) and issubclass(origin, Mapping) and arguments == (str, Any)
+    if not isinstance(origin, type) or not issubclass(origin, Mapping) or arguments[0] is not str:
+        return False
+    return all(item in (Any, *_PRIMITIVES, type(None)) for item in _members(arguments[1]))
 
 
-def _read_mapping(data: Any, _: Any) -> dict[str, Any]:
-    if not isinstance(data, Mapping):
-        raise TypeError(f"{data!r} is not an object")
-    return dict(data)
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; the one type of anything else."""
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def _mapping_reader(kind: Any) -> Callable[[Any, Any], dict[str, Any]]:
+    members = _members(get_args(kind)[1])
+    (primitive,) = (item for item in members if item is not type(None))
+
+    def read(data: Any, _: Any) -> dict[str, Any]:
+        if not isinstance(data, Mapping):
+            raise _WrongType("an object", data)
+        if primitive is not Any:
+            for item in data.values():
+                if item is not None or type(None) not in members:
+                    _read_primitive(item, primitive)
+        return dict(data)
+
+    return read
+
+
+def object_form(
+    converter: Converter,
+    kind: type[Any],
+    *,
+    required: tuple[str, ...] = (),
+    left_out: tuple[str, ...] = (),
+    ignores_others: bool = False,
+    order: tuple[str, ...] = (),
+) -> tuple[Callable[[Any], dict[str, Any]], Callable[[Any, Any], Any]]:
+    """Let a class be an object with its fields, and say how; returns the writer and the reader.
+
+    Args:
+        converter: Where to.
+        kind: The class.
+        required: Fields that must be there although the class has a default.
+        left_out: Fields that are not written.
+        ignores_others: Whether fields that the class does not have are passed over.
+        order: Fields that are written first.
+    """
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    omitted: dict[str, Any] = {name: override(omit=True) for name in left_out}
+    write = make_dict_unstructure_fn(kind, converter, **omitted)
+    build = make_dict_structure_fn(kind, converter, _cattrs_forbid_extra_keys=not ignores_others)
+
+    def write_ordered(value: Any) -> dict[str, Any]:
+        data = write(value)
+        return {**{name: data.pop(name) for name in order}, **data}
+
+    def read(data: Any, _: Any) -> Any:
+        if not isinstance(data, Mapping):
+            raise _WrongType("an object", data)
+        for name in required:
+            if name not in data:
+                raise TypeError(f"it lacks {name!r}")
+        return build(data, kind)
+
+    writer = write_ordered if order else write
+    converter.register_unstructure_hook(kind, writer)
+    converter.register_structure_hook(kind, read)
+    return writer, read
 
 
 def list_form(converter: Converter, kind: type[Any]) -> None:
-    """Let a class be the list of its fields."""
+    """Let a class be the list of its fields, of which those with defaults may be missing."""
     fields = _Fields(converter)
     converter.register_unstructure_hook(kind, fields.write)
-    converter.register_structure_hook(kind, lambda data, _: fields.read(kind, data))
+    converter.register_structure_hook(kind, lambda data, _: fields.read(kind, data, True))
 
 
 def tagged_lists(
@@ -205,6 +305,8 @@ def tagged_lists(
             kind = kinds[data[0]]
             return fields.read(kind, data if kind in own else data[1:])
         except Exception as error:  # whatever the classes raise
+            if not converter.detailed_validation:
+                raise
             raise _refused(f"not {_with_article(what)}: {data!r}", error) from error
 
     for kind in tags:
@@ -237,8 +339,12 @@ def tagged_objects(
         try:
             if name not in readers:
                 readers[name] = make_dict_structure_fn(kinds[name], converter)
-            return readers[name]({key: data[key] for key in data if key != tag}, kinds[name])
+            fields = dict(data)
+            del fields[tag]
+            return readers[name](fields, kinds[name])
         except Exception as error:  # whatever the classes raise
+            if not converter.detailed_validation:
+                raise
             raise _refused(f"malformed {what} {data!r}", error) from error
 
     converter.register_unstructure_hook_factory(lambda kind: kind in kinds.values(), writer)
@@ -250,23 +356,37 @@ class _Fields:
 
     def __init__(self, converter: Converter) -> None:
         self._converter = converter
+        self._writers: dict[type[Any], Callable[[Any], list[Any]]] = {}
         self._readers: dict[type[Any], list[tuple[Callable[[Any, Any], Any], Any]]] = {}
 
     def write(self, value: Any) -> list[Any]:
         """The list of the fields of a value."""
-        write = self._converter.unstructure
-        return [write(getattr(value, field.name)) for field in attrs.fields(type(value))]
+        kind = type(value)
+        if kind not in self._writers:
+            self._writers[kind] = self._writer(kind)
+        return self._writers[kind](value)
 
-    def read(self, kind: type[Any], data: Any) -> Any:
-        """The value of a class with these fields."""
+    def _writer(self, kind: type[Any]) -> Callable[[Any], list[Any]]:
+        types = _field_types(kind)
+        if all(map(_is_primitive, types.values())):
+            values = attrgetter(*types)
+            return lambda value: list(values(value))
+        hooks = [(name, self._converter.get_unstructure_hook(of)) for name, of in types.items()]
+        return lambda value: [hook(getattr(value, name)) for name, hook in hooks]
+
+    def read(self, kind: type[Any], data: Any, defaults: bool = False) -> Any:
+        """The value of a class with these fields; the last may be missing with ``defaults``."""
         if not isinstance(data, (list, tuple)):
-            raise TypeError(f"{data!r} is not a list")
+            raise _WrongType("a list", data)
         if kind not in self._readers:
-            hints = get_type_hints(kind)
-            types = [hints[field.name] for field in attrs.fields(kind)]
             hook = self._converter.get_structure_hook
-            self._readers[kind] = [(hook(found), found) for found in types]
+            self._readers[kind] = [(hook(of), of) for of in _field_types(kind).values()]
         readers = self._readers[kind]
-        if len(data) != len(readers):
+        if len(data) > len(readers) or (len(data) < len(readers) and not defaults):
             raise TypeError(f"{data!r} has {len(data)} values and not {len(readers)}")
-        return kind(*(read(item, of) for item, (read, of) in zip(data, readers, strict=True)))
+        return kind(*(read(item, of) for item, (read, of) in zip(data, readers, strict=False)))
+
+
+def _field_types(kind: type[Any]) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in attrs.fields(kind)}

@@ -6,15 +6,19 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, json_forms, to_json
 from autotune.ir.workloads import Workload
 from autotune.sketches.sketch import Sketch
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 Matrix = NDArray[np.int64]
 Positions = NDArray[np.int64]
@@ -48,7 +52,7 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with the sketch and the values by name."""
-        return {"sketch": self.sketch.to_json(), "config": self.config}
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any], workload: Workload) -> Candidate:
@@ -57,8 +61,7 @@ class Candidate:
         Raises:
             InvalidValueError: a parameter is missing or unknown.
         """
-        sketch = Sketch.from_json(data["sketch"], workload)
-        return Candidate.from_config(sketch, data["config"])
+        return from_json(Candidate, {**data, "workload": workload})
 
     @staticmethod
     def from_config(sketch: Sketch, config: Mapping[str, int]) -> Candidate:
@@ -73,6 +76,20 @@ class Candidate:
                 f"got {list(config)}"
             )
         return Candidate(sketch, tuple(int(config[name]) for name in sketch.param_names))
+
+
+@json_forms
+def _forms(converter: Converter) -> None:
+    def write(candidate: Candidate) -> dict[str, Any]:
+        return {"sketch": converter.unstructure(candidate.sketch), "config": candidate.config}
+
+    def read(data: Any, _: Any) -> Candidate:
+        workload = converter.structure(data["workload"], Workload)
+        sketch = converter.structure({**data["sketch"], "workload": workload}, Sketch)
+        return Candidate.from_config(sketch, data["config"])
+
+    converter.register_unstructure_hook(Candidate, write)
+    converter.register_structure_hook(Candidate, read)
 
 
 @frozen(eq=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from autotune.ir.converter import from_json, json_forms, to_json
+from autotune.ir.converter import from_json, json_forms, object_form, to_json
 from autotune.ir.workloads import Workload
 from autotune.sketches.constraints import Constraint
 from autotune.sketches.params import Param
@@ -52,8 +52,7 @@ class Sketch:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without the workload, which is stored beside it."""
-        data: dict[str, Any] = to_json(self)
-        return data
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any], workload: Workload) -> Sketch:
@@ -69,10 +68,4 @@ class Sketch:
 
 @json_forms
 def _forms(converter: Converter) -> None:
-    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
-
-    read = make_dict_structure_fn(Sketch, converter, _cattrs_forbid_extra_keys=False)
-    converter.register_structure_hook(Sketch, read)
-    beside = override(omit=True)
-    write = make_dict_unstructure_fn(Sketch, converter, workload=beside)
-    converter.register_unstructure_hook(Sketch, write)
+    object_form(converter, Sketch, left_out=("workload",), ignores_others=True)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
-import attrs
 from attrs import frozen
 
 from autotune.store.records import Outcome
@@ -44,10 +42,6 @@ class Rejection:
 
     count: int
     message: str
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
-        return attrs.asdict(self)
 
 
 def reject_reason(outcome: Outcome) -> str:

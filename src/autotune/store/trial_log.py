@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import attrs
 from attrs import evolve, frozen
 
-from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, json_forms, list_form, to_json
 from autotune.sketches import Candidate
 from autotune.store.records import OUTCOME_STATUSES, Outcome
 from autotune.store.rejections import Rejection, reject_reason
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 __all__ = ["LogEntry", "TrialLog", "describe_counts"]
 
@@ -166,7 +168,7 @@ class TrialLog:
 
     def to_json(self) -> list[list[Any]]:
         """A list that :meth:`from_json` reads back."""
-        return [list(attrs.astuple(entry)) for entry in self._entries]
+        return list(to_json(self))
 
     @staticmethod
     def from_json(data: Sequence[Sequence[Any]]) -> TrialLog:
@@ -175,10 +177,16 @@ class TrialLog:
         Raises:
             InvalidValueError: the value is not a log.
         """
-        try:
-            return TrialLog(LogEntry(*item) for item in data)
-        except TypeError as error:
-            raise InvalidValueError(f"not a log of trials: {error}") from error
+        return from_json(TrialLog, data)
+
+
+@json_forms
+def _forms(converter: Converter) -> None:
+    list_form(converter, LogEntry)
+    converter.register_unstructure_hook(TrialLog, lambda log: converter.unstructure(log.entries))
+    converter.register_structure_hook(
+        TrialLog, lambda data, _: TrialLog(converter.structure(data, list[LogEntry]))
+    )
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:

@@ -254,8 +254,7 @@ class Target:
 
     def to_json(self) -> dict[str, Any]:
         """Returns a JSON object that `from_json` reads back; some unknown fields are left out."""
-        data: dict[str, Any] = to_json(self)
-        return data
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Target:

@@ -8,10 +8,10 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.errors import NoValidCandidate
+from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.store.records import Comparison, Confirmation, MeasureKey, Outcome, Record
-from autotune.store.records.confirmation import comparison_to_json
 from autotune.store.rejections import Rejection
 from autotune.store.trial_log import describe_counts
 from autotune.targets import Target
@@ -175,11 +175,11 @@ class Result:
             "cached": self.cached,
             "outcomes": dict(self.outcomes),
             "failures": dict(self.failures),
-            "rejections": {reason: found.to_json() for reason, found in self.rejections.items()},
+            "rejections": to_json(self.rejections),
             "seconds": self._seconds_json(),
             "baseline": self._baseline_json(),
             "best": self._best_json(),
-            "confirmation": self.confirmation and self.confirmation.to_json(),
+            "confirmation": to_json(self.confirmation),
             "rivals": [rival.to_json() for rival in self.rivals],
             "history": [[point.trial, point.elapsed, point.best] for point in self.history],
             "run": {
@@ -239,11 +239,7 @@ class Rival:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with both."""
-        found = self.comparison
-        return {
-            "comparison": None if found is None else comparison_to_json(found),
-            "result": self.result.to_json(),
-        }
+        return {"comparison": to_json(self.comparison), "result": self.result.to_json()}
 
 
 def _describe_rejection(reason: str, found: Rejection) -> str:

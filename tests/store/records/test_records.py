@@ -66,7 +66,7 @@ class TestRecord:
         for missing in data:
             with pytest.raises(InvalidValueError):
                 Record.from_json({key: data[key] for key in data if key != missing})
-        with pytest.raises(InvalidValueError, match="not a measure key"):
+        with pytest.raises(InvalidValueError, match="not a record: key lacks 'target'"):
             Record.from_json({**data, "key": {"colour": "red"}})
 
     def test_measure_key_round_trip(self) -> None:

@@ -385,7 +385,7 @@ def _extremum(op: str, left: IntExpr, right: IntExpr) -> IntExpr:
 @json_forms
 def _forms(converter: Converter) -> None:
     converter.register_unstructure_hook(IntExpr, _write)
-    converter.register_structure_hook(IntExpr, lambda data, _: _read(data))
+    converter.register_structure_hook(IntExpr, _read)
 
 
 def _write(expression: IntExpr) -> Any:
@@ -395,7 +395,7 @@ def _write(expression: IntExpr) -> Any:
     return [expression.op, *map(_write, expression.args)]
 
 
-def _read(data: Any) -> IntExpr:
+def _read(data: Any, _: Any = None) -> IntExpr:
     if isinstance(data, bool) or not isinstance(data, (int, str, list)):
         raise InvalidValueError(f"not an integer expression: {data!r}")
     if isinstance(data, int):

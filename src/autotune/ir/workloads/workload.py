@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.ir.converter import from_json, json_forms, list_form, to_json
+from autotune.ir.converter import from_json, json_forms, list_form, object_form, to_json
 from autotune.ir.expressions import (
     AffineForm,
     IndexValue,
@@ -213,8 +213,7 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
-        data: dict[str, Any] = to_json(self)
-        return data
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Workload:
@@ -237,18 +236,10 @@ class Workload:
 
 @json_forms
 def _forms(converter: Converter) -> None:
-    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
-
     list_form(converter, Tensor)
     list_form(converter, Axis)
-    write = make_dict_unstructure_fn(Workload, converter)
-    read = make_dict_structure_fn(Workload, converter, _cattrs_forbid_extra_keys=False)
-
-    def described_first(workload: Workload) -> dict[str, Any]:
-        data = write(workload)
-        return {**{key: data.pop(key) for key in _FOR_PEOPLE}, **data}
-
-    converter.register_unstructure_hook(Workload, described_first)
+    object_form(converter, Stage)
+    _, read = object_form(converter, Workload, ignores_others=True, order=_FOR_PEOPLE)
     # What holds a workload may have read it already.
     converter.register_structure_hook(
         Workload, lambda data, _: data if isinstance(data, Workload) else read(data, Workload)

@@ -44,8 +44,7 @@ class ConstraintProblem:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with everything in it."""
-        data: dict[str, Any] = to_json(self)
-        return data
+        return dict(to_json(self))
 
 
 def operands(constraint: Constraint) -> tuple[IntExpr, ...]:

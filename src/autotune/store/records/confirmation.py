@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import attrs
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, json_forms, object_form, to_json
 
-__all__ = ["Comparison", "Confirmation", "comparison_from_json", "comparison_to_json"]
+if TYPE_CHECKING:
+    from cattrs import Converter
+
+__all__ = ["Comparison", "Confirmation"]
 
 
 @frozen
@@ -71,13 +73,7 @@ class Confirmation:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
-        return {
-            **attrs.asdict(self),
-            "samples": list(self.samples),
-            "over_runner_up": self.over_runner_up and comparison_to_json(self.over_runner_up),
-            "over_baseline": self.over_baseline and comparison_to_json(self.over_baseline),
-            "rejected": list(self.rejected),
-        }
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Confirmation:
@@ -86,23 +82,24 @@ class Confirmation:
         Raises:
             InvalidValueError: the object is not a confirmation.
         """
-        try:
-            given = dict(data)
-            for name in ("over_runner_up", "over_baseline"):
-                given[name] = given[name] and comparison_from_json(given[name])
-            for name in ("samples", "rejected"):
-                given[name] = tuple(given[name])
-            return Confirmation(**given)
-        except (KeyError, TypeError) as error:
-            raise InvalidValueError(f"not a confirmation: {error!r}") from error
+        return from_json(Confirmation, data)
 
 
-def comparison_to_json(comparison: Comparison) -> dict[str, Any]:
-    """A JSON object; a few rounds bound nothing, and JSON has no infinity: null stands for it."""
-    high = comparison.high if math.isfinite(comparison.high) else None
-    return {**attrs.asdict(comparison), "high": high}
+@json_forms
+def _forms(converter: Converter) -> None:
+    write, read = object_form(converter, Comparison)
 
+    # A few rounds bound nothing, and JSON has no infinity: null stands for it.
+    def write_finite(comparison: Comparison) -> dict[str, Any]:
+        high = comparison.high if math.isfinite(comparison.high) else None
+        return {**write(comparison), "high": high}
 
-def comparison_from_json(data: Mapping[str, Any]) -> Comparison:
-    """Read what :func:`comparison_to_json` wrote."""
-    return Comparison(**{**data, "high": math.inf if data["high"] is None else data["high"]})
+    def read_infinite(data: Any, _: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("high", 0) is None:
+            data = {**data, "high": math.inf}
+        return read(data, Comparison)
+
+    converter.register_unstructure_hook(Comparison, write_finite)
+    converter.register_structure_hook(Comparison, read_infinite)
+    late = ("over_runner_up", "over_baseline", "samples", "rejected")
+    object_form(converter, Confirmation, required=late)

@@ -7,12 +7,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from autotune.errors import InvalidValueError
-from autotune.store.records.confirmation import (
-    Comparison,
-    comparison_from_json,
-    comparison_to_json,
-)
+from autotune.ir.converter import from_json, to_json
+from autotune.store.records.confirmation import Comparison
 
 __all__ = ["Contest"]
 
@@ -33,11 +29,7 @@ class Contest:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
-        return {
-            "winner": self.winner,
-            "finalists": dict(self.finalists),
-            "over": {name: comparison_to_json(item) for name, item in self.over.items()},
-        }
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Contest:
@@ -46,8 +38,4 @@ class Contest:
         Raises:
             InvalidValueError: the object is not a contest.
         """
-        try:
-            over = {name: comparison_from_json(item) for name, item in data["over"].items()}
-            return Contest(data["winner"], dict(data["finalists"]), over)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidValueError(f"not a contest: {error!r}") from error
+        return from_json(Contest, data)

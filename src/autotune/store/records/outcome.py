@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen
 from attrs.validators import in_
 
 from autotune.errors import InvalidValueError
+from autotune.ir.converter import from_json, json_forms, object_form, to_json
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 OUTCOME_STATUSES = ("ok", "invalid", "build_error", "crash", "timeout", "wrong_result")
 
@@ -70,18 +74,7 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back (``cached`` is not stored)."""
-        return {
-            "status": self.status,
-            "latency": self.latency,
-            "samples": list(self.samples),
-            "timings": dict(self.timings),
-            "message": self.message,
-            "drift": self.drift,
-            "lowered": self.lowered,
-            "binary": self.binary,
-            "duplicate_of": self.duplicate_of,
-            "readings": dict(self.readings),
-        }
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Outcome:
@@ -90,18 +83,10 @@ class Outcome:
         Raises:
             InvalidValueError: the object is not an outcome.
         """
-        try:
-            return Outcome(
-                data["status"],
-                data["latency"],
-                tuple(data["samples"]),
-                dict(data["timings"]),
-                data["message"],
-                drift=data.get("drift", 1.0),
-                lowered=data.get("lowered", ""),
-                binary=data.get("binary", ""),
-                duplicate_of=data.get("duplicate_of", ""),
-                readings=dict(data.get("readings", {})),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidValueError(f"not an outcome: {error!r}") from error
+        return from_json(Outcome, data)
+
+
+@json_forms
+def _forms(converter: Converter) -> None:
+    first = ("latency", "samples", "timings", "message")
+    object_form(converter, Outcome, required=first, left_out=("cached",), ignores_others=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import attrs
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
-from autotune.ir.workloads import Workload
+from autotune.ir.converter import from_json, json_forms, object_form, to_json
 from autotune.sketches import Candidate
 from autotune.store.records.outcome import Outcome
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 RECORD_SCHEMA = 2
 _READABLE = (1, 2)
@@ -40,7 +42,7 @@ class MeasureKey:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
-        return attrs.asdict(self)
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> MeasureKey:
@@ -49,10 +51,7 @@ class MeasureKey:
         Raises:
             InvalidValueError: the object is not a measure key.
         """
-        try:
-            return MeasureKey(**data)
-        except TypeError as error:
-            raise InvalidValueError(f"not a measure key: {error}") from error
+        return from_json(MeasureKey, data)
 
 
 @frozen
@@ -91,20 +90,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """A self-contained JSON object that :meth:`from_json` reads back."""
-        return {
-            "schema": RECORD_SCHEMA,
-            "run_id": self.run_id,
-            "trial": self.trial,
-            "workload": self.candidate.sketch.workload.to_json(),
-            **self.candidate.to_json(),
-            "key": self.key.to_json(),
-            "target": dict(self.target),
-            "space": self.space,
-            "outcome": self.outcome.to_json(),
-            "created": self.created,
-            "elapsed": self.elapsed,
-            "program": self.program,
-        }
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Record:
@@ -113,23 +99,31 @@ class Record:
         Raises:
             InvalidValueError: the object is not a record, or one of a newer schema.
         """
-        try:
-            if data["schema"] not in _READABLE:
-                raise InvalidValueError(
-                    f"a record of schema {data['schema']!r}; this version reads "
-                    f"{' and '.join(map(str, _READABLE))}"
-                )
-            return Record(
-                data["run_id"],
-                data["trial"],
-                Candidate.from_json(data, Workload.from_json(data["workload"])),
-                MeasureKey.from_json(data["key"]),
-                dict(data["target"]),
-                data["space"],
-                Outcome.from_json(data["outcome"]),
-                data["created"],
-                data["elapsed"],
-                data["program"] if data["schema"] > 1 else None,
+        return from_json(Record, data)
+
+
+@json_forms
+def _forms(converter: Converter) -> None:
+    write_fields, read_fields = object_form(
+        converter, Record, required=("elapsed", "program"), ignores_others=True
+    )
+
+    def write(record: Record) -> dict[str, Any]:
+        data: dict[str, Any] = {"schema": RECORD_SCHEMA}
+        workload = converter.unstructure(record.candidate.sketch.workload)
+        for name, value in write_fields(record).items():
+            data |= {"workload": workload, **value} if name == "candidate" else {name: value}
+        return data
+
+    def read(data: Any, _: Any) -> Any:
+        if data["schema"] not in _READABLE:
+            raise InvalidValueError(
+                f"a record of schema {data['schema']!r}; this version reads "
+                f"{' and '.join(map(str, _READABLE))}"
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidValueError(f"not a record: {error!r}") from error
+        candidate = {name: data[name] for name in ("workload", "sketch", "config")}
+        later = {"program": None} if data["schema"] == 1 else {}
+        return read_fields({**data, **later, "candidate": candidate}, Record)
+
+    converter.register_unstructure_hook(Record, write)
+    converter.register_structure_hook(Record, read)
