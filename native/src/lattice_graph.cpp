@@ -153,7 +153,7 @@ class LayerJoin {
     StateSet next_;
 };
 
-// The layer of a group that no constraint sees: every state goes on as it is.
+// The layer of a group that no constraint sees: every state is kept.
 Layer passing(std::size_t states) {
     Layer layer;
     layer.starts.resize(states + 1);

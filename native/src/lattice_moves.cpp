@@ -119,7 +119,7 @@ bool Moves::leads_to_end(std::size_t position, std::int64_t state, const std::ve
 }
 
 bool Moves::contains(const std::int64_t* configuration) const {
-    // Group by group, so that most rows outside are told by their first one.
+    // Group by group, so that most rows outside are rejected by their first one.
     std::int64_t state = 0;
     for (std::size_t position = 0; position < graph_->tables.size(); ++position) {
         const Table& table = graph_->tables[position];

@@ -117,7 +117,7 @@ void pin_or_throw(int cpu) {
     }
 }
 
-// What the two threads of a neighbour probe share; at its end the neighbour is told to end.
+// What the two threads of a neighbour probe share; its end stops the neighbour.
 struct Neighbours {
     enum State : int { idle, work, end };
     std::atomic<int> state{idle};
@@ -134,7 +134,7 @@ struct EndOfNeighbours {
     ~EndOfNeighbours() { shared.set(Neighbours::end); }
 };
 
-// About 2 us: short against a slice, so that the neighbour is seen to go on within it.
+// About 2 us: short against a slice, so that the neighbour is seen to run within it.
 constexpr std::int64_t kStepRounds = 400;
 
 // Works whenever that is wanted. Otherwise it sleeps: to spin would be work, too.

@@ -9,7 +9,7 @@
 
 namespace autotune {
 
-// What the model knows of a machine. Capacities in bytes, rates in bytes per cycle of one core.
+// The machine parameters of the model. Capacities in bytes, rates in bytes per cycle of one core.
 struct CpuMachine {
     double cores, vector_registers, fma_units, loads_per_cycle, stores_per_cycle, latency;
     double capacity[3];   // usable bytes of each cache for one core

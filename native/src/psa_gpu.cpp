@@ -62,7 +62,7 @@ AUTOTUNE_ALWAYS_INLINE void corrected(const double* const* columns, int groups, 
 #pragma GCC ivdep
         for (int i = 0; i < kBlock; ++i) {
             const double lanes = std::ceil(threads[i] / warp) * warp;
-            // Registers are given to threads by eights; a compiler that is told the block's size spills the rest.
+            // Registers are given to threads by eights; a compiler that knows the block's size spills the rest.
             const double most = smaller(255.0, std::floor(block_registers / lanes / 8.0) * 8.0);
             const double held = smaller(most, std::ceil(larger(registers[i], 16.0) / 8.0) * 8.0);
             const double spilled = larger(1.0, registers[i] / most);

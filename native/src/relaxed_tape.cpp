@@ -173,7 +173,7 @@ AUTOTUNE_ALWAYS_INLINE void run_forward(const RelaxedInstruction* instructions, 
                               instruction.partial < 0
                                   ? nullptr
                                   : partials + static_cast<std::size_t>(instruction.partial) * kRows};
-        // A form that leaves partial derivatives behind where nobody reads them has no place for them.
+        // A form that leaves partial derivatives behind that are unused has no place for them.
         if (kPartials && instruction.partial >= 0) {
             apply<true>(instruction.form, columns, *smoothing);
         } else {

@@ -21,7 +21,7 @@ std::string simd_name(Simd level);
 #define AUTOTUNE_ALWAYS_INLINE inline __attribute__((always_inline))
 
 // Defines `name(Simd level, args...)`, which runs `body(args...)` compiled for that level. `body` and what it calls in
-// its loops must be AUTOTUNE_ALWAYS_INLINE, so that they are compiled anew in each of the three functions. Arguments
+// its loops must be AUTOTUNE_ALWAYS_INLINE, so that they are compiled once in each of the three functions. Arguments
 // are passed by value: hand over pointers. There is no contraction of multiplications and additions (see the build
 // file), so that all levels compute equal results.
 #define AUTOTUNE_DISPATCH(name, body)                                                                      \

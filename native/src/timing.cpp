@@ -8,7 +8,7 @@ namespace {
 using Word = std::uint64_t;
 using Function = int (*)(Word, Word, Word, Word, Word, Word);
 
-// Nanoseconds of the clock that nobody adjusts: network time slews the ordinary monotonic one while it is read.
+// Nanoseconds of the clock that is never adjusted: network time slews the ordinary monotonic one while it is read.
 std::int64_t now() {
     timespec time;
     clock_gettime(CLOCK_MONOTONIC_RAW, &time);

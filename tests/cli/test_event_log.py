@@ -94,7 +94,7 @@ def test_a_log_on_standard_output_has_it_for_itself(spawn: Any) -> None:
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
     assert isinstance(list(read_events(stdout.splitlines()))[-1], RunFinished)
-    assert "untuned" in stderr
+    assert "naive loop nest" in stderr
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_reader_that_goes_away_ends_no_run(spawn: Any, tmp_path: Path) -> None
     warnings = [line for line in stderr.splitlines() if "warning" in line]
     assert warnings == [
         "autotune: warning: --log 'pipe' can no longer be written (Broken pipe); "
-        "the run goes on without it"
+        "the run continues without it"
     ]
     assert "8 ok" in stdout
 

@@ -40,7 +40,7 @@ def test_outcomes_are_told_in_order_whichever_is_known_first(
         assert told == list(range(len(told)))
         assert len(told) == len(order) or trials[order[len(told)]].outcome is None
     assert seen == [(position, outcome(number)) for position, number in enumerate(order)]
-    assert batch.told == [item[1] for item in seen]
+    assert batch.delivered == [item[1] for item in seen]
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.sets(st.integers(0, 5)))

@@ -181,7 +181,7 @@ def test_a_restored_search_goes_on_as_if_it_had_not_been_stopped(
 def test_a_round_that_does_not_fit_the_space_is_an_error(asked: list[Any]) -> None:
     bench = Bench()
     state = {**bench.search.state([0], None), "outstanding": [0, asked]}
-    with pytest.raises(DatabaseError, match="start the run anew with fresh=True"):
+    with pytest.raises(DatabaseError, match="start over with fresh=True"):
         bench.search.load_state(state)
 
 

@@ -42,7 +42,7 @@ def autotune(environment: dict[str, str], folder: Path, *arguments: str) -> str:
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert "goes on without" not in done.stderr
+    assert "continues without" not in done.stderr
     return done.stdout
 
 

@@ -61,7 +61,7 @@ class ImportedProgram:
 
 @frozen
 class ExportReport:
-    """What became of records that were to be written in a backend's own format.
+    """How an export in a backend's own format ended.
 
     Attributes:
         exported: How many are in the files.
@@ -170,7 +170,7 @@ class Backend(ABC):
     def check_measuring(self, target: Target, threads: int = 1) -> None:
         """Raises UnsupportedTarget when programs for ``target`` cannot be run and timed.
 
-        A backend may compile for more targets than it can run programs on; unless it says so,
+        A backend may compile for more targets than it can run programs on; by default
         they are the same. It may also need something for programs that use several threads.
         """
         self.check_target(target)
@@ -188,7 +188,7 @@ class Backend(ABC):
         """Import the compiler and do what the first build would otherwise pay for."""
 
     def park(self) -> None:  # noqa: B027
-        """Return when nothing of this process runs besides the calling thread.
+        """Return when only the calling thread of this process runs.
 
         Called after a program was timed, so that threads which wait for work by watching for it
         do not disturb the next process that times something. There is nothing to do unless the

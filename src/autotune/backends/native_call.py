@@ -23,7 +23,7 @@ def _words(arguments: Iterable[int]) -> tuple[int, ...]:
 
 
 class NativeCallFailed(RuntimeError):
-    """A compiled function returned something else than 0: the program is at fault."""
+    """A compiled function returned a non-zero status: the program failed."""
 
 
 @frozen

@@ -80,7 +80,7 @@ def diagnose() -> Diagnosis:
     for label, check in checks:
         try:
             findings += check()
-        except Exception as error:  # a diagnosis goes on where anything else would stop
+        except Exception as error:  # a diagnosis continues after any error
             findings.append(Finding(label, "error", f"{type(error).__name__}: {error}"))
     return Diagnosis(tuple(findings), target)
 

@@ -23,7 +23,7 @@ class EventLog:
     """A listener that appends a line per event to a file.
 
     A line that an earlier process, or a full disk, left unfinished stays a line of its own.
-    When writing fails, ``warn`` is told once and nothing more is written.
+    When writing fails, ``warn`` is called once and nothing more is written.
 
     Args:
         path: The file; made if it does not exist. ``"-"`` is standard output.
@@ -69,7 +69,7 @@ class EventLog:
             self._failed = True
             self._warn(
                 f"--log {self._path!r} can no longer be written ({error.strerror}); "
-                "the run goes on without it"
+                "the run continues without it"
             )
             return
         self._unfinished = False
@@ -91,7 +91,7 @@ def _open(path: str) -> tuple[int, bool]:
     if path == "-":
         return os.dup(sys.stdout.fileno()), False
     regular = not os.path.exists(path) or os.path.isfile(path)
-    # Read as well, to see how the last line ends; a pipe would not tell that nobody reads it.
+    # Read as well, to see how the last line ends; a pipe would not show that it has no reader.
     flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (os.O_RDWR if regular else os.O_WRONLY)
     descriptor = os.open(path, flags, 0o666)
     try:
@@ -112,7 +112,7 @@ def _open(path: str) -> tuple[int, bool]:
 def _try_file(descriptor: int) -> bool:
     """Write a byte and take it back; returns whether the file ends in an unfinished line.
 
-    A full disk lets files be made, and shows only then. Whoever writes a log holds a shared lock
+    A full disk lets files be made, and shows only then. Every writer of a log holds a shared lock
     on it, so that nothing of another process is taken back; while one writes, it is not tried.
     """
     if not _lock(descriptor):
@@ -130,7 +130,7 @@ def _try_file(descriptor: int) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Take the lock for this process alone; returns whether nobody else has it."""
+    """Take the lock for this process alone; returns whether no other process has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

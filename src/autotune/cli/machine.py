@@ -37,7 +37,7 @@ class BusyWarning:
 
 
 def busy_cores(seconds: float = _LOOK_SECONDS, path: Path = _STAT) -> float:
-    """Cores that are kept busy while this process sleeps; 0 where that cannot be told."""
+    """Cores that are kept busy while this process sleeps; 0 where that is unknown."""
     before = _busy_ticks(path)
     start = time.perf_counter()
     time.sleep(seconds)

@@ -62,7 +62,7 @@ class PlainProgress:
             self._say(*text)
 
     def _flush(self) -> None:
-        """Say what has become of the tasks that had trials."""
+        """Report the tasks that had trials."""
         run = self._state
         for task in sorted(self._dirty):
             state = run.tasks[task]
@@ -247,7 +247,7 @@ def warning_text(event: WarningRaised) -> str:
 
 
 def chosen_mode(mode: str, stream: TextIO) -> str:
-    """What ``--progress`` comes to on a stream: ``live``, ``plain`` or ``quiet``.
+    """The mode that ``--progress`` selects on a stream: ``live``, ``plain`` or ``quiet``.
 
     Raises:
         InvalidValueError: ``live`` is asked for and the stream is no terminal.

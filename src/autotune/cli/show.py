@@ -173,7 +173,7 @@ def _constraints(sketch: Sketch) -> str:
 
 
 def _problem(sketch: Sketch, shown: Mapping[str, str]) -> dict[str, Any]:
-    """What JSON has besides the text of the constraints, where they are shown: the problem."""
+    """The constraint problem as JSON, where its text is shown."""
     from autotune.spaces.problems import problem_of
 
     return {"problem": problem_of(sketch).to_json()} if "constraints" in shown else {}

@@ -30,7 +30,7 @@ class Arena:
     """One block of memory with several placements of a workload's arrays in it.
 
     How fast a program is depends on where its arrays lie: on their distances modulo a page, and on
-    which physical pages share sets of the caches. The system chooses both anew for each process.
+    which physical pages share sets of the caches. The system chooses both for each process.
     Here a seed chooses the places within pages, and each placement has pages of its own as long as
     these are not many: a median over placements is that of the program and not that of a place.
 

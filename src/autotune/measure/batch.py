@@ -1,4 +1,4 @@
-"""Candidates that were submitted together, and which of their outcomes have been told."""
+"""Candidates that were submitted together, and which of their outcomes were delivered."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Batch:
     Attributes:
         in_order: A trial for each candidate.
         chunk: Trials that are being built and timed.
-        told: Outcomes that were told.
+        delivered: Outcomes that were delivered, in order.
     """
 
     in_order: Sequence[Trial]
     chunk: list[Trial] = field(factory=list)
-    told: list[Outcome] = field(factory=list)
+    delivered: list[Outcome] = field(factory=list)
     _taken: int = 0
 
     @property
@@ -50,24 +50,24 @@ class Batch:
 
     def tell(self, on_outcome: Callable[[int, Outcome], None] | None) -> None:
         """Tell outcomes in order, as far as they are known."""
-        while len(self.told) < len(self.in_order):
-            outcome = self.in_order[len(self.told)].outcome
+        while len(self.delivered) < len(self.in_order):
+            outcome = self.in_order[len(self.delivered)].outcome
             if outcome is None:
                 return
-            self.told.append(outcome)
+            self.delivered.append(outcome)
             if on_outcome is not None:
-                on_outcome(len(self.told) - 1, outcome)
+                on_outcome(len(self.delivered) - 1, outcome)
 
     def tell_rest(self, on_outcome: Callable[[int, Outcome], None] | None) -> None:
         """After an interrupt: tell every outcome that may not have been taken in.
 
-        That is also the one that was being told, and any that waited for an earlier candidate.
+        That is also the one being delivered, and any that waited for an earlier candidate.
         """
         if on_outcome is None:
             return
         for trial in self.trials:
             trial.take_from_original()
-        for position in range(max(0, len(self.told) - 1), len(self.in_order)):
+        for position in range(max(0, len(self.delivered) - 1), len(self.in_order)):
             outcome = self.in_order[position].outcome
             if outcome is not None:
                 on_outcome(position, outcome)

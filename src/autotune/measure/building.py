@@ -48,7 +48,7 @@ class Building:
             self.attend(trials)
 
     def attend(self, trials: Sequence[Trial]) -> None:
-        """Wait until something may have happened; what was lost with its worker is built anew."""
+        """Wait until something may have happened; what was lost with its worker is rebuilt."""
         for trial in trials:
             if not self.is_settled(trial) and trial.number not in self._in_flight:
                 if trial.place is not None:
@@ -70,11 +70,11 @@ class Building:
         """
         trial.duplicate_of = None
         self._assign_duplicate(trial)
-        # Workers that know the program are to compile it nevertheless.
+        # Workers that know the program must compile it all the same.
         trial.always = trial.duplicate_of is None
 
     def abandon(self) -> None:
-        """Nobody waits for anything that has been submitted."""
+        """Mark all that was submitted as abandoned."""
         for trial in self._by_program.values():
             trial.abandoned = trial.outcome is None
 

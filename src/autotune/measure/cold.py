@@ -1,4 +1,4 @@
-"""Making memory cold, so that a sample sees what a program costs whose data nobody has touched."""
+"""Emptying the caches, so that a sample is of a program whose data are in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs with an addressee: each reply of a pool goes to whoever posted the job."""
+"""Jobs with an addressee: each reply of a pool goes to the caller that posted the job."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Dispatcher:
         self.pool.wait_ready()
 
     def drain(self) -> None:
-        """Forget the jobs that nobody has begun, and wait for the others."""
+        """Drop the jobs that have not begun, and wait for the others."""
         self.pool.forget_queue()
         while not self.pool.idle:
             self.pump()
@@ -98,7 +98,7 @@ class Dispatcher:
         return new
 
     def _stop_observing(self, reply: Reply) -> None:
-        # Other workers may have been told to observe before: they say nothing new.
+        # Other workers may already observe: their answers add nothing.
         if self._observing:
             self._observing = False
             names = ", ".join(self._observers)

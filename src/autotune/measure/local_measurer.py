@@ -37,14 +37,14 @@ from autotune.targets import Target
 # How many candidates per worker are built before they are timed: enough to keep the workers
 # busy to the end of a chunk, few enough that built programs do not fill the memory.
 _CHUNK_PER_WORKER = 8
-# What a worker with a compiler, its programs and their arrays may come to occupy.
+# What a worker with a compiler, its programs and their arrays may occupy.
 _WORKER_BYTES = 1 << 30
 
 
 class LocalMeasurer(Measurer):
     """Measures in long-lived worker processes on this machine.
 
-    Candidates are built in parallel, each in the worker that will run it, while the host goes on;
+    Candidates are built in parallel, each in the worker that will run it, beside the host;
     then they are checked and timed one after the other. Workers are started by :meth:`start`,
     best called before the host does anything else; they die with the host, whatever ends it, and
     with the thread that started them.
@@ -188,7 +188,7 @@ class LocalMeasurer(Measurer):
                 batch.abandon()
             self._forget(batch.trials)
             self._build_ahead()
-        return batch.told
+        return batch.delivered
 
     def measure_baseline(self) -> Outcome:
         """The outcome of the untuned program, which gets longer deadlines."""
@@ -228,7 +228,7 @@ class LocalMeasurer(Measurer):
         return HeldTrial(trial, timing, self._undisturbed)
 
     def _begin_rematch(self) -> TimingSession:
-        """End all that goes on, and give the workers other inputs than before."""
+        """End all jobs, and give the workers new inputs."""
         self._batches.clear()
         self.wait_ready()
         workers = self._started()
@@ -427,7 +427,7 @@ class LocalMeasurer(Measurer):
             "inputs": files.inputs,
             "outputs": files.outputs,
         }
-        workers.pool.tell(message, anew=True)
+        workers.pool.tell(message, replace=True)
         self._inputs = kind
 
     def _started(self) -> _Workers:
@@ -492,7 +492,7 @@ def _open(chunk: Sequence[Trial]) -> list[Trial]:
 
 
 def _ignore(_reply: object) -> None:
-    """Nobody waits for this."""
+    """Ignore a reply."""
 
 
 def _clean_up(pool: WorkerPool, folder: PrivateFolder, owner: int) -> None:

@@ -34,7 +34,7 @@ class LoadedProgram(ABC):
     @property
     @abstractmethod
     def failure(self) -> Outcome | None:
-        """What became of it, once it cannot be timed any more."""
+        """Its outcome, once it cannot be timed any more."""
 
     @abstractmethod
     def turn(self, placement: int) -> float | None:
@@ -47,7 +47,7 @@ class LoadedProgram(ABC):
 
 @frozen(eq=False)
 class Collecting:
-    """What :meth:`Measurer.collect` needs to know, and whom it tells.
+    """What :meth:`Measurer.collect` needs: the leader and the callbacks.
 
     Attributes:
         on_outcome: Called as soon as an outcome is known, in the order of the candidates, with
@@ -114,8 +114,8 @@ class Measurer(ABC):
     def hold(self, candidate: Candidate) -> LoadedProgram:
         """Build a program again and check it on other inputs, to be timed beside those of others.
 
-        Whoever has several measurers times what they hold in turns. It is held until the measurer
-        is asked for anything else, or closed.
+        A caller with several measurers times their held programs in turns. It is held until the
+        measurer is asked for anything else, or closed.
         """
 
     def take_warnings(self) -> list[str]:
@@ -128,7 +128,7 @@ class Measurer(ABC):
         """Wall seconds so far, by ``start`` (waiting for workers), ``build`` and ``run``."""
 
     def take_build_spans(self) -> list[Span]:
-        """When something was being built, since the last call, whoever waited for it or not."""
+        """When something was being built since the last call, waited for or not."""
         return []
 
     @abstractmethod

@@ -51,7 +51,7 @@ class Job:
 
 @frozen
 class Reply:
-    """What became of a job.
+    """How a job ended.
 
     Attributes:
         number: The job's number.
@@ -82,9 +82,9 @@ class _Slot:
         index: The position.
         process: Its worker.
         generation: How often it has been replaced.
-        setup: What the worker has yet to be told before jobs.
+        setup: Setup messages that the worker must get before jobs.
         jobs: Jobs that it was sent, the first of which it is doing.
-        told: Whether it was sent something of ``setup`` that it has not answered.
+        in_setup: Whether it has yet to answer a message of ``setup``.
         begun: Whether it has announced a phase of what it is doing.
         reserved: Whether it gets only jobs that are for it.
         timing: Whether it is also to have nothing else to do.
@@ -95,7 +95,7 @@ class _Slot:
     generation: int = 0
     setup: deque[Message] = field(factory=deque)
     jobs: deque[Job] = field(factory=deque)
-    told: bool = False
+    in_setup: bool = False
     begun: bool = False
     reserved: bool = False
     timing: bool = False
@@ -110,12 +110,12 @@ class _Slot:
 
     @property
     def ready(self) -> bool:
-        return self.process is not None and not self.setup and not self.told
+        return self.process is not None and not self.setup and not self.in_setup
 
     @property
     def waiting(self) -> bool:
         """Whether it owes an answer."""
-        return self.told or bool(self.jobs)
+        return self.in_setup or bool(self.jobs)
 
 
 class WorkerPool:
@@ -168,14 +168,14 @@ class WorkerPool:
             if slot.process is None:
                 self._spawn(slot)
 
-    def tell(self, message: Message, *, anew: bool = False) -> None:
+    def tell(self, message: Message, *, replace: bool = False) -> None:
         """Tell every worker, now and later ones, something that jobs refer to.
 
         Args:
             message: What to tell.
-            anew: Forget what was told before.
+            replace: Drop the earlier setup messages.
         """
-        if anew:
+        if replace:
             self._facts.clear()
         self._facts.append(message)
         for slot in self._slots:
@@ -187,7 +187,7 @@ class WorkerPool:
         """Wait until every worker is ready for jobs, or busy with some.
 
         Raises:
-            WorkerStartFailed: one cannot be started, or refuses what it is told.
+            WorkerStartFailed: one cannot be started, or refuses its setup.
         """
         for slot in self._slots:
             if slot.process is not None and slot.ready and not slot.process.alive:
@@ -329,7 +329,7 @@ class WorkerPool:
             if "phase" in message:
                 if message["phase"] not in self._deadlines_of(slot):
                     slot.process.end()
-                    unknown = f"announced a phase that nobody asked for: {message['phase']!r}"
+                    unknown = f"announced an unknown phase: {message['phase']!r}"
                     return replies + self._died(slot, "died", unknown)
                 slot.begun = True
                 self._enter(slot, message["phase"])
@@ -356,7 +356,7 @@ class WorkerPool:
             else:
                 self._advance_setup(slot)
             return [reply]
-        slot.told = False
+        slot.in_setup = False
         if "failed" in message:
             raise WorkerStartFailed(
                 f"no worker for backend {self._backend!r}: {message['failed']}"
@@ -416,7 +416,7 @@ class WorkerPool:
             self._memory_bytes,
             self._folder / f"worker-{self._spawned}",
         )
-        slot.told = False
+        slot.in_setup = False
         slot.setup = deque([{"op": "hello"}, *self._facts])
         self._advance_setup(slot)
 
@@ -424,7 +424,7 @@ class WorkerPool:
         """Say the next thing that a worker must know, once it has answered everything."""
         if slot.setup and not slot.waiting:
             message = slot.setup.popleft()
-            slot.told = True
+            slot.in_setup = True
             self._begin(slot, "start" if message["op"] == "hello" else "task")
             self._send(slot, message)
 

@@ -52,7 +52,7 @@ def _positive(_instance: object, attribute: attrs.Attribute[Any], value: Any) ->
 
 @frozen
 class MeasureProtocol:
-    """Deadlines, how many timed samples a candidate gets, and how the best are told apart.
+    """Deadlines, how many timed samples a candidate gets, and how the best are compared.
 
     Attributes:
         cold: Whether caches are emptied before every timed call. Otherwise data is warm: every

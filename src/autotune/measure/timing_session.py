@@ -27,7 +27,7 @@ from autotune.store.records import Comparison, Outcome
 __all__ = ["OnComparison", "TimingSession"]
 
 OnComparison = Callable[[str, str, Comparison, bool], None]
-"""Is told of two candidates that were timed in turns: digest of the best one so far, digest of
+"""Called with two candidates that were timed in turns: digest of the best one so far, digest of
 its challenger, the challenger against it, and whether the challenger is the best one now."""
 
 _PHASES = ("load", "verify", "run", "observe")
@@ -124,7 +124,7 @@ class TimingSession:
         if trial.outcome is not None or not self._is_held(trial):
             return
         if not ours:
-            # The best program is gone; what is known of the machine's speed has to do.
+            # The best program is gone; the known speed of the machine must do.
             trial.drift = self._drift
             trial.finish()
             return

@@ -36,7 +36,7 @@ class Trial:
         candidate: What to build; None is the untuned program.
         always: Whether to compile it although its program is known.
         place: The worker that holds it.
-        outcome: What became of it, once that is known.
+        outcome: How it ended, once that is known.
         duplicate_of: The trial with the same program that is measured instead.
         lowered: Digest of its lowered program, or "".
         binary: Digest of its machine code, or "".
@@ -93,7 +93,7 @@ class Trial:
         }
 
     def lose(self, *, blame: bool = True) -> None:
-        """A worker ended while it did nothing with this: try again, but not for ever.
+        """A worker ended while it did nothing with this: retry, a limited number of times.
 
         Args:
             blame: Whether this counts; it does not where it is known who was to blame.

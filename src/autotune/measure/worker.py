@@ -1,6 +1,6 @@
 """The main loop of a measuring process: ``python -m autotune.measure.worker``.
 
-It holds what it has built under numbers, until it is told to forget it. All its programs run on
+It holds what it has built under numbers, until a message releases it. All its programs run on
 the same arrays, one after the other.
 """
 
@@ -182,7 +182,7 @@ class Worker:
         readings: dict[str, float | None] = {}
         try:
             with self._connection.phase("load", timings):
-                # Whoever ran before may have failed before anybody saw what it wrote to.
+                # A program that failed before may have written to them unnoticed.
                 task.arrays(0, fresh=True)
                 call = self._call(held, 0)
             with self._connection.phase("verify", timings):

@@ -267,7 +267,7 @@ class _Builder:
 
 
 def _numbered(slots: Sequence[int]) -> frozenset[_Operand]:
-    """Slots with repetitions told apart: ``x*x`` has the operands ``(x, 0)`` and ``(x, 1)``."""
+    """Slots with repetitions numbered: ``x*x`` has the operands ``(x, 0)`` and ``(x, 1)``."""
     return frozenset((slot, slots[:index].count(slot)) for index, slot in enumerate(slots))
 
 

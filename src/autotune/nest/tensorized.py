@@ -56,7 +56,7 @@ def _loop_conflict(
 def _stride_conflict(
     nest: LoopNest, statement: Statement, intrinsic: Intrinsic, candidate: Candidate
 ) -> str | None:
-    """What of an operand does not lie as the declaration says."""
+    """How an operand deviates from the declared layout."""
     for buffer, operand in _operands(nest, statement, intrinsic):
         strides = Walk(nest, statement, buffer, {}).strides[-len(intrinsic.axes) :]
         for axis, stride in zip(intrinsic.axes, strides, strict=True):

@@ -1,4 +1,4 @@
-"""The core's own parts, registered through the same hook as everybody else's.
+"""The core's own parts, registered through the same hook as any plugin's.
 
 Factories are import strings: listing what exists imports none of it.
 """

@@ -1,7 +1,7 @@
 """Finding, checking and looking up plugins.
 
 One broken plugin never breaks the host: it is quarantined, listed with its error by
-`PluginManager.report`, and named when somebody asks for a part that does not exist.
+`PluginManager.report`, and named in the error for an unknown part.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __all__ = ["InterruptGuard", "TuningInterrupted"]
 
 
 class TuningInterrupted(AutotuneError):
-    """A run was stopped by the user; everything measured is recorded and the run can go on.
+    """A run was stopped by the user; everything measured is recorded and the run can be resumed.
 
     Args:
         run_id: The run, as stored in the database.

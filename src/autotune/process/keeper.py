@@ -10,8 +10,8 @@ waits until there is none, and removes the worker's folder.
 Arguments: the descriptor to write its status to, the host's process id, the worker's folder,
 descriptors that only the worker needs (joined by commas), the worker's module, its arguments.
 
-The status is lines: ``worker PID``; ``told PID`` if somebody else than the host told the keeper to
-end; and last ``gone CODE`` with the worker's exit code (minus the signal's number if one killed
+The status is lines: ``worker PID``; ``told PID`` if a process other than the host told the keeper
+to end; and last ``gone CODE`` with the worker's exit code (minus the signal's number if one killed
 it), or just ``gone`` if the keeper had to kill it.
 """
 
@@ -70,7 +70,7 @@ def _control(option: int, value: int) -> None:
 
 
 def _tell(status: int, line: str) -> None:
-    with contextlib.suppress(OSError):  # nobody is left to be told
+    with contextlib.suppress(OSError):  # there may be no reader left
         os.write(status, f"{line}\n".encode())
 
 
@@ -112,7 +112,7 @@ def _end(worker: int) -> int | None:
     """Kill and reap every descendant; returns the worker's exit code if it ended by itself."""
     options = os.WEXITED | os.WNOHANG | os.WNOWAIT
     by_itself = os.waitid(os.P_PID, worker, options) is not None
-    # In nearly all cases this is everybody. The worker's number is still its own.
+    # In nearly all cases these are all. The worker's number is still its own.
     for kill in (os.kill, os.killpg):
         with contextlib.suppress(ProcessLookupError):
             kill(worker, signal.SIGKILL)
@@ -173,9 +173,9 @@ def _remove_folder(folder: str, host: int) -> None:
 
 
 def _is_unheld(lock: str) -> bool:
-    """Whether nobody holds a lock that the host holds as long as it lives.
+    """Whether the lock is free that the host holds as long as it lives.
 
-    A host that is ending lets go of its files, at which the worker ends, before it is nobody's
+    A host that is ending closes its files, at which the worker ends, before it is nobody's
     parent any more.
     """
     import fcntl

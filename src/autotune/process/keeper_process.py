@@ -113,7 +113,7 @@ class KeeperProcess:
         return self._how(keeper_code)
 
     def close(self) -> None:
-        """Let go of the status; nothing more can be asked."""
+        """Close the status; no more queries are possible."""
         os.close(self._status)
 
     def _signal(self, number: signal.Signals) -> None:

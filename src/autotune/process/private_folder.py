@@ -1,4 +1,4 @@
-"""A temporary folder that outlives nobody: what a killed process left is removed by the next.
+"""A temporary folder that does not outlive its process: the next removes what a killed one left.
 
 A folder is held by a lock on a file in it, which the kernel releases however its holder ends. A
 folder whose lock is free was left behind. Process ids would not do: containers that share a
@@ -43,7 +43,7 @@ class PrivateFolder:
     descriptor: int
 
     def remove(self) -> None:
-        """Remove the folder and let go of its lock."""
+        """Remove the folder and release its lock."""
         _remove(self.path)
         os.close(self.descriptor)
 
@@ -64,7 +64,7 @@ def make_private_folder() -> PrivateFolder:
             descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             on_failure.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # Renamed when it is held: nobody ever sees the lock free.
+            # Renamed when it is held: the lock is never seen free.
             unlocked.rename(path / _LOCK)
             on_failure.pop_all()
     return PrivateFolder(path, descriptor)
@@ -101,7 +101,7 @@ def writing_temporary_files() -> Iterator[None]:
 
 
 def remove_stale_folders(directory: Path) -> list[Path]:
-    """Remove this user's folders in ``directory`` that nobody holds; returns them.
+    """Remove this user's folders in ``directory`` that no process holds; returns them.
 
     What still runs of the workers that they belonged to is killed.
     """
@@ -109,14 +109,14 @@ def remove_stale_folders(directory: Path) -> list[Path]:
 
 
 def remove_if_abandoned(path: Path) -> None:
-    """Remove a private folder if nobody holds it and no process works in a folder in it."""
+    """Remove a private folder that no process holds or works in."""
     with contextlib.suppress(OSError):
         if not any(entry.is_dir() and marked_processes(entry) for entry in list(path.iterdir())):
             _remove_unheld(path)
 
 
 def _remove_unheld(path: Path) -> bool:
-    """Whether it was a private folder that nobody holds, and is now removed."""
+    """Whether it was a private folder that no process holds, and is now removed."""
     try:
         if path.stat().st_uid != os.getuid():
             return False
@@ -127,7 +127,7 @@ def _remove_unheld(path: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not (path / _LOCK).exists():  # somebody else has just removed it
+        if not (path / _LOCK).exists():  # another process has just removed it
             return False
         kill_marked(path)
         _remove(path)

@@ -45,7 +45,7 @@ def marked_processes(folder: Path) -> list[int]:
             continue
         try:
             variables = Path("/proc", entry, "environ").read_bytes().split(b"\0")
-        except OSError:  # it has ended meanwhile, or is somebody else's
+        except OSError:  # it has ended meanwhile, or is another user's
             continue
         if any(mark + b"/" in variable + b"/" for variable in variables):
             found.append(int(entry))

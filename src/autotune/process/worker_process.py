@@ -213,7 +213,7 @@ class WorkerProcess:
         size = os.fstat(self._log).st_size
         data = os.pread(self._log, 4 * _TAIL_BYTES, max(0, size - 4 * _TAIL_BYTES))
         lines = data.decode(errors="replace").splitlines()
-        # The fault handler ends with a long list that says nothing about the fault.
+        # The fault handler ends with a long list unrelated to the fault.
         text = "\n".join(line for line in lines if not line.startswith("Extension modules:"))
         return text.strip()[-_TAIL_BYTES:]
 

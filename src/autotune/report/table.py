@@ -1,4 +1,4 @@
-"""A table as data; how it is drawn is somebody else's business."""
+"""A table as data; drawing it is left to the caller."""
 
 from __future__ import annotations
 

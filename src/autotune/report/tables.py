@@ -105,7 +105,7 @@ def _rival_line(rival: Rival) -> tuple[str, float | None]:
 
 
 def _rival_notes(result: Result) -> list[str]:
-    """What became of the other backends that competed."""
+    """The results of the other backends that competed."""
     notes = []
     for rival in result.rivals:
         other, name = rival.result, short_name(rival.result.backend)

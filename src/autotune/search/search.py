@@ -31,7 +31,7 @@ class Search:
     """Task scheduler, strategies and cost model of a run.
 
     A round may be proposed while another is outstanding, that is before its outcomes are known:
-    its candidates are built while the search goes on.
+    its candidates are built while the search continues.
 
     Args:
         spaces: The search space of each task.
@@ -88,7 +88,7 @@ class Search:
     def learn(
         self, done: Round, outcomes: Sequence[Outcome], best_latency: float | None, gone: bool
     ) -> None:
-        """Tell everybody about a complete round.
+        """Pass a complete round to scheduler, strategies and models.
 
         Args:
             done: The round.
@@ -106,7 +106,7 @@ class Search:
         self.rounds += 1
 
     def state(self, trials: Sequence[int], outstanding: Round | None) -> dict[str, Any]:
-        """A JSON object from which :meth:`load_state` goes on.
+        """A JSON object that :meth:`load_state` continues from.
 
         Args:
             trials: Trials of each task that have been learnt from.
@@ -155,7 +155,7 @@ class Search:
         except (IndexError, TypeError, ValueError, InvalidValueError) as error:
             raise DatabaseError(
                 f"the run's checkpoint has a round that the search space does not ({error}); "
-                "start the run anew with fresh=True (--fresh)"
+                "start over with fresh=True (--fresh)"
             ) from error
         return Round(task, found)
 

@@ -25,7 +25,7 @@ class ScheduleLimits:
         steps: Names of the steps that the backend can replay (keys of ``STEP_TYPES``).
         stack_bytes: Largest accumulate tile, in bytes.
         unrolled_statements: Most copies of a statement that complete unrolling may make.
-        source: Who says so; named by the constraints.
+        source: Where the limits come from; named by the constraints.
         without: Uses of these steps that the backend cannot replay (keys of ``STEP_VARIANTS``).
         backend: The name under which intrinsics list their implementations for the backend; empty
             where it makes no use of any.

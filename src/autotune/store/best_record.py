@@ -37,7 +37,7 @@ def find_best(
 def find_record(
     database: Database, entry: LogEntry, key: MeasureKey, own: OwnRecords | None = None
 ) -> Record | None:
-    """The record of one trial, whatever it says by now; None when it is not there any more."""
+    """The current record of one trial; None when it was removed."""
     record = (own or {}).get((key, entry.digest))
     if record is not None and record.run_id == entry.source:
         return record

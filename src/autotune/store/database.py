@@ -167,7 +167,7 @@ class Database(ABC):
             checkpoint: Its state from now on.
 
         Returns:
-            Whether that was done. Of several that read a run and claim it, one is told so.
+            Whether that was done. Of several that claim a run, one succeeds.
 
         Raises:
             DatabaseError: there is no run with this id.
@@ -197,7 +197,7 @@ class Database(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the database. Calling it again does nothing."""
+        """Close the database. Calling it again does nothing."""
 
     def __enter__(self: _Self) -> _Self:
         return self

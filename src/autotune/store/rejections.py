@@ -1,6 +1,6 @@
-"""Why candidates were turned down, as classes that can be counted.
+"""Reasons of rejected candidates, as classes that can be counted.
 
-Messages name what was turned down: sizes, addresses, files. A class is what is left without
+Messages name what was rejected: sizes, addresses, files. A class is what is left without
 these, so that a hundred failures with one cause are one class with a count.
 """
 
@@ -33,7 +33,7 @@ _LIST = re.compile(r"N(?:, ?N)+")
 
 @frozen
 class Rejection:
-    """Candidates of a run that were turned down for one reason.
+    """Candidates of a run that were rejected for one reason.
 
     Attributes:
         count: How many.

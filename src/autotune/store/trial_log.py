@@ -134,13 +134,13 @@ class TrialLog:
 
     @property
     def rejections(self) -> dict[str, Rejection]:
-        """How many candidates were turned down, by class, the most frequent first."""
+        """How many candidates were rejected, by class, the most frequent first."""
         ordered = sorted(self._rejections.items(), key=lambda item: (-item[1].count, item[0]))
         return dict(ordered)
 
     @property
     def rejection_counts(self) -> dict[str, int]:
-        """Number of trials that were turned down, by class, the most frequent first."""
+        """Number of trials that were rejected, by class, the most frequent first."""
         return {reason: found.count for reason, found in self.rejections.items()}
 
     @property

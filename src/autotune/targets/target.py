@@ -144,7 +144,7 @@ class Target:
 
     Attributes:
         kind: `"cpu"` or `"cuda"`.
-        name: What a user calls it; says nothing about performance.
+        name: What a user calls it; no part of the fingerprint.
         cores: Cores that a program may use.
         vector_bytes: Width of a vector register.
         features: Instruction-set extensions, by LLVM's names, sorted.

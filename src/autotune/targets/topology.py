@@ -13,7 +13,7 @@ CPU_FOLDER = Path("sys/devices/system/cpu")
 def physical_cores(cpus: Iterable[int], root: Path = Path("/")) -> list[tuple[int, ...]]:
     """Groups logical CPUs by physical core: the hardware threads of one share its units.
 
-    Where the system says nothing on a CPU, as in some containers, it counts as a core of its own.
+    A CPU that the system does not describe, as in some containers, counts as a core of its own.
 
     Args:
         cpus: Logical CPUs.

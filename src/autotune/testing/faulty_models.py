@@ -1,4 +1,4 @@
-"""Models that fail as they are told to, for tests of what keeps a run going in spite of them.
+"""Models that fail on command, for tests of fault tolerance.
 
 Named by import string; what they do is in the environment variable ``AUTOTUNE_MODEL_FAULT``, a
 JSON object:
@@ -96,7 +96,7 @@ FAULTS: Mapping[str, Callable[[], object]] = MappingProxyType(
         "warning": _warn,
     }
 )
-"""What a model can do besides giving wrong scores; a warning alone is nothing wrong."""
+"""Faults of a model beyond wrong scores; a warning alone is none."""
 
 
 class _Script:
@@ -142,7 +142,7 @@ class FaultyCostModel(CostModel):
         self._latencies: list[float] = []
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
-        """Scores of shape [n], unless told otherwise."""
+        """Scores of shape [n], unless a fault is set."""
         how = self._script.play("predict", len(self._latencies))
         seed = self._seed + sum(int(latency * 1e12) for latency in self._latencies)
         return _spoilt(RandomCostModel(Context(seed=seed)).predict(batch), how)
@@ -182,5 +182,5 @@ class FaultyPruningModel(PruningModel):
         self._script.play("make")
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
-        """Scores of shape [n], unless told otherwise."""
+        """Scores of shape [n], unless a fault is set."""
         return _spoilt(RandomCostModel(Context(seed=7)).predict(batch), self._script.play("score"))

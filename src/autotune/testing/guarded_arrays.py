@@ -1,4 +1,4 @@
-"""Arrays between pages that nobody may touch: a program that strays does not survive it."""
+"""Arrays between guard pages: a program that strays ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_ACCESS = 0
 
 
 def guarded_empty(shape: Sequence[int], dtype: DTypeLike, *, at_end: bool) -> Array:
-    """An aligned array of zeros; whoever reads or writes beside it is ended by SIGSEGV.
+    """An aligned array of zeros; reads and writes beside it end in SIGSEGV.
 
     Args:
         shape: Its extents; it is in row-major order.
@@ -67,7 +67,7 @@ def guarded_calls(
 
 
 def _protect(memory: Array) -> None:
-    """Let nobody touch these pages."""
+    """Make these pages inaccessible."""
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if protect(memory.ctypes.data, memory.nbytes, _NO_ACCESS) != 0:

@@ -38,7 +38,7 @@ class ObserverSuite:
 
     def test_what_it_can_read_is_told_apart(self, observer_factory: ObserverFactory) -> None:
         found = observer_factory().check()
-        assert set(found.reads) | set(found.absent), "it must name what it reads somewhere"
+        assert set(found.reads) | set(found.absent), "it must name its readings"
         assert not set(found.reads) & set(found.absent)
         assert bool(found.reason) == bool(found.absent), (
             "a reason exactly where something is absent"

@@ -15,7 +15,7 @@ A fault applies to the candidate with this digest (``"baseline"``: the untuned p
 those with these values, or to those whose digest modulo ``every`` is ``offset``. ``phase`` is
 ``lower``, ``build``, ``load``, ``verify`` (the call that is checked) or ``run`` (the timed ones).
 With ``inputs`` it happens only on the random inputs of that seed. What a program does wrong
-although it goes on: ``wrong`` (another number), ``nothing`` (no output at all), ``dirty`` (it
+although it continues: ``wrong`` (another number), ``nothing`` (no output at all), ``dirty`` (it
 writes to an input), ``outside`` (it writes behind an output) and ``spoil`` (it writes to an input
 and raises). Programs that differ only in parameters named in ``"ignored"`` have one digest when
 lowered; only in those named in ``"optimised_away"``, one when compiled. With ``drift_factor``
@@ -100,7 +100,7 @@ class Fault:
 
 @frozen
 class Script:
-    """What the reference backend does besides the right thing."""
+    """The scripted faults of the reference backend."""
 
     seed: int = 0
     faults: tuple[Fault, ...] = ()

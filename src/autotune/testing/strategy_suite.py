@@ -171,7 +171,7 @@ def _digests(candidates: list[Candidate]) -> list[str]:
 
 
 def _play(strategy: Strategy, rounds: int) -> list[str]:
-    """Digests asked for over some rounds, everything told."""
+    """Digests asked for over some rounds, with all outcomes."""
     digests = []
     for _ in range(rounds):
         asked = strategy.ask(6)

@@ -102,7 +102,7 @@ class InProcessMeasurer(Measurer):
     Args:
         workload: What candidates compute.
         outcome: The outcome of a candidate; by default the reference backend's latency.
-        tick: Called before every outcome, such as to let a clock go on.
+        tick: Called before every outcome, such as to advance a clock.
         again: The outcome of a candidate in a rematch; by default the reference backend's latency.
     """
 

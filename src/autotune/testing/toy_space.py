@@ -37,7 +37,7 @@ class ToySpace(SearchSpace):
     """Two sketches of a square matrix product, sequential and parallel, in powers of two.
 
     Axes i and j are split in three (``i1, i2, j1, j2`` are the inner factors), k in two (``k1``).
-    A register tile ``i2 * j2`` has at most ``limit`` elements: the only constraint besides the
+    A register tile ``i2 * j2`` has at most ``limit`` elements: the only constraint other than the
     extents. The default has 760 candidates, ``limit=0`` has none.
 
     Args:

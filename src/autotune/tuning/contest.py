@@ -49,7 +49,7 @@ def compare_backends(
 ) -> Contest:
     """Time the best candidate of each backend in turns with those of the others.
 
-    What fails now is left out; what of a backend is recorded as its best remains so.
+    What fails now is left out; the recorded best of a backend remains.
 
     Args:
         sessions: The tasks of one program, of which two at least have a valid candidate.

@@ -47,7 +47,7 @@ class RunStarted:
         seconds: The budget in seconds, if there is one.
         resumed_trials: Trials of this run that were done before.
         resumed_outcomes: How they ended: trials by outcome status.
-        resumed_rejections: Those that were turned down, by class: ``rejections.reject_reason``.
+        resumed_rejections: Rejected trials, by class: ``rejections.reject_reason``.
         resumed_best: Best latency among them in seconds, if any.
         resumed_seconds: Seconds that this run had taken before.
         database: Where the records go.
@@ -105,11 +105,11 @@ class TrialFinished:
         task: The task.
         trial: Position among the task's trials, from 0.
         candidate: What was measured.
-        outcome: What became of it.
+        outcome: Its outcome.
         best: Best latency of the task so far in seconds, if any.
         improved: Whether this trial is that best one.
         elapsed: Seconds since the run began, earlier sessions of it included.
-        reason: Why it was turned down, as a class: ``rejections.reject_reason`` of the outcome.
+        reason: Why it was rejected, as a class: ``rejections.reject_reason`` of the outcome.
     """
 
     task: str
@@ -168,7 +168,7 @@ class BackendsCompared:
 
 @frozen
 class WarningRaised:
-    """Something that a person should know; the run goes on."""
+    """Something the user should know; the run continues."""
 
     task: str
     message: str

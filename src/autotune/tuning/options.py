@@ -127,7 +127,7 @@ class TuneOptions:
             several the one that imports the program, or ``tvm``. Several, such as ``tvm,mlir``,
             compete within one budget.
         preset: A published tuner by name: its parts, their options and the size of a round at
-            once. What is given besides counts.
+            once. Options given as well take precedence.
         parts: The parts that decide, by kind: a name, options, a name with options, or None for no
             pruning model, as in ``{"strategy": ("random", {})}``. A part that no plugin registers
             is named by import string, ``module:Class``.
@@ -148,7 +148,7 @@ class TuneOptions:
         observers: Also record what this observer reads, such as ``perf``; there may be several.
             They change nothing that is measured.
         protocol: How candidates are checked and timed; by default the standard one.
-        listeners: Functions that are told what happens, as it happens.
+        listeners: Functions called with every event.
     """
 
     target: Target = field(default=cast(Any, "cpu"), converter=_target)
@@ -198,7 +198,7 @@ class TuneOptions:
         return _check_cores(checked_target(self.target, self.threads))
 
     def decisions(self, tasks: int) -> dict[str, Any]:
-        """What of these options decides which candidates a run of so many tasks proposes.
+        """The options that decide which candidates a run of so many tasks proposes.
 
         Target, backend, threads and protocol decide too; they are part of every measure key.
         What the strategy never asks is left out, and so is a scheduler with nothing to schedule.

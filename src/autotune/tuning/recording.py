@@ -80,7 +80,7 @@ def record_tasks(
 
     Half of the schedules are random and half are evolved, so that the data shows both what the
     space is like and what is found by a search. The same call continues what was interrupted, at
-    any point, and goes on to the tasks that are left.
+    any point, and continues with the remaining tasks.
 
     Args:
         tasks: What to record.
@@ -88,7 +88,7 @@ def record_tasks(
             of all tasks.
         programs: Candidates of each task, failures included.
         random_share: Share of the candidates that is random.
-        watching: Entered for each task while it is recorded; gives who is told what happens.
+        watching: Entered for each task while it is recorded; gives its listeners.
         clock: Monotonic seconds.
 
     Returns:

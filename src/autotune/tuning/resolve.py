@@ -106,9 +106,9 @@ class TaskOnBackend:
 
     @property
     def info(self) -> TaskInfo:
-        """What a task scheduler is told."""
+        """The input of a task scheduler."""
         name = self.workload.name
-        # What one backend reaches says nothing of another.
+        # The latency on one backend is no bound for another.
         group = f"{name} on {self.backend_name}" if self.competes else name
         return TaskInfo(self.weight, float(self.workload.flop), group, self.contest)
 
@@ -408,7 +408,7 @@ def _make_space(workload: Workload, backend: Backend, options: TuneOptions) -> S
 def _cost_model(
     models: ModelHost | None, seed: np.random.SeedSequence, options: TuneOptions
 ) -> CostModel:
-    """The model in its process, or one that nobody asks."""
+    """The model in its process, or one that is never called."""
     if models is None or options.chosen["cost_model"].is_none:
         return RandomCostModel(Context(seed=_integer(seed)))
     return HostedCostModel(models)

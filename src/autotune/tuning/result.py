@@ -51,7 +51,7 @@ class Result:
         trials: Number of trials, cached ones included.
         outcomes: Number of trials by outcome status.
         failures: First message of each kind of failure that occurred.
-        rejections: Candidates that were turned down, by class; see ``autotune.store.rejections``.
+        rejections: Rejected candidates, by class; see ``autotune.store.rejections``.
         cached: How many trials were answered from records.
         seconds: Wall seconds of the run by activity, the keys of ``ACTIVITIES``; a resumed run
             counts its earlier sessions.
@@ -62,7 +62,7 @@ class Result:
         program: The imported program's text, when one was imported.
         from_records: True when nothing was searched.
         reason: Why the run ended.
-        confirmation: What became of the best candidate when it was timed again at the end; None
+        confirmation: The best candidate timed again at the end; None
             when nothing was measured.
         rivals: Where several backends competed and this is the winner's result: those of the
             others, the fastest first.

@@ -1,4 +1,4 @@
-"""What is kept of a run so that the same call continues it, and who is at work on it."""
+"""What is kept of a run so that the same call resumes it, and which process owns it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class RunSpec:
         )
 
     def changed_since(self, run: Run) -> str:
-        """Why this autotune cannot go on with a run that another version began.
+        """Why this version cannot resume a run that another version began.
 
         Returns:
             What differs, if it is what the user asks for here and only the versions of parts, or
@@ -229,7 +229,7 @@ class Checkpoint:
             if version != CHECKPOINT_VERSION:
                 raise DatabaseError(
                     f"the run's checkpoint has version {version}, this autotune reads "
-                    f"{CHECKPOINT_VERSION}; start the run anew with fresh=True (--fresh)"
+                    f"{CHECKPOINT_VERSION}; start over with fresh=True (--fresh)"
                 )
             found = data["progress"]
             progress = Progress(
@@ -245,8 +245,7 @@ class Checkpoint:
             return Checkpoint(data["search"], progress, data["owner"])
         except (KeyError, TypeError, InvalidValueError) as error:
             raise DatabaseError(
-                f"the run's checkpoint is damaged ({error}); start the run anew with "
-                "fresh=True (--fresh)"
+                f"the run's checkpoint is damaged ({error}); start over with fresh=True (--fresh)"
             ) from error
 
     @staticmethod
@@ -267,7 +266,7 @@ def this_process() -> str:
 
 
 def is_being_worked_on(run: Run) -> bool:
-    """Whether another living process of this machine is at work on ``run``.
+    """Whether another living process of this machine owns ``run``.
 
     A process that was killed leaves its run behind as ``running``; a second one of the same kind
     must not join in while the first one lives. Processes of other machines are not seen.

@@ -222,7 +222,7 @@ class _Session:
             run_id=run.run_id,
             database=tuner.database,
             space=tuner.spec.space,
-            # A run that began without other runs' records goes on without them.
+            # A run that began without other runs' records continues without them.
             fresh=bool(run.options.get("fresh", tuner.fresh)),
             watch=self._watch,
             guard=tuner.guard,
@@ -261,7 +261,7 @@ class _Session:
         return sum(len(task.log) for task in self._tasks)
 
     def run(self) -> list[Result]:
-        """Go on until there is a reason to stop."""
+        """Run rounds until there is a reason to stop."""
         try:
             self._begin()
             reason = self._loop()
@@ -284,7 +284,7 @@ class _Session:
             location = self._tuner.database.location
             raise TuningInterrupted(run_id, trials, location) from None
         except Exception as error:
-            # Whatever it is, what has been measured can be gone on from; the error is the news.
+            # Whatever it is, the run can be resumed; the error is reported.
             with suppress(DatabaseError):
                 self._save("interrupted")
             if self._is_written:
@@ -345,7 +345,7 @@ class _Session:
             upcoming = self._propose([current.task]) if self._looks_ahead(current) else None
             outcomes = self._collect(current)
             # The last round of a budget is not learnt from: a larger one proposes it again from
-            # the saved state, and goes on as if the budget had been larger from the beginning.
+            # the saved state, and continues as if the budget had been larger from the beginning.
             if self._spent() is not None or len(outcomes) < len(current.asked):
                 return self._spent() or TIME_OVER
             upcoming = self._unless_given_up(upcoming)
@@ -407,7 +407,7 @@ class _Session:
         return outcomes
 
     def _learn(self, current: Round, outcomes: Sequence[Outcome], upcoming: Round | None) -> None:
-        """Tell everybody about a complete round, and save the state after it."""
+        """Pass on a complete round, and save the state after it."""
         tuner, task = self._tuner, self._tasks[current.task]
         self._search.learn(current, outcomes, task.log.best_latency, task.given_up)
         with tuner.guard.shield():

@@ -138,7 +138,7 @@ def test_a_model_that_fails_twice_is_given_up(
     (warning,) = warnings
     first, _, rest = warning.partition("\n")
     assert first.startswith(f"cost model '{FAULTY_COST_MODEL}' failed in update: {end}")
-    assert first.endswith("; the run goes on without it")
+    assert first.endswith("; the run continues without it")
     assert ("Segmentation fault" in rest) == (fault == "segfault")
 
 

@@ -209,7 +209,7 @@ def test_a_model_that_was_given_up_stays_so_in_a_resumed_run(make_host: MakeHost
     model.load_state({"given up": "failed in update: killed by SIGSEGV", "state": None})
     (warning,) = warnings
     assert warning == (
-        "cost model 'random' failed in update: killed by SIGSEGV; the run goes on without it"
+        "cost model 'random' failed in update: killed by SIGSEGV; the run continues without it"
     )
     model.update(TOLD)
     assert not model.predict(BATCH).any()

@@ -65,7 +65,7 @@ def test_a_run_goes_on_without_its_cost_model(tmp_path: Path, set_fault: SetFaul
     run = Run(tmp_path)
     assert run.result.trials == 24 and run.result.best is not None
     (warning,) = run.warnings
-    assert "failed in update: killed by SIGSEGV; the run goes on without it" in warning
+    assert "failed in update: killed by SIGSEGV; the run continues without it" in warning
 
 
 def test_a_run_goes_on_without_its_pruning_model(tmp_path: Path, set_fault: SetFault) -> None:

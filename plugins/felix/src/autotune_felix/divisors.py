@@ -27,7 +27,7 @@ class _Requirement:
         prime: The prime.
         levels: Which levels of which axes count, [axes, levels].
         least: What is needed.
-        knob: Index of a knob whose variable is needed besides; None without one.
+        knob: Index of a knob whose variable is also needed; None without one.
     """
 
     prime: int

@@ -71,7 +71,7 @@ class FelixGp(DifferentiableCostModel):
     What is measured over what was estimated is taken for a Gaussian process over the relaxed
     columns of a program, with something in common for each sketch. A prediction is what the
     process expects, and a share of how unsure it is. Far from all outcomes that is the estimate.
-    Latencies of a workload say nothing of another.
+    Latencies of one workload carry no information about another.
 
     Args:
         context: The target that candidates are for, and options; see :class:`FelixGpOptions`.
@@ -170,7 +170,7 @@ class FelixGp(DifferentiableCostModel):
         return told
 
     def _reason(self, workload: str, fit: Fit) -> None:
-        """Make the process of a workload anew, from the scales that it had."""
+        """Rebuild the process of a workload from its earlier scales."""
         learned = self._learned[workload]
         kept = _kept(learned.latencies, self.options.outcomes)
         width = len(self._columns.components)
@@ -187,7 +187,7 @@ class FelixGp(DifferentiableCostModel):
         self._scales[workload] = process.scales
 
     def state(self) -> dict[str, Any]:
-        """A JSON object with what the model was told, without features."""
+        """A JSON object with the model's observations, without features."""
         return {
             "model": self.name,
             "feature_version": self._columns.version,

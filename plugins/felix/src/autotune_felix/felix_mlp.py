@@ -196,7 +196,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         return result
 
     def update(self, outcomes: Sequence[Observation]) -> None:
-        """Learn from what has a latency, and from what it was told before."""
+        """Learn from candidates with a latency, old observations included."""
         valid = [pair for pair in outcomes if pair[1].latency]
         if not valid:
             return
@@ -250,7 +250,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         start: MlpWeights | None,
         settings: TrainingSettings,
     ) -> Mapping[str, float]:
-        """Train from weights, or from first ones on columns scaled anew, and predict so."""
+        """Train from weights, or from initial ones on rescaled columns, and predict so."""
         scales = (
             (Scale.of(own.statements), Scale.of(own.programs)) if start is None else start.scales
         )
@@ -361,14 +361,14 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
         """Restore what :meth:`state` returned.
 
         Raises:
-            InvalidValueError: the state is of another model or other features, or goes on from
+            InvalidValueError: the state is of another model or other features, or continues from
                 another file.
         """
         check_model(self.name, state)
         version = self._columns.version
         if state["feature_version"] != version or state["file"] != self._file:
             raise InvalidValueError(
-                f"the state has features {state['feature_version']!r} and goes on from the file "
+                f"the state has features {state['feature_version']!r} and continues from the file "
                 f"{state['file'] or 'none'}; here are {version!r} and {self._file or 'none'}"
             )
         weights = None if state["weights"] is None else MlpWeights.from_json(state["weights"])

@@ -75,7 +75,7 @@ class Labelled:
         return evolve(self, tasks=-1 - np.abs(self.tasks))
 
     def teaches(self) -> bool:
-        """Whether some task has two programs: one alone says nothing."""
+        """Whether some task has two programs: one alone gives no ranking."""
         return bool(len(self)) and int(np.unique(self.tasks, return_counts=True)[1].max()) > 1
 
     def by_count(self) -> Iterator[tuple[NDArray[np.int64], Values]]:

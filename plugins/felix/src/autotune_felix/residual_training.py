@@ -35,7 +35,7 @@ class TrainingSettings:
 
     Attributes:
         steps: Batches.
-        batch: Programs of a batch; where others are replayed, as many of those besides.
+        batch: Programs of a batch; where others are replayed, as many of those again.
         learning_rate: Of Adam, at first; it falls to a hundredth along a cosine.
         clip: Largest L2 norm of the gradient, before the step.
         seed: Of the batches and of what is held out.

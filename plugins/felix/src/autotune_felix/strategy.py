@@ -101,7 +101,7 @@ class FelixStrategy(RecordedStrategy):
         return chosen + self._sampler.draw(n - len(chosen))
 
     def state(self) -> dict[str, Any]:
-        """As every strategy that samples; besides, how often points descended in each sketch."""
+        """As every strategy that samples, plus how often points descended in each sketch."""
         return {**super().state(), "descents": list(self._descents)}
 
     def load_state(self, state: dict[str, Any]) -> None:

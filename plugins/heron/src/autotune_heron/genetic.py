@@ -20,7 +20,7 @@ def one_point_children(
 ) -> Matrix:
     """One child for each pair: the mother's first columns, the father's last, one gene new.
 
-    Nobody asks whether it is feasible.
+    Feasibility is not checked.
 
     Args:
         mothers: Rows [n, params].

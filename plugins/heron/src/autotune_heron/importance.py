@@ -14,7 +14,7 @@ def importances(matrix: Matrix, scores: NDArray[np.float64]) -> NDArray[np.float
     """Share of the variance of scores that each parameter explains alone; [params], at most 1.
 
     Kelley's adjusted correlation ratio, 1 - (SSW / (n - values)) / (SST / (n - 1)) (PNAS 1935):
-    its mean is 0 for a parameter that says nothing, however many values it has. Any model will
+    its mean is 0 for an uninformative parameter, however many values it has. Any model will
     do, and only feasible rows are looked at: no parameter is changed alone.
 
     Args:

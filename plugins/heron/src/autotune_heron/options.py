@@ -61,7 +61,7 @@ class RoundOptions:
 
 @frozen
 class ParentsOptions(RoundOptions):
-    """What ``heron`` and ``heron-ga`` have besides.
+    """The further options of ``heron`` and ``heron-ga``.
 
     Attributes:
         parents: Parents of a generation; 0 for those of the variant: 32 for paper, else 100.
@@ -81,7 +81,7 @@ class GeneticOptions(ParentsOptions):
 
     Attributes:
         infeasible: ``reject``: children that are infeasible are lost; or ``repair``: the nearest
-            feasible row takes the place of such a child.
+            feasible row replaces such a child.
     """
 
     infeasible: str = option("reject")

@@ -42,7 +42,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
 
     A round: samples, the best measured candidates and what survived the round before are
     scored; the best of them are the population of the first generation. Each generation makes
-    children, scores them, and goes on with them and the best of all so far. Of all that was
+    children, scores them, and continues with them and the best of all so far. Of all that was
     scored, most picks are the best, and the others are drawn by score.
 
     Until a candidate has a latency there are no generations. Then the pruning model scores
@@ -89,7 +89,7 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         return chosen + self._sampler.draw(n - len(chosen))
 
     def state(self) -> dict[str, Any]:
-        """As every strategy that samples; besides, the rows that survived the last round."""
+        """As every strategy that samples, plus the rows that survived the last round."""
         survivors = [matrix.tolist() for matrix in self._survivors.matrices]
         return {**super().state(), "survivors": survivors}
 

@@ -244,7 +244,7 @@ def generate(lowered: Lowered) -> Generated:
 def brief(error: BaseException) -> str:
     """What an MLIR message says, in one line of less than 500 characters.
 
-    Messages go on with the operation at fault and all that is in it, which is left out.
+    Messages end with the operation at fault and all that is in it, which is left out.
     """
     said = str(error).removeprefix("Failed to apply named transform sequence.")
     said = re.split(r"(?:note: .{0,30})?see current operation", said)[0]
@@ -279,7 +279,7 @@ def _shapes(module: Any) -> list[Shape]:
 
 
 def _add_entry(ir: Any, module: Any, shapes: Sequence[Shape]) -> None:
-    """Give a lowered program its entry; nobody else calls the kernel."""
+    """Give a lowered program its entry, the kernel's only caller."""
     kernel = _kernel(module)
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
     kernel.attributes["arg_attrs"] = ir.Attribute.parse(argument_attributes(shapes))

@@ -39,7 +39,7 @@ Lower = Callable[[BuildRequest], LoweredProgram]
 def export(records: Iterable[Record], format: str, path: Path, lower: Lower) -> ExportReport:
     """Write records into one file, and what belongs to it beside it.
 
-    Files take the place of earlier ones when they are complete.
+    Files replace earlier ones once they are complete.
 
     Args:
         records: Of this backend, with an ok outcome.
@@ -73,7 +73,7 @@ class _Named:
 
 @define
 class _Tally:
-    """What became of records."""
+    """How the export of records ended."""
 
     exported: int = 0
     refused: list[tuple[str, str]] = field(factory=list)

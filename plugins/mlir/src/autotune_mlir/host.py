@@ -54,7 +54,7 @@ def check_measuring(target: Target, threads: int) -> None:
 def disabled_features(target: Target) -> tuple[str, ...]:
     """Features of this machine that a program for ``target`` has to do without, by LLVM's names.
 
-    The JIT compiler takes the machine for the target unless it is told otherwise.
+    The JIT compiler takes the host for the target by default.
     """
     if target.processor == detect_cpu().processor:
         return ()

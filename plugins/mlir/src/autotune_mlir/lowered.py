@@ -88,7 +88,7 @@ class LoweredNest:
     """What a program consists of, in program order.
 
     Attributes:
-        statements: Structured operations on tensors; what has become vectors is none any more.
+        statements: Structured operations on tensors; not those that were vectorized.
         buffers: What is allocated where tensors become buffers.
         copies: Copies between buffers that this takes, which no schedule asked for.
     """
@@ -105,7 +105,7 @@ def lowered_nest(payload: str, schedule: str | None, sequence: str = "structure"
         payload: Text of a module with the function ``@kernel``.
         schedule: Text of a module with the sequence; None leaves the program as it is.
         sequence: Its name. That of the whole schedule shows the buffers that the program really
-            has: what has become vectors needs none.
+            has; vectorized ones need none.
 
     Raises:
         InvalidSchedule: the schedule cannot be applied.

@@ -57,7 +57,7 @@ class NativeFunction:
         code: The object file.
         workload: What it computes.
         parallel: Whether it calls the OpenMP runtime.
-        comment: What people should know of it.
+        comment: A remark for readers.
     """
 
     name: str
@@ -76,7 +76,7 @@ def native_function(
         lowered: The program; not to be used any more afterwards.
         name: Of the function.
         workload: What it computes.
-        comment: What people should know of it.
+        comment: A remark for readers.
 
     Raises:
         BuildFailed: LLVM rejected it.

@@ -29,7 +29,7 @@ ADVICE = (
     f"programs for several threads need LLVM's OpenMP runtime: {INSTALL}; "
     f"or set {VARIABLE} to the path of a libomp.so"
 )
-"""A sentence for whoever lacks it."""
+"""What to do where it is missing."""
 
 # GNU's runtime is another one: it lacks the functions that LLVM's programs call.
 _BLOCK_TIME = "200us"

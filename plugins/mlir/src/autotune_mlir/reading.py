@@ -20,7 +20,7 @@ __all__ = ["read_text"]
 def read_text(text: str, file: str, function: str | None = None) -> tuple[Workload, str]:
     """What a program computes, and the program itself in the form that schedules are made for.
 
-    That form is described in :func:`autotune_mlir.emit.payload`; what becomes of the program's
+    That form is described in :func:`autotune_mlir.emit.payload`; the result of the program's
     operations on the way in :mod:`autotune_mlir.normal_form`.
 
     Args:

@@ -1,7 +1,7 @@
 """Sequences that give a program's operations the attributes by which schedules find them.
 
-A program that somebody wrote has none. Its operations that compute are told by their order, which
-is that of the stages; what initialises a reduction is told by what it produces.
+A hand-written program has none. Its operations that compute are identified by their order, which
+is that of the stages; what initialises a reduction is identified by its result.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class NamedSchedule:
         name: Of its sequence.
         schedule: Text of a module with the sequence ``@__transform_main``.
         payload: Text of the program that it was found for.
-        comment: What people should know of it.
+        comment: A remark for readers.
     """
 
     name: str

@@ -18,7 +18,7 @@ class OnlineRankingModel(RankingModel):
     """Learns after every round: now and then from all there is, otherwise a little.
 
     A full training begins with the weights it was given or with random ones, and computes the
-    normaliser anew in the latter case. It comes when there is ``growth`` times as much as at the
+    normaliser again in the latter case. It comes when there is ``growth`` times as much as at the
     last one, so that all of them together cost little more than the last. Other rounds continue
     with the current weights for a few steps on the new rows and a sample of the others.
 

@@ -32,7 +32,7 @@ class MomentumPaCM(RankingModel):
     ``momentum`` times themselves plus the rest of the trained ones: so they stay near what they
     were trained to before the search, and few measurements of one target cannot spoil them.
 
-    As published, the normaliser is computed anew each time, although the slow weights were
+    As published, the normaliser is recomputed each time, although the slow weights were
     trained with another one, and buffers of batch normalisation are not blended.
 
     Args:

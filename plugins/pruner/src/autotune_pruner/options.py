@@ -44,7 +44,7 @@ class MomentumOptions:
 
     Attributes:
         fidelity: ``ours``; or ``published``: features with the published errors, all tasks of a
-            batch ranked against each other, columns scaled anew at each fine-tuning, and batch
+            batch ranked against each other, columns rescaled at each fine-tuning, and batch
             statistics that are not blended.
         epochs: Of a fine-tuning; 0 for 20, or 50 as published.
         momentum: Share of the slow weights that stays at each blend.

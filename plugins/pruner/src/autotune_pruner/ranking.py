@@ -21,7 +21,7 @@ def lambda_rank_loss(
     ``G = (2^y - 1) / maxDCG``, a pair with ``y_i > y_j`` weighs ``|1/D_i - 1/D_j| |G_i - G_j|``
     times ``-log2(sigmoid(s_i - s_j))``. Only items of the same query make pairs. The published
     code cuts the logarithm off at ``log2(1e-10)``, from where a wrong order teaches it nothing
-    more; here it goes on.
+    more; here it continues.
 
     Args:
         scores: ``[n]``.

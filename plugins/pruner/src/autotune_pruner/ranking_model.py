@@ -229,7 +229,7 @@ class RankingModel(TrainableCostModel):
 
         Raises:
             InvalidValueError: the state is of another model, its features have another version,
-                or it goes on from another file.
+                or it continues from another file.
         """
         check_model(self.name, state)
         if state["feature_version"] != self._version:

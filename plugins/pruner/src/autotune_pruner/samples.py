@@ -1,4 +1,4 @@
-"""What a cost model has been told: candidates, latencies and their features."""
+"""The observations of a cost model: candidates, latencies and their features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Samples"]
 
 
 class Samples:
-    """Outcomes in the order in which they were told, of tasks in the order of appearance.
+    """Outcomes in order of arrival, of tasks in the order of appearance.
 
     Args:
         target: What the candidates are for.

@@ -1,7 +1,7 @@
 """The strategies ``pruner`` and ``moa-pruner``: draft with a pruning model, verify with a learned.
 
 A round, as in Pruner (ASPLOS'25): the pruning model drafts a few hundred candidates, which serve
-two rounds; the cost model ranks them and what comes of varying them; nine of ten picks are the
+two rounds; the cost model ranks them and their variations; nine of ten picks are the
 best of these, one is random.
 """
 
@@ -71,7 +71,7 @@ class PrunerStrategy(RecordedStrategy):
         return chosen + self._sampler.draw(n - len(chosen))
 
     def state(self) -> dict[str, Any]:
-        """As every strategy that samples; besides, the number of rounds and the draft."""
+        """As every strategy that samples, plus the number of rounds and the draft."""
         return {
             **super().state(),
             "round": self._round,

@@ -127,7 +127,7 @@ def fit(
 
     Returns:
         The course of the training. Data that teach nothing (none, failures only, a single
-        program of each task) leave the network as it was; the message then says so.
+        program of each task) leave the network as it was, with a message.
     """
     if not data.teaches:
         return History(message=NOTHING_TO_LEARN)
@@ -214,7 +214,7 @@ def split_rows(
 ) -> tuple[TrainingData, TrainingData | None]:
     """What is trained on, and what decides when it is enough.
 
-    Of ten tasks and more, some are held out whole: what a network goes on learning of the tasks
+    Of ten tasks and more, some are held out whole: what a network continues to learn of the tasks
     that it sees, long after it has stopped to learn what holds for others, must not count. Of
     fewer, some rows of each.
 
@@ -343,7 +343,7 @@ class _Trainer:
         return float(np.mean(losses)) if losses else 0.0
 
     def _watched(self) -> float:
-        """What must fall for training to go on."""
+        """What must fall for training to continue."""
         if self._validation is None or self._held_out is None:
             return self._smoothed or 0.0
         self._network.eval()

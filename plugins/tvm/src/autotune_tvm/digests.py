@@ -21,7 +21,7 @@ def module_digest(module: Any) -> str:
     """Digest of a TVM module: its structure, without names.
 
     Variables that a lowered function uses and never defines, such as those of its buffers, are
-    numbered as they appear: they would otherwise be told apart by their addresses.
+    numbered as they appear: their addresses would differ otherwise.
     """
     import tvm_ffi
 
@@ -32,7 +32,7 @@ def code_digest(text: str) -> str:
     """Digest of a module in LLVM's text form, optimised: what its machine code is made from.
 
     What is there for debuggers is left out. Names of values are not: programs that differ in
-    nothing else are told apart, of which there are next to none after :func:`module_digest`.
+    nothing else count as different, of which there are next to none after :func:`module_digest`.
     """
     numbers: dict[str, str] = {}
 

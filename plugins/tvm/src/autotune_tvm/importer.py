@@ -111,7 +111,7 @@ def module_of(program: object) -> tuple[IRModule, str]:
 def callable_module(module: IRModule) -> IRModule:
     """The same function, callable as ``main``, that says that its arguments never overlap.
 
-    Those of a workload do not; the code generator relies on being told.
+    Those of a workload do not; the code generator relies on that declaration.
     """
     function = module[ENTRY].with_attr("global_symbol", ENTRY).with_attr("tirx.noalias", True)
     return IRModule({ENTRY: function})

@@ -114,7 +114,7 @@ def latest_error() -> str:
     handle = ctypes.c_void_p()
     library.TVMFFIErrorMoveFromRaised(ctypes.byref(handle))
     if handle.value is None:
-        return "TVM says nothing about it"
+        return "TVM gives no reason"
     error = _Error.from_address(handle.value)
     said = f"{error.kind.text()}: {error.message.text()}"
     library.TVMFFIObjectDecRef(handle)

@@ -37,7 +37,7 @@ class KernelResources:
         stack_bytes: Stack of a thread: spilled registers, and arrays that got no registers.
         spill_stores: Bytes that stores of spilled registers write, per thread, each instruction
             counted once.
-        spill_loads: Bytes that loads of them read, likewise.
+        spill_loads: Bytes that loads of them read.
     """
 
     kernel: str
@@ -88,7 +88,7 @@ def read_report(text: str) -> tuple[KernelResources, ...]:
     """Kernels of the report that ``ptxas -v`` writes, by name.
 
     Raises:
-        BuildFailed: it says nothing about a kernel's registers or stack.
+        BuildFailed: its output lacks a kernel's registers or stack.
     """
     found = []
     _, *pieces = _ENTRY.split(text)

@@ -3,7 +3,7 @@
 TVM's own ``pad_einsum`` pads a block whose declared reads are at single variables; convolutions
 read windows. Here every operand that depends on a padded axis first gets a copy that is padded
 on its own (a copy does read at single variables), and while the block itself is padded, its reads
-are declared to be somewhere trivial. Everything is recorded in the schedule's trace, so the
+are declared at a trivial place. Everything is recorded in the schedule's trace, so the
 schedule can be replayed without this module.
 """
 

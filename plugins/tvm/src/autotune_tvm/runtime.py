@@ -1,4 +1,4 @@
-"""TVM itself: imported on first use, and told how many threads to use."""
+"""TVM itself: imported on first use, with its number of threads set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORKER_ENVIRONMENT = {
     "TVM_FFI_DISABLE_TORCH_C_DLPACK": "1",
     "AUTOTUNE_TVM_WITHOUT_TORCH": "1",
 }
-"""Environment of every worker, besides ``TVM_NUM_THREADS``."""
+"""Environment of every worker, in addition to ``TVM_NUM_THREADS``."""
 
 _configured = threading.local()
 
@@ -101,7 +101,7 @@ def _no_collection() -> Iterator[None]:
 
 @contextmanager
 def _torch_hidden() -> Iterator[None]:
-    """Inside, importing torch fails in a worker, as where there is none; TVM goes on without."""
+    """Inside, importing torch fails in a worker, as where there is none; TVM continues without."""
     if os.environ.get("AUTOTUNE_TVM_WITHOUT_TORCH") != "1" or "torch" in sys.modules:
         yield
         return

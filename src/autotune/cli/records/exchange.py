@@ -298,7 +298,7 @@ def _source(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _progress(what: str) -> Iterator[Any]:
-    """A function that is told a count, and now and then says it on a terminal."""
+    """A callback that takes a count and shows it on a terminal every few seconds."""
     shown = False
     last = time.monotonic()
 

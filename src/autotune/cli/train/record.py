@@ -82,7 +82,7 @@ def record(
 ) -> int:
     """Measure random and evolved schedules of every task of a list.
 
-    Each task is an ordinary run. The same command goes on where it was interrupted, at any point.
+    Each task is an ordinary run. The same command continues where it was interrupted.
     """
     from attrs import evolve
 
@@ -117,7 +117,7 @@ def record(
     left = len(listed.tasks) - complete
     output.say(
         f"{complete} of {len(listed.tasks)} tasks are complete"
-        + ("; the same command goes on" if left else "")
+        + ("; run the same command to continue" if left else "")
     )
     return OK if any(task.trials for task in done) else NOTHING_FOUND
 

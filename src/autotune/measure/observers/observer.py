@@ -38,7 +38,7 @@ class Observer(ABC):
     ``energy_joules_per_call``, ``build_page_faults``. What cannot be read is None, never zero.
 
     An observer that raises is not asked again by this worker; one that hangs or ends the process
-    is given up on by the host. Either way the run goes on without its readings.
+    is given up on by the host. Either way the run continues without its readings.
 
     Attributes:
         run_seconds: How long the observed calls should last together for readings that mean

@@ -34,7 +34,7 @@ class _Member:
 class ObserverSet:
     """The observers of a worker.
 
-    What an observer raises ends here: it is not asked again, and one message says so.
+    What an observer raises ends here: it is not called again, with one message.
 
     Args:
         names: Registered names, or import strings ``module:Class``.
@@ -62,7 +62,7 @@ class ObserverSet:
 
     @property
     def active(self) -> bool:
-        """Whether any is still asked; if not, nobody needs to run a program for observers."""
+        """Whether any is still active; if not, no program runs for observers."""
         return any(member.active for member in self._members)
 
     @property

@@ -90,7 +90,7 @@ class PerfObserver(Observer):
 
     def before_run(self) -> None:
         """Start counters in every thread; those of a thread pool exist already."""
-        if self._counters is not None:  # nobody asked for the readings of a program that failed
+        if self._counters is not None:  # a program that failed has no readings
             self._counters.close()
         threads = [int(name) for name in os.listdir("/proc/self/task")]
         self._counters = ThreadCounters(list(self._events.values()), threads)

@@ -13,7 +13,7 @@ from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 
 Observation = tuple[Candidate, Outcome]
-"""A candidate and what became of it: what cost models learn from."""
+"""A candidate and its outcome: what cost models learn from."""
 
 
 class CostModel(ABC):
@@ -39,7 +39,7 @@ class CostModel(ABC):
     def update(self, outcomes: Sequence[Observation]) -> None:
         """Learn from new outcomes, failures included.
 
-        What is logged as a warning to the logger ``autotune.models.cost`` meanwhile is told to
+        What is logged as a warning to the logger ``autotune.models.cost`` meanwhile is shown to
         the user.
         """
 

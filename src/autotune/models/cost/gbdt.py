@@ -94,7 +94,7 @@ class GradientBoostedTrees(TrainableCostModel):
         self._seed = context.seed
         self._threads = context.threads
         if features is None:
-            # Here, because whoever brings features need not pay for the loop nest.
+            # Here, because callers with features need not pay for the loop nest.
             from autotune.models.features import FEATURE_VERSION, pooled_features
 
             features, feature_version = pooled_features, FEATURE_VERSION

@@ -22,7 +22,7 @@ class TrainingGroup:
     Attributes:
         name: What a person calls the task.
         workload: Digest of its workload.
-        outcomes: Distinct candidates and what became of them, failures included.
+        outcomes: Distinct candidates and their outcomes, failures included.
     """
 
     name: str
@@ -63,7 +63,7 @@ class TrainableCostModel(CostModel):
 
     @abstractmethod
     def load(self, stream: BinaryIO) -> None:
-        """Become what :meth:`save` wrote; updates go on from there.
+        """Become what :meth:`save` wrote; updates continue from there.
 
         Raises:
             InvalidValueError: the file is damaged, of another model, or its features have

@@ -35,7 +35,7 @@ class HostLimits:
     Attributes:
         start_seconds: For making a model, imports included.
         call_seconds: For one call.
-        row_seconds: For each row of a call, besides.
+        row_seconds: Additional time for each row of a call.
         memory_bytes: Memory of the process; None for most of the machine.
     """
 
@@ -111,13 +111,13 @@ class ModelHost:
     """One process for all models of a run, restarted when a model crashes, hangs or misbehaves.
 
     A call that fails is repeated once, in a new process in which all models are what they were.
-    When it fails again, the model is given up: ``on_warning`` is told, and the run goes on.
+    When it fails again, the model is given up: ``on_warning`` is called, and the run continues.
     Threads may share a host; their calls wait for each other.
 
     Args:
         target: What the models are for.
         specs: The models, at most one of each kind.
-        on_warning: Is told of every model that is given up.
+        on_warning: Called with a message for every model that is given up.
         limits: What the models may use.
         clock: Monotonic seconds.
 
@@ -190,7 +190,7 @@ class ModelHost:
         """What a model answers; None if it has been given up, now or before.
 
         Args:
-            model: Whom to ask.
+            model: The model to call.
             what: What it does, for messages.
             make: Makes the question.
             read: Makes something of the answer; raises :class:`ModelFailed` when it makes no
@@ -219,7 +219,7 @@ class ModelHost:
         """Do without a model from now on."""
         model.failure = why
         first, _, rest = why.partition("\n")
-        text = f"{model.spec} {first}; the run goes on without it"
+        text = f"{model.spec} {first}; the run continues without it"
         self.on_warning(f"{text}\n{rest}" if rest else text)
 
     def _used(self) -> Iterator[HostedModel]:
@@ -238,7 +238,7 @@ class ModelHost:
             self._process.send(model.spec.message(self._target))
 
     def _bring_up(self) -> None:
-        """See to it that the process runs, with the models that are used where they were."""
+        """Ensure that the process runs, with the models in use restored."""
         while any(self._used()) and not (self._ready and self._process.usable):
             culprit = None
             try:

@@ -50,7 +50,7 @@ class ModelProcess:
         self._folder = make_private_folder()
         self._started = 0
         self._process: WorkerProcess | None = None
-        # How much it was asked that it has not answered yet, and answers that nobody took yet.
+        # How much it was asked that it has not answered yet, and answers that were not taken yet.
         self._owes = 0
         self._answers: deque[Message] = deque()
         self._running: list[WorkerProcess] = []

@@ -1,4 +1,4 @@
-"""Cost and pruning models that live in a hosted process; for everybody else they are models."""
+"""Proxies of cost and pruning models that live in a process of their own."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class HostedCostModel(DifferentiableCostModel):
     def state(self) -> dict[str, Any]:
         """The model's own state, to be looked at only: the same object may be returned again.
 
-        That of one that was given up says so, and holds the last good one.
+        That of a model that was given up holds the reason and the last good one.
         """
         if self._state is None or self._since:
             state = self._host.call(self._model, "state", lambda _: {"op": "state"}, _read_state)

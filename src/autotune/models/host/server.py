@@ -1,6 +1,6 @@
 """The process of the models: ``python -m autotune.models.host.server``.
 
-It makes the models that it is told to, and then does with them what a tuner would do itself.
+It creates the requested models and serves the calls of the tuner.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _WHOLE = np.dtype("<i8")
 class SketchWriter:
     """Turns candidates into messages for a process that starts without knowing any sketch.
 
-    Sketches are told apart by all that is in them: models may look at more than makes their
+    Sketches are distinguished by their whole content: models may look at more than makes their
     digest.
     """
 

@@ -36,7 +36,7 @@ SECTOR_BYTES = 32
 """What memory moves at least: a quarter of a cache line."""
 
 _SLOTS_PER_MULTIPLY_ADD = 16
-# Addresses, predicates, counters: what a thread keeps in registers besides data.
+# Addresses, predicates, counters: what a thread keeps in registers in addition to data.
 _REGISTERS_BESIDE_DATA = 24
 # A load, a store, and the address arithmetic of a copy, for each vector copied.
 _COPY_INSTRUCTIONS = 8
@@ -171,7 +171,7 @@ def slot_cost(operations: dict[str, int], dtype: str, target: Target) -> int:
 def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
     """Bytes of shared memory that one thread reads and writes.
 
-    What the tile of a thread reads again is in registers; around the tile it is read anew.
+    What the tile of a thread reads again is in registers; around the tile it is read again.
     """
     tile = [*_own_vthreads(statement), *_tile_loops(statement)]
     names = {loop.name for loop in tile}
@@ -193,7 +193,7 @@ def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
 def _sectors(nest: LoopNest, statement: Statement, buffer: str) -> IntExpr:
     """Bytes of whole sectors that one block moves between a buffer and the last cache.
 
-    A copy that the threads make together runs anew in every iteration around it; what else a
+    A copy that the threads make together runs again in every iteration around it; what else a
     block reads again is in the cache of its multiprocessor.
     """
     own = [loop for loop in statement.loops if loop.kind != "block"]

@@ -41,7 +41,7 @@ _USABLE = (1.0, 0.5, 0.5)
 
 @frozen
 class CpuMachine:
-    """What the model knows of a machine; rates are per cycle of one core.
+    """The machine parameters of the model; rates are per cycle of one core.
 
     Attributes:
         cores: Cores that share a parallel loop.
@@ -55,7 +55,7 @@ class CpuMachine:
         bandwidth: Bytes per cycle that come into each cache from the next level.
         foreign: Bytes per cycle that come in when another core made them.
         unrolled: Issue slots up to which a compiler unrolls loops by itself.
-        iteration: Cycles of one iteration of a loop besides its body.
+        iteration: Loop overhead of one iteration, in cycles.
         entry: Cycles each time that an innermost loop is entered.
         spill: Cycles per accumulator beyond the registers and update.
         overlap: Share of the shorter of computing and moving data that is not hidden.
@@ -115,7 +115,7 @@ class CpuMachine:
 
 
 def cpu_machine(target: Target) -> CpuMachine:
-    """What the model knows of ``target``: nominal rates of x86-64 processors, its own sizes."""
+    """The machine parameters of ``target``: nominal rates of x86-64 processors, its own sizes."""
     capacity = [float("inf")] * 3
     ways = [0.0] * 3
     for cache in target.caches:
@@ -141,7 +141,7 @@ class CpuScorer:
 
     Args:
         target: A CPU; cores, vectors and caches count.
-        machine: What the model knows of it; None for what :func:`cpu_machine` says.
+        machine: Its machine parameters; None for those of :func:`cpu_machine`.
     """
 
     def __init__(self, target: Target, machine: CpuMachine | None = None) -> None:

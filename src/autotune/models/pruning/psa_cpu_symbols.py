@@ -55,7 +55,7 @@ class StatementSymbols:
         remains: Whether each loop is still a loop in the program, [loops].
         reduces: Whether each loop moves no index of what is written, [loops].
         vector: The loop whose iterations are vector lanes, or -1.
-        declared: Whether the schedule says so; otherwise the compiler is expected to.
+        declared: Whether the schedule declares it; otherwise the compiler is expected to.
         work: Issue slots per vector of executions.
         calls: Cycles per execution in functions that are called for each element.
         body: Depth of the straight-line body that the schedule asks for.

@@ -40,7 +40,7 @@ LAUNCH_SECONDS = 2e-6
 
 @frozen
 class PublishedGpu:
-    """What the published arithmetic knows of a GPU.
+    """What the published arithmetic uses of a GPU.
 
     Attributes:
         peak: Gflop/s.
@@ -89,7 +89,7 @@ They describe both dies of a K80, and half of the multiply-adds of an Orin.
 
 @frozen
 class CorrectedGpu:
-    """What the corrected arithmetic knows of a GPU; rates per second.
+    """What the corrected arithmetic uses of a GPU; rates per second.
 
     Attributes:
         slot_rate: Sixteenths of a float32 multiply-add that one multiprocessor starts.

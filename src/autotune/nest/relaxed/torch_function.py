@@ -49,7 +49,7 @@ class _RelaxedValues(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _RelaxedGradient(torch.autograd.Function):  # type: ignore[misc]
-    """A node of its own, so that who differentiates it again is told, and does not get zero."""
+    """A node of its own, so that differentiating it again raises, and does not give zero."""
 
     @staticmethod
     def forward(

@@ -16,7 +16,7 @@ its flop). The gradient is never positive; the most negative one deserves the ne
 
 Where several backends compete for one program, only the fastest of them counts: the objective
 has the minimum over their tasks. A task that is behind closes the gap before it gains anything.
-With the same optimism as above, it may go on at its slope for as many rounds again as it has had::
+With the same optimism as above, its slope holds for as many rounds again as it has had::
 
     df/dt_i  ~  w_i * min(0, slope_i + (g_i - min over its contest of g_k) / t_i)
 

@@ -38,7 +38,7 @@ class RoundRobin(TaskScheduler):
         return next((task for task in circle if not self._exhausted[task]), None)
 
     def tell(self, task: int, best_latency: float | None, trials: int) -> None:
-        """Go on with the task after this one.
+        """Continue with the task after this one.
 
         Raises:
             InvalidValueError: there is no such task, or a number is negative.

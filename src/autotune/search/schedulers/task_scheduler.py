@@ -13,7 +13,7 @@ from autotune.plugins import Context
 
 @frozen
 class TaskInfo:
-    """What a scheduler knows of a task before anything is measured.
+    """What a scheduler knows about a task before anything is measured.
 
     Attributes:
         weight: How often the task occurs in the network.
@@ -42,7 +42,7 @@ class TaskScheduler(ABC):
         """Index of the task to serve next; None when every task is exhausted.
 
         Args:
-            outstanding: Tasks of the rounds that have not been told of yet, the latest last.
+            outstanding: Tasks of the rounds in flight, the latest last.
         """
 
     @abstractmethod

@@ -44,7 +44,7 @@ class EvolutionaryStrategy(RecordedStrategy):
 
     A round: the population starts with the best measured candidates and a sample of the
     space; each generation takes parents by rank of their predicted score, mixes and mutates
-    them with the space's own feasible moves, and the best of old and new go on. Asked for are
+    them with the space's own feasible moves, and the best of old and new survive. Asked for are
     the best rows seen in all generations that were never asked for before, after each sketch
     had ``sketch_trials``; a share ``epsilon`` is sampled at random.
 

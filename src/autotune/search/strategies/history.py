@@ -1,4 +1,4 @@
-"""What a strategy asked for and was told."""
+"""What a strategy asked for, and the outcomes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from autotune.store.records import Outcome
 
 
 class History:
-    """What a strategy asked for and what it was told.
+    """What a strategy asked for, and the outcomes.
 
-    Candidates that it is told about without having asked count as asked: they are known.
+    Observed candidates count as asked for, whoever proposed them.
     """
 
     def __init__(self, sketches: Sequence[Sketch]) -> None:
@@ -52,7 +52,7 @@ class History:
         return self._index[sketch.digest]
 
     def tell(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
-        """Note outcomes; the last one told of a candidate counts.
+        """Note outcomes; the last one of a candidate counts.
 
         Raises:
             InvalidValueError: a candidate's sketch is not one of the space.
@@ -85,7 +85,7 @@ class History:
         return batch.select(fresh)
 
     def best(self, n: int) -> CandidateBatch:
-        """The ``n`` fastest rows that have a latency; the earlier told first where equal."""
+        """The ``n`` fastest rows that have a latency; the earlier first where equal."""
         valid = [(latency, place) for place, latency in self._told.items() if latency is not None]
         valid.sort(key=lambda item: item[0])
         found: list[list[tuple[int, ...]]] = [[] for _ in self.sketches]
@@ -94,7 +94,7 @@ class History:
         return CandidateBatch.of_rows(self.sketches, found)
 
     def state(self) -> dict[str, Any]:
-        """A JSON object: rows asked by sketch; [sketch, row, latency] told, in order."""
+        """A JSON object: rows asked by sketch; [sketch, row, latency] of outcomes, in order."""
         return {
             "sketches": [sketch.digest for sketch in self.sketches],
             "asked": [[list(values) for values in rows] for rows in self._asked],

@@ -17,7 +17,7 @@ from autotune.store.records import Outcome
 
 
 class RecordedStrategy(Strategy):
-    """Base of strategies whose whole state is the generator, what they asked and were told."""
+    """Base of strategies whose state is the generator, what they asked for and the outcomes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class RecordedStrategy(Strategy):
         self._history.tell(outcomes)
 
     def state(self) -> dict[str, Any]:
-        """A JSON object: the generator's state, what was asked by sketch, what was told."""
+        """A JSON object: the generator's state, what was asked by sketch, the outcomes."""
         return {
             "strategy": self.name,
             "rng": generator_state(self._context.rng),

@@ -84,7 +84,7 @@ class Intrinsic:
         features: Features that the target must have.
         implementations: By the name of a backend, the import string ``"module:attribute"`` of
             what that backend makes its calls of.
-        capacities: Bytes of each scope besides ``"global"``; a scope that is missing is bounded
+        capacities: Bytes of each scope except ``"global"``; a scope that is missing is bounded
             by nothing but the tiles that fit it.
 
     Raises:

@@ -51,7 +51,7 @@ class LayerPlan:
         tape: From state and signature to the next state and what the checks need; None for a
             group that no constraint sees.
         state: Length of the next state.
-        checks: What decides whether to go on.
+        checks: What decides whether to continue.
     """
 
     group: int

@@ -166,7 +166,7 @@ class _Draft:
         return var(name)
 
     def _range(self, expression: IntExpr) -> Range:
-        """What a quantity can be at all, whatever the parameters."""
+        """The range of a quantity over all parameters."""
         ranges = {}
         for variable in self.variables:
             if variable.kind == "parameter":
@@ -183,7 +183,7 @@ class _Draft:
         return next((made for made, given in self.named.items() if given == name), name)
 
     def _largest(self, name: str) -> int:
-        """What a factor without values of its own can be at most: the product that it is in."""
+        """The upper bound of a factor without values: the product that it is in."""
         by_name = {param.name: param.values for param in self.sketch.params}
         found = [1]
         for constraint in self.sketch.constraints:

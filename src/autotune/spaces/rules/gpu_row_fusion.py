@@ -54,7 +54,7 @@ class GpuRowFusionRule(SketchRule):
         if any(len(other.spatial_axes) > rows for other in reductions):
             return None
         check_gpu(draft.target)
-        # A value for the whole row is computed by whoever reads it.
+        # A value for the whole row is computed by each reader.
         inlined = [s for s in behind if is_pointwise(s) and len(s.axes) == rows]
         long = [s for s in behind if is_pointwise(s) and s not in inlined]
         kept = reductions + long

@@ -311,7 +311,7 @@ def _operand_steps(
     settled: set[str],
     contraction: Contraction | None,
 ) -> list[Step]:
-    """Packing of one operand, and what becomes of the pointwise stage that computes it."""
+    """Packing of one operand, and the placement of the pointwise stage that computes it."""
     place = _place(operand, packing, stage)
     producer = producer_stage(draft.workload, operand.tensor)
     lone = producer is not None and len(draft.workload.consumers(operand.tensor)) == 1

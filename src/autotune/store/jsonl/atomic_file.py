@@ -20,7 +20,7 @@ _MODE = 0o666
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of ``path`` when the block ends without an exception.
+    """A file to write that replaces ``path`` when the block ends without an exception.
 
     It is on the disk by then. After an exception, ``path`` is what it was before. What is no
     plain file, such as a pipe or ``/dev/stdout``, is written to as it is.

@@ -17,7 +17,7 @@ _BATCH = 256
 
 @frozen
 class ImportReport:
-    """What became of the lines of a file.
+    """How the import of a file ended.
 
     Attributes:
         added: Records that are in the database now and were not before.
@@ -49,8 +49,8 @@ def import_lines(
     Args:
         lines: Records and bad lines, in the order of the file.
         database: Where to.
-        on_bad: Is told of every bad line.
-        on_progress: Is told how many records were read, after each batch.
+        on_bad: Called with every bad line.
+        on_progress: Called with the number of records read, after each batch.
 
     Raises:
         DatabaseError: the database cannot be written.

@@ -1,4 +1,4 @@
-"""What became of the winners of several backends that were timed beside each other."""
+"""Winners of several backends, timed in turns."""
 
 from __future__ import annotations
 

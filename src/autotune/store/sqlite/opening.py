@@ -35,7 +35,7 @@ __all__ = ["Warn", "check_everything", "connect", "reporting"]
 
 Value = TypeVar("Value")
 Warn = Callable[[str], None]
-"""Told in one sentence what has become of a damaged file."""
+"""Called with one sentence on the recovery of a damaged file."""
 
 BUSY_SECONDS = 30.0
 
@@ -59,7 +59,7 @@ _DAMAGED = (
     "the file is damaged; the next command that writes to it moves it aside and recovers what is "
     "readable"
 )
-# How often a file may look damaged that is sound once nobody else has it open.
+# How often a file may look damaged that is sound once no other process has it open.
 _FALSE_ALARMS = 3
 # What SQLite says of the machine, or of a value that was given it, and not of the file.
 _NOT_DAMAGE = (
@@ -149,7 +149,7 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
 def _is_replaced(path: Path, identity: tuple[int, int], read_only: bool) -> bool:
     """Whether another process puts, or has put, a recovered file in the place of the opened one.
 
-    What failed meanwhile, such as reading a log that was moved aside, says nothing of the disk.
+    What failed meanwhile, such as reading a log that was moved aside, does not concern the disk.
     """
     # Asked first: what was begun and is not any more has changed the identity.
     is_being_replaced = not read_only and is_begun(path)
@@ -251,7 +251,7 @@ def _check_path(path: Path, read_only: bool) -> None:
 
 
 def _make_file(path: Path) -> None:
-    """Make an empty file where there is none, so that it can be told from what replaces it."""
+    """Make an empty file where there is none, so that it differs from what replaces it."""
     # Where that is not possible, SQLite says why.
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644))
@@ -326,7 +326,7 @@ def _check_owner(connection: sqlite3.Connection, location: str, read_only: bool)
 
 
 def _check_copy(path: Path) -> None:
-    """Raise what is wrong with a copy of a file that nobody else uses, however large it is."""
+    """Raise what is wrong with an unshared copy of a file, however large it is."""
     location = str(path)
     with contextlib.closing(_connect_file(path, read_only=False)) as connection:
         version = _check_owner(connection, location, read_only=False)

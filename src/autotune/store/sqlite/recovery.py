@@ -47,7 +47,7 @@ _SEARCHED_BYTES = 4 << 20
 
 @frozen
 class Recovery:
-    """What became of a damaged file.
+    """The recovery of a damaged file.
 
     Attributes:
         path: The file, which is sound now.
@@ -97,7 +97,7 @@ def recover(
     Args:
         path: The file.
         identity: Device and number of the file that was found damaged.
-        wait: Seconds to wait for others to let go of it.
+        wait: Seconds to wait for others to close it.
         check: Raises when a file, of which nobody else knows, is damaged. What was found while
             others used the file counts for nothing; a copy is judged while nobody does.
 
@@ -189,7 +189,7 @@ def _alone(path: Path, wait: float) -> Iterator[None]:
 
 
 def _lock(descriptor: int, path: Path, wait: float) -> None:
-    """Keep others from opening the file, once nobody has it open."""
+    """Keep others from opening the file, once no process has it open."""
     _wait_for(
         lambda: fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, *_SHARED_BYTES), path, wait
     )

@@ -31,7 +31,7 @@ class Salvaged(NamedTuple):
 
 
 def salvage(path: Path) -> Salvaged:
-    """Every row of a file, which nobody else uses, that can be read and whose checksum holds."""
+    """Every row of an unshared file that can be read and whose checksum holds."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         # A file that was cut short is read as far as it goes.
         connection.execute("PRAGMA writable_schema = TRUE")

@@ -47,8 +47,8 @@ def open_database(
     Args:
         path: A file, or ``:memory:`` for a database that ends with the process.
         read_only: Write nothing; the file must exist.
-        warn: Told in one sentence what was recovered and lost of a damaged file, and where that
-            is; by default Python's ``warnings`` are.
+        warn: Called with one sentence on what was recovered and lost of a damaged file, and where
+            that is; by default Python's ``warnings`` are.
 
     Raises:
         DatabaseError: the path cannot be used; says why and what to do. Nothing was written.
@@ -65,7 +65,7 @@ class SQLiteDatabase(Database):
     Args:
         path: A file, or ``:memory:``.
         read_only: Write nothing; the file must exist.
-        warn: Told what was recovered of a damaged file; see `open_database`.
+        warn: Called with what was recovered of a damaged file; see `open_database`.
 
     Raises:
         DatabaseError: the path cannot be used; nothing was written.

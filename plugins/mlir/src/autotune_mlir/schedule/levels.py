@@ -64,7 +64,7 @@ class Loops:
         self._follow()
 
     def enter(self, made: str, loop: str) -> None:
-        """Go on inside of a loop around the stage alone that is there already.
+        """Continue inside of an existing loop around the stage alone.
 
         Args:
             made: Its handle.

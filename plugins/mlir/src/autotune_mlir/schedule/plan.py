@@ -70,7 +70,7 @@ class WholeOperand:
 
 @define
 class StagePlan:
-    """What becomes of one stage.
+    """The plan of one stage.
 
     Attributes:
         stage: The stage.

@@ -54,7 +54,7 @@ def schedule(
 
 
 def _write_to_outputs(script: Script) -> None:
-    """Let what becomes an output be written there from the start.
+    """Write outputs in place from the start.
 
     Otherwise the empty tensor that it begins as is taken for that of a result in between, and rows
     of what is in one are copied out of the way of the other.

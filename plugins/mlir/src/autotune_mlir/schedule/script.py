@@ -115,7 +115,7 @@ class Script:
         self.add(f"transform.apply_cse to {around} : {_ANY}")
 
     def drop_unused(self) -> None:
-        """Drop operations whose results nobody reads."""
+        """Drop operations whose results are unused."""
         self.add(f"transform.apply_dce to {self.match_kind('func.func')} : {_ANY}")
 
     def vectorize(self, target: str, options: str = "") -> None:
