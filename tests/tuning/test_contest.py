@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import frozen
 from backend_with_gaps import BackendWithoutImports
 from rival_backends import BREAKING, QUICK, SLOW, UNABLE
 
@@ -47,9 +49,23 @@ def tune(folder: Path, program: object = SQUARE, **settings: Any) -> autotune.Re
     return autotune.tune(program, parts=PARTS, **{**defaults, **settings})
 
 
-def test_the_faster_backend_wins_and_the_other_is_told_of(tmp_path: Path) -> None:
-    events: list[Event] = []
-    result = tune(tmp_path, listeners=[events.append])
+@frozen
+class Competition:
+    """A run of 16 trials, to be looked at only: its database is in the folder."""
+
+    folder: Path
+    result: autotune.Result
+    events: list[Event]
+
+
+@pytest.fixture(scope="module")
+def competition(tmp_path_factory: pytest.TempPathFactory) -> Competition:
+    folder, events = tmp_path_factory.mktemp("competition"), list[Event]()
+    return Competition(folder, tune(folder, listeners=[events.append]), events)
+
+
+def test_the_faster_backend_wins_and_the_other_is_told_of(competition: Competition) -> None:
+    result, events = competition.result, competition.events
     assert result.backend == QUICK
     assert result.task == "gemm m=8 n=8 k=8 float32"
     (rival,) = result.rivals
@@ -67,26 +83,23 @@ def test_the_faster_backend_wins_and_the_other_is_told_of(tmp_path: Path) -> Non
     assert compared.contest.over == {SLOW: rival.comparison}
 
 
-@pytest.mark.parametrize(("trials", "warned"), [(7, True), (8, False)])
 def test_a_budget_that_leaves_a_backend_without_a_round(
-    tmp_path: Path, trials: int, warned: bool
+    tmp_path: Path, competition: Competition
 ) -> None:
     events: list[Event] = []
-    tune(tmp_path, trials=trials, listeners=[events.append])
-    messages = [event.message for event in events if isinstance(event, WarningRaised)]
-    assert (
-        messages
-        == [
-            "7 trials are less than a round of 4 for every program and backend: "
-            "ask for 8 trials at least, or for smaller rounds"
-        ]
-        * warned
+    tune(tmp_path, trials=7, listeners=[events.append])
+    message = (
+        "7 trials are less than a round of 4 for every program and backend: "
+        "ask for 8 trials at least, or for smaller rounds"
     )
+    assert [event.message for event in events if isinstance(event, WarningRaised)] == [message]
+    assert not any(isinstance(event, WarningRaised) for event in competition.events)
 
 
 def test_both_begin_alike_and_are_recorded_apart(tmp_path: Path) -> None:
     events: list[Event] = []
     tune(tmp_path, trials=8, listeners=[events.append])
+    assert not any(isinstance(event, WarningRaised) for event in events)
     tasks = [event.task for event in events if isinstance(event, RoundStarted)]
     title = "gemm m=8 n=8 k=8 float32"
     assert tasks == [f"{title} on SlowBackend", f"{title} on QuickBackend"]
@@ -101,15 +114,9 @@ def test_both_begin_alike_and_are_recorded_apart(tmp_path: Path) -> None:
             records = list(database.records(RecordFilter(backend=backend)))
             assert [record.candidate.digest for record in records] == first
         slow, quick = (database.best(RecordFilter(backend=name)) for name in BOTH)
-    assert slow is not None and quick is not None
-    assert slow.latency == pytest.approx(4 / 3 * (quick.latency or 0.0), rel=1e-5)
-
-
-def test_what_is_found_out_of_one_backend_says_nothing_of_the_other(tmp_path: Path) -> None:
-    tune(tmp_path, trials=8)
-    with open_database(tmp_path / "records.db") as database:
-        slow, quick = (database.best(RecordFilter(backend=name)) for name in BOTH)
         assert slow is not None and quick is not None
+        assert slow.latency == pytest.approx(4 / 3 * (quick.latency or 0.0), rel=1e-5)
+        # What is found out of one backend is not found out of the other.
         digest, run = quick.candidate.digest, quick.run_id
         assert slow.candidate.digest == digest and slow.run_id == run
         database.amend(run, digest, Outcome("wrong_result", message="seen later"), quick.key)
@@ -121,8 +128,11 @@ def test_what_is_found_out_of_one_backend_says_nothing_of_the_other(tmp_path: Pa
     assert found == {SLOW: "ok", QUICK: "wrong_result"}
 
 
-def test_the_same_call_is_answered_from_records_with_the_contest(tmp_path: Path) -> None:
-    first, again = tune(tmp_path), tune(tmp_path)
+def test_the_same_call_is_answered_from_records_with_the_contest(
+    tmp_path: Path, competition: Competition
+) -> None:
+    shutil.copytree(competition.folder, tmp_path, dirs_exist_ok=True)
+    first, again = competition.result, tune(tmp_path)
     assert again.from_records and not first.from_records
     one, two = first.to_json(), again.to_json()
     assert two["rivals"][0]["comparison"] == one["rivals"][0]["comparison"]
@@ -133,7 +143,10 @@ def test_the_same_call_is_answered_from_records_with_the_contest(tmp_path: Path)
     assert more.trials + more.rivals[0].result.trials == 24
 
 
-def test_an_interrupted_competition_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_interrupted_competition_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, competition: Competition
+) -> None:
     seen: list[Event] = []
 
     def stop(event: Event) -> None:
@@ -143,9 +156,7 @@ def test_an_interrupted_competition_goes_on_as_if_it_had_not_been(tmp_path: Path
 
     with pytest.raises(TuningInterrupted):
         tune(tmp_path, listeners=[stop])
-    resumed = tune(tmp_path)
-    (other := tmp_path / "other").mkdir()
-    straight = tune(other)
+    resumed, straight = tune(tmp_path), competition.result
     assert resumed.backend == straight.backend
     for one, two in ((resumed, straight), (resumed.rivals[0].result, straight.rivals[0].result)):
         assert one.trials == two.trials
@@ -185,6 +196,7 @@ def test_a_backend_whose_candidates_all_fail_loses(tmp_path: Path) -> None:
     assert rival.result.outcomes["build_error"] == rival.result.trials
 
 
+@pytest.mark.slow
 def test_a_backend_that_does_not_import_a_program_competes_with_its_own(tmp_path: Path) -> None:
     events: list[Event] = []
     program = ReferenceProgram(SQUARE, json.dumps({"seed": 7}))
@@ -214,6 +226,7 @@ def test_wrong_backends(given: Any, error: type[Exception], message: str) -> Non
         TuneOptions(backend=given)
 
 
+@pytest.mark.slow
 def test_several_programs_on_several_backends(tmp_path: Path) -> None:
     results = autotune.tune_tasks(
         [SQUARE, autotune.Task(gemm(m=4, n=16, k=8), weight=2.0, name="wide")],

@@ -77,6 +77,7 @@ def test_a_larger_number_of_programs_goes_on(tmp_path: Path) -> None:
     assert len(records) == 16 and runs == 1
 
 
+@pytest.mark.slow
 def test_an_interrupt_loses_nothing_and_the_same_call_goes_on(tmp_path: Path) -> None:
     class Stop:
         rounds = 0
@@ -116,6 +117,7 @@ class Clock:
         return self.time
 
 
+@pytest.mark.slow
 def test_time_ends_it_between_tasks(tmp_path: Path) -> None:
     done = _record(tmp_path, time=1500.0, clock=Clock(1000.0))
     assert [item.task.name for item in done] == ["gemm-8"]
@@ -139,6 +141,7 @@ class Ending:
         yield [self.listen]
 
 
+@pytest.mark.slow
 def test_time_ends_it_within_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trials, stored = [], []
     for _ in range(2):
