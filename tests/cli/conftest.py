@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,6 +56,23 @@ def cli(
 ) -> Cli:
     monkeypatch.chdir(tmp_path)
     return Cli(tmp_path, capsys)
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the database and the result of one run of 20 trials, to be copied."""
+    folder = tmp_path_factory.mktemp("tuned")
+    files = ("--database", str(folder / "autotune.db"), "--json", str(folder / "out.json"))
+    options = ("--threads", "1", "--trials", "20", "--quiet")
+    assert run(("tune", "gemm", "--shape", "m=8,n=8,k=8", *PARTS, *options, *files)) == 0
+    return folder
+
+
+@pytest.fixture
+def tuned_cli(cli: Cli, tuned: Path) -> Cli:
+    """Runs commands in a folder where a run has ended."""
+    shutil.copytree(tuned, cli.folder, dirs_exist_ok=True)
+    return cli
 
 
 Spawn = Callable[..., "subprocess.Popen[str]"]

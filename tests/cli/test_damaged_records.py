@@ -15,31 +15,30 @@ def damage(cli: Any) -> bytes:
     return bytes(data)
 
 
-def test_a_run_goes_on_with_what_was_recovered(cli: Any) -> None:
-    assert cli.tune("--trials", "20").status == 0
-    data = damage(cli)
-    refused = cli("best")
+def test_a_run_goes_on_with_what_was_recovered(tuned_cli: Any) -> None:
+    data = damage(tuned_cli)
+    refused = tuned_cli("best")
     assert refused.status == 2
     assert refused.stderr.count("\n") == 1
     assert "the next command that writes to it moves it aside" in refused.stderr
-    assert cli.files() == {"autotune.db"}
-    done = cli.tune("--trials", "30", "--json", "out.json")
+    assert tuned_cli.files() == {"autotune.db", "out.json"}
+    done = tuned_cli.tune("--trials", "30", "--json", "out.json")
     assert done.status == 0, done.stderr
     assert done.stderr.count("was damaged: 20 records, 1 runs and 1 baselines") == 1
-    report = json.loads((cli.folder / "out.json").read_text())
+    report = json.loads((tuned_cli.folder / "out.json").read_text())
     assert report["trials"] == 30
-    (aside,) = (name for name in cli.files() if ".corrupt-" in name)
+    (aside,) = (name for name in tuned_cli.files() if ".corrupt-" in name)
     assert aside in done.stderr
-    assert (cli.folder / aside).read_bytes() == data
-    assert cli("best").status == 0
-    again = cli.tune("--trials", "30")
+    assert (tuned_cli.folder / aside).read_bytes() == data
+    assert tuned_cli("best").status == 0
+    again = tuned_cli.tune("--trials", "30")
     assert again.status == 0 and "damaged" not in again.stderr
 
 
-def test_who_asks_for_quiet_is_told_too(cli: Any) -> None:
-    assert cli.tune("--trials", "20").status == 0
-    damage(cli)
-    done = cli.tune("--trials", "30", "--progress", "quiet")
+@pytest.mark.slow
+def test_who_asks_for_quiet_is_told_too(tuned_cli: Any) -> None:
+    damage(tuned_cli)
+    done = tuned_cli.tune("--trials", "30", "--progress", "quiet")
     assert done.status == 0, done.stderr
     assert done.stderr.count("\n") == 1
     assert "warning: database" in done.stderr

@@ -14,18 +14,17 @@ from autotune.testing.reference_backend import ReferenceBackend
 from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
-def test_the_fastest_record_is_explained(cli: Any) -> None:
-    assert cli.tune("--trials", "8").status == 0
-    done = cli("explain", "--json", "out.json", "--plot", "slopes.svg", "--limit", "3")
+def test_the_fastest_record_is_explained(tuned_cli: Any) -> None:
+    done = tuned_cli("explain", "--json", "out.json", "--plot", "slopes.svg", "--limit", "3")
     assert done.status == 0, done.stderr
     assert "By parameter" in done.stdout and "Legal single steps" in done.stdout
-    found = json.loads((cli.folder / "out.json").read_text())
-    best = json.loads(cli("best", "--json", "-").stdout)[0]
+    found = json.loads((tuned_cli.folder / "out.json").read_text())
+    best = json.loads(tuned_cli("best", "--json", "-").stdout)[0]
     assert found["candidate"]["config"] == best["config"]
     assert {slope["name"] for slope in found["params"]} == set(best["config"])
     assert found["moves"][0]["gain"] >= found["moves"][-1]["gain"]
-    assert (cli.folder / "slopes.svg").read_text().startswith("<svg")
-    named = cli("explain", "--record", f"{best['run_id']}/{best['trial']}")
+    assert (tuned_cli.folder / "slopes.svg").read_text().startswith("<svg")
+    named = tuned_cli("explain", "--record", f"{best['run_id']}/{best['trial']}")
     assert named.status == 0 and "'analytic' after" in named.stdout
 
 
@@ -63,13 +62,12 @@ def test_a_feasible_configuration_in_a_file(cli: Any) -> None:
     assert {slope["name"] for slope in found["params"]} == set(candidate.config)
 
 
-def test_what_cannot_be_explained(cli: Any) -> None:
-    assert cli("explain", "--database", "none.db").status == 2
-    assert cli.tune("--trials", "4").status == 0
-    refused = cli("explain", "--cost-model", "random")
+def test_what_cannot_be_explained(tuned_cli: Any) -> None:
+    assert tuned_cli("explain", "--database", "none.db").status == 2
+    refused = tuned_cli("explain", "--cost-model", "random")
     assert refused.status == 2 and "no gradient to descend along" in refused.stderr
     assert "analytic" in refused.stderr
-    refused = cli("explain", "--load-cost-model", "model.npz")
+    refused = tuned_cli("explain", "--load-cost-model", "model.npz")
     assert refused.status == 2 and "not trained beforehand" in refused.stderr
-    assert cli("explain", "softmax").status == 1
-    assert "exclude" in cli("explain", "--record", "a/1", "--config", "c.json").stderr
+    assert tuned_cli("explain", "softmax").status == 1
+    assert "exclude" in tuned_cli("explain", "--record", "a/1", "--config", "c.json").stderr

@@ -27,8 +27,7 @@ def test_a_backend_that_declares_too_much_is_found_out(cli: Any) -> None:
     assert "does not fit the stack" in shown
 
 
-def test_without_records_or_failures_there_is_nothing_to_say(cli: Any) -> None:
-    assert cli.tune("--trials", "8").status == 0
-    done = cli("records", "failures")
-    assert (done.status, done.stdout) == (0, "none of 8 records is of a failure\n")
-    assert cli("records", "failures", "softmax").status == 1
+def test_without_records_or_failures_there_is_nothing_to_say(tuned_cli: Any) -> None:
+    done = tuned_cli("records", "failures")
+    assert (done.status, done.stdout) == (0, "none of 20 records is of a failure\n")
+    assert tuned_cli("records", "failures", "softmax").status == 1

@@ -24,11 +24,10 @@ def test_readings_are_in_the_result_the_record_and_what_is_shown(cli: Any) -> No
     assert "perf/context_switches_per_call" in only and "Steps" not in only
 
 
-def test_without_observers_there_is_nothing_to_show(cli: Any) -> None:
-    cli.tune("--trials", "4", "--json", "out.json")
-    assert json.loads((cli.folder / "out.json").read_text())["best"]["readings"] == {}
-    assert "Readings" not in cli("show").stdout
-    assert "nothing was observed" in cli("show", "--part", "readings").stdout
+def test_without_observers_there_is_nothing_to_show(tuned_cli: Any) -> None:
+    assert json.loads((tuned_cli.folder / "out.json").read_text())["best"]["readings"] == {}
+    assert "Readings" not in tuned_cli("show").stdout
+    assert "nothing was observed" in tuned_cli("show", "--part", "readings").stdout
 
 
 def test_what_is_absent_is_said_once(cli: Any) -> None:

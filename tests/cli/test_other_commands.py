@@ -75,26 +75,22 @@ def test_workloads_lists_builders(cli: Any) -> None:
     assert "kh (default 3)" in cli("workloads").stdout
 
 
-def test_best_queries_the_records(cli: Any) -> None:
-    cli.tune("--trials", "4", "--database", "records.db")
-    cli.tune("--trials", "4", "--database", "records.db", shape="m=4,n=4,k=4")
-    every = json.loads(cli("best", "--database", "records.db", "--json", "-").stdout)
+def test_best_queries_the_records(tuned_cli: Any) -> None:
+    tuned_cli.tune("--trials", "4", shape="m=4,n=4,k=4")
+    every = json.loads(tuned_cli("best", "--json", "-").stdout)
     assert len(every) == 2
-    done = cli("best", "gemm", "--shape", "m=4", "--database", "records.db", "--json", "-")
+    done = tuned_cli("best", "gemm", "--shape", "m=4", "--json", "-")
     (record,) = json.loads(done.stdout)
     assert record["workload"]["parameters"]["m"] == 4
-    assert (
-        cli("best", "gemm", "--database", "records.db", "--limit", "1").stdout.count("gemm") == 1
-    )
-    assert "gemm m=8 n=8 k=8 float32" in cli("best", "--database", "records.db").stdout
+    assert tuned_cli("best", "gemm", "--limit", "1").stdout.count("gemm") == 1
+    assert "gemm m=8 n=8 k=8 float32" in tuned_cli("best").stdout
 
 
-def test_a_query_without_an_answer_is_status_1(cli: Any) -> None:
-    cli.tune("--trials", "4", "--database", "records.db")
-    done = cli("best", "conv2d", "--database", "records.db", "--json", "-")
+def test_a_query_without_an_answer_is_status_1(tuned_cli: Any) -> None:
+    done = tuned_cli("best", "conv2d", "--json", "-")
     assert done.status == 1 and json.loads(done.stdout) == []
-    assert cli("best", "--threads", "99", "--database", "records.db").status == 1
-    assert cli("show", "softmax", "--database", "records.db").status == 1
+    assert tuned_cli("best", "--threads", "99").status == 1
+    assert tuned_cli("show", "softmax").status == 1
 
 
 @pytest.mark.parametrize(
@@ -115,35 +111,33 @@ def test_bad_queries_are_one_line(arguments: list[str], message: str, cli: Any) 
     assert cli.files() == set()
 
 
-def test_show_explains_a_schedule(cli: Any) -> None:
-    cli.tune("--trials", "4", "--database", "records.db", "--json", "out.json")
-    report = json.loads((cli.folder / "out.json").read_text())
+def test_show_explains_a_schedule(tuned_cli: Any) -> None:
+    report = json.loads((tuned_cli.folder / "out.json").read_text())
     name = f"{report['run']['id']}/{report['best']['record']['trial']}"
     for which in (["gemm"], ["--record", name]):
-        done = cli("show", *which, "--database", "records.db")
+        done = tuned_cli("show", *which)
         assert done.status == 0, done.stderr
         assert "Steps" in done.stdout and "Script" in done.stdout and "Loop nest" in done.stdout
         assert "tile" in done.stdout and name in done.stdout
-    shown = json.loads(cli("show", "--database", "records.db", "--json", "-").stdout)
+    shown = json.loads(tuned_cli("show", "--json", "-").stdout)
     assert set(shown) == {"record", "steps", "script", "nest"}
-    only = cli("show", "--part", "steps", "--database", "records.db").stdout
+    only = tuned_cli("show", "--part", "steps").stdout
     assert "Steps" in only and "Script" not in only
-    done = cli("show", "--constraints", "--database", "records.db", "--json", "-")
+    done = tuned_cli("show", "--constraints", "--json", "-")
     data = json.loads(done.stdout)
     assert set(data) == {"record", "constraints", "problem"}
     assert f"{len(data['problem']['constraints'])} constraints, " in data["constraints"]
-    assert cli("show", "--record", "nonsense", "--database", "records.db").status == 2
+    assert tuned_cli("show", "--record", "nonsense").status == 2
 
 
-def test_show_lists_the_tape_of_a_schedule(cli: Any) -> None:
-    cli.tune("--trials", "4", "--database", "records.db")
-    done = cli("show", "--tape", "--database", "records.db", "--json", "-")
+def test_show_lists_the_tape_of_a_schedule(tuned_cli: Any) -> None:
+    done = tuned_cli("show", "--tape", "--json", "-")
     shown = json.loads(done.stdout)
     assert set(shown) == {"record", "tape"}
     assert shown["tape"].startswith("inputs\n")
     for name, value in shown["record"]["config"].items():
         assert f"  {name} = {value}\n" in shown["tape"]
-    assert set(cli("show", "--part", "tape", "--database", "records.db").stdout.splitlines()) >= {
+    assert set(tuned_cli("show", "--part", "tape").stdout.splitlines()) >= {
         "Tape",
         *shown["tape"].splitlines(),
     }
