@@ -62,6 +62,7 @@ def test_a_log_holds_every_event_of_a_run(cli: Any, monkeypatch: pytest.MonkeyPa
     assert before <= times[0] and times == sorted(times) and times[-1] <= time.time()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_in_the_same_log(spawn: Any, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     command = [*TUNE, "--trials", "64", "--log", "run.jsonl", "--quiet"]

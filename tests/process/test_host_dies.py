@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from process_facts import becomes_true
+from thinning import thinned
 
 from autotune.process.private_folder import remove_stale_folders
 from autotune.process.processes import marked_processes
@@ -58,7 +59,7 @@ def test_nothing_is_left_of_a_host_that_worked(tmp_path: Path, number: signal.Si
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", thinned([signal.SIGKILL, signal.SIGTERM, signal.SIGINT], 3))
 def test_a_host_that_dies_at_any_moment(tmp_path: Path, number: signal.Signals) -> None:
     moments = random.Random(int(number))
     for case in range(8):

@@ -172,6 +172,7 @@ def test_no_descriptor_of_the_host_is_inherited(start_child: StartChild, tmp_pat
         assert not any("pipe" in what for what in shared)
 
 
+@pytest.mark.slow
 def test_two_hundred_generations_leave_nothing(start_child: StartChild) -> None:
     thens = ["leave", "kill", "crash", "terminate", "hang", "stop"]
     for number in range(200):

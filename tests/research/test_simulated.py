@@ -140,6 +140,7 @@ def _lines(results: Path) -> Sequence[Any]:
     return [json.loads(line) for line in results.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_runs_are_pieces(database: Path, tmp_path: Path) -> None:
     results, written = tmp_path / "results.jsonl", tmp_path / "report.json"
     chosen = ["--contenders", "random,evolutionary"]

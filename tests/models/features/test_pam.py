@@ -8,6 +8,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.pam import pam_rows
+from thinning import thinned
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.expressions import const, var
@@ -69,7 +70,7 @@ def check(candidate: Candidate, target: Target, fidelity: str) -> None:
 
 
 @pytest.mark.parametrize("fidelity", FIDELITIES)
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=label)
 def test_every_sketch_of_every_builder(workload: Workload, fidelity: str) -> None:
     space = SketchSpace(workload, CPU, LIMITS)
     for candidate in space.sample(len(space.sketches()), np.random.default_rng(3)):

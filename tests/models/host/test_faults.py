@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from thinning import thinned
 
 from autotune.errors import PluginError, UnsupportedTarget
 from autotune.models.host import (
@@ -125,7 +126,7 @@ def test_what_a_model_warns_of_is_passed_on(make_host: MakeHost, set_fault: SetF
     assert warnings == ["scripted warning"]
 
 
-@pytest.mark.parametrize(("fault", "end"), ENDS.items())
+@pytest.mark.parametrize(("fault", "end"), thinned(ENDS.items(), 3))
 def test_a_model_that_fails_twice_is_given_up(
     fault: str, end: str, make_host: MakeHost, set_fault: SetFault
 ) -> None:

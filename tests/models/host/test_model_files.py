@@ -74,6 +74,7 @@ def test_what_cannot_load_a_file_refuses_to(
         host.wait_ready()
 
 
+@pytest.mark.slow
 def test_a_file_is_part_of_what_a_run_is(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

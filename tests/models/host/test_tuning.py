@@ -88,6 +88,7 @@ def test_a_fault_that_passes_changes_nothing(
     assert run.measured == expected and not run.warnings
 
 
+@pytest.mark.slow
 def test_a_run_without_its_cost_model_is_continued_without_it(
     tmp_path: Path, set_fault: SetFault, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from attrs import evolve
 from numpy.typing import NDArray
 from oracles import psa_cpu as oracle
+from thinning import thinned
 
 from autotune import Target
 from autotune.errors import InvalidValueError
@@ -104,7 +105,7 @@ def test_threads_make_no_difference() -> None:
             np.testing.assert_array_equal(scorer.cycles(sketch, matrix, threads), alone)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("name", thinned(WORKLOADS, 3))
 def test_more_of_a_machine_is_never_slower(name: str) -> None:
     machine = cpu_machine(TARGET)
     faster = [
