@@ -166,7 +166,7 @@ def rate_of_tvm(sketch: Sketch, matrix: Matrix, target: Target) -> float:
     import tvm
     from autotune_tvm.emit import module_for
     from autotune_tvm.replay import schedule
-    from autotune_tvm.store_features import store_features
+    from store_features import store_features
 
     module = module_for(sketch.workload)
     described = {"kind": "llvm"} if target.kind == "cpu" else {"kind": "cuda"}

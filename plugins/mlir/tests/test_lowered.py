@@ -11,15 +11,15 @@ import pytest
 from attrs import evolve
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
-from autotune_mlir.lowered import (
+from autotune_mlir.schedule import schedule
+from autotune_mlir.schedule.script import MAIN
+from mlir_lowered import (
     COMPUTED,
     LoweredBuffer,
     LoweredNest,
     LoweredStatement,
     lowered_nest,
 )
-from autotune_mlir.schedule import schedule
-from autotune_mlir.schedule.script import MAIN
 from thinning import thinned
 
 from autotune.backends import InvalidSchedule

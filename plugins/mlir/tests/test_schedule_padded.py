@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
-from autotune_mlir.lowered import COMPUTED, lowered_nest
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
+from mlir_lowered import COMPUTED, lowered_nest
 from mlir_schedules import check
 
 from autotune.backends import InvalidSchedule

@@ -12,8 +12,8 @@ from attrs import evolve
 from autotune_mlir import openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
-from autotune_mlir.lowered import lowered_nest
 from autotune_mlir.schedule import schedule
+from mlir_lowered import lowered_nest
 from thinning import thinned
 
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies

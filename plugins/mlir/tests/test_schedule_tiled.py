@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
-from autotune_mlir.lowered import lowered_nest
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
+from mlir_lowered import lowered_nest
 from mlir_schedules import candidates, check, scheduled
 from thinning import thinned
 

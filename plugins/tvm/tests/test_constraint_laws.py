@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("tvm")
 
 from autotune_tvm.emit import module_for
-from autotune_tvm.lowered import LoweredNest, lowered_nest
 from autotune_tvm.replay import schedule
 from oracles.constraints import completed
 from tvm import s_tir, tirx
+from tvm_lowered import LoweredNest, lowered_nest
 
 from autotune.ir.workloads import batch_matmul, conv2d, gemm
 from autotune.sketches import STEP_TYPES, Candidate, PadExtent, Sketch

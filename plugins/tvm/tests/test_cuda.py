@@ -12,9 +12,9 @@ pytest.importorskip("tvm")
 
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.lowered import Kernel, LoweredNest, lowered_nest
 from autotune_tvm.nvcc import KernelResources, find_nvcc, kernel_resources, read_report
 from autotune_tvm.replay import schedule
+from tvm_lowered import Kernel, LoweredNest, lowered_nest
 
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
 from autotune.ir.expressions import IntExpr, const

@@ -17,10 +17,10 @@ pytest.importorskip("tvm")
 
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.lowered import Kernel, lowered_nest
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
 from oracles.cuda_threads import Program, find_compiler, run_all
+from tvm_lowered import Kernel, lowered_nest
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import (

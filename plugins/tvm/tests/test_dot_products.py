@@ -16,10 +16,10 @@ from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.emit import module_for
-from autotune_tvm.lowered import lowered_nest
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from numpy.typing import NDArray
+from tvm_lowered import lowered_nest
 
 from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
 from autotune.ir.expressions import Binary, Cast, IntExpr, Load, const, var

@@ -16,10 +16,10 @@ pytest.importorskip("tvm")
 import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
-from autotune_tvm.lowered import LoweredNest, lowered_nest
 from autotune_tvm.replay import schedule
 from made_workloads import two_products
 from tvm import s_tir
+from tvm_lowered import LoweredNest, lowered_nest
 
 from autotune.ir.expressions import IntExpr, Load, const, var
 from autotune.ir.expressions.integer import evaluate

@@ -20,7 +20,7 @@ pytest.importorskip("tvm")
 import tvm
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
-from autotune_tvm.store_features import store_features
+from benchmark_scripts import benchmark_scripts
 from tvm import tirx
 from tvm.sym import Analyzer
 
@@ -41,6 +41,9 @@ from autotune.nest import LoopNest, Statement, derive_nest
 from autotune.sketches import STEP_TYPES, Candidate
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
+
+with benchmark_scripts("store_features") as (module,):
+    store_features = module.store_features
 
 CPU = preset("haswell-2core")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")

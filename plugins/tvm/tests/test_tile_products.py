@@ -13,10 +13,10 @@ pytest.importorskip("tvm")
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.emit import module_for
-from autotune_tvm.lowered import lowered_nest
 from autotune_tvm.replay import schedule
 from autotune_tvm.scheduled import scheduled_module
 from autotune_tvm.tile_products import ask_for_tiles
+from tvm_lowered import lowered_nest
 
 from autotune.backends import BuildRequest, bind_copies
 from autotune.ir.expressions.integer import evaluate

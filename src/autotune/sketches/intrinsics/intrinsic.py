@@ -134,11 +134,6 @@ class Intrinsic:
         """Axes that are summed over."""
         return tuple(axis for axis in self.axes if axis.kind == "reduce")
 
-    @property
-    def multiply_adds(self) -> int:
-        """Products that one call adds up."""
-        return math.prod(axis.extent for axis in self.axes)
-
     def supported_by(self, target: Target) -> bool:
         """Whether ``target`` has the instruction."""
         return target.kind == self.kind and set(self.features) <= set(target.features)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
-
 from autotune_mlir import bindings
 from autotune_mlir.compiler import apply_schedule, parse_payload
 
