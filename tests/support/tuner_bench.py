@@ -118,7 +118,7 @@ class Bench:
     ) -> Tuner:
         """A tuner of new parts; with ``stop_after`` it is stopped after so many new trials."""
         made = toy_trees if self.trees else RandomCostModel
-        model = SteppingModel(made(target=TARGET, seed=self.seed, threads=1), self.step)
+        model = SteppingModel(made(Context(target=TARGET, seed=self.seed, threads=1)), self.step)
         spaces = [self.space, ToySpace(4), ToySpace(16)][: self.tasks]
         key = MeasureKey(TARGET.fingerprint, "toy", "1", "none", 1, self.protocol)
         specs = [self._task(space, model, key, index) for index, space in enumerate(spaces)]
