@@ -214,7 +214,7 @@ def tune(
     Args:
         workload: Name of the builder.
         shape: Its arguments.
-        trials: Budget in candidates.
+        trials: Trial budget.
         seed: Seed of the run.
         database: Where the records go.
         backend: Name of the backend.

@@ -309,11 +309,11 @@ REFUSALS = {
     ),
     "nothing to do": (
         function("return %a : tensor<4x6xf32>"),
-        r"no operation of linalg: there is nothing to tune",
+        r"no linalg operation: nothing can be tuned",
     ),
     "nothing returned": (
         function("%0 = arith.addf %a, %a : tensor<4x6xf32>\nreturn", result=""),
-        r"no operation of linalg: there is nothing to tune",
+        r"no linalg operation: nothing can be tuned",
     ),
     "an argument returned": (
         function(

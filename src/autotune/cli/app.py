@@ -34,7 +34,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "plugins": "List installed parts, and plugins that failed to load.",
         "workloads": "List workload builders and their parameters.",
         "doctor": "Check this machine and installation.",
-        "demo": "Tune two operators here and show what it gained.",
+        "demo": "Tune two operators and show the speed-up.",
     }
 )
 """Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``; the

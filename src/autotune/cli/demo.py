@@ -43,9 +43,9 @@ def command(
     json_path: str | None,
     options: TuneOptions,
 ) -> int:
-    """Tune a matrix product and a convolution here, and show what it gained.
+    """Tune a matrix product and a convolution on this machine, and show the speed-up.
 
-    Run again, it answers from the records.
+    A second run answers from the records.
     """
     from attrs import evolve
 

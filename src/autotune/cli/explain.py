@@ -52,7 +52,10 @@ A configuration in a file: {"sketch": "packed-panel", "config": {"i.0": 4, ...}}
     help="Option of the cost model; may be repeated.",
 )
 @click.option(
-    "--load-cost-model", "model_path", metavar="FILE", help="Begin with what `train` wrote."
+    "--load-cost-model",
+    "model_path",
+    metavar="FILE",
+    help="Start from a model file of `train fit`.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of a table."
@@ -71,7 +74,7 @@ def command(
     json_path: str | None,
     **options: Any,
 ) -> int:
-    """Explain what would make a schedule faster, and which limit keeps it from that.
+    """Explain what would make a schedule faster, and which constraints prevent it.
 
     For the fastest recorded schedule of WORKLOAD, a given record, or a configuration in a file:
     how the predicted latency changes with every parameter and every feature that the cost model

@@ -50,10 +50,10 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
 _PART_FLAGS = {"search_space": "--space"}
 _PART_TEXTS = {
     "strategy": "Search strategy.",
-    "cost_model": "Learned model, for the strategy.",
-    "pruning_model": "Model that needs no measurements, for the strategy; none for no such model.",
+    "cost_model": "Learned cost model of the strategy.",
+    "pruning_model": "Analytical model that drafts candidates before the cost model; or none.",
     "search_space": "Search space.",
-    "task_scheduler": "What chooses the program of the next round, or the backend.",
+    "task_scheduler": "Chooses the task of the next round, where there are several.",
 }
 PROGRESS_MODES = ("auto", "live", "plain", "quiet")
 
@@ -162,7 +162,7 @@ def backend_option(command: Command) -> Command:
     return click.option(
         "--backend",
         metavar="NAME,...",
-        help="What compiles and runs: by default the one that is installed, or tvm; several, such "
+        help="The compiler: by default the one that is installed, or tvm; several, such "
         "as tvm,mlir, compete.",
     )(command)
 

@@ -17,7 +17,7 @@ Example:
 @click.command("plugins", epilog=EPILOG)
 @json_option
 def command(json_path: str | None) -> None:
-    """List everything that can be named: kind, name, distribution, version, and whether it loads.
+    """List every registered part: kind, name, distribution, version and status.
 
     A plugin that failed to load is listed with the error that stopped it.
     """

@@ -33,7 +33,7 @@ def program_options(command: Command) -> Command:
         click.option(
             "--function",
             metavar="NAME",
-            help="The function of the file that is meant, where it has several.",
+            help="The function to tune, where the file has several.",
         ),
     )
     for option in reversed(options):
@@ -62,7 +62,9 @@ def asked_program(
     given = {"WORKLOAD": workload, "--shape": shape, "--dtype": dtype}
     for name, value in given.items():
         if value:
-            raise InvalidValueError(f"--mlir and {name} exclude each other: the file says it all")
+            raise InvalidValueError(
+                f"--mlir and {name} exclude each other: the file is the whole program"
+            )
     return ProgramFile(mlir_path, "mlir", function)
 
 

@@ -54,7 +54,7 @@ USUAL_SYMBOLIC = ("nest", "tape")
 @click.option(
     "--constraints",
     is_flag=True,
-    help="Short for --part constraints: what the parameters have to satisfy, and why.",
+    help="Short for --part constraints: the constraints on the parameters and their origin.",
 )
 @click.option(
     "--sketch",

@@ -61,7 +61,11 @@ that can be named here.
     parts=("strategy", "cost_model", "pruning_model", "search_space", "task_scheduler"),
 )
 @click.option("--cold", is_flag=True, help="Time with caches emptied before every call.")
-@click.option("--vendor", is_flag=True, help="Also time the vendor's library, if it can do this.")
+@click.option(
+    "--vendor",
+    is_flag=True,
+    help="Also time the vendor library, where it has a routine for the workload.",
+)
 @progress_options
 @json_option
 def command(

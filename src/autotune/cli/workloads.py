@@ -17,7 +17,7 @@ Example:
 @click.command("workloads", epilog=EPILOG)
 @json_option
 def command(json_path: str | None) -> None:
-    """List workload builders and what their shapes are made of."""
+    """List workload builders and their shape parameters."""
     import attrs
 
     from autotune.cli.output import Output

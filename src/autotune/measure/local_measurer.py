@@ -171,7 +171,7 @@ class LocalMeasurer(Measurer):
     def collect(self, collecting: Collecting) -> list[Outcome]:
         """See :meth:`Measurer.collect`."""
         if not self._batches:
-            raise InvalidValueError("nothing was submitted that could be collected")
+            raise InvalidValueError("no submitted batch is left to collect")
         workers, batch = self._started(), self._batches[0]
         with self._cancelling():
             try:

@@ -276,7 +276,7 @@ class Worker:
 
     def _ready(self) -> tuple[Backend, _Task]:
         if self._backend is None or self._task is None:
-            raise RuntimeError("asked to work before hello and task")
+            raise RuntimeError("a job came before hello and task")
         return self._backend, self._task
 
 

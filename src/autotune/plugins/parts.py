@@ -55,7 +55,7 @@ def create_part(kind: str, name: str, context: Context | None = None) -> Any:
         raise
     except Exception as error:  # a foreign part may raise anything
         raise PluginError(
-            f"{noun} failed while it was made: {type(error).__name__}: {error}"
+            f"{noun} failed on construction: {type(error).__name__}: {error}"
         ) from error
     interface = _interface(kind)
     if not isinstance(made, interface):

@@ -118,12 +118,12 @@ def _preset(given: str | Preset | None) -> Preset | None:
 
 @frozen(kw_only=True, eq=False)
 class TuneOptions:
-    """How to tune. Every value is checked when it is made, before anything starts or is written.
+    """How to tune. Every value is checked on construction, before anything starts or is written.
 
     Attributes:
-        target: What to tune for: ``cpu`` for this machine, another one by name, or a JSON file.
+        target: The machine to tune for: ``cpu`` for this one, a preset by name, or a JSON file.
         threads: Threads that the program runs on; by default one per core of the target.
-        backend: What builds and runs candidates; by default the one that is installed, and of
+        backend: The compiler that builds and runs candidates; by default the installed one, of
             several the one that imports the program, or ``tvm``. Several, such as ``tvm,mlir``,
             compete within one budget.
         preset: A published tuner by name: its parts, their options and the size of a round at
@@ -131,23 +131,23 @@ class TuneOptions:
         parts: The parts that decide, by kind: a name, options, a name with options, or None for no
             pruning model, as in ``{"strategy": ("random", {})}``. A part that no plugin registers
             is named by import string, ``module:Class``.
-        load_cost_model: What the cost model knows at the beginning: a file of
-            ``autotune train fit``, or the name of a trained model that a plugin brings.
-        trials: Budget in candidates, including those that records answer; by default 64 for each
-            program.
+        load_cost_model: Pretrained cost model: a file of ``autotune train fit``, or the name of a
+            trained model that a plugin brings.
+        trials: Budget in candidates, including those answered from records; by default 64 for
+            each program.
         time: Budget in wall seconds.
-        session_time: Wall seconds after which this call stops, whatever earlier calls took of the
-            run that it continues.
+        session_time: Wall seconds after which this call stops, not counting earlier sessions of
+            the run that it resumes.
         seed: Seed of all randomness.
-        round_size: Candidates that are proposed before the models learn from them; by default 16,
+        round_size: Candidates proposed between updates of the models; by default 16,
             or as in the preset.
-        lookahead: Rounds that are proposed before the outcomes of the last are known, to be built
-            meanwhile; by default 1, or as in the preset.
-        database: Path of the database; it is made where there is none.
+        lookahead: Rounds proposed and built while the last one is measured; by default 1, or as
+            in the preset.
+        database: Path of the database, which is created if missing.
         fresh: Ignore records and earlier runs.
-        observers: Also record what this observer reads, such as ``perf``; there may be several.
-            They change nothing that is measured.
-        protocol: How candidates are checked and timed; by default the standard one.
+        observers: Also record the readings of this observer, such as ``perf``; there may be
+            several. They do not affect the timings.
+        protocol: The measuring protocol; by default the standard one.
         listeners: Functions called with every event.
     """
 

@@ -243,7 +243,7 @@ def test_what_cannot_be_an_observer_is_refused() -> None:
         ObserverSet(["pref"])
     with pytest.raises(PluginError, match="made a Availability, not a Observer"):
         create_part("observer", f"{HERE}:nothing_known")
-    with pytest.raises(PluginError, match="failed while it was made: OSError: cannot be made"):
+    with pytest.raises(PluginError, match="failed on construction: OSError: cannot be made"):
         observers("broken")
     with pytest.raises(PluginError, match="cannot be imported"):
         ObserverSet(["no_such_module:Observer"])

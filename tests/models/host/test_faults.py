@@ -170,9 +170,9 @@ def test_scores_that_are_wrong_once(fault: str, make_host: MakeHost, set_fault: 
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
-        ("segfault", PluginError, "failed while it was made: killed by SIGSEGV"),
-        ("hang", PluginError, "failed while it was made: took more than 3 s"),
-        ("exception", PluginError, "failed while it was made: ZeroDivisionError: scripted"),
+        ("segfault", PluginError, "failed on construction: killed by SIGSEGV"),
+        ("hang", PluginError, "failed on construction: took more than 3 s"),
+        ("exception", PluginError, "failed on construction: ZeroDivisionError: scripted"),
         ("refusal", UnsupportedTarget, "^scripted refusal$"),
     ],
 )

@@ -52,7 +52,7 @@ def import_program(program: object) -> tuple[Workload, str]:
     except WorkerDied as error:
         how = str(error).splitlines()[0]
         raise UnsupportedWorkload(
-            f"not MLIR: it did not survive reading {file} ({how}), and said nothing of where"
+            f"not MLIR: it did not survive reading {file} ({how}), without a location"
         ) from None
     if "failed" in answer:
         raise UnsupportedWorkload(f"{file} cannot be read: {answer['failed']}")

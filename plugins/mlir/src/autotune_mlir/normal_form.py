@@ -80,9 +80,7 @@ def check_operations(mlir: Bindings, block: Any, file: str) -> None:
                 _check_static(operation, result.type, file)
         computing += operation.name.startswith(("linalg.", "tensor.pad"))
     if not computing:
-        raise UnsupportedWorkload(
-            "the function has no operation of linalg: there is nothing to tune"
-        )
+        raise UnsupportedWorkload("the function has no linalg operation: nothing can be tuned")
 
 
 def _check_static(operation: Any, kind: Any, file: str) -> None:

@@ -56,10 +56,10 @@ Examples:
 @click.option(
     "--status",
     type=click.Choice(STATUSES),
-    help="Outcome of the records.  [default: any; ok in a backend's format]",
+    help="Only records of this outcome.  [default: any; ok in a backend's format]",
 )
 @click.option("--protocol", metavar="NAME", help="Measuring protocol, such as warm-3.")
-@click.option("--run", "run_id", metavar="RUN", help="Only what this run measured.")
+@click.option("--run", "run_id", metavar="RUN", help="Only records of this run.")
 @click.option("--best-only", is_flag=True, help="The fastest of each workload only.")
 @click.option(
     "--format",
@@ -79,9 +79,9 @@ def export(
     json_path: str | None,
     **options: Any,
 ) -> int:
-    """Write records into FILE, one JSON object a line; - for standard output.
+    """Write records to FILE, one JSON object per line; - for standard output.
 
-    The file appears when it is complete. With --format, other tools can use what is written: a
+    The file appears when complete. With --format, the output is for other tools: a
     folder for TVM's MetaSchedule, schedules for mlir-opt, a shared library.
     """
     from autotune.cli.output import Output
@@ -185,12 +185,12 @@ def _of_one_backend(first: Record, others: Iterator[Record], progress: Any) -> I
 @click.command("import", epilog=IMPORT_EPILOG)
 @click.argument("path", metavar="FILE|-")
 @database_option
-@click.option("--skip-bad", is_flag=True, help="Succeed although lines cannot be read.")
+@click.option("--skip-bad", is_flag=True, help="Succeed despite unreadable lines.")
 @json_option
 def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> int:
     """Add the records of FILE to the database, which is made if it does not exist.
 
-    Records that are there already are passed over. Lines that hold no record are named and
+    Known records are skipped. Lines that hold no record are named and
     skipped; the status is then 1, unless --skip-bad is given.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
@@ -235,7 +235,7 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
 @query_options
 @json_option
 def list_(database: str, json_path: str | None, **options: Any) -> int:
-    """List the workloads that there are records of, how many, and the fastest."""
+    """List recorded workloads with their number of records and the fastest."""
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.report import holdings_table, summarize

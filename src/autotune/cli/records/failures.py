@@ -30,7 +30,7 @@ Examples:
     type=click.FloatRange(0.0, 1.0, min_open=True),
     default=0.01,
     show_default=True,
-    help="Leave out rules that failures by chance would give more often than this.",
+    help="Omit rules that random failures would produce more often than this.",
 )
 @json_option
 def failures(database: str, chance: float, json_path: str | None, **options: Any) -> int:

@@ -40,7 +40,7 @@ Examples:
 @click.option(
     "--hold-out",
     metavar="FOLDS|TASK,...",
-    help="Also judge it by tasks that it has not seen: that many folds, or these tasks, which are "
+    help="Also evaluate it on unseen tasks: that many folds, or these tasks, which are "
     "left out of the file.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training.")
@@ -76,8 +76,7 @@ def fit(
     groups = [group for group in training_groups(records) if group.is_informative]
     if not groups:
         click.echo(
-            f"autotune: {database} has no record that is ok, so that there is nothing to learn; "
-            "no file is written",
+            f"autotune: {database} has no valid record to learn from; no file is written",
             err=True,
         )
         return NOTHING_FOUND
@@ -126,7 +125,7 @@ def _wanted(target: str | None, threads: int | None) -> Target | None:
 
     if target is None:
         if threads is not None:
-            raise InvalidValueError("--threads says something of a target: name it by --target")
+            raise InvalidValueError("--threads is of a target: name it by --target")
         return None
     return checked_target(target, threads)
 

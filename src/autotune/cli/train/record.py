@@ -62,7 +62,7 @@ Example:
     "--protocol",
     default="quick",
     show_default=True,
-    help="How to measure: quick, or standard as tune does.",
+    help="Measuring protocol: quick, or standard as in tune.",
 )
 @tune_options("time", "seed", "target", "backend", "threads", parts=("search_space", "cost_model"))
 @progress_options

@@ -273,7 +273,7 @@ class ModelHost:
             if model.bad_starts < _ATTEMPTS:
                 continue
             if not self._was_ready:
-                raise PluginError(f"{model.spec} failed while it was made: {how}")
+                raise PluginError(f"{model.spec} failed on construction: {how}")
             self.give_up(model, f"failed when it was started again: {how}")
 
 
