@@ -1,4 +1,4 @@
-"""Runs what takes hours, chunk by chunk: every seed, a thousand examples, sanitizers.
+"""Runs what takes hours, chunk by chunk: sanitizers, every seed, many examples, mutations.
 
 Usage: python scripts/test_long.py TOX [CHUNK ...]
 
@@ -9,6 +9,7 @@ failure is repaired elsewhere than in the sources, this goes on where it was.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,19 +19,24 @@ from wheels import PROJECTS, ROOT, digest
 
 PASSED = ROOT / ".tox" / "long.json"
 EVERYTHING = ("-m", "", "--hypothesis-profile", "long", "--timeout", "7200")
-SUMMARY = re.compile(r"^=*\s*(\d+ (?:passed|failed|error).*? in [\d.]+s)", re.MULTILINE)
+ATTACKS = 20_000
+SUMMARY = re.compile(
+    r"^=*\s*(\d+ (?:passed|failed|error).*? in [\d.]+s|\d+ of \d+ mistakes.*)", re.MULTILINE
+)
 
 
 def chunks() -> dict[str, tuple[str, ...]]:
-    """What there is to run: arguments of ``tox run`` by name."""
-    rooms = [*sorted(path.parent for path in ROOT.glob("tests/*/**/test_*.py"))]
-    names = sorted({"/".join(room.relative_to(ROOT).parts[:2]) for room in rooms})
-    names += [f"plugins/{name}" for name in ("heron", "mlir", "tvm")]
-    tests = {name: ("-e", "tests", "--", *EVERYTHING, name) for name in names}
+    """What there is to run: arguments of tox by name."""
+    rooms = {path.relative_to(ROOT).parts[1] for path in ROOT.glob("tests/*/**/test_*.py")} - {
+        "fuzz"
+    }
+    names = [*(f"tests/{room}" for room in sorted(rooms)), "plugins/felix", "plugins/heron"]
+    names += ["plugins/mlir", "plugins/tvm"]
     return {
-        "sanitizers": ("-e", "sanitize"),
-        "torch": ("-e", "torch", "--", *EVERYTHING),
-        **tests,
+        "sanitizers": ("run", "-e", "sanitize"),
+        "torch": ("run", "-e", "torch", "--", *EVERYTHING),
+        **{name: ("run", "-e", "tests", "--", *EVERYTHING, name) for name in names},
+        "mutations": ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py", "100"),
     }
 
 
@@ -48,10 +54,11 @@ def main() -> int:
             continue
         start = time.monotonic()
         print(f"+ {name}", flush=True)
-        status, counts = run([tox, "run", *every[name]])
+        status, counts = run([tox, *every[name]])
         counts = f"{counts}; {time.monotonic() - start:.0f} s in all"
         (failed if status else passed)[name] = counts
         PASSED.write_text(json.dumps({"sources": sources, "passed": passed}), encoding="utf-8")
+    print(f"every fuzz test made {ATTACKS} attacks")
     for name, counts in [*passed.items(), *failed.items()]:
         print(f"{'FAILED' if name in failed else 'passed'}  {name}: {counts}")
     return len(failed)
@@ -59,7 +66,10 @@ def main() -> int:
 
 def run(command: list[str]) -> tuple[int, str]:
     """Shows what a command prints; its status and the summary of its tests."""
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "AUTOTUNE_FUZZ_CASES": str(ATTACKS)}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
