@@ -79,7 +79,7 @@ def test_steps_that_only_gpus_have_are_read(database: Database) -> None:
         database.records(RecordFilter(run_id="gpu-1"))
     )
     kinds = {type(step).__name__ for record in records for step in record.candidate.sketch.steps}
-    assert {"Bind", "Fetch", "Cover"} <= kinds
+    assert {"Bind", "CooperativeFetch", "TileCeil"} <= kinds
     assert all(Record.from_json(record.to_json()) == record for record in records)
 
 

@@ -16,8 +16,7 @@ from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
     Bind,
-    Cover,
-    Fetch,
+    CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -30,6 +29,7 @@ from autotune.sketches import (
     Step,
     Tensorize,
     Tile,
+    TileCeil,
     Unroll,
     UnrollLimit,
     Vectorize,
@@ -69,8 +69,8 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(Unroll, NAMES, NAME_LISTS),
     st.builds(Tensorize, NAMES, NAME_LISTS, NAMES),
     st.builds(Bind, NAMES, NAME_LISTS, st.sampled_from(BIND_ROLES)),
-    st.builds(Fetch, NAMES, NAMES, NAMES, EXPRESSIONS, EXPRESSIONS),
-    st.builds(Cover, NAMES, NAMES, EXPRESSION_LISTS),
+    st.builds(CooperativeFetch, NAMES, NAMES, NAMES, EXPRESSIONS, EXPRESSIONS),
+    st.builds(TileCeil, NAMES, NAMES, EXPRESSION_LISTS),
     st.builds(UnrollLimit, NAMES, EXPRESSIONS),
 )
 
@@ -100,8 +100,8 @@ def test_every_step_has_a_name_and_all_are_tested() -> None:
         Unroll,
         Tensorize,
         Bind,
-        Fetch,
-        Cover,
+        CooperativeFetch,
+        TileCeil,
         UnrollLimit,
     }
 
@@ -117,6 +117,19 @@ def test_the_form_in_json() -> None:
         "block": ["mul", 16, "C.j.2"],
         "lanes": 16,
     }
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("fetch", "cooperative_fetch"), ("cover", "tile_ceil")]
+)
+def test_steps_are_read_in_both_spellings(written: str, read: str) -> None:
+    fields = {
+        "fetch": {"stage": "C", "operand": "A", "at": "k.0", "threads": 128, "lanes": 4},
+        "cover": {"stage": "C", "axis": "i", "factors": [4, 16]},
+    }[written]
+    step = from_json(Step, {"step": read, **fields})
+    assert to_json(step) == {"step": written, **fields}
+    assert from_json(Step, to_json(step)) == step
 
 
 @pytest.mark.parametrize(

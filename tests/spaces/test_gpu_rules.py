@@ -31,7 +31,7 @@ from autotune.sketches import (
     AtMost,
     Bind,
     Candidate,
-    Fetch,
+    CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -94,9 +94,9 @@ def test_a_matrix_product_is_tiled_over_blocks_threads_and_registers() -> None:
         (("i.2", "j.2"), "thread"),
     ]
     threads = var("C.i.2") * var("C.j.2")
-    assert steps_of(sketch, Fetch) == [
-        Fetch("C", "A", "k.0", threads, var("C.A.lanes")),
-        Fetch("C", "B", "k.0", threads, var("C.B.lanes")),
+    assert steps_of(sketch, CooperativeFetch) == [
+        CooperativeFetch("C", "A", "k.0", threads, var("C.A.lanes")),
+        CooperativeFetch("C", "B", "k.0", threads, var("C.B.lanes")),
     ]
     (write,) = steps_of(sketch, Accumulate)
     assert write.at == "j.2"

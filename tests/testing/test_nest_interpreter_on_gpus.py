@@ -30,7 +30,7 @@ from autotune.sketches import (
     Accumulate,
     Bind,
     Candidate,
-    Fetch,
+    CooperativeFetch,
     Order,
     Sketch,
     Step,
@@ -135,8 +135,8 @@ STEPS: tuple[Step, ...] = (
     Bind("C", ("i.0", "j.0"), "block"),
     Bind("C", ("i.1", "j.1"), "vthread"),
     Bind("C", ("i.2", "j.2"), "thread"),
-    Fetch("C", "A", "k.0", const(4), const(1)),
-    Fetch("C", "B", "k.0", const(4), const(4)),
+    CooperativeFetch("C", "A", "k.0", const(4), const(1)),
+    CooperativeFetch("C", "B", "k.0", const(4), const(4)),
     Accumulate("C", "j.2", (const(3), const(2))),
 )
 

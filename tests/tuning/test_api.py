@@ -115,14 +115,14 @@ def test_the_same_call_is_answered_from_records(tmp_path: Path) -> None:
         ({"parts": {"pruning_model": "rooflin"}}, UnknownNameError, "Did you mean 'roofline'"),
         ({"parts": {"pruning_model": {"target": "t4"}}}, InvalidValueError, "is that of the run"),
         (
-            {"parts": {"pruning_model": ("none", {"figures": "t4"})}},
+            {"parts": {"pruning_model": ("none", {"gpu_spec": "t4"})}},
             InvalidValueError,
             "no pruning model to take the options",
         ),
         (
-            {"parts": {"search_space": "builtins:dict"}},
+            {"parts": {"search_space": "builtins:repr"}},
             PluginError,
-            "made a dict, not a SearchSpace",
+            "made a str, not a SearchSpace",
         ),
     ],
 )
@@ -137,8 +137,8 @@ def test_wrong_arguments_start_and_write_nothing(
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"figurs": "t4"}, UnknownNameError, "Did you mean 'figures'"),
-        ({"figures": "t4"}, UnsupportedTarget, "figures of GPUs only"),
+        ({"gpu_spek": "t4"}, InvalidValueError, "Did you mean 'gpu_spec'"),
+        ({"gpu_spec": "t4"}, UnsupportedTarget, "specs of GPUs only"),
     ],
 )
 def test_options_that_a_pruning_model_refuses(

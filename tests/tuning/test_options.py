@@ -44,8 +44,8 @@ def test_there_is_a_part_of_every_kind() -> None:
     ("given", "found"),
     [
         ("random", Choice("random")),
-        (("psa", {"figures": "t4"}), Choice("psa", {"figures": "t4"})),
-        ({"figures": "t4"}, Choice("psa", {"figures": "t4"})),
+        (("psa", {"gpu_spec": "t4"}), Choice("psa", {"gpu_spec": "t4"})),
+        ({"gpu_spec": "t4"}, Choice("psa", {"gpu_spec": "t4"})),
         (None, Choice("none")),
         ("none", Choice("none")),
         ("module:Model", Choice("module:Model")),
@@ -68,7 +68,7 @@ def test_what_is_given_for_a_part(given: object, found: Choice) -> None:
             "strategy 'grid' asks no cost model: leave out its options {'rounds': 3}",
         ),
         (
-            {"parts": {"strategy": "random", "pruning_model": ("psa", {"figures": "t4"})}},
+            {"parts": {"strategy": "random", "pruning_model": ("psa", {"gpu_spec": "t4"})}},
             "strategy 'random' asks no pruning model",
         ),
         (

@@ -38,7 +38,7 @@ def sample(n: int = 200) -> CandidateBatch:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"arithmetic": "corrected"}, {"waves": False}, dict.fromkeys(TERMS, False)]
+    "options", [{}, {"formula": "corrected"}, {"waves": False}, dict.fromkeys(TERMS, False)]
 )
 class TestConfigurablePSA(PruningModelSuite):
     @pytest.fixture
@@ -46,17 +46,17 @@ class TestConfigurablePSA(PruningModelSuite):
         return lambda: configured(A100_40, options)
 
 
-@pytest.mark.parametrize("arithmetic", ["published", "corrected"])
-def test_with_all_terms_it_is_the_model_of_the_core(arithmetic: str) -> None:
+@pytest.mark.parametrize("formula", ["published", "corrected"])
+def test_with_all_terms_it_is_the_model_of_the_core(formula: str) -> None:
     batch = sample()
-    found = configured(A100_40, {"arithmetic": arithmetic}).score(batch)
-    np.testing.assert_array_equal(found, psa(A100_40, {"arithmetic": arithmetic}).score(batch))
+    found = configured(A100_40, {"formula": formula}).score(batch)
+    np.testing.assert_array_equal(found, psa(A100_40, {"formula": formula}).score(batch))
 
 
 def test_figures_may_be_those_of_another_gpu() -> None:
     batch = sample()
-    found = configured(preset("h100"), {"figures": "a100_40"}).score(batch)
-    expected = psa(preset("h100"), {"figures": "a100_40"}).score(batch)
+    found = configured(preset("h100"), {"gpu_spec": "a100_40"}).score(batch)
+    expected = psa(preset("h100"), {"gpu_spec": "a100_40"}).score(batch)
     np.testing.assert_array_equal(found, expected)
 
 
@@ -132,13 +132,11 @@ def test_unrolling_never_matters() -> None:
 
 def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="'correct'"):
-        configured(A100_40, {"arithmetic": "correct"})
+        configured(A100_40, {"formula": "correct"})
     with pytest.raises(UnknownNameError, match="'a200'"):
-        configured(A100_40, {"figures": "a200", "waves": False})
-    with pytest.raises(InvalidValueError, match="published arithmetic only"):
-        ConfigurablePSA(
-            Context(target=A100_40, options={"arithmetic": "corrected", "waves": False})
-        )
+        configured(A100_40, {"gpu_spec": "a200", "waves": False})
+    with pytest.raises(InvalidValueError, match="published formula only"):
+        ConfigurablePSA(Context(target=A100_40, options={"formula": "corrected", "waves": False}))
     with pytest.raises(InvalidValueError, match="must be true or false"):
         configured(A100_40, {"waves": 0.5})
     with pytest.raises(UnsupportedTarget, match="are for GPUs"):

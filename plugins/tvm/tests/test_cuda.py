@@ -23,8 +23,7 @@ from autotune.sketches import (
     Accumulate,
     Bind,
     Candidate,
-    Cover,
-    Fetch,
+    CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -33,6 +32,7 @@ from autotune.sketches import (
     Sketch,
     Step,
     Tile,
+    TileCeil,
     UnrollLimit,
 )
 from autotune.targets import preset
@@ -77,8 +77,8 @@ PRODUCT = gemm(m=128, n=128, k=64)
 TILES = tiled("C", {"i": (4, 2, 8, 1, 2), "j": (2, 1, 16, 2, 2)}, {"k": (8, 4, 2)})
 STAGED = (
     *TILES,
-    Fetch("C", "A", "k.0", const(128), const(4)),
-    Fetch("C", "B", "k.0", const(128), const(2)),
+    CooperativeFetch("C", "A", "k.0", const(128), const(4)),
+    CooperativeFetch("C", "B", "k.0", const(128), const(2)),
     Accumulate("C", "j.2", numbers(2, 2)),
     UnrollLimit("C", const(64)),
 )
@@ -90,8 +90,8 @@ WINDOW_STEPS = (
         {"kh": (1, 3, 1), "kw": (1, 1, 3), "ci": (2, 2, 4)},
     ),
     Inline("Z"),
-    Fetch("Y", "P", "ci.0", const(56), const(1)),
-    Fetch("Y", "W", "ci.0", const(56), const(4)),
+    CooperativeFetch("Y", "P", "ci.0", const(56), const(1)),
+    CooperativeFetch("Y", "W", "ci.0", const(56), const(4)),
     Inline("P"),
     FuseConsumer("R", "Y", "co.2", numbers(1, 2)),
     UnrollLimit("Y", const(16)),
@@ -182,8 +182,8 @@ def test_padded_operands_are_fetched_with_their_zeros() -> None:
     steps = (
         PadExtent("C", "i", const(8)),
         *tiled("C", {"i": (2, 1, 2, 2, 1), "j": (1, 1, 8, 1, 2)}, {"k": (2, 4, 1)}),
-        Fetch("C", "A", "k.0", const(16), const(1)),
-        Fetch("C", "B", "k.0", const(16), const(4)),
+        CooperativeFetch("C", "A", "k.0", const(16), const(1)),
+        CooperativeFetch("C", "B", "k.0", const(16), const(4)),
         Accumulate("C", "j.2", numbers(1, 2)),
     )
     found = lowered(workload, *steps)
@@ -196,7 +196,7 @@ def test_iterations_beyond_a_covered_axis_are_skipped() -> None:
     *inlined, last = (stage.name for stage in workload.stages)
     steps = (
         *map(Inline, inlined),
-        Cover(last, "j", numbers(4, 16)),
+        TileCeil(last, "j", numbers(4, 16)),
         Bind(last, ("i.0", "j.0"), "block"),
         Bind(last, ("j.1",), "thread"),
     )
@@ -220,18 +220,21 @@ DOCTORED: dict[str, tuple[tuple[Step, ...], str]] = {
     "loops that are apart": ((Bind("C", ("i.0", "k.0"), "block"),), "Bind"),
     "a role that does not exist": ((Bind("C", ("i.0",), "warp"),), "Bind"),
     "an operand that is not read": (
-        (*TILES, Fetch("C", "Q", "k.0", const(128), const(1))),
-        "Fetch",
+        (*TILES, CooperativeFetch("C", "Q", "k.0", const(128), const(1))),
+        "CooperativeFetch",
     ),
     "a fetch at an unknown loop": (
-        (*TILES, Fetch("C", "A", "k.9", const(128), const(1))),
-        "Fetch",
+        (*TILES, CooperativeFetch("C", "A", "k.9", const(128), const(1))),
+        "CooperativeFetch",
     ),
     "more threads than the kernel has": (
-        (*TILES, Fetch("C", "A", "k.0", const(64), const(1))),
+        (*TILES, CooperativeFetch("C", "A", "k.0", const(64), const(1))),
         "threadIdx.x of 128 and of 64",
     ),
-    "threads of nothing": ((*TILES, Fetch("C", "A", "k.0", const(0), const(1))), "Fetch"),
+    "threads of nothing": (
+        (*TILES, CooperativeFetch("C", "A", "k.0", const(0), const(1))),
+        "CooperativeFetch",
+    ),
 }
 
 

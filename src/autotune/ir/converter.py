@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from operator import attrgetter
 from threading import RLock
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import attrs
@@ -315,11 +315,16 @@ def tagged_lists(
 
 
 def tagged_objects(
-    converter: Converter, union: Any, what: str, tag: str, kinds: Mapping[str, type[Any]]
+    converter: Converter,
+    union: Any,
+    what: str,
+    tag: str,
+    kinds: Mapping[str, type[Any]],
+    spellings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Let the classes of a union be objects: the kind under ``tag``, and the fields by name.
 
-    Kinds may be added to ``kinds`` later.
+    Kinds may be added to ``kinds`` later. Those in ``spellings`` are read as what they map to.
     """
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
@@ -334,6 +339,7 @@ def tagged_objects(
         if not isinstance(data, Mapping):
             raise InvalidValueError(f"not {_with_article(what)}: {data!r}")
         name = data.get(tag)
+        name = spellings.get(name, name) if isinstance(name, str) else name
         if not isinstance(name, str) or name not in kinds:
             raise InvalidValueError(f"unknown {what} {name!r}; known: {', '.join(kinds)}")
         try:

@@ -21,8 +21,7 @@ from autotune.sketches import (
     BIND_ROLES,
     Accumulate,
     Bind,
-    Cover,
-    Fetch,
+    CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -35,6 +34,7 @@ from autotune.sketches import (
     SplitReduction,
     Tensorize,
     Tile,
+    TileCeil,
     Unroll,
     UnrollLimit,
     Vectorize,
@@ -115,9 +115,9 @@ class _Derivation:
             if step.role not in BIND_ROLES:
                 raise ValueError(f"role {step.role!r} is not one of {', '.join(BIND_ROLES)}")
             self._fuse(schedule, step.loops, step.role)
-        elif isinstance(step, Fetch):
+        elif isinstance(step, CooperativeFetch):
             schedule.fetches.append(step)
-        elif isinstance(step, Cover):
+        elif isinstance(step, TileCeil):
             self._tile(schedule, step)
             schedule.covered.add(step.axis)
         elif isinstance(step, UnrollLimit):
@@ -155,7 +155,7 @@ class _Derivation:
             if step.stage not in consumer.copied:
                 consumer.body = transform(consumer.body, replace)
 
-    def _tile(self, schedule: StageSchedule, step: Tile | Cover) -> None:
+    def _tile(self, schedule: StageSchedule, step: Tile | TileCeil) -> None:
         del schedule.loops[f"{step.axis}.0"]
         position = schedule.order.index(f"{step.axis}.0")
         names = [f"{step.axis}.{level}" for level in range(len(step.factors))]

@@ -42,7 +42,7 @@ from autotune.nest.loop_nest import (
     scope_inside,
 )
 from autotune.nest.stage_schedule import StageSchedule
-from autotune.sketches import Fetch, Pack
+from autotune.sketches import CooperativeFetch, Pack
 
 
 def emit_nest(workload: Workload, schedules: dict[str, StageSchedule]) -> LoopNest:
@@ -311,7 +311,9 @@ class _Emission:
         )
         self.buffers.append(buffer)
 
-    def _emit_fetch(self, schedule: StageSchedule, fetch: Fetch, path: tuple[Loop, ...]) -> None:
+    def _emit_fetch(
+        self, schedule: StageSchedule, fetch: CooperativeFetch, path: tuple[Loop, ...]
+    ) -> None:
         """A copy that all threads of a block make together, of what all of them read."""
         stage = schedule.stage
         load = next(load for load in stage.loads if load.tensor == fetch.operand)

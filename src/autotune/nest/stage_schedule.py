@@ -8,7 +8,7 @@ from autotune.ir.expressions import IntExpr, const
 from autotune.ir.expressions.scalar import ScalarExpr
 from autotune.ir.workloads import Stage
 from autotune.nest.loop_nest import Loop
-from autotune.sketches import Accumulate, Fetch, Interleave, Pack
+from autotune.sketches import Accumulate, CooperativeFetch, Interleave, Pack
 
 
 @define(eq=False)
@@ -49,7 +49,7 @@ class StageSchedule:
     accumulate: Accumulate | None = None
     lanes: int = 1
     padded: set[str] = field(factory=set)
-    fetches: list[Fetch] = field(factory=list)
+    fetches: list[CooperativeFetch] = field(factory=list)
     covered: set[str] = field(factory=set)
     unroll_limit: IntExpr = const(0)
 

@@ -26,8 +26,8 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune.models.pruning.psa:PSA",
             "Symbols of the loop nest against a machine, as in Pruner",
             {
-                "arithmetic": "published or corrected; for GPUs",
-                "figures": "name of published figures of a GPU, for the published arithmetic",
+                "formula": "published or corrected; for GPUs",
+                "gpu_spec": "GPU whose published figures the published formula takes",
             },
         ),
         PluginSpec(

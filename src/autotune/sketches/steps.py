@@ -207,7 +207,7 @@ class Bind:
 
 
 @frozen
-class Fetch:
+class CooperativeFetch:
     """Copy what a whole block reads of ``operand`` inside loop ``at`` into shared memory.
 
     ``at`` is a loop of ``stage`` inside its blocks, virtual threads and threads. All
@@ -225,7 +225,7 @@ class Fetch:
 
 
 @frozen
-class Cover:
+class TileCeil:
     """Split ``axis`` into loops whose product is at least its extent, outermost first.
 
     Iterations beyond the extent are skipped by a condition. For axes whose extent has no useful
@@ -267,8 +267,8 @@ Step = (
     | Unroll
     | Tensorize
     | Bind
-    | Fetch
-    | Cover
+    | CooperativeFetch
+    | TileCeil
     | UnrollLimit
 )
 
@@ -288,13 +288,15 @@ STEP_TYPES: dict[str, type[Any]] = {
     "unroll": Unroll,
     "tensorize": Tensorize,
     "bind": Bind,
-    "fetch": Fetch,
-    "cover": Cover,
+    "fetch": CooperativeFetch,
+    "cover": TileCeil,
     "unroll_limit": UnrollLimit,
 }
+STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
+"""Further names that are read; those of `STEP_TYPES` are written, for digests depend on them."""
 STEP_NAMES = {cls: name for name, cls in STEP_TYPES.items()}
 
 
 @json_forms
 def _forms(converter: Converter) -> None:
-    tagged_objects(converter, Step, "step", "step", STEP_TYPES)
+    tagged_objects(converter, Step, "step", "step", STEP_TYPES, STEP_SPELLINGS)

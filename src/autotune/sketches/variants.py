@@ -17,7 +17,7 @@ from autotune.sketches.steps import (
     STEP_NAMES,
     Accumulate,
     Bind,
-    Fetch,
+    CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -121,7 +121,7 @@ def _inlined(step: Inline, workload: Workload, steps: Sequence[Step]) -> set[str
     copied_by = {
         other.stage: "into_whole_copy" if other.at is None else "into_copy"
         for other in steps
-        if isinstance(other, (Pack, Fetch)) and other.operand == step.stage
+        if isinstance(other, (Pack, CooperativeFetch)) and other.operand == step.stage
     }
     found = set()
     for consumer in workload.consumers(step.stage):

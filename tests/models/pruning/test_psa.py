@@ -60,11 +60,11 @@ def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:
     return sketch
 
 
-@pytest.mark.parametrize("arithmetic", ["published", "corrected"])
+@pytest.mark.parametrize("formula", ["published", "corrected"])
 class TestPSA(PruningModelSuite):
     @pytest.fixture
-    def pruning_model_factory(self, arithmetic: str) -> PruningModelFactory:
-        return lambda: psa(A100_40, arithmetic=arithmetic)
+    def pruning_model_factory(self, formula: str) -> PruningModelFactory:
+        return lambda: psa(A100_40, formula=formula)
 
 
 VECTORS = [
@@ -90,7 +90,7 @@ def test_published_vectors(
     rows = rows_of((*i, *i, *k, 1, 1, 1, 0))
     found = scores(psa(A100_40), gemm_sketch(size), rows)
     assert found == [pytest.approx(expected, rel=1e-12)]
-    elsewhere = psa(preset("h100"), figures="a100_40")
+    elsewhere = psa(preset("h100"), gpu_spec="a100_40")
     assert scores(elsewhere, gemm_sketch(size), rows) == found
 
 
@@ -104,13 +104,8 @@ def factors_of(size: int, count: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 
 SKETCH = gemm_sketch(256)
-MODELS = {
-    arithmetic: psa(A100_40, arithmetic=arithmetic) for arithmetic in ("published", "corrected")
-}
-TAPES = {
-    arithmetic: symbol_tape(SKETCH, A100_40, arithmetic)
-    for arithmetic in ("published", "corrected")
-}
+MODELS = {formula: psa(A100_40, formula=formula) for formula in ("published", "corrected")}
+TAPES = {formula: symbol_tape(SKETCH, A100_40, formula) for formula in ("published", "corrected")}
 TILINGS = st.tuples(
     *(factors_of(256, 5), factors_of(256, 5), factors_of(256, 3)),
     *(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4])),
@@ -129,8 +124,8 @@ def is_legal(tiling: Tiling) -> bool:
     return i[2] * j[2] <= 1024 and i[1] * j[1] <= 8 and shared <= 49152
 
 
-def symbols_of(arithmetic: str, tiling: Tiling) -> list[int]:
-    tape, maxima = TAPES[arithmetic]
+def symbols_of(formula: str, tiling: Tiling) -> list[int]:
+    tape, maxima = TAPES[formula]
     return evaluate_row(tape, row_of(tiling))[: len(tape.outputs) - len(maxima)]
 
 
@@ -162,13 +157,13 @@ def test_corrected_symbols_and_scores_equal_the_closed_form(tiling: Tiling) -> N
     ]
 
 
-@pytest.mark.parametrize("arithmetic", ["published", "corrected"])
-def test_unrolling_does_not_change_the_score(arithmetic: str) -> None:
+@pytest.mark.parametrize("formula", ["published", "corrected"])
+def test_unrolling_does_not_change_the_score(formula: str) -> None:
     rows = rows_of(*((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 2, 2, 1, u) for u in (0, 16, 512)))
-    assert len(set(scores(MODELS[arithmetic], SKETCH, rows))) == 1
+    assert len(set(scores(MODELS[formula], SKETCH, rows))) == 1
 
 
-@pytest.mark.parametrize("arithmetic", ["published", "corrected"])
+@pytest.mark.parametrize("formula", ["published", "corrected"])
 @pytest.mark.parametrize(
     "row",
     [
@@ -179,9 +174,9 @@ def test_unrolling_does_not_change_the_score(arithmetic: str) -> None:
         (4, 1, 16, 2, 2, 4, 1, 16, 2, 2, 64, 2, 2, 8, 1, 1, 0),
     ],
 )
-def test_what_cannot_run_scores_minus_infinity(arithmetic: str, row: tuple[int, ...]) -> None:
+def test_what_cannot_run_scores_minus_infinity(formula: str, row: tuple[int, ...]) -> None:
     legal = (4, 1, 16, 2, 2, 4, 1, 16, 2, 2, 64, 2, 2, 4, 1, 1, 0)
-    found = scores(MODELS[arithmetic], SKETCH, rows_of(row, legal))
+    found = scores(MODELS[formula], SKETCH, rows_of(row, legal))
     assert found[0] == -math.inf < found[1]
 
 
@@ -214,8 +209,8 @@ def test_double_precision_is_slower_only_when_corrected() -> None:
     t4 = preset("t4")
     assert scores(psa(t4), single, rows) == scores(psa(t4), double, rows)
     assert (
-        scores(psa(t4, arithmetic="corrected"), single, rows)[0]
-        > 4 * scores(psa(t4, arithmetic="corrected"), double, rows)[0]
+        scores(psa(t4, formula="corrected"), single, rows)[0]
+        > 4 * scores(psa(t4, formula="corrected"), double, rows)[0]
     )
 
 
@@ -223,8 +218,8 @@ def test_large_batches_and_single_candidates_score_alike() -> None:
     rng = np.random.default_rng(5)
     bits = rng.integers(0, 3, size=(500, 17))
     rows = np.left_shift(1, bits).astype(np.int64)
-    for arithmetic in ("published", "corrected"):
-        model = MODELS[arithmetic]
+    for formula in ("published", "corrected"):
+        model = MODELS[formula]
         together = scores(model, SKETCH, rows)
         alone = [
             model.score(CandidateBatch.of([Candidate(SKETCH, tuple(row))]))[0]
@@ -245,23 +240,23 @@ SMALL_WORKLOADS = [
 
 
 @pytest.mark.parametrize("workload", SMALL_WORKLOADS, ids=lambda workload: str(workload.name))
-@pytest.mark.parametrize("arithmetic", ["published", "corrected"])
+@pytest.mark.parametrize("formula", ["published", "corrected"])
 def test_every_gpu_sketch_is_scored_as_the_oracle_scores_its_symbols(
-    arithmetic: str, workload: Workload
+    formula: str, workload: Workload
 ) -> None:
     batch = SketchSpace(workload, A100_40, LIMITS).sample(40, np.random.default_rng(2))
-    found = MODELS[arithmetic].score(batch)
+    found = MODELS[formula].score(batch)
     assert np.isfinite(found).all() and (found > 0).all()
     expected = []
     for sketch, rows in batch.parts:
-        tape, maxima = symbol_tape(sketch, A100_40, arithmetic)
+        tape, maxima = symbol_tape(sketch, A100_40, formula)
         for values in tape.evaluate(rows)[:, : len(tape.outputs) - len(maxima)].tolist():
-            expected.append(score(oracle_milliseconds(arithmetic, values)))
+            expected.append(score(oracle_milliseconds(formula, values)))
     assert found.tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def oracle_milliseconds(arithmetic: str, values: list[int]) -> float:
-    published = arithmetic == "published"
+def oracle_milliseconds(formula: str, values: list[int]) -> float:
+    published = formula == "published"
     width = len(PUBLISHED_SYMBOLS if published else CORRECTED_SYMBOLS)
     groups = [values[at : at + width] for at in range(0, len(values), width)]
     if published:
@@ -271,16 +266,16 @@ def oracle_milliseconds(arithmetic: str, values: list[int]) -> float:
 
 def test_it_is_registered_and_says_what_it_does_not_know() -> None:
     assert isinstance(create_part("pruning_model", "psa", Context(target=A100_40)), PSA)
-    with pytest.raises(UnsupportedTarget, match="arithmetics and figures of GPUs only"):
-        psa(preset("haswell"), arithmetic="corrected")
+    with pytest.raises(UnsupportedTarget, match="formulas and specs of GPUs only"):
+        psa(preset("haswell"), formula="corrected")
     with pytest.raises(UnknownNameError, match="Did you mean 'corrected'"):
         psa(A100_40, arithmetic="correct")
     with pytest.raises(UnknownNameError, match="unknown preset of PSA 'a10'"):
         psa(A100_40, figures="a10")
-    with pytest.raises(InvalidValueError, match="are for the published arithmetic"):
-        psa(A100_40, arithmetic="corrected", figures="t4")
+    with pytest.raises(InvalidValueError, match="are for the published formula"):
+        psa(A100_40, formula="corrected", figures="t4")
     with pytest.raises(InvalidValueError, match="clock"):
-        psa(evolve(A100_40, clock=0.0), arithmetic="corrected")
+        psa(evolve(A100_40, clock=0.0), formula="corrected")
     with pytest.raises(InvalidValueError, match="'bare'; the GPU presets have them"):
         psa(Target("cuda", "bare"))
 
@@ -295,3 +290,11 @@ def test_a_matrix_that_does_not_fit_is_refused() -> None:
     huge = np.full((1, 17), 1 << 40, dtype=np.int64)
     with pytest.raises(InvalidValueError, match="passes"):
         scores(model, SKETCH, huge)
+
+
+def test_options_are_read_under_their_earlier_names() -> None:
+    h100 = preset("h100")
+    rows = rows_of((8, 1, 8, 2, 2, 8, 1, 8, 2, 2, 32, 4, 2, 2, 2, 1, 0))
+    found = scores(psa(h100, arithmetic="published", figures="a100_40"), SKETCH, rows)
+    assert found == scores(psa(h100, formula="published", gpu_spec="a100_40"), SKETCH, rows)
+    assert found != scores(psa(h100), SKETCH, rows)

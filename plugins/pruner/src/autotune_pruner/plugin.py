@@ -51,8 +51,8 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.psa_options:ConfigurablePSA",
             "psa with its terms as options",
             {
-                "arithmetic": "published or corrected; for GPUs",
-                "figures": "name of published figures of a GPU, for the published arithmetic",
+                "formula": "published or corrected; for GPUs",
+                "gpu_spec": "GPU whose published figures the published formula takes",
                 **dict.fromkeys(terms, "false to leave this term out"),
             },
         ),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
 from autotune.models.pruning import PSA, PruningModel
 from autotune.models.pruning.psa_gpu import (
-    ARITHMETICS,
+    FORMULAS,
     PublishedGpu,
     published_gpu,
     symbol_tape,
@@ -27,17 +27,17 @@ class PSAOptions:
     """Options of ``pruner-psa``. CPUs have none of them.
 
     Attributes:
-        arithmetic: ``published`` as released, or ``corrected``.
-        figures: Name of published figures of a GPU; empty for those of the target.
-        waves: Whether blocks that do not fill a last wave cost (published arithmetic).
-        lanes: Whether threads that do not fill a last warp cost (published arithmetic).
-        registers: Whether tiles beyond the registers cost (published arithmetic).
-        reuse: Whether elements that are used seldom cost (published arithmetic).
-        memory: Whether traffic costs (published arithmetic).
+        formula: ``published`` as released, or ``corrected``.
+        gpu_spec: Name of published figures of a GPU; empty for those of the target.
+        waves: Whether blocks that do not fill a last wave cost (published formula).
+        lanes: Whether threads that do not fill a last warp cost (published formula).
+        registers: Whether tiles beyond the registers cost (published formula).
+        reuse: Whether elements that are used seldom cost (published formula).
+        memory: Whether traffic costs (published formula).
     """
 
-    arithmetic: str = option("published")
-    figures: str = option("")
+    formula: str = option("published", formerly="arithmetic")
+    gpu_spec: str = option("", formerly="figures")
     waves: bool = option(True)
     lanes: bool = option(True)
     registers: bool = option(True)
@@ -52,7 +52,7 @@ class PSAOptions:
 
 
 class ConfigurablePSA(PruningModel):
-    """PSA with any of its arithmetics, figures and terms.
+    """PSA with any of its formulas, figures and terms.
 
     With all terms it is the pruning model ``psa`` of the core, native code included. Without some
     it is for studies of what a term contributes (Pruner, ASPLOS'25, ablations of the released
@@ -64,7 +64,7 @@ class ConfigurablePSA(PruningModel):
     Raises:
         InvalidValueError: an option is unknown or of the wrong type, or terms of the corrected
             arithmetic are switched off.
-        UnknownNameError: there is no such arithmetic, or there are no such figures.
+        UnknownNameError: there is no such formula, or there are no such figures.
         UnsupportedTarget: options are given for a CPU.
     """
 
@@ -74,9 +74,9 @@ class ConfigurablePSA(PruningModel):
         self._target = target = context.target
         self._options = read_options(f"pruning model {self.name!r}", PSAOptions, context.options)
         self._whole: PSA | None = None
-        arithmetic, figures = self._options.arithmetic, self._options.figures or None
-        if arithmetic not in ARITHMETICS:
-            raise UnknownNameError("arithmetic of PSA", arithmetic, ARITHMETICS)
+        formula, gpu_spec = self._options.formula, self._options.gpu_spec or None
+        if formula not in FORMULAS:
+            raise UnknownNameError("formula of PSA", formula, FORMULAS)
         if target.kind != "cuda":
             if self._options != PSAOptions():
                 raise UnsupportedTarget(
@@ -86,15 +86,15 @@ class ConfigurablePSA(PruningModel):
             self._whole = PSA(Context(target=target))
             return
         if not self._options.left_out:
-            given = {"arithmetic": arithmetic, "figures": self._options.figures}
+            given = {"formula": formula, "gpu_spec": self._options.gpu_spec}
             self._whole = PSA(Context(target=target, options=given))
             return
-        if arithmetic != "published":
+        if formula != "published":
             raise InvalidValueError(
                 f"terms ({', '.join(self._options.left_out)}) can be switched off in the "
-                f"published arithmetic only, not in the {arithmetic} one"
+                f"published formula only, not in the {formula} one"
             )
-        self._gpu = published_gpu(target, figures)
+        self._gpu = published_gpu(target, gpu_spec)
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n], one over estimated milliseconds; higher is better."""

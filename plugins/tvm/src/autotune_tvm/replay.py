@@ -23,8 +23,7 @@ from autotune.sketches import (
     Accumulate,
     Bind,
     Candidate,
-    Cover,
-    Fetch,
+    CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -37,6 +36,7 @@ from autotune.sketches import (
     Step,
     Tensorize,
     Tile,
+    TileCeil,
     Unroll,
     UnrollLimit,
     Vectorize,
@@ -175,7 +175,7 @@ class _Replay:
             packed = {
                 step.operand
                 for step in steps
-                if isinstance(step, (Pack, Fetch)) and step.stage == name
+                if isinstance(step, (Pack, CooperativeFetch)) and step.stage == name
             }
             self._pad_stage(self.workload.stage(name), extents, packed)
 
@@ -214,8 +214,8 @@ class _Replay:
             Unroll: self._unroll,
             Tensorize: self.called.append,
             Bind: self._bind,
-            Fetch: self._fetch,
-            Cover: self._tile,
+            CooperativeFetch: self._fetch,
+            TileCeil: self._tile,
             UnrollLimit: self._unroll_limit,
         }
         handlers[type(step)](step)
@@ -240,7 +240,7 @@ class _Replay:
         for label, loop in zip(final, self.sch.get_loops(self.blocks[step.stage]), strict=True):
             self.loops[step.stage, label] = loop
 
-    def _tile(self, step: Tile | Cover) -> None:
+    def _tile(self, step: Tile | TileCeil) -> None:
         loop = self.loops.pop((step.stage, f"{step.axis}.0"))
         parts = self.sch.split(
             loop, [self.value(factor) for factor in step.factors], preserve_unit_iters=True
@@ -267,7 +267,7 @@ class _Replay:
             self.loops[stage, name] = fused
         return fused
 
-    def _copied(self, step: Pack | Fetch, scope: str) -> tuple[Any, str]:
+    def _copied(self, step: Pack | CooperativeFetch, scope: str) -> tuple[Any, str]:
         """The block that copies an operand, and the name of the buffer that it fills."""
         main = self.blocks[step.stage]
         padded = self.padded.get(step.stage)
@@ -321,7 +321,7 @@ class _Replay:
             self.sch.vectorize(vector)
         return groups
 
-    def _fetch(self, step: Fetch) -> None:
+    def _fetch(self, step: CooperativeFetch) -> None:
         loop = self.loops[step.stage, step.at]
         copy, _ = self._copied(step, "shared")
         self.sch.compute_at(copy, loop, preserve_unit_loops=True)

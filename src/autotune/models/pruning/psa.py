@@ -20,14 +20,14 @@ class PSAOptions:
     """Options of :class:`PSA`, for GPUs; CPUs have none of them.
 
     Attributes:
-        arithmetic: ``published``, the default: as released, known errors included; or
+        formula: ``published``, the default: as released, known errors included; or
             ``corrected``.
-        figures: Name of published figures of a GPU, for the published arithmetic; empty for the
+        gpu_spec: Name of published figures of a GPU, for the published formula; empty for the
             target's. See :data:`autotune.models.pruning.psa_gpu.PUBLISHED_GPUS`.
     """
 
-    arithmetic: str = option("")
-    figures: str = option("")
+    formula: str = option("", formerly="arithmetic")
+    gpu_spec: str = option("", formerly="figures")
 
 
 class PSA(PruningModel):
@@ -43,9 +43,9 @@ class PSA(PruningModel):
         context: The target that candidates are for, and options; see :class:`PSAOptions`.
 
     Raises:
-        UnknownNameError: there is no such arithmetic, or there are no such figures.
-        InvalidValueError: the target lacks a rate that the arithmetic needs.
-        UnsupportedTarget: an arithmetic or figures of GPUs are asked for on a CPU.
+        UnknownNameError: there is no such formula, or there are no such figures.
+        InvalidValueError: the target lacks a rate that the formula needs.
+        UnsupportedTarget: a formula or figures of GPUs are asked for on a CPU.
     """
 
     name = "psa"
@@ -59,12 +59,12 @@ class PSA(PruningModel):
         target = context.target
         self._scorer: CpuScorer | GpuScorer
         if target.kind == "cuda":
-            arithmetic = options.arithmetic or "published"
-            self._scorer = GpuScorer(target, arithmetic, options.figures or None)
+            formula = options.formula or "published"
+            self._scorer = GpuScorer(target, formula, options.gpu_spec or None)
             return
         if options != PSAOptions():
             raise UnsupportedTarget(
-                "the pruning model 'psa' has arithmetics and figures of GPUs only; "
+                "the pruning model 'psa' has formulas and specs of GPUs only; "
                 f"target {target.name!r} is of kind {target.kind!r}"
             )
         self._scorer = CpuScorer(target)

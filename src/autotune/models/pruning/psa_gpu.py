@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autotune.nest import Tape
 
 __all__ = [
-    "ARITHMETICS",
+    "FORMULAS",
     "PUBLISHED_GPUS",
     "CorrectedGpu",
     "PublishedGpu",
@@ -32,7 +32,7 @@ __all__ = [
     "symbol_tape",
 ]
 
-ARITHMETICS = ("published", "corrected")
+FORMULAS = ("published", "corrected")
 
 LAUNCH_SECONDS = 2e-6
 """Time between the starts of two short kernels of one stream, about what current GPUs need."""
@@ -40,7 +40,7 @@ LAUNCH_SECONDS = 2e-6
 
 @frozen
 class PublishedGpu:
-    """What the published arithmetic uses of a GPU.
+    """What the published formula uses of a GPU.
 
     Attributes:
         peak: Gflop/s.
@@ -89,7 +89,7 @@ They describe both dies of a K80, and half of the multiply-adds of an Orin.
 
 @frozen
 class CorrectedGpu:
-    """What the corrected arithmetic uses of a GPU; rates per second.
+    """What the corrected formula uses of a GPU; rates per second.
 
     Attributes:
         slot_rate: Sixteenths of a float32 multiply-add that one multiprocessor starts.
@@ -154,7 +154,7 @@ def published_gpu(target: Target, name: str | None = None) -> PublishedGpu:
 
 
 def corrected_gpu(target: Target) -> CorrectedGpu:
-    """What the corrected arithmetic needs to know of ``target``.
+    """What the corrected formula needs to know of ``target``.
 
     Raises:
         InvalidValueError: the target lacks a rate or a limit.
@@ -189,7 +189,7 @@ def _require(target: Target, needed: Mapping[str, float]) -> None:
 
 
 @per_sketch
-def symbol_tape(sketch: Sketch, target: Target, arithmetic: str) -> tuple[Tape, list[float]]:
+def symbol_tape(sketch: Sketch, target: Target, formula: str) -> tuple[Tape, list[float]]:
     """The symbols of a sketch as a tape, and the maxima of its last outputs.
 
     Outputs are called ``GROUP/SYMBOL``, groups being statements (published) or launches
@@ -202,7 +202,7 @@ def symbol_tape(sketch: Sketch, target: Target, arithmetic: str) -> tuple[Tape, 
     from autotune.nest import build_tape, derive_nest
 
     nest = derive_nest(sketch)
-    published = arithmetic == "published"
+    published = formula == "published"
     groups = published_symbols(nest) if published else corrected_symbols(nest, target)
     names: tuple[str, ...] = PUBLISHED_SYMBOLS if published else CORRECTED_SYMBOLS
     outputs = {
@@ -220,32 +220,32 @@ class GpuScorer:
 
     Args:
         target: The GPU.
-        arithmetic: One of :data:`ARITHMETICS`.
+        formula: One of :data:`FORMULAS`.
         figures: Name of published figures; None for those of the target.
 
     Raises:
-        UnknownNameError: the arithmetic or the figures do not exist.
+        UnknownNameError: the formula or the figures do not exist.
         InvalidValueError: the target lacks a rate, or figures are given for the corrected
             arithmetic, which has its own.
     """
 
     def __init__(
-        self, target: Target, arithmetic: str = "published", figures: str | None = None
+        self, target: Target, formula: str = "published", figures: str | None = None
     ) -> None:
         from autotune._native import PsaGpu
 
-        if arithmetic not in ARITHMETICS:
-            raise UnknownNameError("arithmetic of PSA", arithmetic, ARITHMETICS)
-        if arithmetic == "corrected" and figures is not None:
+        if formula not in FORMULAS:
+            raise UnknownNameError("formula of PSA", formula, FORMULAS)
+        if formula == "corrected" and figures is not None:
             raise InvalidValueError(
-                f"published figures ({figures!r}) are for the published arithmetic; "
+                f"published figures ({figures!r}) are for the published formula; "
                 "the corrected one takes the target's"
             )
-        published = arithmetic == "published"
+        published = formula == "published"
         gpu = published_gpu(target, figures) if published else corrected_gpu(target)
         self._target = target
-        self._arithmetic = arithmetic
-        self._native = PsaGpu(arithmetic, gpu.parameters())
+        self._formula = formula
+        self._native = PsaGpu(formula, gpu.parameters())
 
     def score(
         self, sketch: Sketch, matrix: NDArray[np.int64], threads: int = 1
@@ -257,7 +257,7 @@ class GpuScorer:
         Raises:
             InvalidValueError: the matrix does not fit the sketch, or some value is no number.
         """
-        tape, maxima = symbol_tape(sketch, self._target, self._arithmetic)
+        tape, maxima = symbol_tape(sketch, self._target, self._formula)
         rows = np.ascontiguousarray(matrix, dtype=np.int64)
         try:
             return self._native.score(tape.program, rows, maxima, threads)

@@ -6,7 +6,7 @@ import math
 
 from autotune.ir.expressions import var
 from autotune.ir.workloads import Stage
-from autotune.sketches import Bind, Cover, Inline, Order, Ordinal, Param, Step, UnrollLimit
+from autotune.sketches import Bind, Inline, Order, Ordinal, Param, Step, TileCeil, UnrollLimit
 from autotune.spaces.rules.access import is_expensive, is_pointwise, producer_stage
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_elementwise import gpu_pointwise
@@ -50,7 +50,7 @@ def cross_thread_draft(draft: SketchDraft, stage: Stage) -> SketchDraft:
             steps.append(Inline(tensor))
             settled.append(tensor)
     steps += [
-        Cover(stage.name, shared.name, cover_factors(shared.extent, var(threads))),
+        TileCeil(stage.name, shared.name, cover_factors(shared.extent, var(threads))),
         Order(stage.name, (*spatial, *others, f"{shared.name}.0", f"{shared.name}.1")),
     ]
     if spatial:

@@ -8,7 +8,6 @@ from autotune.sketches import (
     AtMost,
     Bind,
     Constraint,
-    Cover,
     Factor,
     Order,
     Ordinal,
@@ -16,6 +15,7 @@ from autotune.sketches import (
     ProductEquals,
     Step,
     Tile,
+    TileCeil,
     Vectorize,
 )
 from autotune.spaces.rules.access import is_pointwise
@@ -111,7 +111,7 @@ def _covered(draft: SketchDraft, stage: Stage, axis: Axis) -> SketchDraft:
     threads, width = var(name), var(lanes)
     order = [f"{other.name}.0" for other in stage.axes]
     steps: list[Step] = [
-        Cover(stage.name, axis.name, cover_factors(axis.extent, threads, width)),
+        TileCeil(stage.name, axis.name, cover_factors(axis.extent, threads, width)),
         Order(stage.name, (*order, f"{axis.name}.1", f"{axis.name}.2")),
         Bind(stage.name, tuple(order), "block"),
         Bind(stage.name, (f"{axis.name}.1",), "thread"),

@@ -8,13 +8,13 @@ from autotune.ir.expressions import IntExpr, const, var
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     Bind,
-    Cover,
     FuseProducer,
     Inline,
     Order,
     Ordinal,
     Param,
     Step,
+    TileCeil,
     UnrollLimit,
     Vectorize,
 )
@@ -109,7 +109,7 @@ def _spread(
     if not is_pointwise(stage):
         axis = stage.reduce_axes[-1]
         return [
-            Cover(name, axis.name, cover_factors(axis.extent, threads)),
+            TileCeil(name, axis.name, cover_factors(axis.extent, threads)),
             Bind(name, (f"{axis.name}.1",), "thread"),
         ]
     widths = vector_widths(axis.extent, stage.output.dtype, draft.target)
@@ -119,7 +119,7 @@ def _spread(
         lanes = var(f"{name}.lanes")
     outer = tuple(f"{other.name}.0" for other in stage.axes)
     return [
-        Cover(name, axis.name, cover_factors(axis.extent, threads, lanes)),
+        TileCeil(name, axis.name, cover_factors(axis.extent, threads, lanes)),
         Order(name, (*outer, f"{axis.name}.1", f"{axis.name}.2")),
         Bind(name, (f"{axis.name}.1",), "thread"),
         Vectorize(name, f"{axis.name}.2"),

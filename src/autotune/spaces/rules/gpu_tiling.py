@@ -17,7 +17,7 @@ from autotune.ir.workloads import Stage
 from autotune.sketches import (
     Accumulate,
     Bind,
-    Fetch,
+    CooperativeFetch,
     FuseConsumer,
     Inline,
     Order,
@@ -114,7 +114,7 @@ def _tiled(
     for tensor in stage.reads:
         if tensor in fetched:
             lanes = levels.fetch_lanes[tensor]
-            steps.append(Fetch(stage.name, tensor, at, levels.threads, lanes))
+            steps.append(CooperativeFetch(stage.name, tensor, at, levels.threads, lanes))
         if _inlined(draft, stage, tensor, copied=tensor in fetched):
             steps.append(Inline(tensor))
             settled.add(tensor)

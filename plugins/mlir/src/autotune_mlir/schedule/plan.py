@@ -14,7 +14,6 @@ from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import Candidate, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
-    Cover,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -25,6 +24,7 @@ from autotune.sketches.steps import (
     SplitReduction,
     Step,
     Tile,
+    TileCeil,
     Unroll,
     Vectorize,
 )
@@ -184,7 +184,7 @@ def _note(
         raise InvalidSchedule(f"{step}: there is no stage {step.stage!r}")
     if isinstance(step, Inline):
         plan.inlined = True
-    elif isinstance(step, (Tile, Cover)):
+    elif isinstance(step, (Tile, TileCeil)):
         factors = tuple(int(evaluate(factor, config)) for factor in step.factors)
         extent = plan.whole_extent(step.axis)
         if math.prod(factors) != extent:
