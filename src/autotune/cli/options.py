@@ -15,7 +15,6 @@ import click
 from autotune.errors import InvalidValueError
 
 __all__ = [
-    "backend_option",
     "check_json_path",
     "check_log_path",
     "database_option",
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-DEFAULT_DATABASE = "autotune.db"
 # How the command line writes the options of tuning; what they mean stands with them.
 _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "target": {},
@@ -157,25 +155,9 @@ def _read_part(kind: str, name: str | None, texts: Sequence[str]) -> object:
     return (name, options)
 
 
-def backend_option(command: Command) -> Command:
-    """``--backend NAME,...``."""
-    return click.option(
-        "--backend",
-        metavar="NAME,...",
-        help="The compiler: by default the one that is installed, or tvm; several, such "
-        "as tvm,mlir, compete.",
-    )(command)
-
-
 def database_option(command: Command) -> Command:
     """``--database FILE``."""
-    return click.option(
-        "--database",
-        metavar="FILE",
-        default=DEFAULT_DATABASE,
-        show_default=True,
-        help="Where the records are.",
-    )(command)
+    return _flag("database")(command)
 
 
 def progress_options(command: Command) -> Command:

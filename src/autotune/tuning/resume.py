@@ -13,6 +13,7 @@ from typing import Any
 from attrs import field, frozen
 
 from autotune.errors import DatabaseError, InvalidValueError
+from autotune.store.database import Database
 from autotune.store.records import Confirmation, Contest, MeasureKey, Outcome, Run, run_identity
 from autotune.store.trial_log import TrialLog
 from autotune.tuning.choices import unused_by
@@ -112,6 +113,13 @@ class RunSpec:
             status="running",
             created=created,
         )
+
+    def older_run(self, database: Database) -> str:
+        """What to say of a run of another version that would be this one; "" for nothing."""
+        for run in reversed(database.runs(self.workload)):
+            if why := self.changed_since(run):
+                return f"run {run.run_id} is not continued: {why}; its records are still used"
+        return ""
 
     def changed_since(self, run: Run) -> str:
         """Why this version cannot resume a run that another version began.

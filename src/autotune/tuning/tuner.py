@@ -126,19 +126,10 @@ class Tuner:
             claimed = {**earlier.checkpoint, "owner": this_process()}
             if is_open and self.database.claim_run(earlier, claimed):
                 return _Session(self, earlier, checkpoint).run()
-        if earlier is None and not self.fresh:
-            self._mention_older_run()
+        if earlier is None and not self.fresh and (why := self.spec.older_run(self.database)):
+            self.emit(WarningRaised(", ".join(task.name for task in self.tasks), why))
         run = self.spec.new_run(self.budget.trials, fresh=self.fresh, created=self.now())
         return _Session(self, run, None).run()
-
-    def _mention_older_run(self) -> None:
-        """Say that a run of another version is not continued, which would be this one."""
-        for run in reversed(self.database.runs(self.spec.workload)):
-            if why := self.spec.changed_since(run):
-                names = ", ".join(task.name for task in self.tasks)
-                message = f"run {run.run_id} is not continued: {why}; its records are still used"
-                self.emit(WarningRaised(names, message))
-                return
 
     def emit(self, event: Event) -> None:
         """Tell every listener."""
