@@ -43,6 +43,16 @@ class TestInSingle(TrainableCostModelSuite):
         return lambda: FelixMlp(Context(target=CPU, seed=3, options=SMALL))
 
 
+def test_published_smoothing_is_another_model() -> None:
+    narrow, published = (
+        FelixMlp(Context(target=CPU, options={**SMALL, "smoothing": smoothing}))
+        for smoothing in ("narrow", "published")
+    )
+    state = narrow.state()
+    with pytest.raises(InvalidValueError, match="felix"):
+        published.load_state(state)
+
+
 def test_the_plugin_names_it() -> None:
     specs = {spec.name: spec for spec in autotune_parts()}
     assert specs[FelixMlp.name].resolve() is FelixMlp
@@ -146,6 +156,8 @@ def test_threads_of_torch_stay_as_they_were() -> None:
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="precision"):
         FelixMlp(Context(target=CPU, options={"precision": "half"}))
+    with pytest.raises(UnknownNameError, match="smoothing"):
+        FelixMlp(Context(target=CPU, options={"smoothing": "wide"}))
     with pytest.raises(InvalidValueError, match="members"):
         FelixMlp(Context(target=CPU, options={"members": 0}))
     model = FelixMlp(Context(target=CPU, options=SMALL))

@@ -13,6 +13,7 @@ from autotune.models.features import (
     RelaxedFeatures,
     pam_features,
 )
+from autotune.nest.relaxed import Smoothing
 from autotune.sketches import CandidateBatch
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
@@ -55,9 +56,11 @@ def test_at_configurations_they_are_the_features(case: str) -> None:
             np.testing.assert_allclose(one, other, atol=0.2)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_gradients_are_those_of_differences(case: str) -> None:
-    relaxed = RelaxedFeatures(CASES[case][1])
+@pytest.mark.parametrize(
+    ("case", "smoothing"), [*((case, None) for case in CASES), ("gemm", Smoothing(1.0, 0.5))]
+)
+def test_gradients_are_those_of_differences(case: str, smoothing: Smoothing | None) -> None:
+    relaxed = RelaxedFeatures(CASES[case][1], smoothing)
     rng = np.random.default_rng(4)
     for sketch, rows in sampled(case).parts[:3]:
         # Between two configurations in the logarithms, where the bounds are kept.

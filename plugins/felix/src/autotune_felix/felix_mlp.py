@@ -83,7 +83,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
     def __init__(self, context: Context) -> None:
         self.options = checked_mlp_options(context.options)
         self._seed = context.seed
-        self._columns = ProgramColumns(context.target)
+        self._columns = ProgramColumns(context.target, self.options.smoothing == "published")
         self._program_columns = len(self._columns.components)
         self._dtype = torch.float64 if self.options.precision == "double" else torch.float32
         self._forget()

@@ -13,6 +13,7 @@ from autotune.plugins.options import option, read_options
 __all__ = ["PRECISIONS", "FelixMlpOptions", "checked_mlp_options"]
 
 PRECISIONS = ("single", "double")
+SMOOTHINGS = ("narrow", "published")
 
 
 @frozen
@@ -28,6 +29,8 @@ class FelixMlpOptions:
             doubled since the columns were scaled.
         fit_epochs: Passes over the data of a training beforehand.
         precision: Of the network: ``single``, or ``double`` to check gradients.
+        smoothing: Of the features between configurations: ``published`` is as wide as Felix has
+            it. A model trained with one is not read with the other.
     """
 
     members: int = option(3, low=1, high=32)
@@ -36,6 +39,7 @@ class FelixMlpOptions:
     steps: int = option(60, low=1)
     fit_epochs: int = option(20, low=1)
     precision: str = option("single")
+    smoothing: str = option("narrow")
 
 
 def checked_mlp_options(given: Mapping[str, Any] | None) -> FelixMlpOptions:
@@ -43,9 +47,11 @@ def checked_mlp_options(given: Mapping[str, Any] | None) -> FelixMlpOptions:
 
     Raises:
         InvalidValueError: an option is unknown, of the wrong type or out of its bounds.
-        UnknownNameError: there is no such precision.
+        UnknownNameError: there is no such precision or smoothing.
     """
     options = read_options("cost model 'felix-mlp'", FelixMlpOptions, given)
     if options.precision not in PRECISIONS:
         raise UnknownNameError("precision", options.precision, PRECISIONS)
+    if options.smoothing not in SMOOTHINGS:
+        raise UnknownNameError("smoothing", options.smoothing, SMOOTHINGS)
     return options

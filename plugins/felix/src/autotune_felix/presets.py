@@ -15,7 +15,10 @@ def felix_published(_context: Context) -> Preset:
         source="Felix (ASPLOS'24) as its released code searches",
         parts={
             "strategy": ("felix", {"fidelity": "published"}),
-            "cost_model": ("felix-mlp", {"members": 1, "caution": 0.0}),
+            "cost_model": (
+                "felix-mlp",
+                {"members": 1, "caution": 0.0, "smoothing": "published"},
+            ),
             "pruning_model": None,
             # Of tasks that are similar the released scheduler makes nothing.
             "task_scheduler": ("gradient", {"beta": 1e9}),
@@ -24,7 +27,7 @@ def felix_published(_context: Context) -> Preset:
         differences=(
             "the network corrects an estimate from the loop nest and begins untrained, where the "
             "published one was trained on TenSet's programs",
-            "features are the relaxed ones of autotune, not the published columns",
+            "features are the columns of autotune with the published smoothing, not its columns",
             "the optimiser is new in each round",
             "predictions belong to the candidates that they rank "
             "(--strategy-option ranking=misaligned for the released mistake)",

@@ -15,6 +15,7 @@ from autotune.models.features import (
     RelaxedFeatures,
     RelaxedPoints,
 )
+from autotune.nest.relaxed import FELIX
 from autotune.sketches import Sketch
 
 if TYPE_CHECKING:
@@ -96,16 +97,19 @@ class ProgramColumns:
 
     Args:
         target: What the programs are for.
+        published: Whether features are as smooth as Felix has them.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, published: bool = False) -> None:
         self.estimate = AnalyticEstimate(target)
-        self._features = RelaxedFeatures(target)
+        self._published = published
+        self._features = RelaxedFeatures(target, FELIX if published else None)
 
     @property
     def version(self) -> str:
         """Meaning of the columns; what was learned from others is not to be used."""
-        return f"{RELAXED_VERSION}+{'-'.join(self.estimate.components)}"
+        smoothing = "+felix" if self._published else ""
+        return f"{RELAXED_VERSION}{smoothing}+{'-'.join(self.estimate.components)}"
 
     @property
     def components(self) -> tuple[str, ...]:

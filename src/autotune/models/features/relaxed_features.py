@@ -23,7 +23,7 @@ from autotune.models.features.operations import operation_classes
 from autotune.models.features.quantities import buffer_outputs, statement_outputs
 from autotune.nest import LoopNest, Statement, build_tape, derive_nest, sketch_quantities
 from autotune.nest.quantities import buffers_of
-from autotune.nest.relaxed import RelaxedTape, param_bounds
+from autotune.nest.relaxed import RelaxedTape, Smoothing, param_bounds
 from autotune.sketches import Sketch, per_sketch
 from autotune.targets import Target
 
@@ -100,10 +100,12 @@ class RelaxedFeatures:
 
     Args:
         target: What the programs are for; its kind says whether they are GPU programs.
+        smoothing: Widths of the smooth forms.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, smoothing: Smoothing | None = None) -> None:
         self._gpu = target.kind == "cuda"
+        self._smoothing = smoothing
         self._plan = per_sketch(self._make_plan, exact=True)
 
     def at(self, sketch: Sketch, rows: Values) -> RelaxedPoints:
@@ -141,7 +143,7 @@ class RelaxedFeatures:
         tape = build_tape(sketch.param_names, {str(i): e for e, i in index.items()})
         places, columns, logarithmic = np.array(varying, dtype=np.int64).reshape(-1, 3).T
         return _Plan(
-            RelaxedTape(tape, "relaxed", param_bounds(sketch)),
+            RelaxedTape(tape, "relaxed", param_bounds(sketch), self._smoothing),
             fixed,
             places,
             columns,
