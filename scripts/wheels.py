@@ -1,6 +1,7 @@
 """Builds each project's wheel once, and installs it into one environment after another.
 
-Usage: python scripts/wheels.py PROJECT ...    (such as . plugins/tvm, or .[torch] with an extra)
+Usage: python scripts/wheels.py PROJECT ... [--no-deps PROJECT ...]
+       (such as . plugins/tvm, or .[torch] with an extra)
 
 Wheels stay in .tox/wheels for as long as a project's sources stay the same. They are given to pip
 by path and in one command, which makes them the only candidates for their names: nothing on an
@@ -13,7 +14,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,9 +56,9 @@ def build(projects: Iterable[Path]) -> list[Path]:
     return [next(folder.glob("*.whl")) for folder in folders.values()]
 
 
-def install(requests: Iterable[str]) -> None:
-    """Bring this environment's projects to what the checkout holds."""
-    split = [request.partition("[") for request in requests]
+def install(requests: Sequence[str], alone: Sequence[str]) -> None:
+    """Bring this environment's projects up to date, some without what they depend on."""
+    split = [request.partition("[") for request in (*requests, *alone)]
     wheels = build((ROOT / path).resolve() for path, _, _ in split)
     wanted = [f"{wheel}{''.join(extra[1:])}" for wheel, extra in zip(wheels, split, strict=True)]
     done = Path(sys.prefix) / "wheels.txt"
@@ -66,7 +67,9 @@ def install(requests: Iterable[str]) -> None:
             return
         # One of the same version is otherwise left as it is.
         pip("uninstall", "--yes", *(wheel.name.split("-")[0] for wheel in wheels))
-    pip("install", *wanted)
+    pip("install", *wanted[: len(requests)])
+    if alone:
+        pip("install", "--no-deps", *wanted[len(requests) :])
     done.write_text("\n".join(wanted), encoding="utf-8")
 
 
@@ -77,4 +80,8 @@ def pip(*arguments: str | Path) -> None:
 
 
 if __name__ == "__main__":
-    install(sys.argv[1:] or sys.exit(__doc__))
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    given = [*sys.argv[1:], "--no-deps"]
+    at = given.index("--no-deps")
+    install(given[:at], given[at + 1 : len(sys.argv) - 1])

@@ -138,13 +138,16 @@ def test_a_grandchild_goes_with_its_worker(
 
 @pytest.mark.parametrize(
     ("fault", "status", "words"),
-    [
-        ("invalid", "invalid", ["step tile cannot be applied"]),
-        ("build_error", "build_error", ["BuildFailed", "the compiler rejects this"]),
-        ("exception", "build_error", ["RuntimeError", "no known kind"]),
-        ("wrong", "wrong_result", ["1 of 64 elements", "largest error 1 ", "allowed"]),
-        ("nothing", "wrong_result", ["64 of 64 elements", "nan"]),
-    ],
+    thinned(
+        [
+            ("invalid", "invalid", ["step tile cannot be applied"]),
+            ("build_error", "build_error", ["BuildFailed", "the compiler rejects this"]),
+            ("exception", "build_error", ["RuntimeError", "no known kind"]),
+            ("wrong", "wrong_result", ["1 of 64 elements", "largest error 1 ", "allowed"]),
+            ("nothing", "wrong_result", ["64 of 64 elements", "nan"]),
+        ],
+        2,
+    ),
 )
 def test_failures_without_a_death(
     make_measurer: MakeMeasurer,
@@ -163,7 +166,7 @@ def test_failures_without_a_death(
     assert measurer.worker_pids == before
 
 
-@pytest.mark.parametrize("phase", ["load", "verify", "run"])
+@pytest.mark.parametrize("phase", thinned(["load", "verify", "run"], 3))
 def test_an_exception_while_running_is_a_crash(
     make_measurer: MakeMeasurer, candidates: list[Candidate], phase: str
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, frozen
+from thinning import thinned
 
 from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, Leader, LocalMeasurer, MeasureProtocol
@@ -265,7 +266,7 @@ def test_programs_of_a_rematch_have_as_many_samples_as_turns(
     assert first.duplicate_of == second.duplicate_of == ""
 
 
-@pytest.mark.parametrize("tile", [1, 2])
+@pytest.mark.parametrize("tile", thinned([1, 2], 2))
 def test_a_program_that_fails_in_a_rematch_does_not_keep_it_from_ending(
     make_measurer: MakeMeasurer, candidates: list[Candidate], tile: int, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def tuned(environment: dict[str, str], folder: Path, cost_model: str) -> list[An
     return [best for _, _, best in result["history"]]
 
 
+@pytest.mark.slow
 def test_another_distribution_brings_the_cost_model(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def pruning_host(module_target: Target) -> Iterator[ModelHost]:
         yield host
 
 
+@pytest.mark.slow
 class TestHostedTrees(CostModelSuite):
     @pytest.fixture
     def cost_model_factory(self, module_target: Target) -> Iterator[CostModelFactory]:
