@@ -1,4 +1,4 @@
-"""What ``autotune doctor`` looks at."""
+"""The checks of ``autotune doctor``."""
 
 from __future__ import annotations
 

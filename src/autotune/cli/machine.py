@@ -1,4 +1,4 @@
-"""What else the machine is doing: timings beside other programs are too high."""
+"""Load of the machine: latencies measured beside other programs are too high."""
 
 from __future__ import annotations
 

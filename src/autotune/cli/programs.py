@@ -1,4 +1,4 @@
-"""Programs in files: the options that name one, and what they mean."""
+"""Options that select a program in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing records: the options that ``best`` and ``show`` share, and what they mean."""
+"""Options that select records, shared by ``best``, ``show`` and others."""
 
 from __future__ import annotations
 

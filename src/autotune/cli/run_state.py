@@ -1,4 +1,4 @@
-"""What the events of a run add up to, and the words for it; what is shown is made from this."""
+"""The state of a run, accumulated from its events, and its texts for displays."""
 
 from __future__ import annotations
 

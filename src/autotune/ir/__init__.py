@@ -1,1 +1,1 @@
-"""What to compute: expressions and workloads."""
+"""Tensor programs: expressions and workloads."""

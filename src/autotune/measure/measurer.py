@@ -1,4 +1,4 @@
-"""The interface of what turns candidates into outcomes."""
+"""The interface that turns candidates into outcomes."""
 
 from __future__ import annotations
 

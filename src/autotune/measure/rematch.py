@@ -1,4 +1,4 @@
-"""Who plays at the end of a run, and what a rematch of the best candidates says."""
+"""Rematch of the leaders at the end of a run: selection and verdict."""
 
 from __future__ import annotations
 

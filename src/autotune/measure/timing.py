@@ -1,4 +1,4 @@
-"""How often to time a call: a pure function over whatever can time itself."""
+"""How often to time a call, as a pure function."""
 
 from __future__ import annotations
 

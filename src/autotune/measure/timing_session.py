@@ -1,4 +1,4 @@
-"""Checking and timing built candidates, one program at a time, beside the best one so far."""
+"""Validation and timing of built candidates, one at a time, beside the leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the vendor's library does in the same place: numpy's BLAS, for matrix products.
+"""The vendor library as a yardstick: numpy's BLAS, for matrix products.
 
 It runs in a process of its own, whose threads are set before numpy is imported.
 """

@@ -1,1 +1,1 @@
-"""What scores candidates: features, pruning models, cost models, their training and their host."""
+"""Models that score candidates: features, pruning and cost models, training and host."""

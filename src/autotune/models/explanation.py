@@ -1,4 +1,4 @@
-"""What would make a schedule faster: the gradient of its predicted latency, and legal steps."""
+"""Explanation of a schedule: the gradient of its predicted latency, and legal moves."""
 
 from __future__ import annotations
 

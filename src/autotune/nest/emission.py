@@ -1,4 +1,4 @@
-"""Statements and buffers of a loop nest, from what was decided about every stage."""
+"""Statements and buffers of a loop nest, from the schedule of every stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer needs of the producers that are computed inside its loops."""
+"""Regions of the producers that are computed inside a consumer's loops."""
 
 from __future__ import annotations
 

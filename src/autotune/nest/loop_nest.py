@@ -1,4 +1,4 @@
-"""The symbolic loop nest: what a sketch's steps make of a workload, with extents as expressions.
+"""The symbolic loop nest: a workload after a sketch's steps, with extents as expressions.
 
 Every statement of the scheduled program (computations, their initialisation, packing copies,
 write-backs) is listed with the loops around it, outermost first. Loops shared by statements

@@ -1,4 +1,4 @@
-"""What the steps of a sketch decided about one stage."""
+"""The schedule of one stage, from the steps of a sketch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what instructions on small tensors read lies in memory as they read it."""
+"""Checks that operands of tensor instructions have the declared layout in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a part is made with."""
+"""The context that factories of parts receive."""
 
 from __future__ import annotations
 

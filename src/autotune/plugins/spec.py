@@ -1,4 +1,4 @@
-"""What a plugin says of the parts that it brings.
+"""The declaration of a plugin's parts.
 
 A plugin is a module (or any object) with a function `autotune_parts` that returns a list of
 `PluginSpec`. A distribution announces its plugin module with an entry point of the group

@@ -1,4 +1,4 @@
-"""The side of the process that is started: what it does first, and how it talks to its host.
+"""The child's side of a process: start-up, and communication with the host.
 
 It announces the phases of its work with ``{"phase": name}`` and answers each message with
 ``{"done": ...}`` or ``{"failed": message}``, so that the host knows which deadline runs and what

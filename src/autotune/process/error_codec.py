@@ -1,4 +1,4 @@
-"""Errors of autotune that cross from one process to another and stay what they are."""
+"""Transport of autotune's errors between processes, with their types."""
 
 from __future__ import annotations
 

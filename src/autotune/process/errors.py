@@ -1,4 +1,4 @@
-"""Errors of isolated processes; what a candidate does wrong is an outcome and not an error."""
+"""Errors of isolated processes; the fault of a candidate is an outcome, not an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records by what they are comparable with."""
+"""Groups of comparable records."""
 
 from __future__ import annotations
 

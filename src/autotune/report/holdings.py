@@ -1,4 +1,4 @@
-"""What a database holds, in short."""
+"""Summary of a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observers read, as people read it."""
+"""Observer readings as text."""
 
 from __future__ import annotations
 

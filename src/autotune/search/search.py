@@ -1,4 +1,4 @@
-"""What proposes candidates and learns from their outcomes, task by task and round by round."""
+"""The search: proposes candidates and learns from outcomes, by task and round."""
 
 from __future__ import annotations
 

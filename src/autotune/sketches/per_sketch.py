@@ -1,4 +1,4 @@
-"""What is derived from a sketch, once for each."""
+"""Caches of values derived from a sketch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step does to the workload itself, where it changes more than loops."""
+"""Rewrites of the workload by steps that change more than loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variants of steps: what a step is used for in its sketch, finer than its kind.
+"""Variants of steps: the use of a step in its sketch, finer than its kind.
 
 A backend that replays a step may still lack one use of it. Variants give these uses names,
 ``STEP.USE``, so that a backend declares exactly what it lacks

@@ -1,4 +1,4 @@
-"""The search space ``sketch``, made for a run."""
+"""Factory of the search space ``sketch``."""
 
 from __future__ import annotations
 

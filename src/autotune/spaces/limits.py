@@ -1,4 +1,4 @@
-"""What a backend can compile, as the search space needs to know it."""
+"""Limits of a backend's schedules, for the search space."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is kept: records, runs, and what was refused or failed."""
+"""Storage: records, runs, rejections and failures."""

@@ -1,4 +1,4 @@
-"""What happened in each trial of a run, briefly: the source of history, counts and best."""
+"""The log of a run's trials: source of history, counts and best."""
 
 from __future__ import annotations
 

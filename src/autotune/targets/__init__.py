@@ -1,4 +1,4 @@
-"""What programs run on: descriptions of machines, detection, presets."""
+"""Target machines: descriptions, detection, presets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describes the CPU of this machine from what Linux says about it.
+"""Detection of this machine's CPU from Linux's files.
 
 Every file may be missing, as in containers; then the processor's typical values stand in.
 """

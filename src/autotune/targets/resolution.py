@@ -1,4 +1,4 @@
-"""From what a user writes to a target."""
+"""Resolution of a user's text to a target."""
 
 from __future__ import annotations
 

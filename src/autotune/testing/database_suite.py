@@ -304,11 +304,11 @@ class DatabaseSuite:
     def test_amends_an_outcome_and_those_that_equal_it(self, open_database: OpenDatabase) -> None:
         winner = sample_record(0, 1e-6, tile=4, lowered="same")
         digest = winner.candidate.digest
-        twin = sample_record(1, 1e-6, tile=8, lowered="same", duplicate_of=digest)
-        elsewhere = evolve(twin, trial=2, key=evolve(KEY, threads=1))
+        duplicate = sample_record(1, 1e-6, tile=8, lowered="same", duplicate_of=digest)
+        elsewhere = evolve(duplicate, trial=2, key=evolve(KEY, threads=1))
         wrong = Outcome("wrong_result", message="differs", lowered="same")
         with open_database() as database:
-            for record in (winner, twin, elsewhere, sample_record(3, 1e-3, tile=2)):
+            for record in (winner, duplicate, elsewhere, sample_record(3, 1e-3, tile=2)):
                 database.append_record(record)
             database.amend("run-1", digest, wrong)
         with open_database() as database:

@@ -1,4 +1,4 @@
-"""What a program can do to the process that it runs in, for tests."""
+"""Misbehaving programs, for tests of isolation."""
 
 from __future__ import annotations
 

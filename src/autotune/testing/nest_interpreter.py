@@ -1,4 +1,4 @@
-"""Executing a symbolic loop nest in numpy: what the steps of a sketch mean, without a compiler.
+"""An interpreter of symbolic loop nests in numpy: the semantics of steps, without a compiler.
 
 Statements run in program order under concrete loops. Buffers of the schedule are kept in the
 coordinates of the tensor they hold a part of, and forgotten whenever their allocation is

@@ -1,4 +1,4 @@
-"""Several backends that compete for one program: who won, and by how much."""
+"""Comparison of several backends on one program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events as JSON objects and back: what ``--log`` writes, one object per line.
+"""Events as JSON objects and back, as ``--log`` writes them, one per line.
 
 Every object holds ``event`` (the kind), ``version``, ``time`` (Unix seconds) and the fields of
 the event. Attributes that are data keep their names; numbers that JSON has no form for are the

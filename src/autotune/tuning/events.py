@@ -1,4 +1,4 @@
-"""What happens during a run, as data. Progress, logs and reports consume these and nothing else.
+"""Events of a run, as data: the only input of progress, logs and reports.
 
 Events of a task name it: tasks that are tuned together are one run.
 """

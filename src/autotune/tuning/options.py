@@ -1,4 +1,4 @@
-"""What a user asks of a run: the one place where an option of tuning is declared.
+"""The options of a run: the one place where an option of tuning is declared.
 
 The Python functions take its fields as keyword arguments, the command line has a flag for each,
 its decisions identify a run, and the documentation's table is made from it.

@@ -1,4 +1,4 @@
-"""What a run is made of: which programs are tuned on which backends, by which parts.
+"""Resolution of a run: which programs are tuned on which backends, by which parts.
 
 Nothing is measured or written here.
 """

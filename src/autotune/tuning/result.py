@@ -1,4 +1,4 @@
-"""What tuning returns, and its versioned JSON form."""
+"""The result of tuning, and its versioned JSON form."""
 
 from __future__ import annotations
 

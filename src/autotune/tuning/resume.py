@@ -1,4 +1,4 @@
-"""What is kept of a run so that the same call resumes it, and which process owns it."""
+"""Checkpoints: the state that resumes a run, and the process that owns it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class TestPSA(PruningModelSuite):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_native_scores_equal_those_of_the_slow_twin(name: str) -> None:
+def test_native_scores_equal_those_of_the_slow_oracle(name: str) -> None:
     machine = cpu_machine(TARGET)
     scorer = CpuScorer(TARGET)
     for sketch, matrix in batch_of(name).parts:

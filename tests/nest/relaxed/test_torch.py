@@ -28,7 +28,7 @@ SMOOTHINGS = (Smoothing(), FELIX, Smoothing(0.5, 0.3, True))
 x, y, z = map(var, INPUTS)
 
 
-def twins(tape: RelaxedTape, at: Any, weights: Any, bounds: Any) -> tuple[Any, Any, Any, Any]:
+def both_ways(tape: RelaxedTape, at: Any, weights: Any, bounds: Any) -> tuple[Any, Any, Any, Any]:
     """Native values and gradient, torch's values and gradient."""
     smoothing = tape.smoothing
     reader = Reader(
@@ -55,7 +55,7 @@ def test_every_sketch_agrees_with_torch(sample: Sample, smoothing: Smoothing) ->
     for tape in (sample.relaxed(smoothing), sample.exact()):
         # Outputs reach from 1 to billions: each counts as much as the others.
         scaled = weights / np.maximum(np.abs(tape.values(at)), 1)
-        values, gradient, expected, derivative = twins(tape, at, scaled, bounds)
+        values, gradient, expected, derivative = both_ways(tape, at, scaled, bounds)
         np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(gradient, derivative, rtol=1e-9, atol=1e-9)
 
@@ -80,7 +80,7 @@ def test_any_relaxed_tape_agrees_with_torch(tape: Tape, at: Any, smoothing: Smoo
     assume(relaxed is not None)
     assert relaxed is not None
     weights = np.random.default_rng(0).normal(size=(len(at), len(tape.outputs)))
-    values, gradient, expected, derivative = twins(relaxed, at, weights, BOUNDS)
+    values, gradient, expected, derivative = both_ways(relaxed, at, weights, BOUNDS)
     assume(np.isfinite(derivative).all())
     # What cancels is as accurate as what it was made of.
     scale = np.maximum(size(tape, at), 1)
@@ -98,7 +98,7 @@ def test_any_exact_tape_agrees_with_torch(tape: Tape, at: Any) -> None:
         exact.values(at)
     except InvalidValueError:
         assume(False)
-    values, gradient, expected, derivative = twins(exact, at, weights, BOUNDS)
+    values, gradient, expected, derivative = both_ways(exact, at, weights, BOUNDS)
     np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(gradient, derivative, rtol=1e-9, atol=1e-9)
 

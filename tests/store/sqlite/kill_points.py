@@ -99,7 +99,7 @@ def statements(folder: Path) -> list[bool]:
     """Children killed within every transaction, after each few of its instructions."""
     killed = []
     winner = sample_record(1, 1e-6, lowered="same")
-    twin = sample_record(2, lowered="same", duplicate_of=winner.candidate.digest)
+    duplicate = sample_record(2, lowered="same", duplicate_of=winner.candidate.digest)
     for number in range(0, 5000, 6):
         path = folder / f"records-{number}.db"
         with open_database(path) as database:
@@ -109,7 +109,7 @@ def statements(folder: Path) -> list[bool]:
         def work(report: Callable[[int], None], path: Path = path, number: int = number) -> None:
             with open_database(path) as database:
                 kill_at(database._connection, number, 1)
-                for record in (winner, twin):
+                for record in (winner, duplicate):
                     database.append_record(record)
                     report(record.trial)
                 database.update_run("run-1", checkpoint={"trials": 2})

@@ -1,4 +1,4 @@
-"""Gaussian processes over columns of programs: what few outcomes say of others, and how surely.
+"""Gaussian processes over columns of programs: predictions with uncertainty from few outcomes.
 
 Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), sections 2.2 and 5.4.1.
 """

@@ -1,4 +1,4 @@
-"""What learned models read of programs between configurations, and the way back to parameters."""
+"""Columns of relaxed programs for learned models, with derivatives by the parameters."""
 
 from __future__ import annotations
 

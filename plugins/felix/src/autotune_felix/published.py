@@ -1,4 +1,4 @@
-"""What the released Felix (ASPLOS'24) does where this plugin does otherwise, for comparison.
+"""The released form of Felix (ASPLOS'24) where this plugin differs, for comparison.
 
 The exponents of the outermost level are what the others leave over, may become negative, and a
 penalty pushes them back; each exponent is rounded by itself; starting points are drawn in

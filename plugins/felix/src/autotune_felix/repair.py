@@ -1,4 +1,4 @@
-"""Whole configurations that break constraints, moved to near ones that do not."""
+"""Repair of infeasible configurations by moves to near feasible ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training of the residual network: on what programs of a task differ by, replaying older ones."""
+"""Training of the residual network on differences within a task, with replay of older ones."""
 
 from __future__ import annotations
 

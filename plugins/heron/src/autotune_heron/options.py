@@ -1,4 +1,4 @@
-"""Options of the strategies, and what their variants make of them."""
+"""Options of the strategies, and their values in each variant."""
 
 from __future__ import annotations
 

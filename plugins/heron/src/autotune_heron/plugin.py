@@ -1,4 +1,4 @@
-"""What the entry point names."""
+"""The entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a generation brought forth."""
+"""Statistics of a generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round of all strategies here is: sample, vary by generations, pick by score."""
+"""A round of these strategies: sample, vary by generations, pick by score."""
 
 from __future__ import annotations
 

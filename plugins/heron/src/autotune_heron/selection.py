@@ -1,4 +1,4 @@
-"""Who becomes a parent, and who is measured."""
+"""Selection of parents and of picks."""
 
 from __future__ import annotations
 

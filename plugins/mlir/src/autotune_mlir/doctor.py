@@ -1,4 +1,4 @@
-"""What `autotune doctor` says about this installation of MLIR."""
+"""Findings of `autotune doctor` on this installation of MLIR."""
 
 from __future__ import annotations
 

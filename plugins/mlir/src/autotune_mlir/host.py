@@ -1,4 +1,4 @@
-"""What programs can be compiled for, and what can be run here."""
+"""Targets that can be compiled for, and those that run on this host."""
 
 from __future__ import annotations
 

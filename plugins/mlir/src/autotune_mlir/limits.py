@@ -1,4 +1,4 @@
-"""What the backend can replay."""
+"""Limits of what the backend can replay."""
 
 from __future__ import annotations
 

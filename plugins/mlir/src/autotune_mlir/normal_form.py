@@ -1,4 +1,4 @@
-"""Brings a function on tensors into the form that schedules are made for.
+"""Brings a function on tensors into the normal form that schedules apply to.
 
 In this form every operation that computes a stage is one ``linalg.generic`` or ``tensor.pad``
 with the attribute ``autotune.stage``: its iterators are in the order of the stage's axes, it

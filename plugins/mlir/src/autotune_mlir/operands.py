@@ -1,4 +1,4 @@
-"""What the operations of an imported program read."""
+"""Operands of the operations of an imported program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a program in the form that schedules are made for as a workload."""
+"""Reads a program in normal form as a workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is rewritten between buffers and loops, for which MLIR has no pass."""
+"""Rewrites between bufferization and loops for which MLIR has no pass."""
 
 from __future__ import annotations
 

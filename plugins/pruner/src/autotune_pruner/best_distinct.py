@@ -1,4 +1,4 @@
-"""The best rows of a scored batch that differ from each other and were never asked for."""
+"""The best rows of a scored batch that are distinct and new."""
 
 from __future__ import annotations
 

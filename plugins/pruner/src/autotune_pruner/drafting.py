@@ -1,4 +1,4 @@
-"""Drafts: what a pruning model finds best in a space, before anything learned looks at it."""
+"""Drafts: the best of a space by a pruning model, before any learned model ranks them."""
 
 from __future__ import annotations
 

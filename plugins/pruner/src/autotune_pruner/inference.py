@@ -1,4 +1,4 @@
-"""Scoring many programs: what several have in common goes through the network once."""
+"""Scoring many programs: rows they share go through the network once."""
 
 from __future__ import annotations
 

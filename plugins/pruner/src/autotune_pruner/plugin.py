@@ -1,4 +1,4 @@
-"""What the entry point names. Importing it imports no torch."""
+"""The entry point. Importing it imports no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as networks see them, and what they are trained on."""
+"""Programs as inputs of networks, and their training data."""
 
 from __future__ import annotations
 

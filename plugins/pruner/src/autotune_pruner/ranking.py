@@ -1,4 +1,4 @@
-"""LambdaRank: what ranking networks are trained with (reference: section 2.6, "Loss")."""
+"""LambdaRank, the loss of ranking networks (reference: section 2.6, "Loss")."""
 
 from __future__ import annotations
 

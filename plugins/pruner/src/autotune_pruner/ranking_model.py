@@ -1,4 +1,4 @@
-"""What the cost models of this plugin have in common: a network, samples, and their state."""
+"""Base of this plugin's cost models: a network, samples, and their state."""
 
 from __future__ import annotations
 

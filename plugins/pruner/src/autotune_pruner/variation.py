@@ -1,4 +1,4 @@
-"""Children of rows: who the parents are, and how they are mixed and mutated."""
+"""Children of rows: selection of parents, crossover and mutation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `autotune doctor` says about this installation of TVM."""
+"""Findings of `autotune doctor` on this installation of TVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nvcc makes of CUDA source: registers, shared memory, stack and spills of every kernel.
+"""Resource usage reported by nvcc: registers, shared memory, stack and spills of every kernel.
 
 No device is needed: the source is compiled to a cubin, and the assembler that writes it reports
 what every kernel takes.

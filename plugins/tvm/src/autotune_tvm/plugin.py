@@ -1,4 +1,4 @@
-"""What this distribution registers with autotune."""
+"""The parts that this distribution registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request to the program that it asks for: imported or made, and scheduled."""
+"""From a request to its program: imported or generated, then scheduled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``autotune records``: what a database holds, and records to and from files."""
+"""``autotune records``: the contents of a database, and records to and from files."""
 
 from __future__ import annotations
 

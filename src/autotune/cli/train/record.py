@@ -1,4 +1,4 @@
-"""``autotune train record`` and ``info``: schedules of many tasks, and what there is."""
+"""``autotune train record`` and ``info``: training data of many tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to compute: workloads, their reference semantics, and builders for common operators."""
+"""Workloads, their reference semantics, and builders for common operators."""
 
 from __future__ import annotations
 

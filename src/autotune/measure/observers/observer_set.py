@@ -1,4 +1,4 @@
-"""Several observers as one, none of which can disturb the others or what is measured."""
+"""Several observers as one, isolated from each other and from the measurement."""
 
 from __future__ import annotations
 

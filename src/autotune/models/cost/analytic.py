@@ -1,4 +1,4 @@
-"""A cost model that needs no data: what the loop nest says, and a few weights to learn."""
+"""An analytical cost model: estimates from the loop nest, with a few weights to learn."""
 
 from __future__ import annotations
 

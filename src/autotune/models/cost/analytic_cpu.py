@@ -1,4 +1,4 @@
-"""What a program costs on a CPU, as an expression of a sketch's parameters with smooth forms.
+"""The cost of a program on a CPU, as an expression of a sketch's parameters with smooth forms.
 
 The structure is that of the draft model for CPUs (:mod:`autotune.models.pruning.psa_cpu`), written
 so that a relaxed reading of it has a useful derivative everywhere: what is rounded up there is at

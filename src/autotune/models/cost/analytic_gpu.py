@@ -1,4 +1,4 @@
-"""What a program costs on a GPU, as an expression of a sketch's parameters with smooth forms.
+"""The cost of a program on a GPU, as an expression of a sketch's parameters with smooth forms.
 
 Symbols and arithmetic are those of the corrected PSA (:mod:`autotune.models.pruning.psa_gpu`),
 launch by launch. Whole waves, warps and blocks are counted as real numbers, at least one, so that

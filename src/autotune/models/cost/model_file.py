@@ -1,4 +1,4 @@
-"""Files of trained models: arrays in npz, with a header that says what they are."""
+"""Files of trained models: arrays in npz, with a descriptive header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cost model begins with: a file, or what a plugin brings."""
+"""Pretrained weights of a cost model: a file, or a model that a plugin ships."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the features count, where published extractors differ from what happens in memory."""
+"""Counting conventions of features, where published extractors differ from memory traffic."""
 
 from __future__ import annotations
 

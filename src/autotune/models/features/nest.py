@@ -1,4 +1,4 @@
-"""Features of candidates, read off the tape: no compiler is asked.
+"""Features of candidates, read off the tape without a compiler.
 
 Per statement there is one row of ``STATEMENT_FEATURES``; :func:`pooled_features` reduces them to
 a fixed width for tree models: magnitudes as ``log2(1 + x)``, additive columns summed over all

@@ -1,4 +1,4 @@
-"""What the native kernel computes for one sketch: a tape, and where to find things on it."""
+"""The native kernel's input for one sketch: a tape and an index into its outputs."""
 
 from __future__ import annotations
 

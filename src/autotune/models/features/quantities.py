@@ -1,4 +1,4 @@
-"""What the feature kernel needs of a nest, as named expressions."""
+"""Inputs of the feature kernel from a nest, as named expressions."""
 
 from __future__ import annotations
 

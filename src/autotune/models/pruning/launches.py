@@ -1,4 +1,4 @@
-"""The kernels that a nest launches on a GPU, and what makes one illegal."""
+"""The kernels that a nest launches on a GPU, and their limits."""
 
 from __future__ import annotations
 

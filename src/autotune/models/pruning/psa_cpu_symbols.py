@@ -1,4 +1,4 @@
-"""What the draft model for CPUs asks of a loop nest: its symbols, as tape expressions.
+"""Symbols of the draft model for CPUs, as tape expressions of a loop nest.
 
 Per statement: loop extents, the region of every buffer at every depth with its contiguous runs,
 how often regions come in again, and which parts of the work the compiler can turn into vectors.

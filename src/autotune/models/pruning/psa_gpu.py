@@ -1,4 +1,4 @@
-"""PSA on GPUs: what describes the machine, and scores of the configurations of one sketch.
+"""PSA on GPUs: machine parameters, and scores of the configurations of one sketch.
 
 Two arithmetics read a sketch: the published one (`psa_published`) and a corrected one
 (`psa_corrected`). The documentation of pruning models lists how they differ.

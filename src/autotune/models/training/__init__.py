@@ -1,4 +1,4 @@
-"""Training cost models on recorded outcomes of many tasks, and judging what was learned."""
+"""Training and evaluation of cost models on recorded outcomes of many tasks."""
 
 from __future__ import annotations
 

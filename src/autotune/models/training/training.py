@@ -1,4 +1,4 @@
-"""Judging how well a cost model learns from recorded tasks what holds for others."""
+"""Cross-validation of cost models over recorded tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distinct values of an index: what is really touched, gaps left out."""
+"""Distinct values of an index: the elements touched, without gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements that pass between a buffer and whatever holds its region at some depth."""
+"""Traffic of a buffer: elements moved to and from its region at some depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tapes over real numbers, with derivatives: what a descent through schedules reads.
+"""Tapes over real numbers, with derivatives: the input of gradient descent over schedules.
 
 Only :mod:`autotune.nest.relaxed.torch_function` imports torch, and it has to be asked for.
 """

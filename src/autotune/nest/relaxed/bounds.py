@@ -1,4 +1,4 @@
-"""What range every parameter of a sketch has when it is a real number."""
+"""Ranges of a sketch's parameters as real numbers."""
 
 from __future__ import annotations
 

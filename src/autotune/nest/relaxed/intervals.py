@@ -1,4 +1,4 @@
-"""Interval arithmetic: what is known about a value before any point is seen."""
+"""Interval arithmetic: bounds of values over all points."""
 
 from __future__ import annotations
 

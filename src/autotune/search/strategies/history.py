@@ -1,4 +1,4 @@
-"""What a strategy asked for, and the outcomes."""
+"""The history of a strategy: candidates asked for, and outcomes."""
 
 from __future__ import annotations
 

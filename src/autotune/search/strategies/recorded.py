@@ -1,4 +1,4 @@
-"""What strategies have in common that sample and remember all that they asked for."""
+"""Base of strategies that sample and keep their history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fresh candidates: sampled, never asked for before, in equal shares per sketch."""
+"""New candidates by sampling, in equal shares per sketch."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def _dot(
     """A vector of int8 dot products of length four, one factor broadcast."""
     return Intrinsic(
         name,
-        f"{lanes} sums of 4 products of bytes, {left} * int8, one left factor for all lanes",
+        f"{lanes} int32 sums of 4 {left} * int8 products, one left factor for all lanes",
         (Axis("k", 4, "reduce"), Axis("j", lanes)),
         IntrinsicOperand("data", left, (("k", 4),)),
         IntrinsicOperand("weights", "int8", (("j", lanes), ("k", 4))),

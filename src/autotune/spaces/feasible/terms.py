@@ -1,4 +1,4 @@
-"""Constraints taken apart by groups: what each sees of one group, and what joins the groups."""
+"""Constraints split by parameter groups: terms of one group, and relations between groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sketch's parameters have to satisfy, in words; and why nothing does."""
+"""Constraint problems of sketches as text, and the conflicts of infeasible ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A constraint problem: variables, and what they have to satisfy together."""
+"""A constraint problem: variables and constraints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a constraint problem is written in: variables with domains, and relations.
+"""The vocabulary of constraint problems: variables with domains, and relations.
 
 The relations are Heron's (ASPLOS'23: product, sum, equality, order, membership) and divisibility.
 Operands are integer expressions over variables; a variable may be there to name a quantity.

@@ -1,4 +1,4 @@
-"""Tile factors of a stage on a GPU: parameters, and what the target allows of them."""
+"""Tile factors of a stage on a GPU: parameters and limits of the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as JSON lines: every line is a whole record, and needs no other line."""
+"""Records as JSON lines: every line is self-contained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two programs timed in turns, and what that says about the winner of a run."""
+"""Comparisons of programs timed in turns, and the confirmation of a run's winner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tuning run as an entity: what resume resumes."""
+"""A tuning run as an entity that can be resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a filter means in SQL."""
+"""Record filters as SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many records share and the file therefore has once: workloads, sketches, targets, keys."""
+"""Interned content that records share: workloads, sketches, targets, keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged file moved aside, and a new one with what could be read of it.
+"""Recovery: a damaged file is moved aside, and a new one gets all that is readable.
 
 A kill at any moment leaves the damaged file or the new one in place, never neither: the new file
 is complete before the first step, and the next opener finishes what was begun.

@@ -1,4 +1,4 @@
-"""What SQLite itself still reads of a damaged file."""
+"""Rows of a damaged file that SQLite itself can still read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How stages read their operands, which decides on what can move into loops and become vectors."""
+"""How stages read their operands: decides what can move into loops and be vectorized."""
 
 from __future__ import annotations
 

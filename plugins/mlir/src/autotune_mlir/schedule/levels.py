@@ -1,4 +1,4 @@
-"""Loops around one stage, with what is computed inside them."""
+"""Loops around one stage, with the producers computed inside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that run over more than their result: operands are padded, what is written is clipped."""
+"""Stages that run over padded extents: operands are padded, writes are clipped."""
 
 from __future__ import annotations
 

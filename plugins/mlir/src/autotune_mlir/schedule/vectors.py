@@ -1,4 +1,4 @@
-"""From tiles to operations on vectors, and from those to what processors have."""
+"""From tiles to vector operations, and from those to vectors of the hardware's width."""
 
 from __future__ import annotations
 

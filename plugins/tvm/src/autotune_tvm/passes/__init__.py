@@ -1,4 +1,4 @@
-"""What is done to a scheduled program that no primitive of a schedule can do, one pass a module.
+"""Passes over a scheduled program beyond the schedule primitives, one per module.
 
 Without them a program is right, but slower.
 """
