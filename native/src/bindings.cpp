@@ -27,6 +27,6 @@ NB_MODULE(_native, module) {
     autotune::bind_psa_gpu(module);
     autotune::bind_psa_cpu(module);
     autotune::bind_pam(module);
-    autotune::bind_lattice(module);
+    autotune::bind_feasible_set(module);
     autotune::bind_timing(module);
 }

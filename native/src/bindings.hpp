@@ -12,7 +12,7 @@ void bind_relaxed(nb::module_& module);
 void bind_psa_gpu(nb::module_& module);
 void bind_psa_cpu(nb::module_& module);
 void bind_pam(nb::module_& module);
-void bind_lattice(nb::module_& module);
+void bind_feasible_set(nb::module_& module);
 void bind_timing(nb::module_& module);
 
 }  // namespace autotune

@@ -1,10 +1,10 @@
-// Points of a lattice drawn with unequal probabilities.
+// Points of a feasible set drawn with unequal probabilities.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "lattice_graph.hpp"
+#include "feasible_graph.hpp"
 #include "philox.hpp"
 
 namespace autotune {

@@ -1,4 +1,4 @@
-#include "lattice_moves.hpp"
+#include "feasible_moves.hpp"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "lattice_walk.hpp"
+#include "feasible_walk.hpp"
 
 namespace autotune {
 namespace {

@@ -16,7 +16,7 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "factorizations.hpp"
-#include "lattice.hpp"
+#include "feasible_set.hpp"
 
 namespace autotune {
 namespace {
@@ -52,10 +52,10 @@ LayerPlan plan_of(const PlanArguments& arguments) {
     return plan;
 }
 
-void make_lattice(Lattice* self, std::int32_t width, const std::vector<GroupArguments>& groups,
+void make_feasible_set(FeasibleSet* self, std::int32_t width, const std::vector<GroupArguments>& groups,
                   const std::vector<PlanArguments>& plans, std::int64_t limit) {
     if (groups.size() != plans.size() || width < 0 || limit < 1 || limit > kMostCombinations) {
-        throw std::invalid_argument("a lattice has one plan for every group, and a limit from 1 to 2**31");
+        throw std::invalid_argument("a feasible set has one plan for every group, and a limit from 1 to 2**31");
     }
     std::vector<LayerPlan> layer_plans;
     for (const PlanArguments& plan : plans) {
@@ -75,7 +75,7 @@ void make_lattice(Lattice* self, std::int32_t width, const std::vector<GroupArgu
         tables.push_back(
             make_table(columns, rows.data(), rows.shape(0), seen.data(), seen.shape(1), signatures[i]));
     }
-    new (self) Lattice(join(std::move(tables), signatures, layer_plans, limit), width);
+    new (self) FeasibleSet(join(std::move(tables), signatures, layer_plans, limit), width);
 }
 
 std::pair<std::uint64_t, std::uint64_t> halves(Uint128 value) {
@@ -84,11 +84,11 @@ std::pair<std::uint64_t, std::uint64_t> halves(Uint128 value) {
 
 // A matrix [count, width] that `work` fills without the interpreter's lock.
 template <class Work>
-Array<std::int64_t> filled(const Lattice& lattice, std::int64_t count, const Work& work) {
+Array<std::int64_t> filled(const FeasibleSet& set, std::int64_t count, const Work& work) {
     if (count < 0) {
         throw std::invalid_argument("a number of points is not negative");
     }
-    NewArray<std::int64_t> result({static_cast<std::size_t>(count), lattice.width()});
+    NewArray<std::int64_t> result({static_cast<std::size_t>(count), set.width()});
     {
         nb::gil_scoped_release release;
         work(result.data());
@@ -96,72 +96,72 @@ Array<std::int64_t> filled(const Lattice& lattice, std::int64_t count, const Wor
     return result.array();
 }
 
-std::int64_t rows_of(const Lattice& lattice, const Matrix<std::int64_t>& matrix) {
-    require_columns(matrix, static_cast<int>(lattice.width()));
+std::int64_t rows_of(const FeasibleSet& set, const Matrix<std::int64_t>& matrix) {
+    require_columns(matrix, static_cast<int>(set.width()));
     return static_cast<std::int64_t>(matrix.shape(0));
 }
 
-Array<std::int64_t> list(const Lattice& lattice, std::pair<std::uint64_t, std::uint64_t> first, std::int64_t count) {
+Array<std::int64_t> list(const FeasibleSet& set, std::pair<std::uint64_t, std::uint64_t> first, std::int64_t count) {
     const Uint128 rank = static_cast<Uint128>(first.first) << 64 | first.second;
-    return filled(lattice, count, [&](std::int64_t* points) { lattice.list(rank, count, points); });
+    return filled(set, count, [&](std::int64_t* points) { set.list(rank, count, points); });
 }
 
-Array<std::int64_t> uniform(const Lattice& lattice, std::int64_t count, std::uint64_t seed, std::uint64_t first,
+Array<std::int64_t> uniform(const FeasibleSet& set, std::int64_t count, std::uint64_t seed, std::uint64_t first,
                             int threads) {
-    return filled(lattice, count,
-                  [&](std::int64_t* points) { lattice.uniform(count, seed, first, threads, points); });
+    return filled(set, count,
+                  [&](std::int64_t* points) { set.uniform(count, seed, first, threads, points); });
 }
 
-Array<std::int64_t> stratified(const Lattice& lattice, std::int64_t count, std::uint64_t seed, std::uint64_t first,
+Array<std::int64_t> stratified(const FeasibleSet& set, std::int64_t count, std::uint64_t seed, std::uint64_t first,
                                int threads) {
-    return filled(lattice, count,
-                  [&](std::int64_t* points) { lattice.stratified(count, seed, first, threads, points); });
+    return filled(set, count,
+                  [&](std::int64_t* points) { set.stratified(count, seed, first, threads, points); });
 }
 
-Array<std::int64_t> neighbours(const Lattice& lattice, Matrix<std::int64_t> rows, std::uint64_t seed,
+Array<std::int64_t> neighbours(const FeasibleSet& set, Matrix<std::int64_t> rows, std::uint64_t seed,
                                std::uint64_t first, int threads) {
-    const std::int64_t count = rows_of(lattice, rows);
-    return filled(lattice, count, [&](std::int64_t* points) {
-        lattice.neighbours(rows.data(), count, seed, first, threads, points);
+    const std::int64_t count = rows_of(set, rows);
+    return filled(set, count, [&](std::int64_t* points) {
+        set.neighbours(rows.data(), count, seed, first, threads, points);
     });
 }
 
-Array<std::int64_t> crossover(const Lattice& lattice, Matrix<std::int64_t> mothers, Matrix<std::int64_t> fathers,
+Array<std::int64_t> crossover(const FeasibleSet& set, Matrix<std::int64_t> mothers, Matrix<std::int64_t> fathers,
                               std::uint64_t seed, std::uint64_t first, int threads) {
-    const std::int64_t count = rows_of(lattice, mothers);
-    if (rows_of(lattice, fathers) != count) {
+    const std::int64_t count = rows_of(set, mothers);
+    if (rows_of(set, fathers) != count) {
         throw std::invalid_argument("there are as many mothers as fathers");
     }
-    return filled(lattice, count, [&](std::int64_t* points) {
-        lattice.crossover(mothers.data(), fathers.data(), count, seed, first, threads, points);
+    return filled(set, count, [&](std::int64_t* points) {
+        set.crossover(mothers.data(), fathers.data(), count, seed, first, threads, points);
     });
 }
 
-Array<std::int64_t> nearest(const Lattice& lattice, Matrix<std::int64_t> rows, int threads) {
-    const std::int64_t count = rows_of(lattice, rows);
-    return filled(lattice, count,
-                  [&](std::int64_t* points) { lattice.nearest(rows.data(), count, threads, points); });
+Array<std::int64_t> nearest(const FeasibleSet& set, Matrix<std::int64_t> rows, int threads) {
+    const std::int64_t count = rows_of(set, rows);
+    return filled(set, count,
+                  [&](std::int64_t* points) { set.nearest(rows.data(), count, threads, points); });
 }
 
 // A column and the weights of its values.
 using WeightArguments = std::pair<std::int32_t, std::vector<std::pair<std::int64_t, double>>>;
 
-Array<std::int64_t> weighted(const Lattice& lattice, std::int64_t count, const std::vector<WeightArguments>& weights,
+Array<std::int64_t> weighted(const FeasibleSet& set, std::int64_t count, const std::vector<WeightArguments>& weights,
                              std::uint64_t seed, std::uint64_t first, int threads) {
     std::vector<ValueWeights> given;
     for (const auto& [column, of_values] : weights) {
         given.push_back({column, of_values});
     }
-    return filled(lattice, count,
-                  [&](std::int64_t* points) { lattice.weighted(count, seed, first, threads, given, points); });
+    return filled(set, count,
+                  [&](std::int64_t* points) { set.weighted(count, seed, first, threads, given, points); });
 }
 
-Array<bool> contains(const Lattice& lattice, Matrix<std::int64_t> rows, int threads) {
-    const std::int64_t count = rows_of(lattice, rows);
+Array<bool> contains(const FeasibleSet& set, Matrix<std::int64_t> rows, int threads) {
+    const std::int64_t count = rows_of(set, rows);
     NewArray<bool> result({static_cast<std::size_t>(count)});
     {
         nb::gil_scoped_release release;
-        lattice.contains(rows.data(), count, threads, result.data());
+        set.contains(rows.data(), count, threads, result.data());
     }
     return result.array();
 }
@@ -179,17 +179,17 @@ Array<std::int64_t> factorizations(std::int64_t total, const std::vector<FactorD
 
 }  // namespace
 
-void bind_lattice(nb::module_& module) {
+void bind_feasible_set(nb::module_& module) {
     module.def("ordered_factorizations", &factorizations, "total"_a, "domains"_a, "limit"_a);
     module.def("philox4x32", &philox4x32, "counter"_a, "key"_a);
-    nb::class_<Lattice>(module, "Lattice")
-        .def("__init__", &make_lattice, "width"_a, "groups"_a, "plans"_a, "limit"_a)
-        .def_prop_ro("count", [](const Lattice& lattice) { return halves(lattice.total()); })
-        .def_prop_ro("edges", &Lattice::edges)
+    nb::class_<FeasibleSet>(module, "Lattice")
+        .def("__init__", &make_feasible_set, "width"_a, "groups"_a, "plans"_a, "limit"_a)
+        .def_prop_ro("count", [](const FeasibleSet& set) { return halves(set.total()); })
+        .def_prop_ro("edges", &FeasibleSet::edges)
         .def_prop_ro("group_rows",
-                     [](const Lattice& lattice) {
+                     [](const FeasibleSet& set) {
                          std::vector<std::size_t> rows;
-                         for (const Table& table : lattice.graph().tables) {
+                         for (const Table& table : set.graph().tables) {
                              rows.push_back(table.rows());
                          }
                          return rows;
@@ -201,9 +201,9 @@ void bind_lattice(nb::module_& module) {
         .def("crossover", &crossover, "mothers"_a, "fathers"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
         .def("nearest", &nearest, "rows"_a, "threads"_a = 1)
         .def("weighted", &weighted, "count"_a, "weights"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
-        .def("values", &Lattice::values, "column"_a)
+        .def("values", &FeasibleSet::values, "column"_a)
         .def("contains", &contains, "rows"_a, "threads"_a = 1)
-        .def("restricted", &Lattice::restricted, "columns"_a, "values"_a, nb::call_guard<nb::gil_scoped_release>());
+        .def("restricted", &FeasibleSet::restricted, "columns"_a, "values"_a, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace autotune

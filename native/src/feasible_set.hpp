@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "lattice_graph.hpp"
-#include "lattice_moves.hpp"
-#include "lattice_walk.hpp"
+#include "feasible_graph.hpp"
+#include "feasible_moves.hpp"
+#include "feasible_walk.hpp"
 
 namespace autotune {
 
@@ -22,11 +22,11 @@ struct ValueWeights {
 
 // Never changed after it is made, apart from tables that are prepared at their first use; any number of threads may
 // use it. Methods write matrices [count, width()] row by row. Row i is a function of the seed and of first + i only.
-class Lattice {
+class FeasibleSet {
   public:
     // Throws std::invalid_argument when the groups do not hold every column below `width` exactly once,
     // std::overflow_error for 2^128 points or more.
-    Lattice(Graph graph, std::int32_t width);
+    FeasibleSet(Graph graph, std::int32_t width);
 
     std::size_t width() const { return width_; }
     const Graph& graph() const { return graph_; }
@@ -36,7 +36,7 @@ class Lattice {
 
     // The points with ranks from `first` on. Throws std::invalid_argument when there are fewer.
     void list(Uint128 first, std::int64_t count, std::int64_t* points) const;
-    // These throw std::invalid_argument when the lattice is empty.
+    // These throw std::invalid_argument when the feasible set is empty.
     void uniform(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads, std::int64_t* points) const;
     void stratified(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
                     std::int64_t* points) const;
@@ -56,7 +56,7 @@ class Lattice {
     std::vector<std::int64_t> values(std::int32_t column) const;
 
     // The points whose column `columns[i]` has one of `values[i]`. Throws std::invalid_argument for unknown columns.
-    std::unique_ptr<Lattice> restricted(const std::vector<std::int32_t>& columns,
+    std::unique_ptr<FeasibleSet> restricted(const std::vector<std::int32_t>& columns,
                                         const std::vector<std::vector<std::int64_t>>& values) const;
 
   private:

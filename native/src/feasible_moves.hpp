@@ -1,10 +1,10 @@
-// Neighbours and mixtures of configurations that stay inside a lattice.
+// Neighbours and mixtures of configurations that stay inside a feasible set.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "lattice_graph.hpp"
+#include "feasible_graph.hpp"
 #include "philox.hpp"
 
 namespace autotune {
@@ -16,7 +16,7 @@ class Moves {
   public:
     explicit Moves(const Graph& graph);
 
-    // Whether a configuration is in the lattice.
+    // Whether a configuration is in the feasible set.
     bool contains(const std::int64_t* configuration) const;
 
     // The configuration with one group moved to one of its nearest rows (in the sum of the distances of logarithms)
@@ -28,8 +28,8 @@ class Moves {
     void mixture(const std::int64_t* mother, const std::int64_t* father, std::size_t width, Stream& stream,
                  std::int64_t* result) const;
 
-    // The configuration of the lattice for which the distances of logarithms to a given one, which may have any
-    // values, add up to least: one of them where there are several. The lattice is not empty.
+    // The configuration of the feasible set for which the distances of logarithms to a given one, which may have any
+    // values, add up to least: one of them where there are several. The set is not empty.
     void nearest(const std::int64_t* configuration, std::int64_t* result) const;
 
   private:

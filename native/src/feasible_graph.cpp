@@ -1,4 +1,4 @@
-#include "lattice_graph.hpp"
+#include "feasible_graph.hpp"
 
 #include <algorithm>
 #include <numeric>

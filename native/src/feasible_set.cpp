@@ -1,4 +1,4 @@
-#include "lattice.hpp"
+#include "feasible_set.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <string>
 #include <type_traits>
 
-#include "lattice_weighted.hpp"
+#include "feasible_weighted.hpp"
 
 namespace autotune {
 
@@ -25,7 +25,7 @@ std::vector<std::vector<Uint128>> counts_to_end(const Graph& graph) {
                 Uint128 points;
                 if (__builtin_mul_overflow(rows, counts[position + 1][edge.child], &points) ||
                     __builtin_add_overflow(sum, points, &sum)) {
-                    throw std::overflow_error("a lattice has fewer than 2**128 points");
+                    throw std::overflow_error("a feasible set has fewer than 2**128 points");
                 }
             }
         }
@@ -33,9 +33,10 @@ std::vector<std::vector<Uint128>> counts_to_end(const Graph& graph) {
     return counts;
 }
 
-Lattice::Lattice(Graph graph, std::int32_t width) : graph_(std::move(graph)), width_(static_cast<std::size_t>(width)) {
+FeasibleSet::FeasibleSet(Graph graph, std::int32_t width)
+    : graph_(std::move(graph)), width_(static_cast<std::size_t>(width)) {
     if (graph_.tables.size() > kMaxGroups) {
-        throw std::invalid_argument("a lattice has at most " + std::to_string(kMaxGroups) + " groups");
+        throw std::invalid_argument("a feasible set has at most " + std::to_string(kMaxGroups) + " groups");
     }
     std::size_t columns = 0;
     for (const Table& table : graph_.tables) {
@@ -63,7 +64,7 @@ Lattice::Lattice(Graph graph, std::int32_t width) : graph_(std::move(graph)), wi
     }
 }
 
-std::size_t Lattice::edges() const {
+std::size_t FeasibleSet::edges() const {
     std::size_t sum = 0;
     for (const Layer& layer : graph_.layers) {
         sum += layer.edges.size();
@@ -71,13 +72,13 @@ std::size_t Lattice::edges() const {
     return sum;
 }
 
-void Lattice::require_points() const {
+void FeasibleSet::require_points() const {
     if (total_ == 0) {
-        throw std::invalid_argument("the lattice is empty");
+        throw std::invalid_argument("the feasible set is empty");
     }
 }
 
-const Moves& Lattice::moves() const {
+const Moves& FeasibleSet::moves() const {
     std::call_once(moves_once_, [this] { moves_ = std::make_unique<Moves>(graph_); });
     return *moves_;
 }
@@ -115,9 +116,9 @@ void with_counted(const Variant& variant, const Work& work) {
 
 }  // namespace
 
-void Lattice::list(Uint128 first, std::int64_t count, std::int64_t* points) const {
+void FeasibleSet::list(Uint128 first, std::int64_t count, std::int64_t* points) const {
     if (first > total_ || static_cast<Uint128>(count) > total_ - first) {
-        throw std::invalid_argument("the lattice has fewer points");
+        throw std::invalid_argument("the feasible set has fewer points");
     }
     with_counted(counted_, [&](const auto& counted) {
         using Count = decltype(counted.walk.total());
@@ -126,7 +127,7 @@ void Lattice::list(Uint128 first, std::int64_t count, std::int64_t* points) cons
     });
 }
 
-void Lattice::uniform(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
+void FeasibleSet::uniform(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
                       std::int64_t* points) const {
     require_points();
     with_counted(counted_, [&](const auto& counted) {
@@ -139,7 +140,7 @@ void Lattice::uniform(std::int64_t count, std::uint64_t seed, std::uint64_t firs
     });
 }
 
-void Lattice::stratified(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
+void FeasibleSet::stratified(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
                          std::int64_t* points) const {
     require_points();
     with_counted(counted_, [&](const auto& counted) {
@@ -158,7 +159,7 @@ void Lattice::stratified(std::int64_t count, std::uint64_t seed, std::uint64_t f
     });
 }
 
-void Lattice::neighbours(const std::int64_t* rows, std::int64_t count, std::uint64_t seed, std::uint64_t first,
+void FeasibleSet::neighbours(const std::int64_t* rows, std::int64_t count, std::uint64_t seed, std::uint64_t first,
                          int threads, std::int64_t* points) const {
     require_points();
     const Moves& all = moves();
@@ -171,7 +172,7 @@ void Lattice::neighbours(const std::int64_t* rows, std::int64_t count, std::uint
     });
 }
 
-void Lattice::crossover(const std::int64_t* mothers, const std::int64_t* fathers, std::int64_t count,
+void FeasibleSet::crossover(const std::int64_t* mothers, const std::int64_t* fathers, std::int64_t count,
                         std::uint64_t seed, std::uint64_t first, int threads, std::int64_t* points) const {
     require_points();
     const Moves& all = moves();
@@ -184,7 +185,7 @@ void Lattice::crossover(const std::int64_t* mothers, const std::int64_t* fathers
     });
 }
 
-void Lattice::contains(const std::int64_t* rows, std::int64_t count, int threads, bool* result) const {
+void FeasibleSet::contains(const std::int64_t* rows, std::int64_t count, int threads, bool* result) const {
     const bool some = total_ != 0;
     const Moves& all = moves();
     for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
@@ -194,7 +195,7 @@ void Lattice::contains(const std::int64_t* rows, std::int64_t count, int threads
     });
 }
 
-void Lattice::nearest(const std::int64_t* rows, std::int64_t count, int threads, std::int64_t* points) const {
+void FeasibleSet::nearest(const std::int64_t* rows, std::int64_t count, int threads, std::int64_t* points) const {
     require_points();
     const Moves& all = moves();
     for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
@@ -205,7 +206,7 @@ void Lattice::nearest(const std::int64_t* rows, std::int64_t count, int threads,
     });
 }
 
-void Lattice::weighted(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
+void FeasibleSet::weighted(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
                        const std::vector<ValueWeights>& weights, std::int64_t* points) const {
     require_points();
     std::vector<std::vector<double>> of_rows;
@@ -233,7 +234,7 @@ void Lattice::weighted(std::int64_t count, std::uint64_t seed, std::uint64_t fir
     });
 }
 
-std::vector<std::int64_t> Lattice::values(std::int32_t column) const {
+std::vector<std::int64_t> FeasibleSet::values(std::int32_t column) const {
     const auto [position, place_in_table] = place(column);
     const Table& table = graph_.tables[position];
     std::vector<std::int64_t> result;
@@ -245,7 +246,7 @@ std::vector<std::int64_t> Lattice::values(std::int32_t column) const {
     return result;
 }
 
-std::pair<std::size_t, std::size_t> Lattice::place(std::int32_t column) const {
+std::pair<std::size_t, std::size_t> FeasibleSet::place(std::int32_t column) const {
     for (std::size_t position = 0; position < graph_.tables.size(); ++position) {
         const std::vector<std::int32_t>& columns = graph_.tables[position].columns;
         const auto found = std::find(columns.begin(), columns.end(), column);
@@ -256,7 +257,7 @@ std::pair<std::size_t, std::size_t> Lattice::place(std::int32_t column) const {
     throw std::invalid_argument("a column that does not exist");
 }
 
-std::unique_ptr<Lattice> Lattice::restricted(const std::vector<std::int32_t>& columns,
+std::unique_ptr<FeasibleSet> FeasibleSet::restricted(const std::vector<std::int32_t>& columns,
                                              const std::vector<std::vector<std::int64_t>>& values) const {
     if (columns.size() != values.size()) {
         throw std::invalid_argument("every restricted column has its values");
@@ -274,7 +275,7 @@ std::unique_ptr<Lattice> Lattice::restricted(const std::vector<std::int32_t>& co
             keep[position][row] &= std::binary_search(allowed.begin(), allowed.end(), table.row(row)[column]);
         }
     }
-    return std::make_unique<Lattice>(shrunk(graph_, keep), static_cast<std::int32_t>(width_));
+    return std::make_unique<FeasibleSet>(shrunk(graph_, keep), static_cast<std::int32_t>(width_));
 }
 
 }  // namespace autotune

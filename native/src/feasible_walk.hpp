@@ -1,4 +1,4 @@
-// Exact counts over the graph of a lattice, and what follows from them: ranks, uniform and stratified points.
+// Exact counts over the graph of a feasible set, and what follows from them: ranks, uniform and stratified points.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "blocks.hpp"
-#include "lattice_graph.hpp"
+#include "feasible_graph.hpp"
 #include "philox.hpp"
 
 namespace autotune {

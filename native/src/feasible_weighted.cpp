@@ -1,9 +1,9 @@
-#include "lattice_weighted.hpp"
+#include "feasible_weighted.hpp"
 
 #include <cmath>
 #include <stdexcept>
 
-#include "lattice_walk.hpp"
+#include "feasible_walk.hpp"
 
 namespace autotune {
 namespace {
