@@ -33,7 +33,7 @@ class BuildFailed(AutotuneError):
 
 @frozen
 class BuildRequest:
-    """What to build. It travels to another process as JSON.
+    """A request to build a program. It travels to another process as JSON.
 
     Attributes:
         workload: What is computed; also names and orders the arguments.

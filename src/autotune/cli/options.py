@@ -148,7 +148,7 @@ def _part_flag(kind: str) -> str:
 
 
 def _read_part(kind: str, name: str | None, texts: Sequence[str]) -> object:
-    """What a user says of a part; None for nothing."""
+    """A user's choice of a part; None for none."""
     options = read_options(texts, f"{_part_flag(kind)}-option")
     if name is None:
         return options or None
@@ -183,7 +183,7 @@ def progress_options(command: Command) -> Command:
 
 
 def read_progress_mode(mode: str | None, quiet: bool) -> str:
-    """What ``--progress`` and ``--quiet`` ask for together.
+    """The mode that ``--progress`` and ``--quiet`` select together.
 
     Raises:
         InvalidValueError: one contradicts the other.
@@ -218,7 +218,7 @@ def shape_option(command: Command) -> Command:
 
 
 def check_json_path(path: str | None) -> str | None:
-    """Check that a file can be written, before anything is done whose result it would hold.
+    """Check that a file can be written, before the work whose result it will hold.
 
     Raises:
         InvalidValueError: it cannot.

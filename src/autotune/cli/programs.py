@@ -87,7 +87,7 @@ def importing_backend(program: ProgramFile) -> str:
 
 
 def read_workload(program: ProgramFile) -> Workload:
-    """What a program computes.
+    """The workload of a program.
 
     Raises:
         InvalidValueError: no backend imports it, or the file cannot be read.

@@ -80,7 +80,7 @@ class PlainProgress:
 
 
 class Warnings:
-    """Writes what a person should know in any case, and nothing else."""
+    """Writes warnings only."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -222,7 +222,7 @@ def remark(event: Event, run: RunState) -> tuple[str, str] | None:
 
 
 def started_text(event: RunStarted) -> str:
-    """What a run begins with."""
+    """The start of a run: size of the space, budget, resumption."""
     text = f"{event.sketches} sketches, {event.configurations:,} configurations, "
     text += f"{event.trials} trials"
     if event.seconds is not None:

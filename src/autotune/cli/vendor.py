@@ -32,7 +32,7 @@ MOST_SPREAD = 1.2
 
 @frozen
 class VendorTiming:
-    """What the vendor's library takes.
+    """The latency of the vendor library.
 
     Attributes:
         outcome: The fastest repetition.
@@ -81,7 +81,7 @@ def time_vendor(result: Result) -> VendorTiming | None:
 
 
 def _vendor_key(result: Result) -> MeasureKey | None:
-    """What the library's timing depends on; None where the result says too little."""
+    """The key of the library's timing; None where the result is incomplete."""
     if result.best is None or result.database == ":memory:":
         return None
     return evolve(

@@ -82,7 +82,7 @@ def from_json(kind: type[Value], data: Any) -> Value:
 
 
 def refusal(kind: Any, error: Exception) -> AutotuneError:
-    """What to raise for an error of the converter: its first cause, with the place."""
+    """The error to raise for one of the converter: its first cause, with the place."""
     return _refused(f"not {noun(kind)}", error)
 
 

@@ -70,7 +70,7 @@ def challenger(outcomes: Sequence[Outcome]) -> int:
 def judge(
     leaders: Sequence[LogEntry], outcomes: Sequence[Outcome], rejected: Sequence[str]
 ) -> tuple[Confirmation, tuple[LogEntry, float] | None]:
-    """What a rematch says.
+    """The verdict of a rematch.
 
     Args:
         leaders: The best trial and its :func:`challenger`, if there is one.

@@ -139,7 +139,7 @@ class Trial:
 
 
 def outcome_of(reply: Reply) -> Outcome:
-    """What the end of a worker says about the candidate that it was at."""
+    """The outcome of the candidate whose worker ended."""
     timings = {reply.phase: reply.seconds}
     if reply.kind == "timeout":
         return Outcome("timeout", timings=timings, message=reply.message)

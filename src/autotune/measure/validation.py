@@ -84,7 +84,7 @@ def read_arrays(paths: Sequence[str]) -> list[Array]:
 
 
 def expectations(workload: Workload, references: Sequence[Array]) -> list[Expected]:
-    """What each output is compared with."""
+    """The expected values of each output."""
     return [
         Expected(name, reference, error_bound(reference, relative_bound(workload, name)))
         for name, reference in zip(workload.outputs, references, strict=True)
@@ -113,7 +113,7 @@ def error_bound(reference: Array, relative: float) -> Array:
 
 
 def mismatch(expected: Sequence[Expected], outputs: Sequence[Array]) -> str | None:
-    """What is wrong with ``outputs``, with the largest error and its bound; None if nothing."""
+    """The mismatch of ``outputs``, with the largest error and its bound; None if correct."""
     for want, got in zip(expected, outputs, strict=True):
         message = _compare(want, got)
         if message is not None:

@@ -37,7 +37,7 @@ _LONG_SECONDS = 0.02
 
 
 class _Task:
-    """What stays the same from candidate to candidate."""
+    """State shared by all candidates."""
 
     def __init__(self, message: Message, announce: Announce) -> None:
         self.workload = Workload.from_json(message["workload"])

@@ -13,7 +13,7 @@ from autotune.sketches import Accumulate, CooperativeFetch, Interleave, Pack
 
 @define(eq=False)
 class StageSchedule:
-    """What the steps decided about one stage.
+    """The schedule of one stage.
 
     Attributes:
         stage: The stage.

@@ -63,7 +63,7 @@ def read_options(owner: str, cls: type[_Options], given: Mapping[str, Any] | Non
 
 
 def meanings(cls: type[Any]) -> dict[str, str]:
-    """What each attribute of a class means, from the section ``Attributes:`` of its docstring."""
+    """Descriptions of a class's attributes, from the section ``Attributes:`` of its docstring."""
     texts: dict[str, str] = {}
     current = ""
     inside = False

@@ -35,7 +35,7 @@ class ShapeParameter:
 
 @frozen
 class BuilderInfo:
-    """What a workload builder takes."""
+    """The parameters of a workload builder."""
 
     name: str
     description: str
@@ -101,7 +101,7 @@ def make_workload(name: str, shape: Mapping[str, int | str], dtype: str | None =
 
 
 def task_name(workload: Workload) -> str:
-    """What a person calls a workload: ``"gemm m=512 n=512 k=512 float32"``."""
+    """The display name of a workload: ``"gemm m=512 n=512 k=512 float32"``."""
     parameters = dict(workload.parameters)
     order = list(parameters)
     if workload.name in manager().names("workload"):

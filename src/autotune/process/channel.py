@@ -25,7 +25,7 @@ _MAX_BYTES = 1 << 28
 
 
 class NotAMessage(Exception):
-    """What arrived is not a message: something else writes to the pipe."""
+    """Malformed message: something else writes to the pipe."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

@@ -164,7 +164,7 @@ def share_text(seconds: Mapping[str, float]) -> str:
 
 
 def plugins_table(statuses: Sequence[PluginStatus]) -> Table:
-    """What is registered, and what failed to be."""
+    """Registered parts, and plugins that failed to load."""
     rows = tuple(
         (s.kind, s.name, s.distribution or "-", s.version or "-", s.status, s.error)
         for s in statuses

@@ -236,7 +236,7 @@ def _stacked(sketch: Sketch, matrices: list[Matrix]) -> Matrix:
 
 
 def row_key(part: int, values: tuple[int, ...]) -> bytes:
-    """What :attr:`CandidateBatch.keys` has for a row of a part."""
+    """The key of a row of a part, as in :attr:`CandidateBatch.keys`."""
     return np.array([part, *values], dtype=np.int64).tobytes()
 
 

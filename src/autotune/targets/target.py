@@ -140,7 +140,7 @@ def _rates(rates: object) -> Mapping[str, float]:
 
 @frozen
 class Target:
-    """What a program runs on.
+    """The machine that programs run on.
 
     Attributes:
         kind: `"cpu"` or `"cuda"`.

@@ -50,7 +50,7 @@ from autotune.testing.guarded_arrays import guarded_calls
 
 
 class BackendSuite:
-    """What every backend promises."""
+    """The contract of backends."""
 
     heavy_modules: Sequence[str] = ()
     """Modules that importing the backend must not import, such as the compiler's package."""

@@ -20,7 +20,7 @@ CostModelFactory = Callable[[], CostModel]
 
 
 class CostModelSuite:
-    """What every cost model promises."""
+    """The contract of cost models."""
 
     @pytest.fixture
     def cost_model_factory(self) -> CostModelFactory:
@@ -144,7 +144,7 @@ class CostModelSuite:
 
 
 class TrainableCostModelSuite(CostModelSuite):
-    """What every cost model promises that can be trained on recorded data and kept in a file.
+    """The contract of cost models that are trained on recorded data and saved to files.
 
     The fixture ``cost_model_factory`` makes trainable models.
     """

@@ -77,7 +77,7 @@ def sample_run(run_id: str = "run-1", **changes: Any) -> Run:
 
 
 class DatabaseSuite:
-    """What every database promises."""
+    """The contract of databases."""
 
     @pytest.fixture
     def open_database(self) -> OpenDatabase:

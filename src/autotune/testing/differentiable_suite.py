@@ -24,7 +24,7 @@ _RELATIVE, _ABSOLUTE = 1e-3, 1e-5
 
 
 class DifferentiableCostModelSuite(CostModelSuite):
-    """What every cost model with a gradient promises.
+    """The contract of cost models with a gradient.
 
     The fixture ``cost_model_factory`` makes differentiable models.
     """

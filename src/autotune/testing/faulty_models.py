@@ -100,7 +100,7 @@ FAULTS: Mapping[str, Callable[[], object]] = MappingProxyType(
 
 
 class _Script:
-    """What is to go wrong."""
+    """The scripted fault."""
 
     def __init__(self) -> None:
         self._script: dict[str, Any] = json.loads(os.environ.get(FAULT_VARIABLE, "{}"))

@@ -13,7 +13,7 @@ ObserverFactory = Callable[[], Observer]
 
 
 class ObserverSuite:
-    """What every observer promises, wherever it runs: absent readings are fine, zeros are not."""
+    """The contract of observers on any machine: readings may be absent, never zero."""
 
     @pytest.fixture
     def observer_factory(self) -> ObserverFactory:

@@ -15,7 +15,7 @@ PruningModelFactory = Callable[[], PruningModel]
 
 
 class PruningModelSuite:
-    """What every pruning model promises."""
+    """The contract of pruning models."""
 
     @pytest.fixture
     def pruning_model_factory(self) -> PruningModelFactory:

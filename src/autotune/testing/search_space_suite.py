@@ -20,7 +20,7 @@ ENUMERATED = 2000
 
 
 class SearchSpaceSuite:
-    """What every search space promises. The space must not be empty."""
+    """The contract of search spaces. The space must not be empty."""
 
     @pytest.fixture
     def search_space_factory(self) -> SearchSpaceFactory:

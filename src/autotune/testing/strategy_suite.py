@@ -30,7 +30,7 @@ StrategyFactory = Callable[[Context], Strategy]
 
 
 class StrategySuite:
-    """What every strategy promises."""
+    """The contract of strategies."""
 
     @pytest.fixture
     def strategy_factory(self) -> StrategyFactory:

@@ -23,7 +23,7 @@ TASKS = (
 
 
 class TaskSchedulerSuite:
-    """What every task scheduler promises."""
+    """The contract of task schedulers."""
 
     @pytest.fixture
     def task_scheduler_factory(self) -> TaskSchedulerFactory:

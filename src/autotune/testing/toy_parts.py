@@ -84,7 +84,7 @@ def valid_outcome(candidate: Candidate) -> Outcome:
 
 @frozen(eq=False)
 class _HeldOutcome(LoadedProgram):
-    """What always takes the same."""
+    """A call of constant duration."""
 
     outcome: Outcome
 

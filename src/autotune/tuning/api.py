@@ -102,7 +102,7 @@ def tune_tasks(tasks: Sequence[object], options: TuneOptions) -> list[Result]:
 def run_tasks(
     tasks: Sequence[object], options: TuneOptions, clock: Clock = time.monotonic
 ) -> list[Result]:
-    """What :func:`tune_tasks` does, with options that were made before."""
+    """As :func:`tune_tasks`, from checked options."""
     began = clock()
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
     if not given:

@@ -48,7 +48,7 @@ class Choice:
 
 @frozen
 class _Given:
-    """What a user says of a part: a name, options, or both."""
+    """A user's choice of a part: a name, options, or both."""
 
     name: str | None
     options: Mapping[str, Any]
@@ -110,7 +110,7 @@ def _read_part(kind: str, value: object) -> _Given:
 def _choice(
     kind: str, default: str, given: Mapping[str, _Given], usual: Mapping[str, _Given]
 ) -> Choice:
-    """What is given, completed by what is usual, and then by the default."""
+    """The given choice, completed by the preset's and then by the default."""
     from autotune.plugins.parts import check_part
 
     empty = _Given(None, {})

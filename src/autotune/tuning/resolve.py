@@ -126,7 +126,7 @@ class TaskOnBackend:
 
 @frozen(eq=False)
 class RunParts:
-    """What a tuner needs.
+    """The resolved parts of a run, as the tuner takes them.
 
     Attributes:
         tasks: One for each program and backend.
@@ -193,7 +193,7 @@ def resolve_run(
 
 
 def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
-    """What holds the models of each backend, in a process of their own."""
+    """The model host of each backend."""
     seed, *_ = _seeds(options, 0)
     cost_model, pruning_model = options.chosen["cost_model"], options.chosen["pruning_model"]
     common = {"seed": _integer(seed), "threads": options.machine.cores}
@@ -246,7 +246,7 @@ def import_on_each(
     failures: dict[str, AutotuneError],
     warnings: list[str],
 ) -> dict[str, _Imported]:
-    """What each backend takes a program to be; those that cannot are added to ``failures``.
+    """The program as each backend imports it; errors are added to ``failures``.
 
     A backend that does not import programs of this kind makes one of its own, from what another
     one has read.
@@ -387,7 +387,7 @@ def _not_imported(program: object, backends: Mapping[str, Backend]) -> InvalidVa
 
 
 def _title(task: Task, workload: Workload, titles: Sequence[str]) -> str:
-    """What to call a program: unique among those that are tuned together."""
+    """A name for a program, unique within a run."""
     name = task.name or task_name(workload)
     taken = sum(other.partition(" #")[0] == name for other in titles)
     return f"{name} #{taken + 1}" if taken else name

@@ -226,7 +226,7 @@ class Result:
 
 @frozen(eq=False)
 class Rival:
-    """What a backend found that competed and did not win.
+    """The result of a backend that competed and did not win.
 
     Attributes:
         result: Its own result.

@@ -165,7 +165,7 @@ def why_not_resumable(run: Run) -> str:
 
 
 def _decided(run: Run) -> dict[str, Any]:
-    """What identifies a run, without what its strategy never asked."""
+    """The identity of a run, without parts that its strategy does not use."""
     unused = unused_by(run.strategy)
     left_out = {"fresh", *unused, *(f"{kind}_options" for kind in unused)}
     return {name: value for name, value in run.options.items() if name not in left_out}
@@ -173,7 +173,7 @@ def _decided(run: Run) -> dict[str, Any]:
 
 @frozen(eq=False)
 class Progress:
-    """What a run has done so far, whether or not the search state includes it.
+    """The progress of a run, whether or not the search state includes it.
 
     ``contests`` are those of the programs that several backends compete for, by name.
     """

@@ -73,7 +73,7 @@ class TaskSpec:
 
 @frozen(eq=False)
 class RunContext:
-    """What the tasks of a run share.
+    """State that the tasks of a run share.
 
     Attributes:
         run_id: The run.

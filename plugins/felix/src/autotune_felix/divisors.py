@@ -37,7 +37,7 @@ class _Requirement:
 
 
 def dividend_and_divisor(constraint: Constraint) -> tuple[IntExpr, IntExpr] | None:
-    """What is divided and by what, if a constraint says that nothing remains; else None."""
+    """Dividend and divisor of a divisibility constraint; None for other constraints."""
     if not isinstance(constraint, OneOf) or set(constraint.values) != {0}:
         return None
     expression = constraint.expression

@@ -69,7 +69,7 @@ class Scales:
 
 @frozen(eq=False)
 class Process:
-    """What outcomes say of other programs.
+    """The posterior over programs, given outcomes.
 
     Attributes:
         scales: What it was fitted with.

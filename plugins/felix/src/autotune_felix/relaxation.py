@@ -72,7 +72,7 @@ class Knob:
 
 @frozen(eq=False)
 class Frame:
-    """What points keep while they move, [n, ...]: their choices, and what follows from these.
+    """The fixed part of points, [n, ...]: their choices, and what follows from these.
 
     Attributes:
         base: Configurations from which columns that are not relaxed are taken, [n, params].

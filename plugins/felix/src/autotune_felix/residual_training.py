@@ -50,7 +50,7 @@ class TrainingSettings:
 
 @frozen
 class Course:
-    """What happened: loss on what was held out (or trained on), before and at best."""
+    """Training report: loss on held-out (or training) data, before and at best."""
 
     before: float
     best: float

@@ -77,7 +77,7 @@ class ParentsOptions(RoundOptions):
 
 @frozen
 class GeneticOptions(ParentsOptions):
-    """What only ``heron-ga`` has.
+    """Options of ``heron-ga`` only.
 
     Attributes:
         infeasible: ``reject``: children that are infeasible are lost; or ``repair``: the nearest
@@ -89,7 +89,7 @@ class GeneticOptions(ParentsOptions):
 
 @frozen
 class HeronOptions(ParentsOptions):
-    """What only ``heron`` has.
+    """Options of ``heron`` only.
 
     Attributes:
         keys: ``importance``: those parameters are keys that the cost model's scores depend on

@@ -242,7 +242,7 @@ def generate(lowered: Lowered) -> Generated:
 
 
 def brief(error: BaseException) -> str:
-    """What an MLIR message says, in one line of less than 500 characters.
+    """An MLIR message in one line of less than 500 characters.
 
     Messages end with the operation at fault and all that is in it, which is left out.
     """

@@ -48,7 +48,7 @@ def iterator_axes(stage: Stage) -> tuple[Axis, ...]:
 
 
 def operand_names(workload: Workload) -> dict[str, tuple[str, ...]]:
-    """What the operation of each stage reads, in the order of its operands.
+    """The tensors that the operation of each stage reads, in the order of its operands.
 
     Tensors that are read in several ways are several operands; those that are read element by
     element are none. An empty name is of the operand that only gives a window's extents.
@@ -324,7 +324,7 @@ def _sum(form: AffineForm, numbers: Mapping[str, int]) -> str:
 
 
 def _identity(stage: Stage) -> float | int:
-    """What a reduction starts from, in the form that memory holds."""
+    """The initial value of a reduction, in its storage type."""
     if stage.output.dtype == "bool":
         return 0 if stage.combiner in ("add", "max") else 1
     return stage.identity()

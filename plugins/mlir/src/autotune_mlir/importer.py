@@ -24,7 +24,7 @@ _SECONDS = 120.0
 
 
 def import_program(program: object) -> tuple[Workload, str]:
-    """What ``program`` computes, and the program itself in the form that schedules are made for.
+    """The workload of ``program``, and the program in normal form.
 
     See :func:`autotune_mlir.reading.read_text`.
 

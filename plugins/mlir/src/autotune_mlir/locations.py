@@ -28,7 +28,7 @@ def at(operation: Any, file: str) -> str:
 
 
 def diagnostic_text(error: Exception, file: str) -> str:
-    """What MLIR says of a failure, in one line: ``FILE:LINE:COLUMN: message``.
+    """An MLIR failure in one line: ``FILE:LINE:COLUMN: message``.
 
     Args:
         error: An ``MLIRError``.

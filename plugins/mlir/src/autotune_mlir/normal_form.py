@@ -143,7 +143,7 @@ def _computing(block: Any) -> list[Any]:
 
 
 def _name_for(operation: Any) -> str:
-    """What to call the stage of an operation, before it is made unique."""
+    """A name for the stage of an operation, not yet unique."""
     if STAGE in operation.attributes:
         return str(operation.attributes[STAGE].value)
     if operation.name != "linalg.generic":

@@ -16,7 +16,7 @@ _KEPT = 32
 
 
 def operands_of(workload: Workload, program: str) -> dict[str, tuple[str, ...]]:
-    """What the operation of each stage reads, in the order of its operands.
+    """The tensors that the operation of each stage reads, in the order of its operands.
 
     Args:
         workload: What the program computes; its inputs are the program's first arguments.

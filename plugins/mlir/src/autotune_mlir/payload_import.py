@@ -38,7 +38,7 @@ _OUTPUT = "bufferization.materialize_in_destination"
 
 
 def input_name(position: int) -> str:
-    """What an input is called, by its position: MLIR forgets the names of values."""
+    """The name of an input, by its position: MLIR drops the names of values."""
     return f"arg{position}"
 
 

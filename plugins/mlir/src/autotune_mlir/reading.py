@@ -18,7 +18,7 @@ __all__ = ["read_text"]
 
 
 def read_text(text: str, file: str, function: str | None = None) -> tuple[Workload, str]:
-    """What a program computes, and the program itself in the form that schedules are made for.
+    """The workload of a program, and the program in normal form.
 
     That form is described in :func:`autotune_mlir.emit.payload`; the result of the program's
     operations on the way in :mod:`autotune_mlir.normal_form`.

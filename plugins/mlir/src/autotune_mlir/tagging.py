@@ -119,7 +119,7 @@ def _annotate(handle: str, attribute: str, value: str) -> list[str]:
 
 
 def _tagged(payload: str) -> Sequence[_Tagged]:
-    """What computes the stages of a program, in order."""
+    """The operations of a program's stages, in order."""
     ir = bindings.load().ir
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(payload)

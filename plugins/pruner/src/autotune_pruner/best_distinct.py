@@ -21,7 +21,7 @@ def best_distinct(
     history: History,
     columns: Sequence[NDArray[np.bool_]] | None = None,
 ) -> Positions:
-    """The first rows in an order that were never asked for and differ from each other.
+    """The first rows in an order that are new and distinct.
 
     Args:
         scored: The rows.

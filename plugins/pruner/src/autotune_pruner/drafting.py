@@ -23,7 +23,7 @@ _SORTED = 8
 
 
 class Drafter:
-    """Looks for what a pruning model finds best among what was never asked for.
+    """Searches for the best new candidates by a pruning model.
 
     Args:
         space: The space of a task.

@@ -84,7 +84,7 @@ def _in_blocks(
     rows: NDArray[np.float32],
     device: torch.device,
 ) -> tuple[torch.Tensor, ...]:
-    """What ``layers`` make of each row."""
+    """The output of ``layers`` for each row."""
     found = [layers(_on(rows[block], device)) for block in _blocks(len(rows))]
     return tuple(torch.cat(parts)[: len(rows)] for parts in zip(*found, strict=True))
 

@@ -78,7 +78,7 @@ class TrainingSettings:
 
 @frozen
 class History:
-    """What happened in training.
+    """Training report.
 
     Attributes:
         losses: Mean loss of the batches of each epoch.
@@ -212,7 +212,7 @@ def _batch(lists: list[NDArray[np.int64]]) -> Batch:
 def split_rows(
     data: TrainingData, share: float, rng: np.random.Generator
 ) -> tuple[TrainingData, TrainingData | None]:
-    """What is trained on, and what decides when it is enough.
+    """Training data, and the held-out data that stop training.
 
     Of ten tasks and more, some are held out whole: what a network continues to learn of the tasks
     that it sees, long after it has stopped to learn what holds for others, must not count. Of

@@ -70,7 +70,7 @@ class Nest:
 
 
 def read_function(function: tirx.PrimFunc) -> FunctionReading:
-    """What ``function`` consists of.
+    """The parts of ``function``.
 
     Raises:
         UnsupportedWorkload: names the block that cannot be expressed, and why.

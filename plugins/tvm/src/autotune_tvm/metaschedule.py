@@ -80,7 +80,7 @@ def _put_in_place(scratch: Path, folder: Path) -> tuple[str, ...]:
 
 @frozen
 class _Conditions:
-    """What MetaSchedule does not distinguish, so that all records of a database share it."""
+    """The part that MetaSchedule does not distinguish, shared by all records of a database."""
 
     fingerprint: str
     threads: int

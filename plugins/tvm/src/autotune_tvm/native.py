@@ -109,7 +109,7 @@ def native_call(function: Any, arrays: Sequence[Array]) -> NativeCall:
 
 
 def latest_error() -> str:
-    """What TVM says about the latest failure on this thread, which it forgets by that."""
+    """TVM's message of the latest failure on this thread, which is cleared."""
     library = _library()
     handle = ctypes.c_void_p()
     library.TVMFFIErrorMoveFromRaised(ctypes.byref(handle))

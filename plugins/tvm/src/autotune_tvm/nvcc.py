@@ -27,7 +27,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 @frozen
 class KernelResources:
-    """What one kernel takes.
+    """Resource usage of one kernel.
 
     Attributes:
         kernel: Its name.

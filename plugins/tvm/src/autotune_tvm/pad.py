@@ -26,7 +26,7 @@ _EXPLICIT_READS = "explicit_read_region"
 
 @frozen
 class PaddedBlock:
-    """What padding a block added.
+    """The blocks that padding added.
 
     Attributes:
         copies: By operand, the block that fills its zero-extended copy.

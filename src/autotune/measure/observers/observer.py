@@ -14,7 +14,7 @@ __all__ = ["Availability", "Observer"]
 
 @frozen
 class Availability:
-    """What an observer can read on this machine.
+    """The readings of an observer on this machine.
 
     Attributes:
         reads: Names of the readings that it gives.

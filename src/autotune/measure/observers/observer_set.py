@@ -23,7 +23,7 @@ Readings = Mapping[str, "float | None"]
 
 @define
 class _Member:
-    """An observer, and whether it is still asked."""
+    """An observer, and whether it is still active."""
 
     observer: Observer
     name: str
@@ -186,7 +186,7 @@ class ObserverSet:
 
 
 def _checked(readings: Readings) -> dict[str, float | None]:
-    """What an observer returned, as plain numbers."""
+    """An observer's readings, as plain numbers."""
     checked: dict[str, float | None] = {}
     for name, value in readings.items():
         if not (isinstance(name, str) and name.isidentifier()):

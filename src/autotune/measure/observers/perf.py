@@ -38,7 +38,7 @@ _BUILD = ("build_page_faults", "build_cpu_seconds")
 
 @frozen
 class _Account:
-    """What the kernel has charged to this process so far: faults, switches, seconds."""
+    """Resource usage of this process so far: faults, switches, seconds."""
 
     page_faults: int
     context_switches: int

@@ -43,7 +43,7 @@ class Event:
 
 @frozen
 class Count:
-    """What a counter showed: counted events, and nanoseconds it was to run and did run.
+    """A counter's value: events, and nanoseconds enabled and running.
 
     It runs for less than it should when there are more counters than the processor has.
     """
@@ -138,7 +138,7 @@ def _open(event: Event, thread: int) -> int | None:
 
 
 def _permission(code: int) -> str:
-    """What the system allows, where an error is about that."""
+    """The permission that an error lacks, if it is of that kind."""
     if code not in (errno.EACCES, errno.EPERM):
         return ""
     try:

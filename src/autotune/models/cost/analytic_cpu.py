@@ -45,7 +45,7 @@ _ABOVE, _BELOW = 7, 5
 
 
 def cpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
-    """What the program costs, by :data:`CPU_COMPONENTS`, in units of ``CYCLE`` a cycle."""
+    """The cost of the program, by :data:`CPU_COMPONENTS`, in units of ``CYCLE`` a cycle."""
     symbols = sketch_symbols(sketch, target.vector_bytes)
     nest, machine = derive_nest(sketch), cpu_machine(target)
     totals = [const(0)] * (len(CPU_COMPONENTS) - 1)
@@ -59,7 +59,7 @@ def cpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
 
 @frozen
 class _Depth:
-    """What is at one depth of a statement.
+    """Quantities at one depth of a statement.
 
     Attributes:
         index: Loops outside, those that never repeat included.

@@ -39,7 +39,7 @@ _FINE = 1000
 
 
 def gpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
-    """What the program costs, by :data:`GPU_COMPONENTS`, in femtoseconds.
+    """The cost of the program, by :data:`GPU_COMPONENTS`, in femtoseconds.
 
     Raises:
         InvalidValueError: the target lacks a rate or a limit.

@@ -73,7 +73,7 @@ class ModelFile:
 
 @frozen(eq=False)
 class SavedModel:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         arrays: By name.

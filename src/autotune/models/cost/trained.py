@@ -13,7 +13,7 @@ __all__ = ["trained_model"]
 
 
 def trained_model(given: str | os.PathLike[str]) -> ModelFile:
-    """What a cost model begins with.
+    """The pretrained weights of a cost model.
 
     Args:
         given: Name of a trained model that a plugin brings, or the path of a file. A file in the

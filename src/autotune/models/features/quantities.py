@@ -128,7 +128,7 @@ def buffer_outputs(
     known: Mapping[str, IntExpr],
     conventions: Conventions,
 ) -> dict[str, IntExpr]:
-    """What the columns of one buffer follow from: ``BUFFER_OUTPUTS``, by name."""
+    """The inputs of one buffer's columns: ``BUFFER_OUTPUTS``, by name."""
     walk = Walk(nest, statement, buffer, known, annotated=conventions.annotated)
     reuse = reuse_of(walk)
     powered = lines_by_power(walk)

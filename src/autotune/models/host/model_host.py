@@ -30,7 +30,7 @@ MakeMessage = Callable[[SketchWriter], Message]
 
 @frozen
 class HostLimits:
-    """What models may use.
+    """Resource limits of models.
 
     Attributes:
         start_seconds: For making a model, imports included.

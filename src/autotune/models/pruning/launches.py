@@ -66,7 +66,7 @@ def _launch(nest: LoopNest, statements: list[Statement]) -> Launch:
 
 
 def limits(nest: LoopNest, target: Target) -> list[tuple[IntExpr, float]]:
-    """What must not pass which number for every kernel to be legal on ``target``.
+    """Quantities with the upper bounds that make every kernel legal on ``target``.
 
     Limits that the target does not know are left out.
     """

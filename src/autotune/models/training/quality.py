@@ -45,7 +45,7 @@ def _column(values: Numbers) -> NDArray[np.float64]:
 
 @frozen(eq=False)
 class ScoredTask:
-    """What a model said of a task's candidates, beside what is known of them.
+    """Predictions of a model for a task's candidates, beside their latencies.
 
     Attributes:
         scores: [n], higher is better.
@@ -190,7 +190,7 @@ def paired_bootstrap(
 
 
 def score_groups(score: Scorer, groups: Sequence[TrainingGroup]) -> list[ScoredTask]:
-    """What a model says of recorded tasks; those without a valid candidate are left out.
+    """Predictions of a model for recorded tasks; those without a valid candidate are left out.
 
     Args:
         score: ``CostModel.predict`` or ``PruningModel.score``.

@@ -13,7 +13,7 @@ from autotune.plugins import Context
 
 @frozen
 class TaskInfo:
-    """What a scheduler knows about a task before anything is measured.
+    """A task as a scheduler sees it before the first measurement.
 
     Attributes:
         weight: How often the task occurs in the network.

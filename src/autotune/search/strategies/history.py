@@ -15,7 +15,7 @@ from autotune.store.records import Outcome
 
 
 class History:
-    """What a strategy asked for, and the outcomes.
+    """The candidates a strategy asked for, and the outcomes.
 
     Observed candidates count as asked for, whoever proposed them.
     """

@@ -153,7 +153,7 @@ class Intrinsic:
 
 
 def imported(path: str, what: str) -> Any:
-    """What ``"module:attribute"`` names.
+    """The object behind ``"module:attribute"``.
 
     Raises:
         InvalidValueError: it cannot be imported; begins with ``what``.

@@ -110,7 +110,7 @@ def _filtered(group: ParamGroup, constraints: Sequence[Relational]) -> ParamGrou
 
 
 def _signatures(group: ParamGroup, splitter: Splitter, index: int) -> Matrix:
-    """What the constraints between groups see of each row, [m, columns]."""
+    """The values of each row in the constraints between groups, [m, columns]."""
     expressions = splitter.columns[index]
     if not expressions:
         return np.zeros((len(group.rows), 0), dtype=np.int64)

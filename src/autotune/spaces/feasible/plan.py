@@ -24,7 +24,7 @@ ValueRange = tuple[Value | None, Value | None]
 
 @frozen
 class Check:
-    """What to look at for one constraint after a layer.
+    """The check of one constraint after a layer.
 
     Attributes:
         lower, upper: Outputs of the layer's tape that bound the expression, -1 where unknown.
@@ -106,7 +106,7 @@ def plan_layers(
 
 
 def _open_parts(term: Term, known: int) -> list[Part]:
-    """What of ``term`` has to be carried on when the groups in ``known`` are decided."""
+    """The part of ``term`` to carry on when the groups in ``known`` are decided."""
     if not term.groups & known:
         return []
     if not term.groups & ~known:

@@ -109,7 +109,7 @@ def _message(sketch: Sketch, conflict: Sequence[SketchConstraint]) -> str:
 
 
 def _about(conflict: Sequence[Constraint], given: Sequence[Constraint]) -> list[Constraint]:
-    """What the variables in a conflict stand for, and the splits that its parameters are in."""
+    """The meaning of the variables in a conflict, and the splits of its parameters."""
     if not conflict:
         return list(given)
     names = set().union(*map(variables_of, conflict))

@@ -30,7 +30,7 @@ _OPTIONAL_STEPS = (Parallel, Vectorize, Unroll, UnrollLimit)
 
 @frozen
 class SketchDraft:
-    """What rules have decided so far.
+    """A partial sketch: the decisions of the rules so far.
 
     Attributes:
         workload: What is scheduled.

@@ -17,7 +17,7 @@ from autotune.targets import Target
 
 @frozen
 class Generated:
-    """What rules made of a workload.
+    """The sketches that rules generated for a workload.
 
     Attributes:
         sketches: Those that the backend can replay.

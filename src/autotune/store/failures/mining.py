@@ -83,7 +83,7 @@ def phase_of(outcome: Outcome) -> str:
 
 
 def mine_failures(records: Iterable[Record], chance: float = CHANCE) -> list[FailureGroup]:
-    """What separates candidates that failed from those that were ok.
+    """Rules that separate failed candidates from valid ones.
 
     Variables are the parameters of a sketch and the expressions that its constraints limit: a
     limit that is declared too high is found as such. First all sketches of workloads of one name

@@ -21,7 +21,7 @@ _READABLE = (1, 2)
 
 @frozen
 class MeasureKey:
-    """What a measurement depends on in addition to workload and candidate.
+    """The conditions of a measurement, other than workload and candidate.
 
     Attributes:
         target: Fingerprint of the target.

@@ -22,7 +22,7 @@ _NAMED = (
 
 @frozen
 class Condition:
-    """What follows WHERE, and the values of its question marks."""
+    """A WHERE clause, and the values of its placeholders."""
 
     text: str
     values: tuple[Any, ...]

@@ -33,7 +33,7 @@ class NotUnderstood(sqlite3.DatabaseError):
 
 
 def record_row(record: Record, interned: Interned) -> Row:
-    """What is stored of a record; what it shares with others is stored on the way."""
+    """The row of a record; shared content is interned on the way."""
     sketch = record.candidate.sketch
     return {
         "run_id": record.run_id,
@@ -53,7 +53,7 @@ def record_row(record: Record, interned: Interned) -> Row:
 
 
 def outcome_columns(outcome: Outcome) -> Row:
-    """What a row of ``records`` has of its outcome.
+    """The outcome columns of a row of ``records``.
 
     Raises:
         InvalidValueError: the latency is not a finite number.
@@ -101,7 +101,7 @@ def read_record(row: Row, interned: Interned) -> Record:
 
 
 def baseline_row(run_id: str, workload: str, key_id: int, outcome: Outcome, created: float) -> Row:
-    """What is stored of an untuned program's outcome."""
+    """The row of an untuned program's outcome."""
     return {
         "run_id": run_id,
         "workload": workload,
@@ -123,7 +123,7 @@ def read_outcome(row: Row) -> Outcome:
 
 
 def run_row(run: Run, interned: Interned) -> Row:
-    """What is stored of a run."""
+    """The row of a run."""
     return {
         "run_id": run.run_id,
         "identity": run.identity,

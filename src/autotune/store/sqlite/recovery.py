@@ -169,7 +169,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _logs_of(path: Path) -> dict[str, bytes]:
-    """What stands in the logs beside a file, by their suffix."""
+    """The logs beside a file, by suffix."""
     found: dict[str, bytes] = {}
     for suffix in ("-wal", "-journal"):
         with contextlib.suppress(FileNotFoundError):

@@ -27,7 +27,7 @@ Row = dict[str, Any]
 def select(
     connection: sqlite3.Connection, table: str, condition: str, values: Sequence[Any] = ()
 ) -> list[Row]:
-    """The rows of a table for which a condition holds, whose values are those once written.
+    """The rows of a table for which a condition holds, with verified checksums.
 
     Args:
         connection: The open file.

@@ -319,7 +319,7 @@ def _by_latency(row: Row) -> tuple[float, int]:
 
 
 def _of_duplicate(outcome: Outcome, row: Row) -> Outcome:
-    """What an outcome is for another candidate with the same program."""
+    """The outcome of another candidate with the same program."""
     return evolve(
         outcome, lowered=row["lowered"], binary=row["binary"], duplicate_of=row["duplicate_of"]
     )

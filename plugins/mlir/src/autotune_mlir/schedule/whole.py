@@ -119,7 +119,7 @@ def _transposed(
 
 
 def _tile_extents(own: StagePlan, whole: WholeOperand) -> list[int]:
-    """What one tile of the stage reads of each dimension of an operand."""
+    """The part of each dimension of an operand that one tile of the stage reads."""
     if own.accumulated_at is None:
         raise InvalidSchedule(f"stage {own.stage.name!r} has no tile that could read a block")
     extents = []
