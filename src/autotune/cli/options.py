@@ -52,6 +52,7 @@ _PART_TEXTS = {
     "pruning_model": "Analytical model that drafts candidates before the cost model; or none.",
     "search_space": "Search space.",
     "task_scheduler": "Chooses the task of the next round, where there are several.",
+    "measurer": "What builds and times candidates.",
 }
 PROGRESS_MODES = ("auto", "live", "plain", "quiet")
 

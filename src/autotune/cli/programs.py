@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from autotune.backends import ProgramFile
     from autotune.ir.workloads import Workload
 
-__all__ = ["asked_program", "importing_backend", "program_options", "read_workload"]
+__all__ = [
+    "asked_program",
+    "imported_workload",
+    "importing_backend",
+    "program_options",
+    "read_workload",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -66,6 +72,28 @@ def asked_program(
                 f"--mlir and {name} exclude each other: the file is the whole program"
             )
     return ProgramFile(mlir_path, "mlir", function)
+
+
+def imported_workload(
+    importer: str,
+    program: str | None,
+    shape: Sequence[str],
+    dtype: str | None,
+    function: str | None,
+) -> Workload:
+    """What an importer that is named reads in a program.
+
+    Raises:
+        InvalidValueError: no program is given, or its shape is.
+        AutotuneError: as :func:`autotune.plugins.importer.import_workload`.
+    """
+    from autotune.plugins.importer import import_workload
+
+    if program is None:
+        raise InvalidValueError(f"--importer {importer} needs a program in place of WORKLOAD")
+    if shape or dtype:
+        raise InvalidValueError("--importer excludes --shape and --dtype: the program says it all")
+    return import_workload(importer, program, function)
 
 
 def importing_backend(program: ProgramFile) -> str:

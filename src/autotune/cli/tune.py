@@ -16,9 +16,15 @@ from autotune.cli.options import (
     shape_option,
     tune_options,
 )
-from autotune.cli.programs import asked_program, importing_backend, program_options
+from autotune.cli.programs import (
+    asked_program,
+    imported_workload,
+    importing_backend,
+    program_options,
+)
 
 if TYPE_CHECKING:
+    from autotune.backends import ProgramFile
     from autotune.cli.output import Output
     from autotune.ir.workloads import Workload
     from autotune.tuning.options import TuneOptions
@@ -44,6 +50,11 @@ that can be named here.
 @shape_option
 @click.option("--dtype", help="Element type; the workload's default if it is not given.")
 @program_options
+@click.option(
+    "--importer",
+    metavar="NAME",
+    help="WORKLOAD is a program, such as a file, that this plugin's importer reads.",
+)
 @tune_options(
     "target",
     "backend",
@@ -58,7 +69,14 @@ that can be named here.
     "round_size",
     "observers",
     "lookahead",
-    parts=("strategy", "cost_model", "pruning_model", "search_space", "task_scheduler"),
+    parts=(
+        "strategy",
+        "cost_model",
+        "pruning_model",
+        "search_space",
+        "task_scheduler",
+        "measurer",
+    ),
 )
 @click.option("--cold", is_flag=True, help="Time with caches emptied before every call.")
 @click.option(
@@ -74,6 +92,7 @@ def command(
     dtype: str | None,
     mlir_path: str | None,
     function: str | None,
+    importer: str | None,
     vendor: bool,
     progress_mode: str | None,
     quiet: bool,
@@ -95,8 +114,13 @@ def command(
     from autotune.process.interrupts import TuningInterrupted
     from autotune.tuning.api import run_tasks
 
-    program = asked_program(workload, shape, dtype, mlir_path, function)
-    made = program or _named(workload, shape, dtype)
+    program: ProgramFile | None = None
+    made: object
+    if importer is not None:
+        made = imported_workload(importer, workload, shape, dtype, function)
+    else:
+        program = asked_program(workload, shape, dtype, mlir_path, function)
+        made = program or _named(workload, shape, dtype)
     backend = options.backend
     if program is not None and not backend:
         backend = (importing_backend(program),)

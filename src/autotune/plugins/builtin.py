@@ -102,6 +102,18 @@ def autotune_parts() -> list[PluginSpec]:
             )
         ),
         PluginSpec(
+            "measurer",
+            "local",
+            "autotune.measure.factory:make_local_measurer",
+            "Isolated worker processes on this machine",
+        ),
+        PluginSpec(
+            "database",
+            "sqlite",
+            "autotune.store.sqlite.sqlite_database:make_sqlite_database",
+            "One SQLite file; what a path without a name means",
+        ),
+        PluginSpec(
             "observer",
             "energy",
             "autotune.measure.observers.energy:EnergyObserver",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -37,6 +37,13 @@ class Context:
         workload: What is computed.
         limits: The :class:`~autotune.spaces.ScheduleLimits` of the backend.
         tasks: A :class:`~autotune.search.schedulers.TaskInfo` for each task, of a scheduler.
+        backend: Name of the backend, of a measurer.
+        program: Text of the program that the backend has imported, or None, of a measurer.
+        protocol: The :class:`~autotune.measure.MeasureProtocol` of a measurer.
+        observers: Names of the observers of a measurer.
+        path: Where a database is, in its own spelling.
+        read_only: Whether a database is to write nothing.
+        warn: Told in one sentence what a database has lost, or None.
         seed: Of parts whose randomness has to cross processes.
         threads: That programs run on, and that a model may use.
     """
@@ -50,5 +57,12 @@ class Context:
     workload: Workload = field(default=_ABSENT, kw_only=True)
     limits: Any = field(default=None, kw_only=True)
     tasks: Sequence[Any] = field(default=(), kw_only=True)
+    backend: str = field(default="", kw_only=True)
+    program: str | None = field(default=None, kw_only=True)
+    protocol: Any = field(default=None, kw_only=True)
+    observers: tuple[str, ...] = field(default=(), kw_only=True)
+    path: str = field(default="", kw_only=True)
+    read_only: bool = field(default=False, kw_only=True)
+    warn: Callable[[str], None] | None = field(default=None, kw_only=True)
     seed: int = field(default=0, kw_only=True)
     threads: int = field(default=1, kw_only=True)

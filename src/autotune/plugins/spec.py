@@ -64,6 +64,10 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "workload": "autotune.ir.workloads.Workload",
         "observer": "autotune.measure.observers.Observer",
         "trained_model": "pathlib.Path",
+        "measurer": "autotune.measure.Measurer",
+        "database": "autotune.store.database.Database",
+        "importer": "autotune.plugins.importer.Importer",
+        "target": "autotune.targets.Target",
         "preset": "autotune.plugins.preset.Preset",
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
@@ -14,12 +15,13 @@ from autotune.targets.target import Target
 __all__ = ["resolve"]
 
 
-def resolve(spec: Target | str | os.PathLike[str]) -> Target:
+def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -> Target:
     """Returns the target that a specification means.
 
     Args:
         spec: `"cpu"` for this machine's CPU, the name of a preset, the path of a JSON file that
             holds `Target.to_json()`, or a target, which is returned as it is.
+        others: Further names that are allowed, for the message.
 
     Raises:
         UnknownNameError: It is none of these.
@@ -40,7 +42,7 @@ def resolve(spec: Target | str | os.PathLike[str]) -> Target:
     try:
         return preset(spec)
     except UnknownNameError:
-        names = ("cpu", *preset_names())
+        names = ("cpu", *preset_names(), *others)
         raise UnknownNameError(
             "target", spec, names, f"{gpu_hint()} A path of a JSON file ends in '.json'."
         ) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import NOTHING, Attribute, evolve, field, fields, frozen
 
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.errors import InvalidValueError, UnknownNameError, near_matches
 from autotune.ir.converter import from_json, json_forms, noun, to_json
 
 if TYPE_CHECKING:
@@ -203,7 +203,9 @@ class Target:
 
     @kind.validator
     def _check_kind(self, attribute: Attribute[Any], value: object) -> None:
-        if value not in TARGET_KINDS:
+        # Plugins bring kinds of their own: what a part does not know, it refuses itself.
+        plain = isinstance(value, str) and value.isidentifier() and value == value.lower()
+        if not plain or (value not in TARGET_KINDS and near_matches(str(value), TARGET_KINDS)):
             raise UnknownNameError("kind of target", str(value), TARGET_KINDS)
 
     @vector_bytes.validator

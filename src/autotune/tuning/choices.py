@@ -22,6 +22,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "pruning_model": "psa",
         "search_space": "sketch",
         "task_scheduler": "gradient",
+        "measurer": "local",
     }
 )
 """Every kind of part that a run chooses, and the part that it chooses where none is named; for

@@ -15,7 +15,7 @@ import attrs
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
-from autotune.tuning.choices import Choice, chosen_parts, unused_by
+from autotune.tuning.choices import KINDS, Choice, chosen_parts, unused_by
 
 # The command line reads the names and texts of options only, and imports nothing else for them.
 if TYPE_CHECKING:
@@ -55,9 +55,15 @@ def _seconds(_options: object, attribute: attrs.Attribute[Any], value: object) -
 
 
 def _target(given: Target | str | os.PathLike[str]) -> Target:
+    from autotune.plugins.manager import manager
+    from autotune.plugins.parts import create_part
     from autotune.targets import resolve
 
-    return resolve(given)
+    named = () if given == "cpu" else manager().names("target")
+    if isinstance(given, str) and given in named:
+        target: Target = create_part("target", given)
+        return target
+    return resolve(given, named)
 
 
 def _backends(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -196,6 +202,15 @@ class TuneOptions:
     @machine.default
     def _describe(self) -> Target:
         return _check_cores(checked_target(self.target, self.threads))
+
+    @property
+    def measuring(self) -> str:
+        """How outcomes come about: the protocol, and a measurer that is not the usual one."""
+        measurer = self.chosen["measurer"]
+        if measurer == Choice(KINDS["measurer"]):
+            return self.protocol.identity
+        given = [f"{name}={value}" for name, value in sorted(measurer.options.items())]
+        return "+".join([self.protocol.identity, measurer.name, *given])
 
     def decisions(self, tasks: int) -> dict[str, Any]:
         """The options that decide which candidates a run of so many tasks proposes.

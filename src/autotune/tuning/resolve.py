@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from autotune.backends import Backend
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
-from autotune.measure import LocalMeasurer, Measurer
+from autotune.measure import Measurer
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
@@ -120,7 +120,7 @@ class TaskOnBackend:
             backend_version=self.backend.version,
             compiler_version=self.backend.compiler_version(),
             threads=options.machine.cores,
-            protocol=options.protocol.identity,
+            protocol=options.measuring,
         )
 
 
@@ -451,17 +451,22 @@ def _task_spec(
 def _measurer_factory(
     task: TaskOnBackend, options: TuneOptions, seed: int
 ) -> Callable[[], Measurer]:
+    chosen = options.chosen["measurer"]
+    context = Context(
+        backend=task.backend_name,
+        target=options.machine,
+        threads=options.machine.cores,
+        workload=task.workload,
+        program=task.program,
+        protocol=options.protocol,
+        observers=options.observers,
+        seed=seed,
+        options=chosen.options,
+    )
+
     def make() -> Measurer:
-        return LocalMeasurer(
-            task.backend_name,
-            options.machine,
-            options.machine.cores,
-            task.workload,
-            task.program,
-            protocol=options.protocol,
-            observers=options.observers,
-            seed=seed,
-        )
+        measurer: Measurer = create_part("measurer", chosen.name, context)
+        return measurer
 
     return make
 

@@ -67,7 +67,7 @@ class AnalyticEstimate:
         self.components: tuple[str, ...] = (
             GPU_COMPONENTS if target.kind == "cuda" else CPU_COMPONENTS
         )
-        self._order = _ORDER[target.kind]
+        self._order = _ORDER.get(target.kind, _ORDER["cpu"])
         self._tape = per_sketch(self._derive, exact=True)
 
     def _derive(self, sketch: Sketch) -> RelaxedTape:
@@ -87,7 +87,7 @@ class AnalyticEstimate:
         Raises:
             InvalidValueError: the points do not fit the sketch or are outside its bounds.
         """
-        scale = _SECONDS[self._target.kind]
+        scale = _SECONDS.get(self._target.kind, _SECONDS["cpu"])
         return np.maximum(self._tape(sketch).values(rows) * scale, 1e-15)
 
     def joined(self, seconds: Values, weights: Values) -> tuple[Values, Values]:
@@ -109,7 +109,7 @@ class AnalyticEstimate:
 
     def gradient(self, sketch: Sketch, rows: Values, seconds: Values, shares: Values) -> Values:
         """Gradient ``[n, params]`` of a function whose derivative by log components is given."""
-        scale = _SECONDS[self._target.kind]
+        scale = _SECONDS.get(self._target.kind, _SECONDS["cpu"])
         return self._tape(sketch).vjp(rows, shares / seconds * scale)
 
 

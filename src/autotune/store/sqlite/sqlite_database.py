@@ -12,6 +12,9 @@ from typing import Any
 from attrs import evolve
 
 from autotune.errors import DatabaseError, InvalidValueError
+from autotune.plugins import Context
+from autotune.plugins.manager import manager
+from autotune.plugins.parts import create_part
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import RUN_STATUSES, MeasureKey, Outcome, Record, Run
 from autotune.store.sqlite.conditions import condition_of, fastest_of_each
@@ -28,7 +31,7 @@ from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.opening import Warn, check_everything, connect, reporting
 from autotune.store.sqlite.rows import Row, insert, replace, select, to_json_text
 
-__all__ = ["SQLiteDatabase", "open_database"]
+__all__ = ["SQLiteDatabase", "make_sqlite_database", "open_database"]
 
 _PAGE = 256
 _NOT_RETRIABLE = "status NOT IN ('crash', 'timeout')"
@@ -45,7 +48,8 @@ def open_database(
     with every record, baseline and run that can be read of it.
 
     Args:
-        path: A file, or ``:memory:`` for a database that ends with the process.
+        path: A file, or ``:memory:`` for a database that ends with the process. One of another
+            kind is called ``NAME:PATH``, with the name of a plugin's database.
         read_only: Write nothing; the file must exist.
         warn: Called with one sentence on what was recovered and lost of a damaged file, and where
             that is; by default Python's ``warnings`` are.
@@ -53,7 +57,17 @@ def open_database(
     Raises:
         DatabaseError: the path cannot be used; says why and what to do. Nothing was written.
     """
-    return SQLiteDatabase(path, read_only=read_only, warn=warn)
+    name, colon, rest = str(path).partition(":")
+    if not (colon and rest and name in manager().names("database")):
+        return SQLiteDatabase(path, read_only=read_only, warn=warn)
+    context = Context(path=rest, read_only=read_only, warn=warn)
+    database: Database = create_part("database", name, context)
+    return database
+
+
+def make_sqlite_database(context: Context) -> SQLiteDatabase:
+    """The database ``sqlite``; see :class:`SQLiteDatabase`."""
+    return SQLiteDatabase(context.path, read_only=context.read_only, warn=context.warn)
 
 
 class SQLiteDatabase(Database):

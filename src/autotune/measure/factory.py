@@ -1,0 +1,28 @@
+"""The measurer ``local``, made for a task of a run."""
+
+from __future__ import annotations
+
+from autotune.measure.local_measurer import LocalMeasurer
+from autotune.plugins import Context
+from autotune.plugins.options import NoOptions, read_options
+
+__all__ = ["make_local_measurer"]
+
+
+def make_local_measurer(context: Context) -> LocalMeasurer:
+    """A :class:`~autotune.measure.LocalMeasurer` for the context's workload.
+
+    Raises:
+        InvalidValueError: an option is given.
+    """
+    read_options("measurer 'local'", NoOptions, context.options)
+    return LocalMeasurer(
+        context.backend,
+        context.target,
+        context.threads,
+        context.workload,
+        context.program,
+        protocol=context.protocol,
+        observers=context.observers,
+        seed=context.seed,
+    )

@@ -1,0 +1,67 @@
+"""The interface of what reads programs into workloads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from autotune.errors import InvalidValueError, PluginError, UnknownNameError
+from autotune.ir.workloads import Workload
+from autotune.plugins.context import Context
+from autotune.plugins.parts import create_part
+
+__all__ = ["Importer", "import_program", "import_workload"]
+
+
+class Importer(ABC):
+    """Reads a program of some format, from a file or from an object, into workloads.
+
+    It is asked only where a user names it. What a backend imports itself needs none.
+    """
+
+    def __init__(self, context: Context | None = None) -> None:  # noqa: B027
+        """An importer is made like every other part, and needs nothing."""
+
+    @abstractmethod
+    def read(self, program: object) -> list[Workload]:
+        """The workloads of a program: the path of a file as text, or an object.
+
+        Raises:
+            InvalidValueError: it cannot be read, or holds none.
+            UnsupportedWorkload: names the part that cannot be expressed, and why.
+        """
+
+
+def import_program(importer: str, program: object) -> list[Workload]:
+    """What an importer reads in a program.
+
+    Args:
+        importer: Its name, or an import string.
+        program: The path of a file, or an object.
+
+    Raises:
+        UnknownNameError: there is no such importer.
+        PluginError: the importer cannot be made, or returned something else.
+        AutotuneError: as :meth:`Importer.read`.
+    """
+    part: Importer = create_part("importer", importer)
+    found = part.read(program)
+    if not found or not all(isinstance(each, Workload) for each in found):
+        raise PluginError(f"importer {importer!r} returned {found!r}, no list of workloads")
+    return list(found)
+
+
+def import_workload(importer: str, program: object, function: str | None = None) -> Workload:
+    """The only workload of a program, or the one of this name.
+
+    Raises:
+        InvalidValueError: there are several, and none is named.
+        UnknownNameError: there is none of this name.
+        AutotuneError: as :func:`import_program`.
+    """
+    found = {workload.name: workload for workload in import_program(importer, program)}
+    if function is None and len(found) > 1:
+        raise InvalidValueError(f"{program} has several functions: name one of {', '.join(found)}")
+    name = next(iter(found)) if function is None else function
+    if name not in found:
+        raise UnknownNameError("function", name, found)
+    return found[name]
