@@ -321,10 +321,12 @@ def tagged_objects(
     tag: str,
     kinds: Mapping[str, type[Any]],
     spellings: Mapping[str, str] = MappingProxyType({}),
+    find: Callable[[str], None] = lambda name: None,
 ) -> None:
     """Let the classes of a union be objects: the kind under ``tag``, and the fields by name.
 
-    Kinds may be added to ``kinds`` later. Those in ``spellings`` are read as what they map to.
+    Kinds may be added to ``kinds`` later; ``find`` may do so for a name that is not there. Those
+    in ``spellings`` are read as what they map to.
     """
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
@@ -340,6 +342,8 @@ def tagged_objects(
             raise InvalidValueError(f"not {_with_article(what)}: {data!r}")
         name = data.get(tag)
         name = spellings.get(name, name) if isinstance(name, str) else name
+        if isinstance(name, str) and name not in kinds:
+            find(name)
         if not isinstance(name, str) or name not in kinds:
             raise InvalidValueError(f"unknown {what} {name!r}; known: {', '.join(kinds)}")
         try:

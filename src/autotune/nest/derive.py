@@ -26,6 +26,7 @@ from autotune.sketches import (
     FuseProducer,
     Inline,
     Interleave,
+    OpenStep,
     Order,
     Pack,
     PadExtent,
@@ -52,7 +53,7 @@ def derive_nest(sketch: Sketch) -> LoopNest:
         InvalidValueError: a step names a stage or loop that does not exist.
     """
     derivation = _Derivation(sketch)
-    for step in sketch.steps:
+    for step in sketch.core_steps:
         try:
             derivation.apply(step)
         except (KeyError, ValueError) as error:
@@ -79,6 +80,9 @@ class _Derivation:
         self.schedules[stage.name] = StageSchedule(stage, stage.body, extents, loops, list(loops))
 
     def apply(self, step: Any) -> None:
+        if isinstance(step, OpenStep):
+            step.derive(self.schedules)
+            return
         if isinstance(step, Inline):
             self._inline(step)
             return

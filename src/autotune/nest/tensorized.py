@@ -24,7 +24,7 @@ def layout_conflict(candidate: Candidate) -> str | None:
     Raises:
         UnknownNameError: there is no such intrinsic.
     """
-    steps = [step for step in candidate.sketch.steps if isinstance(step, Tensorize)]
+    steps = [step for step in candidate.sketch.core_steps if isinstance(step, Tensorize)]
     if not steps:
         return None
     nest = derive_nest(candidate.sketch)

@@ -10,7 +10,7 @@ import attrs
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
 from autotune.sketches import Candidate
-from autotune.sketches.steps import STEP_NAMES, Step
+from autotune.sketches.steps import step_name, Step
 
 __all__ = ["step_lines"]
 
@@ -32,7 +32,7 @@ def _step(step: Step, config: Mapping[str, int]) -> str:
         for attribute in attrs.fields(type(step))
     }
     listed = ", ".join(f"{name}={value}" for name, value in fields.items() if value != "None")
-    return f"{STEP_NAMES[type(step)]:<13} {listed}"
+    return f"{step_name(step):<13} {listed}"
 
 
 def _value(value: Any, config: Mapping[str, int]) -> str:

@@ -13,6 +13,7 @@ from attrs import frozen
 from autotune.ir.converter import from_json, json_forms, object_form, to_json
 from autotune.ir.workloads import Workload
 from autotune.sketches.constraints import Constraint
+from autotune.sketches.open_step import OpenStep
 from autotune.sketches.params import Param
 from autotune.sketches.steps import Step
 
@@ -34,6 +35,15 @@ class Sketch:
     def param_names(self) -> tuple[str, ...]:
         """Names of the columns of a configuration matrix."""
         return tuple(param.name for param in self.params)
+
+    @cached_property
+    def core_steps(self) -> tuple[Step, ...]:
+        """The steps, with those of plugins that stand for others written out."""
+        return tuple(
+            part
+            for step in self.steps
+            for part in (step.expanded() if isinstance(step, OpenStep) else (step,))
+        )
 
     @cached_property
     def digest(self) -> str:

@@ -13,12 +13,16 @@ loop is in registers (scope ``local``), one that only a block's loop encloses is
 
 from __future__ import annotations
 
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from autotune.errors import PluginError
 from autotune.ir.converter import json_forms, tagged_objects
 from autotune.ir.expressions import IntExpr
+from autotune.plugins.manager import manager
+from autotune.sketches.open_step import OPEN_STEPS, OpenStep
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -270,6 +274,7 @@ Step = (
     | CooperativeFetch
     | TileCeil
     | UnrollLimit
+    | OpenStep
 )
 
 STEP_TYPES: dict[str, type[Any]] = {
@@ -297,6 +302,21 @@ STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
 STEP_NAMES = {cls: name for name, cls in STEP_TYPES.items()}
 
 
+def step_name(step: Step) -> str:
+    """The name under which a step is written, in records and in limits."""
+    return step.name if isinstance(step, OpenStep) else STEP_NAMES[type(step)]
+
+
+def _import_step(name: str) -> None:
+    """Import the plugin that brings a step, if there is one: its class is then known."""
+    if name not in manager().names("step"):
+        return
+    found = manager().factory("step", name)
+    if OPEN_STEPS.get(name) is not found:
+        raise PluginError(f"step {name!r} is registered as {found!r}, which has another name")
+
+
 @json_forms
 def _forms(converter: Converter) -> None:
-    tagged_objects(converter, Step, "step", "step", STEP_TYPES, STEP_SPELLINGS)
+    kinds = ChainMap(STEP_TYPES, OPEN_STEPS)
+    tagged_objects(converter, Step, "step", "step", kinds, STEP_SPELLINGS, _import_step)

@@ -14,7 +14,6 @@ from autotune.ir.workloads import Stage, Workload
 from autotune.sketches.rewrites import split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
-    STEP_NAMES,
     Accumulate,
     Bind,
     CooperativeFetch,
@@ -26,6 +25,7 @@ from autotune.sketches.steps import (
     PadExtent,
     SplitReduction,
     Step,
+    step_name,
 )
 
 STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
@@ -55,11 +55,13 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
 def names_used(sketch: Sketch) -> frozenset[str]:
     """Names of all steps of a sketch, and of their variants."""
     workload = sketch.workload
-    for step in sketch.steps:
+    for step in sketch.core_steps:
         if isinstance(step, SplitReduction):
             workload = split_reduction(workload, step)
     return frozenset(
-        name for step in sketch.steps for name in step_names(step, workload, sketch.steps)
+        name
+        for step in sketch.core_steps
+        for name in step_names(step, workload, sketch.core_steps)
     )
 
 
@@ -71,7 +73,7 @@ def step_names(step: Step, workload: Workload, steps: Iterable[Step] = ()) -> fr
         workload: What is scheduled, with the stages that split reductions have added.
         steps: All steps of the sketch, as far as they are known.
     """
-    name = STEP_NAMES[type(step)]
+    name = step_name(step)
     uses = _uses(step, workload, tuple(steps))
     return frozenset({name, *(f"{name}.{use}" for use in uses)})
 

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import Attribute, field, frozen
 
 from autotune.errors import UnknownNameError
-from autotune.sketches import STEP_VARIANTS
+from autotune.sketches import OPEN_STEPS, STEP_VARIANTS
 
 
 def _check_variants(_limits: object, _field: Attribute[Any], names: frozenset[str]) -> None:
@@ -48,6 +48,8 @@ class ScheduleLimits:
         lacking = set()
         for name in names:
             step = name.partition(".")[0]
+            if step in OPEN_STEPS and self.backend in OPEN_STEPS[step].backends:
+                continue
             if step not in self.steps:
                 lacking.add(step)
             elif name in self.without:

@@ -14,7 +14,7 @@ from autotune.measure import Collecting, LoadedProgram, Measurer
 from autotune.models.cost import GradientBoostedTrees
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
-from autotune.plugins.options import option, read_options
+from autotune.plugins.options import check_known
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 from autotune.testing.reference_backend import REFERENCE_BACKEND, virtual_latency
@@ -47,13 +47,6 @@ def toy_space(context: Context) -> ToySpace:
     return ToySpace(context.workload.parameters["m"])
 
 
-@frozen
-class ToyDraftOptions:
-    """Options of :class:`ToyDraft`."""
-
-    prefers: str = option("small")
-
-
 class ToyDraft(PruningModel):
     """A pruning model that prefers candidates of the toy space by the sum of their logarithms.
 
@@ -63,8 +56,8 @@ class ToyDraft(PruningModel):
     name = "toy draft"
 
     def __init__(self, context: Context) -> None:
-        options = read_options(f"pruning model {self.name!r}", ToyDraftOptions, context.options)
-        self._sign = 1.0 if options.prefers == "large" else -1.0
+        check_known(f"pruning model {self.name!r}", context.options, ["prefers"])
+        self._sign = 1.0 if context.options.get("prefers") == "large" else -1.0
 
     def score(self, batch: CandidateBatch) -> NDArray[np.float64]:
         """Scores of shape [n]."""

@@ -28,6 +28,7 @@ from autotune.sketches import (
     FuseProducer,
     Inline,
     Interleave,
+    OpenStep,
     Order,
     Pack,
     PadExtent,
@@ -83,10 +84,10 @@ def schedule(
     replay = _Replay(workload, candidate.config, dict(blocks or {}))
     try:
         replay.start(module)
-        replay.note_groups(candidate.sketch.steps)
-        replay.pad(candidate.sketch.steps)
+        replay.note_groups(candidate.sketch.core_steps)
+        replay.pad(candidate.sketch.core_steps)
         replay.name_loops()
-        for step in candidate.sketch.steps:
+        for step in candidate.sketch.core_steps:
             replay.current = step
             replay.apply(step)
         replay.finish()
@@ -218,7 +219,10 @@ class _Replay:
             TileCeil: self._tile,
             UnrollLimit: self._unroll_limit,
         }
-        handlers[type(step)](step)
+        if isinstance(step, OpenStep):
+            step.replay("tvm", self)
+        else:
+            handlers[type(step)](step)
 
     def _inline(self, step: Inline) -> None:
         self.sch.compute_inline(self.blocks.pop(step.stage))

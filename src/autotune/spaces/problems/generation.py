@@ -15,7 +15,7 @@ from autotune.sketches import AtMost as UpperBound
 from autotune.sketches import Constraint as SketchConstraint
 from autotune.sketches import ProductEquals as SketchProduct
 from autotune.sketches import Sketch, Step
-from autotune.sketches.steps import STEP_NAMES
+from autotune.sketches.steps import step_name
 from autotune.spaces.feasible.terms import Range, expression_range
 from autotune.spaces.problems.problem import ConstraintProblem
 from autotune.spaces.problems.vocabulary import (
@@ -228,13 +228,13 @@ def _step_text(step: Step) -> str:
         for name in ("stage", "axis", "operand", "loop", "at")
         if getattr(step, name, None) is not None
     ]
-    return " ".join([STEP_NAMES[type(step)], *subject])
+    return " ".join([step_name(step), *subject])
 
 
 def _allocating_step(sketch: Sketch, buffer: Buffer) -> str:
     """The step that makes a buffer: packs or fetches an operand, or keeps a stage's tile."""
     for step in sketch.steps:
-        kind = STEP_NAMES[type(step)]
+        kind = step_name(step)
         operand, stage = getattr(step, "operand", None), getattr(step, "stage", "")
         if kind in ("pack", "fetch") and buffer.name.startswith(f"{operand}."):
             return _step_text(step)

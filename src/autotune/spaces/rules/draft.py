@@ -20,7 +20,7 @@ from autotune.sketches import (
     Vectorize,
     step_names,
 )
-from autotune.sketches.steps import STEP_NAMES
+from autotune.sketches.steps import step_name
 from autotune.spaces.limits import ScheduleLimits
 from autotune.targets import Target
 
@@ -97,7 +97,7 @@ class SketchDraft:
         dropped = [
             step
             for step in self.steps
-            if isinstance(step, _OPTIONAL_STEPS) and not self.can(STEP_NAMES[type(step)])
+            if isinstance(step, _OPTIONAL_STEPS) and not self.can(step_name(step))
         ]
         unused = {
             variable

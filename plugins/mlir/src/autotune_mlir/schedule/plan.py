@@ -11,7 +11,7 @@ from attrs import define, evolve, field, frozen
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
-from autotune.sketches import Candidate, partial_name, split_reduction
+from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
     FuseConsumer,
@@ -154,7 +154,7 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     """
     config = candidate.config
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
-    for step in candidate.sketch.steps:
+    for step in candidate.sketch.core_steps:
         _note(step, workload, plans, config)
     for plan in plans.values():
         plan.packed = [
@@ -217,6 +217,8 @@ def _note(
         plans[partial] = StagePlan(
             split_reduction(workload, step).stage(partial), partial_of=step.stage
         )
+    elif isinstance(step, OpenStep):
+        step.replay("mlir", plan)
     else:
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
 

@@ -1,0 +1,69 @@
+"""Steps that plugins bring."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from autotune.errors import InvalidValueError, PluginError
+
+if TYPE_CHECKING:
+    from autotune.sketches.steps import Step
+
+__all__ = ["OPEN_STEPS", "OpenStep"]
+
+OPEN_STEPS: dict[str, type[OpenStep]] = {}
+"""The steps of plugins that were imported so far, by name."""
+
+
+class OpenStep(ABC):
+    """A step that is not one of the core's: a frozen attrs class, registered as kind ``step``.
+
+    It says what it does in one of two ways. One that stands for other steps returns them from
+    :meth:`expanded`; nest, features and every backend then follow from those. One that does
+    something new has an effect on the nest (:meth:`derive`), from which features follow, and a
+    :meth:`replay` on each of its ``backends``.
+
+    Attributes:
+        name: What plugins, records and limits call it: lower-case letters, digits and ``_``.
+        backends: Names of the backends that :meth:`replay` knows.
+        stage: The stage that it is about.
+    """
+
+    name: ClassVar[str]
+    backends: ClassVar[frozenset[str]] = frozenset()
+    stage: str
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        known = OPEN_STEPS.get(cls.name)
+        # attrs makes a class twice.
+        if known is not None and (known.__module__, known.__qualname__) != (
+            cls.__module__,
+            cls.__qualname__,
+        ):
+            raise PluginError(f"step {cls.name!r} is both {known!r} and {cls!r}")
+        OPEN_STEPS[cls.name] = cls
+
+    def expanded(self) -> tuple[Step, ...]:
+        """The steps that it stands for; itself where it does something new."""
+        return (self,)
+
+    def derive(self, schedules: Mapping[str, Any]) -> None:
+        """Its effect on the symbolic nest.
+
+        Args:
+            schedules: The :class:`autotune.nest.stage_schedule.StageSchedule` of every stage, as
+                the steps before have left it, to be changed.
+        """
+        raise InvalidValueError(f"step {self.name!r} has no effect on the nest")
+
+    def replay(self, backend: str, state: Any) -> None:
+        """Do in a compiler what :meth:`derive` does to the nest.
+
+        Args:
+            backend: One of ``backends``.
+            state: What that backend keeps while it replays; see the backend.
+        """
+        raise InvalidValueError(f"backend {backend!r} cannot replay step {self.name!r}")

@@ -1,0 +1,205 @@
+"""Distributions as third parties would write them: each is named on the command line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.cli.app import run
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.workloads import Workload, gemm
+from autotune.nest import derive_nest
+from autotune.plugins import Context
+from autotune.plugins.importer import import_workload
+from autotune.plugins.manager import manager
+from autotune.plugins.parts import create_part
+from autotune.search.strategies import Strategy
+from autotune.sketches import Candidate, names_used
+from autotune.spaces import ScheduleLimits, SearchSpace
+from autotune.store.sqlite import open_database
+from autotune.targets import Target, preset
+from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
+from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
+from autotune.testing.toy_parts import TOY_SPACE
+
+FOLDER = Path(__file__).parents[1] / "third_party"
+Install = Callable[..., None]
+Tune = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Installs distributions by name: their sources, and what their wheels would say of them."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    names: list[str] = []
+
+    def installed(*given: str) -> None:
+        for name in given:
+            info = site / f"{name}-0.1.0.dist-info"
+            info.mkdir()
+            entry = f"[autotune]\n{name.removeprefix('autotune_')} = {name}.plugin\n"
+            (info / "entry_points.txt").write_text(entry)
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+            monkeypatch.syspath_prepend(str(FOLDER / name / "src"))
+            names.append(name)
+        importlib.invalidate_caches()
+        manager.cache_clear()
+
+    yield installed
+    manager.cache_clear()
+    for module in [module for module in sys.modules if module.split(".")[0] in names]:
+        if not module.startswith("autotune_npu"):  # a step is known as long as its class
+            del sys.modules[module]
+
+
+@pytest.fixture
+def tune(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Tune:
+    """Runs ``autotune tune`` in this process; returns the result file."""
+
+    def tuned(*arguments: str, database: str = "") -> dict[str, Any]:
+        path, usual = tmp_path / "result.json", str(tmp_path / "records.db")
+        given = ["tune", *arguments, "--backend", REFERENCE_BACKEND, "--threads", "1"]
+        given += ["--trials", "6", "--quiet", "--json", str(path)]
+        status = run([*given, "--database", database or usual])
+        assert status == 0, capsys.readouterr().err
+        result: dict[str, Any] = json.loads(path.read_text())
+        return result
+
+    return tuned
+
+
+GEMM = ("gemm", "--shape", "m=8,n=8,k=8")
+SCRIPTED = ("--measurer", "scripted", "--cost-model", "random")
+
+
+def lines_of(distribution: str, module: str) -> int:
+    path = FOLDER / distribution / "src" / distribution / f"{module}.py"
+    return len([line for line in path.read_text().splitlines() if line.strip()])
+
+
+@pytest.mark.parametrize(
+    ("distribution", "module", "most"),
+    [("autotune_draft", "strategy", 30), ("autotune_strips", "rule", 40)],
+)
+def test_parts_are_short(distribution: str, module: str, most: int) -> None:
+    assert lines_of(distribution, module) <= most
+
+
+def test_a_strategy_and_a_measurer_are_swapped_in_by_name(install: Install, tune: Tune) -> None:
+    install("autotune_draft", "autotune_scripted")
+    result = tune(*GEMM, *SCRIPTED, "--strategy", "draft", "--space", TOY_SPACE)
+    assert result["run"]["strategy"] == "draft"
+    assert "+scripted" in result["best"]["key"]["protocol"]
+
+
+class TestDraftStrategy(StrategySuite):
+    @pytest.fixture
+    def strategy_factory(self, install: Install) -> StrategyFactory:
+        install("autotune_draft")
+
+        class AnyModel:
+            def score(self, batch: Any) -> Any:
+                return np.zeros(len(batch))
+
+        def create(context: Context) -> Strategy:
+            from attrs import evolve
+
+            made: Strategy = create_part("strategy", "draft", evolve(context, pruning_model=AnyModel()))
+            return made
+
+        return create
+
+
+def test_a_rule_takes_part_where_the_space_names_it(install: Install, tune: Tune) -> None:
+    install("autotune_strips", "autotune_scripted")
+    named = tune(*GEMM, *SCRIPTED, "--space", "sketch+strips")
+    assert named["run"]["space"].endswith("+strips")
+    assert named["best"]["candidate"]["sketch"]["name"] == "strips"
+
+
+def test_what_is_installed_changes_no_other_run(install: Install, tune: Tune) -> None:
+    install("autotune_scripted")
+    before = tune(*GEMM, *SCRIPTED)
+    install("autotune_strips", "autotune_npu", "autotune_draft")
+    after = tune(*GEMM, *SCRIPTED, "--fresh")
+    assert before["run"]["identity"] == after["run"]["identity"]
+
+
+def test_a_kind_of_target_a_step_and_an_importer(
+    install: Install, tune: Tune, tmp_path: Path
+) -> None:
+    install("autotune_npu", "autotune_scripted")
+    program = tmp_path / "products.txt"
+    program.write_text("small 8 8 16\nlarge 16 32 16\n")
+    arguments = (str(program), "--importer", "sizes", "--function", "large", *SCRIPTED)
+    result = tune(*arguments, "--target", "tiny-npu", "--space", "sketch+npu")
+    best = result["best"]
+    assert best["target"]["kind"] == "npu"
+    assert best["candidate"]["workload"]["parameters"] == {"m": 16, "n": 32, "k": 16}
+    steps = [step["step"] for step in best["candidate"]["sketch"]["steps"]]
+    assert steps == ["reverse", "strip"]
+
+
+def npu_space(workload: Workload, limits: ScheduleLimits) -> SearchSpace:
+    context = Context(workload=workload, target=preset("haswell"), limits=limits)
+    space: SearchSpace = create_part("search_space", "sketch+npu", context)
+    return space
+
+
+def test_steps_have_an_effect_on_the_nest_and_on_every_backend(install: Install) -> None:
+    install("autotune_npu")
+    workload = gemm(m=8, n=4, k=6)
+    limits = ReferenceBackend().limits(preset("haswell"))
+    (sketch,) = npu_space(workload, limits).sketches()
+    assert names_used(sketch) == {"reverse", "tile", "parallel"}
+    (statement,) = derive_nest(sketch).statements
+    kinds = [(loop.name.partition(".")[2], loop.kind) for loop in statement.loops]
+    assert kinds == [("k.0", "serial"), ("j.0", "serial"), ("i.0", "parallel"), ("i.1", "serial")]
+    (candidate,) = npu_space(workload, limits).sample(1, np.random.default_rng(0))
+    again = Candidate.from_json(json.loads(json.dumps(candidate.to_json())), workload)
+    assert again == candidate and again.digest == candidate.digest
+
+
+def test_a_backend_that_lacks_a_step_is_not_offered_it(install: Install) -> None:
+    install("autotune_npu")
+    lacking = ScheduleLimits(frozenset({"tile", "parallel"}), 1 << 16, 512, "this test")
+    importlib.import_module("autotune_npu.steps")
+    assert lacking.missing(["reverse", "tile"]) == ("reverse",)
+    on_tvm = ScheduleLimits(frozenset({"tile"}), 1 << 16, 512, "this test", backend="tvm")
+    assert on_tvm.missing(["reverse", "tile"]) == ()
+
+
+def test_programs_of_an_importer(install: Install, tmp_path: Path) -> None:
+    install("autotune_npu")
+    program = tmp_path / "products.txt"
+    program.write_text("small 8 8 16\nlarge 16 32 16\n")
+    assert import_workload("sizes", program, "small").parameters["k"] == 16
+    with pytest.raises(InvalidValueError, match="several functions: name one of small, large"):
+        import_workload("sizes", program)
+    with pytest.raises(UnknownNameError, match="Did you mean 'small'"):
+        import_workload("sizes", program, "smal")
+    with pytest.raises(UnknownNameError, match="unknown importer 'size'"):
+        import_workload("size", program)
+
+
+def test_a_database_is_named_before_its_path(tmp_path: Path) -> None:
+    with open_database(f"sqlite:{tmp_path / 'one.db'}"):
+        assert (tmp_path / "one.db").exists()
+
+
+def test_kinds_of_targets_are_open_to_plugins_and_closed_to_typos() -> None:
+    assert Target("npu", "some").kind == "npu"
+    for wrong in ("cdua", "CPU", ""):
+        with pytest.raises(UnknownNameError, match="unknown kind of target"):
+            Target(wrong, "some")
+
+

@@ -1,0 +1,16 @@
+"""What the entry point names."""
+
+from __future__ import annotations
+
+from autotune.plugins import PluginSpec
+
+
+def autotune_parts() -> list[PluginSpec]:
+    """Returns the parts of this distribution."""
+    return [
+        PluginSpec("target", "tiny-npu", "autotune_npu.target:tiny_npu", "A made-up accelerator"),
+        PluginSpec("importer", "sizes", "autotune_npu.importer:SizesImporter", "Sizes of products"),
+        PluginSpec("step", "strip", "autotune_npu.steps:Strip", "Parallel strips of one axis"),
+        PluginSpec("step", "reverse", "autotune_npu.steps:Reverse", "Loops the other way round"),
+        PluginSpec("sketch_rule", "npu", "autotune_npu.rule:NpuRule", "Strips and reversed loops"),
+    ]
