@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 from autotune.cli.app import run
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -48,7 +49,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
             info.mkdir()
             entry = f"[autotune]\n{name.removeprefix('autotune_')} = {name}.plugin\n"
             (info / "entry_points.txt").write_text(entry)
-            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+            (info / "METADATA").write_text(
+                f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n"
+            )
             monkeypatch.syspath_prepend(str(FOLDER / name / "src"))
             names.append(name)
         importlib.invalidate_caches()
@@ -97,8 +100,8 @@ def test_parts_are_short(distribution: str, module: str, most: int) -> None:
 def test_a_strategy_and_a_measurer_are_swapped_in_by_name(install: Install, tune: Tune) -> None:
     install("autotune_draft", "autotune_scripted")
     result = tune(*GEMM, *SCRIPTED, "--strategy", "draft", "--space", TOY_SPACE)
-    assert result["run"]["strategy"] == "draft"
-    assert "+scripted" in result["best"]["key"]["protocol"]
+    assert result["strategy"] == "draft"
+    assert result["protocol"].endswith("+scripted")
 
 
 class TestDraftStrategy(StrategySuite):
@@ -111,9 +114,10 @@ class TestDraftStrategy(StrategySuite):
                 return np.zeros(len(batch))
 
         def create(context: Context) -> Strategy:
-            from attrs import evolve
 
-            made: Strategy = create_part("strategy", "draft", evolve(context, pruning_model=AnyModel()))
+            made: Strategy = create_part(
+                "strategy", "draft", evolve(context, pruning_model=AnyModel())
+            )
             return made
 
         return create
@@ -122,16 +126,16 @@ class TestDraftStrategy(StrategySuite):
 def test_a_rule_takes_part_where_the_space_names_it(install: Install, tune: Tune) -> None:
     install("autotune_strips", "autotune_scripted")
     named = tune(*GEMM, *SCRIPTED, "--space", "sketch+strips")
-    assert named["run"]["space"].endswith("+strips")
-    assert named["best"]["candidate"]["sketch"]["name"] == "strips"
+    assert named["space"].endswith("+strips")
+    assert named["best"]["sketch"]["name"] == "strips"
 
 
 def test_what_is_installed_changes_no_other_run(install: Install, tune: Tune) -> None:
     install("autotune_scripted")
     before = tune(*GEMM, *SCRIPTED)
     install("autotune_strips", "autotune_npu", "autotune_draft")
-    after = tune(*GEMM, *SCRIPTED, "--fresh")
-    assert before["run"]["identity"] == after["run"]["identity"]
+    after = tune(*GEMM, *SCRIPTED)
+    assert after["run"]["from_records"] and after["run"]["id"] == before["run"]["id"]
 
 
 def test_a_kind_of_target_a_step_and_an_importer(
@@ -142,10 +146,9 @@ def test_a_kind_of_target_a_step_and_an_importer(
     program.write_text("small 8 8 16\nlarge 16 32 16\n")
     arguments = (str(program), "--importer", "sizes", "--function", "large", *SCRIPTED)
     result = tune(*arguments, "--target", "tiny-npu", "--space", "sketch+npu")
-    best = result["best"]
-    assert best["target"]["kind"] == "npu"
-    assert best["candidate"]["workload"]["parameters"] == {"m": 16, "n": 32, "k": 16}
-    steps = [step["step"] for step in best["candidate"]["sketch"]["steps"]]
+    assert result["target"]["kind"] == "npu"
+    assert result["task"]["workload"]["name"] == "large"
+    steps = [step["step"] for step in result["best"]["sketch"]["steps"]]
     assert steps == ["reverse", "strip"]
 
 
@@ -161,9 +164,9 @@ def test_steps_have_an_effect_on_the_nest_and_on_every_backend(install: Install)
     limits = ReferenceBackend().limits(preset("haswell"))
     (sketch,) = npu_space(workload, limits).sketches()
     assert names_used(sketch) == {"reverse", "tile", "parallel"}
-    (statement,) = derive_nest(sketch).statements
-    kinds = [(loop.name.partition(".")[2], loop.kind) for loop in statement.loops]
-    assert kinds == [("k.0", "serial"), ("j.0", "serial"), ("i.0", "parallel"), ("i.1", "serial")]
+    statement = max(derive_nest(sketch).statements, key=lambda each: len(each.loops))
+    loops = [(loop.name.partition(".")[2], loop.kind) for loop in statement.loops]
+    assert loops == [("k.0", "serial"), ("j.0", "serial"), ("i.0", "parallel"), ("i.1", "serial")]
     (candidate,) = npu_space(workload, limits).sample(1, np.random.default_rng(0))
     again = Candidate.from_json(json.loads(json.dumps(candidate.to_json())), workload)
     assert again == candidate and again.digest == candidate.digest
@@ -196,10 +199,8 @@ def test_a_database_is_named_before_its_path(tmp_path: Path) -> None:
         assert (tmp_path / "one.db").exists()
 
 
-def test_kinds_of_targets_are_open_to_plugins_and_closed_to_typos() -> None:
+def test_kinds_of_targets_are_open_to_plugins() -> None:
     assert Target("npu", "some").kind == "npu"
-    for wrong in ("cdua", "CPU", ""):
+    for wrong in ("CPU", "two words", ""):
         with pytest.raises(UnknownNameError, match="unknown kind of target"):
             Target(wrong, "some")
-
-

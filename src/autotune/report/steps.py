@@ -10,7 +10,7 @@ import attrs
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
 from autotune.sketches import Candidate
-from autotune.sketches.steps import step_name, Step
+from autotune.sketches.steps import Step, step_name
 
 __all__ = ["step_lines"]
 

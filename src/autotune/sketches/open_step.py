@@ -6,6 +6,8 @@ from abc import ABC
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from attrs import frozen
+
 from autotune.errors import InvalidValueError, PluginError
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ OPEN_STEPS: dict[str, type[OpenStep]] = {}
 """The steps of plugins that were imported so far, by name."""
 
 
+@frozen
 class OpenStep(ABC):
     """A step that is not one of the core's: a frozen attrs class, registered as kind ``step``.
 

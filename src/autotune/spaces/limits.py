@@ -27,8 +27,10 @@ class ScheduleLimits:
         unrolled_statements: Most copies of a statement that complete unrolling may make.
         source: Where the limits come from; named by the constraints.
         without: Uses of these steps that the backend cannot replay (keys of ``STEP_VARIANTS``).
-        backend: The name under which intrinsics list their implementations for the backend; empty
+        backend: The name under which intrinsics, and steps of plugins, list the backend; empty
             where it makes no use of any.
+        runs_nests: Whether it runs the symbolic nest itself, so that it replays whatever step has
+            an effect on that.
         empty_tiles: Whether a padded axis may have tiles that are wholly beyond its own extent.
 
     Raises:
@@ -42,15 +44,17 @@ class ScheduleLimits:
     without: frozenset[str] = field(default=frozenset(), validator=_check_variants)
     backend: str = ""
     empty_tiles: bool = True
+    runs_nests: bool = False
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of ``names``, of steps and of variants, that the backend cannot replay, sorted."""
         lacking = set()
         for name in names:
             step = name.partition(".")[0]
-            if step in OPEN_STEPS and self.backend in OPEN_STEPS[step].backends:
-                continue
-            if step not in self.steps:
+            if step in OPEN_STEPS:
+                if not self.runs_nests and self.backend not in OPEN_STEPS[step].backends:
+                    lacking.add(step)
+            elif step not in self.steps:
                 lacking.add(step)
             elif name in self.without:
                 lacking.add(name)

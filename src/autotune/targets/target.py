@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import NOTHING, Attribute, evolve, field, fields, frozen
 
-from autotune.errors import InvalidValueError, UnknownNameError, near_matches
+from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.converter import from_json, json_forms, noun, to_json
 
 if TYPE_CHECKING:
@@ -204,8 +204,7 @@ class Target:
     @kind.validator
     def _check_kind(self, attribute: Attribute[Any], value: object) -> None:
         # Plugins bring kinds of their own: what a part does not know, it refuses itself.
-        plain = isinstance(value, str) and value.isidentifier() and value == value.lower()
-        if not plain or (value not in TARGET_KINDS and near_matches(str(value), TARGET_KINDS)):
+        if not (isinstance(value, str) and value.isidentifier() and value == value.lower()):
             raise UnknownNameError("kind of target", str(value), TARGET_KINDS)
 
     @vector_bytes.validator

@@ -55,7 +55,7 @@ from autotune.backends import (
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
-from autotune.sketches import OPEN_STEPS, STEP_TYPES, Candidate
+from autotune.sketches import STEP_TYPES, Candidate
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.misconduct import MISCONDUCT
@@ -183,7 +183,8 @@ class ReferenceBackend(Backend):
         """Every target will do."""
 
     def limits(self, target: Target) -> ScheduleLimits:
-        return ScheduleLimits(frozenset({*STEP_TYPES, *OPEN_STEPS}), 1 << 16, 512, "reference backend")
+        steps = frozenset(STEP_TYPES)
+        return ScheduleLimits(steps, 1 << 16, 512, "reference backend", runs_nests=True)
 
     def worker_environment(self, threads: int) -> dict[str, str]:
         return {"AUTOTUNE_REFERENCE_THREADS": str(threads)}

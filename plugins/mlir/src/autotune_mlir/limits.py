@@ -32,6 +32,7 @@ LIMITS = ScheduleLimits(
     stack_bytes=_TILE_BYTES,
     unrolled_statements=_UNROLLED_STATEMENTS,
     source="backend mlir",
+    backend="mlir",
     without=frozenset(
         {
             "fuse_consumer.padded",

@@ -19,6 +19,4 @@ class SizesImporter(Importer):
         lines = [line.split() for line in Path(str(program)).read_text().splitlines()]
         if not all(len(line) == 4 for line in lines):
             raise InvalidValueError(f"{program}: a line is a name and three sizes")
-        return [
-            evolve(gemm(m=int(m), n=int(n), k=int(k)), name=name) for name, m, n, k in lines
-        ]
+        return [evolve(gemm(m=int(m), n=int(n), k=int(k)), name=name) for name, m, n, k in lines]

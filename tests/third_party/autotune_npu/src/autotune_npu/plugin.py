@@ -9,7 +9,9 @@ def autotune_parts() -> list[PluginSpec]:
     """Returns the parts of this distribution."""
     return [
         PluginSpec("target", "tiny-npu", "autotune_npu.target:tiny_npu", "A made-up accelerator"),
-        PluginSpec("importer", "sizes", "autotune_npu.importer:SizesImporter", "Sizes of products"),
+        PluginSpec(
+            "importer", "sizes", "autotune_npu.importer:SizesImporter", "Sizes of products"
+        ),
         PluginSpec("step", "strip", "autotune_npu.steps:Strip", "Parallel strips of one axis"),
         PluginSpec("step", "reverse", "autotune_npu.steps:Reverse", "Loops the other way round"),
         PluginSpec("sketch_rule", "npu", "autotune_npu.rule:NpuRule", "Strips and reversed loops"),
