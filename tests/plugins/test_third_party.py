@@ -201,6 +201,6 @@ def test_a_database_is_named_before_its_path(tmp_path: Path) -> None:
 
 def test_kinds_of_targets_are_open_to_plugins() -> None:
     assert Target("npu", "some").kind == "npu"
-    for wrong in ("CPU", "two words", ""):
+    for wrong in ("CPU", "cdua", "two words", ""):
         with pytest.raises(UnknownNameError, match="unknown kind of target"):
             Target(wrong, "some")

@@ -20,6 +20,7 @@ DEFAULTS = {
     "pruning_model": "psa",
     "search_space": "sketch",
     "task_scheduler": "gradient",
+    "measurer": "local",
 }
 
 

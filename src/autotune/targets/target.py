@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["DTYPE_BYTES", "TARGET_KINDS", "Cache", "Target"]
 
 TARGET_KINDS = ("cpu", "cuda")
+
+# A kind this similar to one of the core is a slip of the fingers; an "npu" is not.
+_MISSPELT = 0.7
 
 DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
     {
@@ -204,7 +208,10 @@ class Target:
     @kind.validator
     def _check_kind(self, attribute: Attribute[Any], value: object) -> None:
         # Plugins bring kinds of their own: what a part does not know, it refuses itself.
-        if not (isinstance(value, str) and value.isidentifier() and value == value.lower()):
+        if value in TARGET_KINDS:
+            return
+        plain = isinstance(value, str) and value.isidentifier() and value == value.lower()
+        if not plain or get_close_matches(str(value), TARGET_KINDS, 1, _MISSPELT):
             raise UnknownNameError("kind of target", str(value), TARGET_KINDS)
 
     @vector_bytes.validator
