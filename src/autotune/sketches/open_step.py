@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from attrs import frozen
 
 from autotune.errors import InvalidValueError, PluginError
-
-if TYPE_CHECKING:
-    from autotune.sketches.steps import Step
 
 __all__ = ["OPEN_STEPS", "OpenStep"]
 
@@ -49,7 +46,7 @@ class OpenStep(ABC):
             raise PluginError(f"step {cls.name!r} is both {known!r} and {cls!r}")
         OPEN_STEPS[cls.name] = cls
 
-    def expanded(self) -> tuple[Step, ...]:
+    def expanded(self) -> tuple[Any, ...]:
         """The steps that it stands for; itself where it does something new."""
         return (self,)
 
