@@ -21,7 +21,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.records import Comparison, Contest, Outcome
 from autotune.store.sqlite import open_database
 from autotune.testing.reference_backend import ReferenceBackend, ReferenceProgram
-from autotune.tuning import resolve
+from autotune.tuning import programs
 from autotune.tuning.events import (
     BackendsCompared,
     Event,
@@ -30,7 +30,7 @@ from autotune.tuning.events import (
     WarningRaised,
 )
 from autotune.tuning.options import TuneOptions
-from autotune.tuning.resolve import backend_for, default_backend
+from autotune.tuning.programs import backend_for, default_backend
 
 SQUARE = gemm(m=8, n=8, k=8)
 BOTH = [SLOW, QUICK]
@@ -271,7 +271,7 @@ def test_the_default_backend(
 def test_a_program_is_for_the_backend_that_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"tvm": BackendWithoutImports(), "other": ReferenceBackend()}
     monkeypatch.setattr(plugins.manager(), "names", lambda kind: tuple(made))
-    monkeypatch.setattr(resolve, "create_part", lambda kind, name: made[name])
+    monkeypatch.setattr(programs, "create_part", lambda kind, name: made[name])
     program = ReferenceProgram(SQUARE)
     assert backend_for([SQUARE]) == "tvm"
     assert backend_for([SQUARE, program]) == "other"

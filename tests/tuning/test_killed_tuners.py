@@ -16,7 +16,7 @@ COMMAND = (*TUNE, "--quiet", "--trials", str(TRIALS))
 TWO_TASKS = """
 import sys
 from autotune.tuning import api
-from autotune.tuning.resolve import Task
+from autotune.tuning.programs import Task
 from autotune.ir.workloads.builders import gemm
 from autotune.testing.reference_backend import REFERENCE_BACKEND
 

@@ -24,7 +24,7 @@ from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats
 from autotune.targets import Target, detect_cpu, repeat_times
 from autotune.tuning.options import usable_cpus
-from autotune.tuning.resolve import NO_BACKEND
+from autotune.tuning.programs import NO_BACKEND
 
 __all__ = ["Diagnosis", "diagnose"]
 

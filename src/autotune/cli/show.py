@@ -214,7 +214,7 @@ def asked_space(
     from autotune.plugins.parts import create_part
     from autotune.plugins.workload_names import make_workload
     from autotune.tuning.options import checked_target
-    from autotune.tuning.resolve import default_backend
+    from autotune.tuning.programs import default_backend
 
     program = asked_program(workload, shape, dtype, mlir_path, function)
     if program is not None:

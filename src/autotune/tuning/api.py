@@ -18,7 +18,8 @@ from autotune.process.stopwatch import Clock
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import EventListener, WarningRaised
 from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
-from autotune.tuning.resolve import Task, backend_for, model_hosts, resolve_run
+from autotune.tuning.programs import Task, backend_for
+from autotune.tuning.resolve import model_hosts, resolve_run
 from autotune.tuning.result import Result
 from autotune.tuning.tuner import Budget, Tuner
 

@@ -1,7 +1,4 @@
-"""Resolution of a run: which programs are tuned on which backends, by which parts.
-
-Nothing is measured or written here.
-"""
+"""Everything that a run is made of, made from options: nothing is measured or written."""
 
 from __future__ import annotations
 
@@ -9,119 +6,23 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 
-from autotune.backends import Backend
-from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
-from autotune.ir.workloads import Workload
 from autotune.measure import Measurer
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
-from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
-from autotune.plugins.workload_names import task_name
-from autotune.search.schedulers import TaskInfo, TaskScheduler
+from autotune.search.schedulers import TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.strategies import Strategy
-from autotune.spaces import SearchSpace
-from autotune.store.records import MeasureKey
 from autotune.tuning.options import TuneOptions
+from autotune.tuning.programs import Task, TaskOnBackend, tasks_on_backends
 from autotune.tuning.resume import RunSpec
 from autotune.tuning.task import TaskSpec
 
-__all__ = [
-    "NO_BACKEND",
-    "RunParts",
-    "Task",
-    "TaskOnBackend",
-    "backend_for",
-    "default_backend",
-    "import_on_each",
-    "model_hosts",
-    "no_backend_error",
-    "resolve_run",
-]
-
-# The default where several are installed: the first of these.
-_USUAL_BACKENDS = ("tvm", "mlir")
-NO_BACKEND = (
-    "no backend is installed, so that nothing can be built; install one: "
-    "pip install autotune-tvm or pip install autotune-mlir (autotune plugins shows what is "
-    "installed and failed to load)"
-)
-
-
-@frozen(eq=False)
-class Task:
-    """One of several programs that are tuned together.
-
-    Attributes:
-        program: A workload, or a program that a backend imports.
-        weight: How often it occurs; the scheduler minimises the weighted sum of latencies.
-        name: What to call it; by default made from the workload.
-    """
-
-    program: object
-    weight: float = 1.0
-    name: str | None = None
-
-
-@frozen(eq=False)
-class TaskOnBackend:
-    """A program on a backend.
-
-    Attributes:
-        position: Of the program among those that were given.
-        title: What a person calls the program.
-        weight: How often it occurs.
-        backend: The backend.
-        backend_name: Its name.
-        workload: What the backend takes the program to compute.
-        program: The imported program's text, if the backend has imported it.
-        space: The candidates.
-        competes: Whether there are others for the same program.
-    """
-
-    position: int
-    title: str
-    weight: float
-    backend: Backend
-    backend_name: str
-    workload: Workload
-    program: str | None
-    space: SearchSpace
-    competes: bool = False
-
-    @property
-    def name(self) -> str:
-        """What a person calls it: the program, and the backend where there are several."""
-        return f"{self.title} on {_short(self.backend_name)}" if self.competes else self.title
-
-    @property
-    def contest(self) -> str:
-        """What backends compete for; "" where there is one."""
-        return self.title if self.competes else ""
-
-    @property
-    def info(self) -> TaskInfo:
-        """The input of a task scheduler."""
-        name = self.workload.name
-        # The latency on one backend is no bound for another.
-        group = f"{name} on {self.backend_name}" if self.competes else name
-        return TaskInfo(self.weight, float(self.workload.flop), group, self.contest)
-
-    def key(self, options: TuneOptions) -> MeasureKey:
-        """What its measurements depend on."""
-        return MeasureKey(
-            target=options.machine.fingerprint,
-            backend=self.backend_name,
-            backend_version=self.backend.version,
-            compiler_version=self.backend.compiler_version(),
-            threads=options.machine.cores,
-            protocol=options.measuring,
-        )
+__all__ = ["RunParts", "model_hosts", "resolve_run"]
 
 
 @frozen(eq=False)
@@ -141,14 +42,6 @@ class RunParts:
     warnings: tuple[str, ...]
 
 
-@frozen
-class _Imported:
-    """A program as one backend takes it."""
-
-    workload: Workload
-    program: str | None
-
-
 def resolve_run(
     given: Sequence[Task], options: TuneOptions, models: Mapping[str, ModelHost]
 ) -> RunParts:
@@ -163,7 +56,7 @@ def resolve_run(
     Raises:
         AutotuneError: no backend can take part for a program; names the reason of each.
     """
-    tasks, warnings = _on_backends(given, options)
+    tasks, warnings = tasks_on_backends(given, options)
     model_seed, scheduler_seed, input_seed, *task_seeds = _seeds(options, len(given))
     cost_models = {
         name: _cost_model(models.get(name), model_seed, options) for name in options.backend
@@ -206,203 +99,6 @@ def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
         arguments = {**common, "options": dict(pruning_model.options)}
         specs.append(ModelSpec("pruning_model", pruning_model.name, arguments))
     return {name: ModelHost(options.machine, specs) for name in options.backend if specs}
-
-
-def default_backend() -> str:
-    """The backend that is used where none is named.
-
-    The only one that is installed; of several, the first of ``tvm``, ``mlir`` and the others by
-    name.
-
-    Raises:
-        InvalidValueError: none is installed.
-    """
-    installed = sorted(manager().names("backend"))
-    usual = [name for name in _USUAL_BACKENDS if name in installed]
-    if not installed:
-        raise InvalidValueError(NO_BACKEND)
-    return (*usual, *installed)[0]
-
-
-def backend_for(programs: Sequence[object]) -> str:
-    """The backend where none is named: the default one, or the first that imports the programs.
-
-    Raises:
-        InvalidValueError: none is installed.
-    """
-    default = default_backend()
-    imported = [program for program in programs if not isinstance(program, Workload)]
-    if imported:
-        for name in (default, *manager().names("backend")):
-            backend: Backend = create_part("backend", name)
-            if all(backend.imports(program) for program in imported):
-                return name
-    return default
-
-
-def import_on_each(
-    program: object,
-    backends: Mapping[str, Backend],
-    failures: dict[str, AutotuneError],
-    warnings: list[str],
-) -> dict[str, _Imported]:
-    """The program as each backend imports it; errors are added to ``failures``.
-
-    A backend that does not import programs of this kind makes one of its own, from what another
-    one has read.
-    """
-    if isinstance(program, Workload):
-        return dict.fromkeys(backends, _Imported(program, None))
-    importers = [name for name, backend in backends.items() if backend.imports(program)]
-    if not importers:
-        raise _not_imported(program, backends)
-    imported: dict[str, _Imported] = {}
-    for name in importers:
-        try:
-            read = backends[name].import_program(program)
-        except AutotuneError as error:
-            failures[name] = error
-        else:
-            imported[name] = _Imported(read.workload, read.program)
-    result: dict[str, _Imported] = {}
-    for name in backends:
-        if name in imported:
-            result[name] = imported[name]
-        elif imported and name not in failures:
-            reader, first = next(iter(imported.items()))
-            result[name] = _Imported(first.workload, None)
-            warnings.append(
-                f"backend {name!r} does not import a {_type_name(program)}: it competes with a "
-                f"program of its own, made from what {reader!r} has read"
-            )
-    return result
-
-
-def no_backend_error(failures: Mapping[str, AutotuneError]) -> AutotuneError:
-    """The error of the only backend, or one that has those of all."""
-    errors = list(failures.values())
-    if len(errors) == 1:
-        return errors[0]
-    reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
-    return UnsupportedWorkload(f"none of the backends can take part: {reasons}")
-
-
-def _on_backends(
-    given: Sequence[Task], options: TuneOptions
-) -> tuple[list[TaskOnBackend], list[str]]:
-    """Every program on every backend that can take part, and what a person should know.
-
-    With several backends, one that cannot is left out with a warning, as long as there is another.
-    """
-    unusable: dict[str, AutotuneError] = {}
-    backends = _usable_backends(options, unusable)
-    warnings = [_left_out(name, error) for name, error in unusable.items()]
-    titles: list[str] = []
-    tasks: list[TaskOnBackend] = []
-    for position, task in enumerate(given):
-        weight = task.weight
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight > 0:
-            raise InvalidValueError(f"a task's weight must be positive, not {weight!r}")
-        failures: dict[str, AutotuneError] = {}
-        found: list[TaskOnBackend] = []
-        title = ""
-        for name, it in import_on_each(task.program, backends, failures, warnings).items():
-            title = title or _title(task, it.workload, titles)
-            backend = backends[name]
-            try:
-                space = _make_space(it.workload, backend, options)
-            except AutotuneError as error:
-                failures[name] = error
-                continue
-            found.append(
-                TaskOnBackend(
-                    position,
-                    title,
-                    float(weight),
-                    backend,
-                    name,
-                    it.workload,
-                    it.program,
-                    space,
-                )
-            )
-        if not found:
-            raise no_backend_error({**unusable, **failures})
-        titles.append(title)
-        warnings += [_left_out(name, error, title) for name, error in failures.items()]
-        tasks += [evolve(one, competes=len(found) > 1) for one in found]
-    if any(one.competes for one in tasks):
-        warnings += _too_small(len(tasks), options)
-    return tasks, warnings
-
-
-def _too_small(tasks: int, options: TuneOptions) -> list[str]:
-    """Backends get a round at a time, so that the last of them may get none."""
-    needed = tasks * options.round_size
-    if options.trials is None or options.trials >= needed:
-        return []
-    return [
-        f"{options.trials} trials are less than a round of {options.round_size} for every "
-        f"program and backend: ask for {needed} trials at least, or for smaller rounds"
-    ]
-
-
-def _usable_backends(
-    options: TuneOptions, failures: dict[str, AutotuneError]
-) -> dict[str, Backend]:
-    """Those that can measure for the target; the others are added to ``failures``."""
-    found: dict[str, Backend] = {}
-    for name in options.backend:
-        try:
-            backend: Backend = create_part("backend", name)
-            backend.check_measuring(options.machine, options.machine.cores)
-            backend.compiler_version()
-        except AutotuneError as error:
-            failures[name] = error
-        else:
-            found[name] = backend
-    if not found:
-        raise no_backend_error(failures)
-    return found
-
-
-def _not_imported(program: object, backends: Mapping[str, Backend]) -> InvalidValueError:
-    others = [
-        other
-        for other in manager().names("backend")
-        if other not in backends and create_part("backend", other).imports(program)
-    ]
-    given = " and ".join(repr(name) for name in backends)
-    if others:
-        return InvalidValueError(
-            f"backend {given} does not import a {_type_name(program)}; "
-            f"pass backend={others[0]!r}, which does"
-        )
-    known = ", ".join(sorted({*backends, *manager().names("backend")}))
-    return InvalidValueError(
-        f"cannot tune a {_type_name(program)}: give an autotune.Workload, such as "
-        f"autotune.workloads.gemm(m=512, n=512, k=512), or a program that a backend imports "
-        f"(backends: {known})"
-    )
-
-
-def _title(task: Task, workload: Workload, titles: Sequence[str]) -> str:
-    """A name for a program, unique within a run."""
-    name = task.name or task_name(workload)
-    taken = sum(other.partition(" #")[0] == name for other in titles)
-    return f"{name} #{taken + 1}" if taken else name
-
-
-def _make_space(workload: Workload, backend: Backend, options: TuneOptions) -> SearchSpace:
-    chosen = options.chosen["search_space"]
-    context = Context(
-        workload=workload,
-        target=options.machine,
-        limits=backend.limits(options.machine),
-        options=chosen.options,
-    )
-    space: SearchSpace = create_part("search_space", chosen.name, context)
-    return space
 
 
 def _cost_model(
@@ -483,22 +179,6 @@ def _run_spec(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> RunSpec:
         programs=tuple(_digest(task.program) for task in tasks),
         keys=keys if any(key != keys[0] for key in keys) else (),
     )
-
-
-def _left_out(name: str, error: AutotuneError, program: str = "") -> str:
-    what = f" for {program}" if program else ""
-    return f"backend {name!r} does not take part{what}: {error}"
-
-
-def _short(name: str) -> str:
-    """A part's name without the module, where it was given by import string."""
-    return name.rpartition(":")[2]
-
-
-def _type_name(value: object) -> str:
-    kind = type(value)
-    prefix = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return prefix + kind.__qualname__
 
 
 def _digest(text: str | None) -> str:
