@@ -182,7 +182,7 @@ Array<std::int64_t> factorizations(std::int64_t total, const std::vector<FactorD
 void bind_feasible_set(nb::module_& module) {
     module.def("ordered_factorizations", &factorizations, "total"_a, "domains"_a, "limit"_a);
     module.def("philox4x32", &philox4x32, "counter"_a, "key"_a);
-    nb::class_<FeasibleSet>(module, "Lattice")
+    nb::class_<FeasibleSet>(module, "FeasibleSet")
         .def("__init__", &make_feasible_set, "width"_a, "groups"_a, "plans"_a, "limit"_a)
         .def_prop_ro("count", [](const FeasibleSet& set) { return halves(set.total()); })
         .def_prop_ro("edges", &FeasibleSet::edges)

@@ -105,7 +105,7 @@ def test_feasible_sets_survive() -> None:
     for seed in range(2 * CASES):
         rng = np.random.default_rng(seed)
         arguments = set_arguments(rng)
-        feasible = attempt(native.Lattice, spoiled(rng, arguments))
+        feasible = attempt(native.FeasibleSet, spoiled(rng, arguments))
         width = arguments["width"]
         del arguments  # A feasible set must not need the programs that it was made from.
         if feasible is None:

@@ -45,7 +45,7 @@ def _join_groups(
     groups: Sequence[ParamGroup],
     constraints: Sequence[Relational],
     limit: int = COMBINATION_LIMIT,
-) -> _native.Lattice:
+) -> _native.FeasibleSet:
     """The graph of all points: one row of every group, such that the constraints hold.
 
     Every one of ``width`` columns belongs to exactly one group; ``title`` is for messages.
@@ -66,7 +66,7 @@ def _join_groups(
     signatures = [_signatures(group, splitter, i) for i, group in enumerate(groups)]
     plans = _plans(relations, signatures)
     try:
-        return _native.Lattice(
+        return _native.FeasibleSet(
             width,
             [
                 (list(groups[plan.group].columns), groups[plan.group].rows, signatures[plan.group])

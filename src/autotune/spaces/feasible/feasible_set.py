@@ -36,7 +36,7 @@ class FeasibleSet:
 
     title: str
     columns: tuple[str, ...]
-    _graph: _native.Lattice
+    _graph: _native.FeasibleSet
 
     @property
     def count(self) -> int:
