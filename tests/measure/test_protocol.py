@@ -34,7 +34,7 @@ def test_what_decides_the_numbers_is(options: dict[str, Any]) -> None:
 def test_json_round_trip() -> None:
     protocol = MeasureProtocol(deadlines={"build": 2.5}, min_samples=4, memory_bytes=10)
     assert MeasureProtocol.from_json(json.loads(json.dumps(protocol.to_json()))) == protocol
-    with pytest.raises(InvalidValueError, match="not a measuring protocol"):
+    with pytest.raises(InvalidValueError, match="not a measure protocol"):
         MeasureProtocol.from_json({"colour": "red"})
 
 

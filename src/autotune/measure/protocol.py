@@ -12,6 +12,7 @@ import attrs
 from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.converter import from_json, to_json
 
 PROTOCOL_VERSION = "3"
 
@@ -178,9 +179,7 @@ class MeasureProtocol:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
-        data = attrs.asdict(self)
-        data["deadlines"] = dict(self.deadlines)
-        return data
+        return dict(to_json(self))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> MeasureProtocol:
@@ -189,10 +188,7 @@ class MeasureProtocol:
         Raises:
             InvalidValueError: the object is not a protocol.
         """
-        try:
-            return MeasureProtocol(**data)
-        except TypeError as error:
-            raise InvalidValueError(f"not a measuring protocol: {error}") from error
+        return from_json(MeasureProtocol, data)
 
 
 PROTOCOLS: Mapping[str, MeasureProtocol] = MappingProxyType(

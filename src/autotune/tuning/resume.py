@@ -8,16 +8,20 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from autotune.errors import DatabaseError, InvalidValueError
+from autotune.ir.converter import from_json, json_forms, object_form, to_json
 from autotune.store.database import Database
 from autotune.store.records import Confirmation, Contest, MeasureKey, Outcome, Run, run_identity
 from autotune.store.trial_log import TrialLog
 from autotune.tuning.choices import unused_by
 from autotune.tuning.options import TuneOptions
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 __all__ = [
     "CHECKPOINT_VERSION",
@@ -210,20 +214,7 @@ class Checkpoint:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that :meth:`from_json` reads back."""
-        progress = self.progress
-        return {
-            "version": CHECKPOINT_VERSION,
-            "owner": self.owner,
-            "search": self.search,
-            "progress": {
-                "logs": [log.to_json() for log in progress.logs],
-                "baselines": [o and o.to_json() for o in progress.baselines],
-                "confirmations": [c and c.to_json() for c in progress.confirmations],
-                "seconds": dict(progress.seconds),
-                "reason": progress.reason,
-                "contests": {name: item.to_json() for name, item in progress.contests.items()},
-            },
-        }
+        return {"version": CHECKPOINT_VERSION, **to_json(self)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any], tasks: int) -> Checkpoint:
@@ -239,18 +230,11 @@ class Checkpoint:
                     f"the run's checkpoint has version {version}, this autotune reads "
                     f"{CHECKPOINT_VERSION}; start over with fresh=True (--fresh)"
                 )
-            found = data["progress"]
-            progress = Progress(
-                tuple(TrialLog.from_json(log) for log in found["logs"]),
-                tuple(o and Outcome.from_json(o) for o in found["baselines"]),
-                tuple(c and Confirmation.from_json(c) for c in found["confirmations"]),
-                dict(found["seconds"]),
-                found["reason"],
-                {name: Contest.from_json(it) for name, it in found.get("contests", {}).items()},
-            )
-            if len(progress.logs) != tasks or len(progress.baselines) != tasks:
-                raise InvalidValueError(f"it has {len(progress.logs)} tasks and not {tasks}")
-            return Checkpoint(data["search"], progress, data["owner"])
+            checkpoint = from_json(Checkpoint, data)
+            found = len(checkpoint.progress.logs), len(checkpoint.progress.baselines)
+            if found != (tasks, tasks):
+                raise InvalidValueError(f"it has {found[0]} tasks and not {tasks}")
+            return checkpoint
         except (KeyError, TypeError, InvalidValueError) as error:
             raise DatabaseError(
                 f"the run's checkpoint is damaged ({error}); start over with fresh=True (--fresh)"
@@ -261,6 +245,18 @@ class Checkpoint:
         """The state of a run of ``tasks`` tasks in which nothing has happened."""
         logs: Sequence[TrialLog] = [TrialLog() for _ in range(tasks)]
         return Checkpoint(None, Progress(tuple(logs), (None,) * tasks, (None,) * tasks))
+
+
+@json_forms
+def _forms(converter: Converter) -> None:
+    object_form(converter, Progress, required=("seconds", "reason"), ignores_others=True)
+    object_form(
+        converter,
+        Checkpoint,
+        required=("owner",),
+        ignores_others=True,
+        order=("owner", "search"),
+    )
 
 
 def new_run_id() -> str:

@@ -116,13 +116,14 @@ def _forms(converter: Converter) -> None:
         return data
 
     def read(data: Any, _: Any) -> Any:
-        if data["schema"] not in _READABLE:
+        schema = data.get("schema") if isinstance(data, Mapping) else None
+        if schema not in _READABLE:
             raise InvalidValueError(
-                f"a record of schema {data['schema']!r}; this version reads "
+                f"a record of schema {schema!r}; this version reads "
                 f"{' and '.join(map(str, _READABLE))}"
             )
         candidate = {name: data[name] for name in ("workload", "sketch", "config")}
-        later = {"program": None} if data["schema"] == 1 else {}
+        later = {"program": None} if schema == 1 else {}
         return read_fields({**data, **later, "candidate": candidate}, Record)
 
     converter.register_unstructure_hook(Record, write)
