@@ -181,13 +181,11 @@ def player_of(arguments: Sequence[str]) -> Player:
     parser.add_argument("--pruning-model", default="psa")
     given = parser.parse_args(arguments)
     file = given.load_cost_model
+    cost_options = read_options(given.cost_model_option, "--cost-model-option")
     chosen = chosen_parts(
         {
             "strategy": (given.strategy, read_options(given.strategy_option, "--strategy-option")),
-            "cost_model": (
-                given.cost_model,
-                read_options(given.cost_model_option, "--cost-model-option"),
-            ),
+            "cost_model": (given.cost_model, cost_options) if given.cost_model else cost_options,
             "pruning_model": given.pruning_model,
         },
         {},

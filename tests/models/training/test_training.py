@@ -41,7 +41,7 @@ def test_every_task_is_judged_by_a_model_that_has_not_seen_it() -> None:
             seen.append([group.name for group in groups])
             return super().fit(groups)
 
-    noting = lambda: Noting(TARGET, features=_make()._features)  # noqa: E731
+    noting = lambda: Noting(Context(target=TARGET), features=_make()._features)  # noqa: E731
     scores = cross_validate(noting, [*GROUPS, _failed(GROUPS[0])], 2)
     assert sorted(name for score in scores for name in score.names) == sorted(
         group.name for group in GROUPS
