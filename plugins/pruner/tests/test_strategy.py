@@ -43,8 +43,8 @@ class Oracle(RandomCostModel):
 
     name = "oracle"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
         self.looked_at: list[Candidate] = []
 
     def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
@@ -266,7 +266,7 @@ def test_every_sketch_gets_its_trials_although_it_looks_bad(cls: type[PrunerStra
         def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
             return -toy_features(batch)[:, 5]
 
-    searching = strategy({"prior": 0, "epsilon": 0.0}, cost_model=Sequential(), cls=cls)
+    searching = strategy({"prior": 0, "epsilon": 0.0}, cost_model=Sequential(Context()), cls=cls)
     names = Counter(item.sketch.name for _ in range(3) for item in searching.ask(TRIALS))
     assert names["toy parallel"] == 3
 
