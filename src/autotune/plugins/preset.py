@@ -33,5 +33,5 @@ class Preset:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What whoever compares with what was published should know, a line each."""
+        """The differences as warnings of a run, one line each."""
         return tuple(f"{self.name} is not as published: {text}" for text in self.differences)

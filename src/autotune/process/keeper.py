@@ -3,8 +3,8 @@
 Run as a script by ``KeeperProcess``, before anything that takes time is imported. It forks: the
 child becomes the worker, and the parent, the keeper, does nothing but wait. All that the worker
 starts, also what makes a session of its own or forks twice, is a descendant of the keeper, which
-the kernel makes its child when it is orphaned. When the worker ends, or the keeper is told to end
-(by a signal, which the kernel also sends when the host dies), the keeper kills every descendant,
+the kernel makes its child when it is orphaned. When the worker ends, or a signal asks the keeper
+to end (which the kernel also sends when the host dies), the keeper kills every descendant,
 waits until there is none, and removes the worker's folder.
 
 Arguments: the descriptor to write its status to, the host's process id, the worker's folder,

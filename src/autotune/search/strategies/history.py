@@ -17,7 +17,7 @@ from autotune.store.records import Outcome
 class History:
     """The candidates a strategy asked for, and the outcomes.
 
-    Observed candidates count as asked for, whoever proposed them.
+    Observed candidates count as asked for, whichever strategy proposed them.
     """
 
     def __init__(self, sketches: Sequence[Sketch]) -> None:
