@@ -143,19 +143,6 @@ Array<std::int64_t> nearest(const FeasibleSet& set, Matrix<std::int64_t> rows, i
                   [&](std::int64_t* points) { set.nearest(rows.data(), count, threads, points); });
 }
 
-// A column and the weights of its values.
-using WeightArguments = std::pair<std::int32_t, std::vector<std::pair<std::int64_t, double>>>;
-
-Array<std::int64_t> weighted(const FeasibleSet& set, std::int64_t count, const std::vector<WeightArguments>& weights,
-                             std::uint64_t seed, std::uint64_t first, int threads) {
-    std::vector<ValueWeights> given;
-    for (const auto& [column, of_values] : weights) {
-        given.push_back({column, of_values});
-    }
-    return filled(set, count,
-                  [&](std::int64_t* points) { set.weighted(count, seed, first, threads, given, points); });
-}
-
 Array<bool> contains(const FeasibleSet& set, Matrix<std::int64_t> rows, int threads) {
     const std::int64_t count = rows_of(set, rows);
     NewArray<bool> result({static_cast<std::size_t>(count)});
@@ -200,7 +187,6 @@ void bind_feasible_set(nb::module_& module) {
         .def("neighbours", &neighbours, "rows"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
         .def("crossover", &crossover, "mothers"_a, "fathers"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
         .def("nearest", &nearest, "rows"_a, "threads"_a = 1)
-        .def("weighted", &weighted, "count"_a, "weights"_a, "seed"_a, "first"_a = 0, "threads"_a = 1)
         .def("values", &FeasibleSet::values, "column"_a)
         .def("contains", &contains, "rows"_a, "threads"_a = 1)
         .def("restricted", &FeasibleSet::restricted, "columns"_a, "values"_a, nb::call_guard<nb::gil_scoped_release>());

@@ -1,12 +1,9 @@
 #include "feasible_set.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
-
-#include "feasible_weighted.hpp"
 
 namespace autotune {
 
@@ -202,34 +199,6 @@ void FeasibleSet::nearest(const std::int64_t* rows, std::int64_t count, int thre
         for (std::int64_t i = begin; i < end; ++i) {
             const std::size_t at = static_cast<std::size_t>(i) * width_;
             all.nearest(rows + at, points + at);
-        }
-    });
-}
-
-void FeasibleSet::weighted(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
-                       const std::vector<ValueWeights>& weights, std::int64_t* points) const {
-    require_points();
-    std::vector<std::vector<double>> of_rows;
-    for (const Table& table : graph_.tables) {
-        of_rows.emplace_back(table.rows(), 1.0);
-    }
-    for (const ValueWeights& given : weights) {
-        const auto [position, column] = place(given.column);
-        const Table& table = graph_.tables[position];
-        for (const auto& [value, weight] : given.weights) {
-            if (!(weight >= 0.0) || !std::isfinite(weight)) {
-                throw std::invalid_argument("a weight is finite and not negative");
-            }
-            for (std::size_t row = 0; row < table.rows(); ++row) {
-                of_rows[position][row] *= table.row(row)[column] == value ? weight : 1.0;
-            }
-        }
-    }
-    const Weighted drawing(graph_, of_rows);
-    for_row_ranges(count, threads, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-            Stream stream(seed, Purpose::weighted, first + static_cast<std::uint64_t>(i));
-            drawing.draw(stream, points + static_cast<std::size_t>(i) * width_);
         }
     });
 }

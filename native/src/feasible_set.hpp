@@ -14,12 +14,6 @@
 
 namespace autotune {
 
-// How much values of one column weigh, none twice.
-struct ValueWeights {
-    std::int32_t column;
-    std::vector<std::pair<std::int64_t, double>> weights;
-};
-
 // Never changed after it is made, apart from tables that are prepared at their first use; any number of threads may
 // use it. Methods write matrices [count, width()] row by row. Row i is a function of the seed and of first + i only.
 class FeasibleSet {
@@ -46,11 +40,8 @@ class FeasibleSet {
                    std::uint64_t first, int threads, std::int64_t* points) const;
     void contains(const std::int64_t* rows, std::int64_t count, int threads, bool* result) const;
 
-    // Rows as nearest of Moves has them. Points with probabilities proportional to the product of the weights of
-    // their values: `weights[i]` belongs to `values[i]` of column `columns[i]`; what has no weight weighs 1.
+    // Rows as nearest of Moves has them.
     void nearest(const std::int64_t* rows, std::int64_t count, int threads, std::int64_t* points) const;
-    void weighted(std::int64_t count, std::uint64_t seed, std::uint64_t first, int threads,
-                  const std::vector<ValueWeights>& weights, std::int64_t* points) const;
 
     // The values that a column has in some point, sorted. Throws std::invalid_argument for an unknown column.
     std::vector<std::int64_t> values(std::int32_t column) const;

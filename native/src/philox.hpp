@@ -24,7 +24,7 @@ inline std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> coun
 }
 
 // What a stream is for: streams of different purposes are independent under one seed.
-enum class Purpose : std::uint32_t { uniform, stratified, neighbours, crossover, weighted };
+enum class Purpose : std::uint32_t { uniform, stratified, neighbours, crossover };
 
 // The random numbers of one point.
 class Stream {

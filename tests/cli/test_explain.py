@@ -71,3 +71,4 @@ def test_what_cannot_be_explained(tuned_cli: Any) -> None:
     assert refused.status == 2 and "not trained beforehand" in refused.stderr
     assert tuned_cli("explain", "softmax").status == 1
     assert "exclude" in tuned_cli("explain", "--record", "a/1", "--config", "c.json").stderr
+    assert "--space goes with --config" in tuned_cli("explain", "--space", "sketch").stderr

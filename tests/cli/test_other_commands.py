@@ -173,6 +173,7 @@ def test_show_prints_the_constraints_of_a_sketch(cli: Any) -> None:
         (["--sketch", "direct"], "--sketch needs a workload"),
         (["--record", "a/1", "--sketch", "direct"], "exclude each other"),
         (["--part", "script", "--sketch", "direct"], "--part script needs a record"),
+        (["gemm", "--space", "sketch"], "--space goes with --sketch"),
     ],
 )
 def test_what_cannot_be_shown_of_a_sketch(cli: Any, arguments: list[str], message: str) -> None:

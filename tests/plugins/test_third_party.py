@@ -130,6 +130,22 @@ def test_a_rule_takes_part_where_the_space_names_it(install: Install, tune: Tune
     assert named["best"]["sketch"]["name"] == "strips"
 
 
+def test_sketches_of_a_rule_are_shown_and_explained(
+    install: Install, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install("autotune_strips")
+    space = (*GEMM, "--backend", REFERENCE_BACKEND, "--space", "sketch+strips")
+    assert run(["show", *space, "--sketch", "strips"]) == 0
+    assert "parallel" in capsys.readouterr().out
+    assert run(["show", *space, "--sketch", "direct"]) == 2
+    assert "available: strips" in capsys.readouterr().err
+    config = tmp_path / "config.json"
+    given = {"C.i.strips": 4, "C.i.rows": 2}
+    config.write_text(json.dumps({"sketch": "strips", "config": given}))
+    assert run(["explain", *space, "--config", str(config), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["candidate"]["config"] == given
+
+
 def test_what_is_installed_changes_no_other_run(install: Install, tune: Tune) -> None:
     install("autotune_scripted")
     before = tune(*GEMM, *SCRIPTED)

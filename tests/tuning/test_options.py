@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 import autotune
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, InvalidValueError
 from autotune.plugins.options import meanings
 from autotune.tuning.choices import KINDS, Choice
 from autotune.tuning.options import TuneOptions
@@ -119,3 +119,15 @@ def test_what_decides_proposals() -> None:
         assert options(**given).decisions(1) == base
     scheduled = options(parts={"task_scheduler": "round-robin"})
     assert scheduled.decisions(2) != options().decisions(2)
+
+
+def test_both_names_of_an_option_identify_one_run() -> None:
+    present, earlier = (
+        options(parts={"pruning_model": {name: "corrected"}}) for name in ("formula", "arithmetic")
+    )
+    assert present.chosen["pruning_model"] == earlier.chosen["pruning_model"]
+    assert present.chosen["pruning_model"].options == {"formula": "corrected"}
+    assert present.decisions(1) == earlier.decisions(1)
+    assert earlier.decisions(1)["pruning_model_options"] == {"arithmetic": "corrected"}
+    with pytest.raises(InvalidValueError, match="'arithmetic' is the earlier name of 'formula'"):
+        options(parts={"pruning_model": {"formula": "corrected", "arithmetic": "published"}})

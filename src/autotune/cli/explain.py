@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.options import json_option, read_options
+from autotune.cli.options import json_option, read_options, space_option
 from autotune.cli.query import Query, chosen_record, query_options
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ A configuration in a file: {"sketch": "packed-panel", "config": {"i.0": 4, ...}}
     metavar="FILE",
     help="A configuration in JSON, of the space that WORKLOAD has here; needs no record.",
 )
+@space_option
 @click.option(
     "--cost-model",
     default="analytic",
@@ -66,6 +67,7 @@ def command(
     database: str,
     record_id: str | None,
     config_path: str | None,
+    space: str | None,
     cost_model: str,
     cost_model_options: tuple[str, ...],
     model_path: str | None,
@@ -94,7 +96,9 @@ def command(
         raise InvalidValueError("--record and --config exclude each other")
     told: list[Record] = []
     if config_path is not None:
-        candidate, target = _from_file(config_path, options)
+        candidate, target = _from_file(config_path, {**options, "space": space})
+    elif space is not None:
+        raise InvalidValueError("--space goes with --config; a record has a sketch of its own")
     else:
         record, told = _from_database(database, record_id, options)
         if record is None:

@@ -24,6 +24,7 @@ __all__ = [
     "read_progress_mode",
     "read_shape",
     "shape_option",
+    "space_option",
     "tune_options",
 ]
 
@@ -215,6 +216,15 @@ def shape_option(command: Command) -> Command:
         metavar="K=V,...",
         multiple=True,
         help="Shape of the workload, such as m=512,n=512,k=512.",
+    )(command)
+
+
+def space_option(command: Command) -> Command:
+    """``--space NAME``, of commands that show a space and do not search it."""
+    return click.option(
+        "--space",
+        metavar="NAME",
+        help="The search space; sketch+RULE adds a sketch rule of a plugin.  [default: sketch]",
     )(command)
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.options import json_option
+from autotune.cli.options import json_option, space_option
 from autotune.cli.query import Query, chosen_record, query_options
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
     from autotune.sketches import Sketch
-    from autotune.spaces import SketchSpace
+    from autotune.spaces import SearchSpace
     from autotune.store.records import Record
 
 __all__ = ["asked_space", "command"]
@@ -25,6 +25,7 @@ Examples:
   autotune show gemm --shape m=512,n=512,k=512 --tape
   autotune show gemm --shape m=512,n=512,k=512 --tape --sketch packed-panel
   autotune show gemm --shape m=512,n=512,k=512 --constraints --sketch packed-panel
+  autotune show gemm --shape m=8,n=8,k=8 --space sketch+my-rule --sketch my-sketch
 """
 
 TITLES = {
@@ -62,6 +63,7 @@ USUAL_SYMBOLIC = ("nest", "tape")
     metavar="NAME",
     help="Show a sketch of the space itself, with expressions for numbers; needs no record.",
 )
+@space_option
 @json_option
 def command(
     database: str,
@@ -70,6 +72,7 @@ def command(
     tape: bool,
     constraints: bool,
     sketch_name: str | None,
+    space: str | None,
     json_path: str | None,
     **options: Any,
 ) -> int:
@@ -82,14 +85,17 @@ def command(
     """
     from autotune.cli.app import NOTHING_FOUND
     from autotune.cli.output import Output
-    from autotune.errors import DatabaseError
+    from autotune.errors import DatabaseError, InvalidValueError
     from autotune.store.sqlite import open_database
 
     flags = {"tape": tape, "constraints": constraints}
     wanted = (*parts, *(part for part, given in flags.items() if given))
     output = Output(json_path)
     if sketch_name is not None:
+        options["space"] = space
         return _show_sketch(output, sketch_name, record_id, wanted or USUAL_SYMBOLIC, options)
+    if space is not None:
+        raise InvalidValueError("--space goes with --sketch; a record has a sketch of its own")
     query = Query.read(**options)
     try:
         with open_database(database, read_only=True) as opened:
@@ -204,7 +210,8 @@ def asked_space(
     target: str | None,
     backend: str | None,
     threads: int | None,
-) -> SketchSpace:
+    space: str | None,
+) -> SearchSpace:
     """The space that ``autotune tune`` would search."""
     from autotune.backends import Backend
     from autotune.cli.options import read_shape
@@ -227,8 +234,8 @@ def asked_space(
     machine = checked_target(target or "cpu", threads)
     replayer: Backend = create_part("backend", backend or default_backend())
     context = Context(workload=made, target=machine, limits=replayer.limits(machine))
-    space: SketchSpace = create_part("search_space", "sketch", context)
-    return space
+    created: SearchSpace = create_part("search_space", space or "sketch", context)
+    return created
 
 
 def _script(record: Record) -> str:

@@ -29,6 +29,7 @@ def autotune_parts() -> list[PluginSpec]:
                 "formula": "published or corrected; for GPUs",
                 "gpu_spec": "GPU whose published figures the published formula takes",
             },
+            renamed={"formula": "arithmetic", "gpu_spec": "figures"},
         ),
         PluginSpec(
             "pruning_model",

@@ -30,14 +30,9 @@ class NoOptions:
 _Options = TypeVar("_Options")
 
 
-def option(
-    default: Any, *, low: float | None = None, high: float | None = None, formerly: str = ""
-) -> Any:
-    """An option with a default, whose type is the option's, and inclusive bounds.
-
-    ``formerly`` is an earlier name of it, which is still read.
-    """
-    return attrs.field(default=default, metadata={"low": low, "high": high, "formerly": formerly})
+def option(default: Any, *, low: float | None = None, high: float | None = None) -> Any:
+    """An option with a default, whose type is the option's, and inclusive bounds."""
+    return attrs.field(default=default, metadata={"low": low, "high": high})
 
 
 def read_options(owner: str, cls: type[_Options], given: Mapping[str, Any] | None) -> _Options:
@@ -53,9 +48,8 @@ def read_options(owner: str, cls: type[_Options], given: Mapping[str, Any] | Non
     """
     # Every field of an options class has a default, so its type says what the option takes.
     known = {item.name: item for item in attrs.fields(cls)}  # type: ignore[arg-type]
-    today = {item.metadata.get("formerly"): name for name, item in known.items()}
     values = {}
-    given = {today.get(name, name): value for name, value in (given or {}).items()}
+    given = given or {}
     check_known(owner, given, known)
     for name, value in given.items():
         values[name] = _checked(f"option {name!r} of {owner}", known[name], value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve
@@ -12,7 +13,7 @@ from autotune.plugins.context import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.spec import KINDS, PluginSpec
 
-__all__ = ["check_part", "create_part"]
+__all__ = ["check_part", "create_part", "current_options", "recorded_options"]
 
 
 def check_part(kind: str, name: object) -> str:
@@ -42,8 +43,8 @@ def create_part(kind: str, name: str, context: Context | None = None) -> Any:
     """
     context = context or Context()
     base, rules = _base_and_rules(kind, name)
-    if rules:
-        context = evolve(context, options={**context.options, "rules": rules})
+    options = current_options(kind, name, context.options)
+    context = evolve(context, options={**options, "rules": rules} if rules else options)
     if ":" in name:
         factory = PluginSpec(kind, "imported", name, "by import string").resolve()
     else:
@@ -61,6 +62,34 @@ def create_part(kind: str, name: str, context: Context | None = None) -> Any:
     if not isinstance(made, interface):
         raise PluginError(f"{noun} made a {type(made).__name__}, not a {interface.__name__}")
     return made
+
+
+def current_options(kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a part, those under an earlier name under their present one.
+
+    Raises:
+        UnknownNameError: no plugin registers the part.
+        InvalidValueError: an option is given under both names.
+    """
+    present = {earlier: now for now, earlier in _renamed(kind, name).items()}
+    for option in options:
+        if option in present and present[option] in options:
+            raise InvalidValueError(
+                f"{kind.replace('_', ' ')} {name!r}: {option!r} is the earlier name of "
+                f"{present[option]!r}; give one of them"
+            )
+    return {present.get(option, option): value for option, value in options.items()}
+
+
+def recorded_options(kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a part under the names by which runs are identified."""
+    renamed = _renamed(kind, name)
+    return {renamed.get(option, option): value for option, value in options.items()}
+
+
+def _renamed(kind: str, name: str) -> Mapping[str, str]:
+    """Earlier names of a part's options by their present ones."""
+    return {} if ":" in name else manager().get(kind, _base_and_rules(kind, name)[0]).renamed
 
 
 def _base_and_rules(kind: str, name: str) -> tuple[str, list[str]]:

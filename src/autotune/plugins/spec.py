@@ -96,6 +96,8 @@ class PluginSpec:
             empty for the default of all strategies.
         unused: Of a strategy: kinds of models that it never asks, which are then not started and
             no part of what identifies its runs.
+        renamed: Earlier names of options by their present ones. They are still read, and runs are
+            identified by them, so that those begun under the earlier name are continued.
     """
 
     kind: str
@@ -105,6 +107,7 @@ class PluginSpec:
     options: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
     default_cost_model: str = ""
     unused: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
 
     def problem(self) -> str | None:
         """Returns what is wrong with this specification, or None."""
@@ -128,6 +131,8 @@ class PluginSpec:
             return f"the default cost model of {self.name!r} is not a name"
         if not set(self.unused) <= {"cost_model", "pruning_model"}:
             return f"{self.name!r} can leave models unused, not {self.unused!r}"
+        if not isinstance(self.renamed, Mapping) or not set(self.renamed) <= set(self.options):
+            return f"what {self.name!r} has renamed are not all options of it"
         return None
 
     def resolve(self) -> Callable[..., Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,14 @@ class SearchSpace(ABC):
 
     Every method that proposes candidates stays inside the feasible set. ``version`` changes
     whenever the same seed would propose other candidates.
+
+    Attributes:
+        left_out: Sketches that were generated and are not part of the space: name and reason.
     """
 
     name: str
     version: str
+    left_out: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def sketches(self) -> tuple[Sketch, ...]:

@@ -71,9 +71,6 @@ class SketchSpace(SearchSpace):
     Raises:
         UnsupportedWorkload: no rule applies to a stage, or the backend can replay no sketch.
         EmptySpace: no sketch has a feasible configuration.
-
-    Attributes:
-        left_out: Sketches that the rules made and the space does not have, with the reason.
     """
 
     name = "sketch"
@@ -86,22 +83,21 @@ class SketchSpace(SearchSpace):
         rules: Sequence[SketchRule] = (),
     ) -> None:
         """``rules`` are asked before the built-in ones; their names become part of the version."""
-        self.left_out: dict[str, str]
         self.version = "+".join([_VERSION, *(rule.name for rule in rules)])
         built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
         generated = generate_sketches(workload, target, limits, (*rules, *built_in))
         feasible_sets: dict[str, FeasibleSet] = {}
         sketches: list[Sketch] = []
-        self.left_out = dict(generated.left_out)
+        self.left_out = left_out = dict(generated.left_out)
         for sketch in generated.sketches:
             feasible = build_feasible_set(sketch)
             if feasible.count:
                 feasible_sets[sketch.digest] = feasible
                 sketches.append(sketch)
             else:
-                self.left_out[sketch.name] = "has no feasible configuration"
+                left_out[sketch.name] = "has no feasible configuration"
         if not feasible_sets:
-            reasons = [f"sketch {name!r} {why}" for name, why in self.left_out.items()]
+            reasons = [f"sketch {name!r} {why}" for name, why in left_out.items()]
             raise EmptySpace("; ".join(reasons), generated.sketches)
         self._feasible = feasible_sets
         self._sketches = tuple(sketches)

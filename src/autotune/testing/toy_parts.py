@@ -134,7 +134,12 @@ class InProcessMeasurer(Measurer):
             self._tick()
             outcomes.append(self._outcome(candidate))
             if collecting.on_outcome is not None:
-                collecting.on_outcome(position, outcomes[-1])
+                try:
+                    collecting.on_outcome(position, outcomes[-1])
+                except KeyboardInterrupt:
+                    # As every measurer: it may not have been taken in.
+                    collecting.on_outcome(position, outcomes[-1])
+                    raise
         return outcomes
 
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:

@@ -112,18 +112,20 @@ def _choice(
     kind: str, default: str, given: Mapping[str, _Given], usual: Mapping[str, _Given]
 ) -> Choice:
     """The given choice, completed by the preset's and then by the default."""
-    from autotune.plugins.parts import check_part
+    from autotune.plugins.parts import check_part, current_options
 
     empty = _Given(None, {})
     mine, other = given.get(kind, empty), usual.get(kind, empty)
     fallback = other.name or default
     name = mine.name or fallback
-    options = {**(other.options if name == fallback else {}), **mine.options}
+    usual_options = other.options if name == fallback else {}
     if kind == "pruning_model" and name == NONE:
-        if options:
+        if options := {**usual_options, **mine.options}:
             raise InvalidValueError(f"there is no pruning model to take the options {options}")
         return Choice(NONE)
-    return Choice(check_part(kind, name), options)
+    check_part(kind, name)
+    given_options = (current_options(kind, name, given) for given in (usual_options, mine.options))
+    return Choice(name, {key: value for each in given_options for key, value in each.items()})
 
 
 def _default(kind: str, strategy: str) -> str:

@@ -218,9 +218,15 @@ class TuneOptions:
         Target, backend, threads and protocol decide too; they are part of every measure key.
         What the strategy never asks is left out, and so is a scheduler with nothing to schedule.
         """
+        from autotune.plugins.parts import recorded_options
+
         chosen = {kind: choice for kind, choice in self.chosen.items() if not choice.is_none}
+        options = {
+            kind: recorded_options(kind, choice.name, choice.options)
+            for kind, choice in chosen.items()
+        }
         found: dict[str, Any] = {
-            "strategy_options": dict(chosen["strategy"].options),
+            "strategy_options": options["strategy"],
             "round_size": self.round_size,
             "lookahead": self.lookahead,
         }
@@ -229,15 +235,15 @@ class TuneOptions:
             if kind not in unused:
                 choice = chosen.get(kind)
                 found[kind] = choice and choice.name
-                if choice and choice.options:
-                    found[f"{kind}_options"] = dict(choice.options)
+                if options.get(kind):
+                    found[f"{kind}_options"] = options[kind]
         if self.load_cost_model is not None:
             found["cost_model_file"] = self.load_cost_model.digest
         if tasks > 1:
             found["scheduler"] = chosen["task_scheduler"].name
-            found["scheduler_options"] = dict(chosen["task_scheduler"].options)
-        if chosen["search_space"].options:
-            found["search_space_options"] = dict(chosen["search_space"].options)
+            found["scheduler_options"] = options["task_scheduler"]
+        if options["search_space"]:
+            found["search_space_options"] = options["search_space"]
         return found
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from autotune.measure import Measurer
 from autotune.models.cost import CostModel, RandomCostModel
@@ -73,13 +73,7 @@ def resolve_run(
         )
         for task in tasks
     ]
-    chosen = options.chosen["task_scheduler"]
-    infos = [task.info for task in tasks]
-    context = Context(tasks=infos, seed=_integer(scheduler_seed), options=chosen.options)
-    scheduler: TaskScheduler = create_part("task_scheduler", chosen.name, context)
-    if len(tasks) == 1:
-        # Nothing to choose, so that the name is no part of the run's identity, nor is its state.
-        scheduler = RoundRobin(Context(tasks=infos))
+    scheduler = _scheduler(tasks, options, _integer(scheduler_seed))
     if options.preset is not None:
         warnings = [*options.preset.caveats, *warnings]
     return RunParts(tuple(specs), _run_spec(tasks, options), scheduler, tuple(warnings))
@@ -108,6 +102,22 @@ def _cost_model(
     if models is None or options.chosen["cost_model"].is_none:
         return RandomCostModel(Context(seed=_integer(seed)))
     return HostedCostModel(models)
+
+
+def _scheduler(tasks: Sequence[TaskOnBackend], options: TuneOptions, seed: int) -> TaskScheduler:
+    """The chosen scheduler, or a trivial one for a single task.
+
+    With a single task the chosen one is created only where it has options, to check them: its
+    name is no part of such a run's identity, and its state must not be either.
+    """
+    chosen = options.chosen["task_scheduler"]
+    context = Context(tasks=[task.info for task in tasks], seed=seed)
+    if len(tasks) == 1 and not chosen.options:
+        return RoundRobin(context)
+    scheduler: TaskScheduler = create_part(
+        "task_scheduler", chosen.name, evolve(context, options=chosen.options)
+    )
+    return RoundRobin(context) if len(tasks) == 1 else scheduler
 
 
 def _task_spec(

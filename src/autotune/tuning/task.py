@@ -390,8 +390,10 @@ class TaskSession:
             found = current.known[len(current.outcomes)]
             if found is None:
                 return
-            self._log(current.batch[len(current.outcomes)], *found)
+            candidate = current.batch[len(current.outcomes)]
+            # Counted first: a listener may interrupt, and what is known is delivered again then.
             current.outcomes.append(found[0])
+            self._log(candidate, *found)
 
     def _log(self, candidate: Candidate, outcome: Outcome, source: str) -> None:
         entry = self.log.add(candidate, outcome, self._context.watch.elapsed, source)

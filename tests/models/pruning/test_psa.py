@@ -45,7 +45,8 @@ Rows = NDArray[np.int64]
 
 
 def psa(target: Target, **options: str) -> PSA:
-    return PSA(Context(target=target, options=options))
+    model: PSA = create_part("pruning_model", "psa", Context(target=target, options=options))
+    return model
 
 
 def gemm_sketch(size: int, dtype: str = "float32") -> Sketch:

@@ -1,9 +1,8 @@
-"""The nearest point to any row, the values that columns have, and points drawn by weight."""
+"""The nearest point to any row, and the values that columns have."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from made_sketches import made_sketches, sketch_of
 from oracles.feasible import brute_force
 
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.errors import UnknownNameError
 from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, Ordinal, ProductEquals, Sketch
 from autotune.spaces.feasible import build_feasible_set
@@ -65,44 +64,6 @@ def test_values_are_those_of_the_points(sketch: Sketch) -> None:
         assert feasible.values(name) == tuple(sorted({row[index] for row in expected}))
 
 
-def test_weights_multiply() -> None:
-    feasible = build_feasible_set(SPLIT)
-    weights = {"o": {1: 0.0, 9: 3.0}, "a0": {12: 5.0}, "a1": {2: 0.5}}
-    at = {name: SPLIT.param_names.index(name) for name in weights}
-    expected = {
-        row: math.prod(of.get(row[at[name]], 1.0) for name, of in weights.items())
-        for row in brute_force(SPLIT)
-    }
-    total, n = sum(expected.values()), 40_000
-    counts = Counter(map(tuple, feasible.weighted(n, weights, 3).tolist()))
-    statistic = 0.0
-    possible = {row: weight * n / total for row, weight in expected.items() if weight}
-    assert set(counts) <= set(possible)
-    for row, mean in possible.items():
-        statistic += (counts[row] - mean) ** 2 / mean
-    freedom = len(possible) - 1
-    assert abs(statistic - freedom) < 5 * math.sqrt(2 * freedom)
-
-
-def test_weighted_points_depend_on_seed_and_index_alone() -> None:
-    feasible, weights = build_feasible_set(SPLIT), {"o": {2: 7.0}}
-    whole = feasible.weighted(200, weights, 5)
-    for threads in (1, 2, 7):
-        np.testing.assert_array_equal(feasible.weighted(200, weights, 5, 0, threads), whole)
-    np.testing.assert_array_equal(feasible.weighted(50, weights, 5, 150), whole[150:])
-    assert (feasible.weighted(200, weights, 6) != whole).any()
-
-
-@pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
-def test_weights_are_numbers(weight: float) -> None:
-    with pytest.raises(InvalidValueError, match="a weight is finite and not negative"):
-        build_feasible_set(SPLIT).weighted(1, {"o": {1: weight}}, 0)
-
-
-def test_some_point_has_a_weight() -> None:
-    with pytest.raises(InvalidValueError, match="no point has a weight above zero"):
-        build_feasible_set(SPLIT).weighted(1, {"o": {1: 0.0, 2: 0.0, 9: 0.0}}, 0)
-    with pytest.raises(UnknownNameError, match="oo"):
-        build_feasible_set(SPLIT).weighted(1, {"oo": {1: 1.0}}, 0)
+def test_values_of_an_unknown_column() -> None:
     with pytest.raises(UnknownNameError, match="oo"):
         build_feasible_set(SPLIT).values("oo")

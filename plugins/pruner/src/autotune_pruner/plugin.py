@@ -55,6 +55,7 @@ def autotune_parts() -> list[PluginSpec]:
                 "gpu_spec": "GPU whose published figures the published formula takes",
                 **dict.fromkeys(terms, "false to leave this term out"),
             },
+            renamed={"formula": "arithmetic", "gpu_spec": "figures"},
         ),
         PluginSpec(
             "trained_model",

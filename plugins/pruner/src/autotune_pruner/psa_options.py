@@ -36,8 +36,8 @@ class PSAOptions:
         memory: Whether traffic costs (published formula).
     """
 
-    formula: str = option("published", formerly="arithmetic")
-    gpu_spec: str = option("", formerly="figures")
+    formula: str = option("published")
+    gpu_spec: str = option("")
     waves: bool = option(True)
     lanes: bool = option(True)
     registers: bool = option(True)

@@ -26,8 +26,8 @@ class PSAOptions:
             target's. See :data:`autotune.models.pruning.psa_gpu.PUBLISHED_GPUS`.
     """
 
-    formula: str = option("", formerly="arithmetic")
-    gpu_spec: str = option("", formerly="figures")
+    formula: str = option("")
+    gpu_spec: str = option("")
 
 
 class PSA(PruningModel):

@@ -115,30 +115,6 @@ class FeasibleSet:
         self._check_drawing(len(matrix), 0, 0, threads)
         return self._graph.nearest(self._rows(matrix), threads)
 
-    def weighted(
-        self,
-        n: int,
-        weights: Mapping[str, Mapping[int, float]],
-        seed: int,
-        first: int = 0,
-        threads: int = 1,
-    ) -> Matrix:
-        """``n`` independent points, each as likely as the product of the weights of its values.
-
-        Values without a weight weigh 1. Equal weights for all give the uniform distribution.
-
-        Raises:
-            UnknownNameError: a name is not a column.
-            InvalidValueError: a weight is negative or not finite, every point weighs 0, the set
-                is empty, or an argument is out of range.
-        """
-        self._check_drawing(n, seed, first, threads)
-        given = [(self._column(name), list(of.items())) for name, of in weights.items()]
-        try:
-            return self._graph.weighted(n, given, seed, first, threads)
-        except ValueError as error:
-            raise InvalidValueError(f"{self.title}: {error}") from error
-
     def values(self, name: str) -> tuple[int, ...]:
         """The values that a column has in at least one point, sorted.
 

@@ -1,0 +1,44 @@
+"""What a run is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import gemm
+from autotune.plugins import Context
+from autotune.search.schedulers import GradientTaskScheduler, RoundRobin
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from autotune.tuning.options import TuneOptions
+from autotune.tuning.programs import Task
+from autotune.tuning.resolve import RunParts, resolve_run
+
+CREATED: list[Context] = []
+
+
+def counted(context: Context) -> GradientTaskScheduler:
+    CREATED.append(context)
+    return GradientTaskScheduler(context)
+
+
+def resolved(tasks: int, scheduler: object) -> RunParts:
+    parts = {"search_space": TOY_SPACE, "strategy": "random", "task_scheduler": scheduler}
+    options = TuneOptions(backend=REFERENCE_BACKEND, threads=1, trials=8, parts=parts)
+    return resolve_run([Task(gemm(m=8, n=8, k=8))] * tasks, options, {})
+
+
+@pytest.mark.parametrize(("tasks", "kind"), [(1, RoundRobin), (2, GradientTaskScheduler)])
+def test_a_scheduler_is_created_for_several_tasks(tasks: int, kind: type[Any]) -> None:
+    CREATED.clear()
+    parts = resolved(tasks, f"{__name__}:counted")
+    assert type(parts.scheduler) is kind
+    assert [len(context.tasks) for context in CREATED] == ([] if tasks == 1 else [tasks])
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_options_of_a_scheduler_are_checked_also_for_one_task(tasks: int) -> None:
+    with pytest.raises(InvalidValueError, match="has no option 'alpah'"):
+        resolved(tasks, ("gradient", {"alpah": 0.5}))
+    assert type(resolved(1, ("gradient", {"alpha": 0.5})).scheduler) is RoundRobin
