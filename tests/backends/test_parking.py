@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from python_processes import run_python
 
 # Keys are derived without the interpreter's lock, as threads of a runtime run without it.
 TEXT = """
@@ -26,14 +24,7 @@ TEXT = """
 
 def parked(rounds: int) -> tuple[bool, float]:
     """Whether a thread that does so many rounds of hashing still runs, and the seconds waited."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(TEXT), str(rounds)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    alive, seconds = done.stdout.split()
+    alive, seconds = run_python("-c", textwrap.dedent(TEXT), str(rounds)).split()
     return alive == "True", float(seconds)
 
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from attrs import frozen
+from command_lines import IN_PROCESS, TUNE
+from python_processes import start_python
 
 from autotune.cli.app import run
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
-
-PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
 
 
 @frozen
@@ -41,9 +38,13 @@ class Cli:
         captured = self.capture.readouterr()
         return Done(status, captured.out, captured.err)
 
-    def tune(self, *arguments: str, shape: str = "m=8,n=8,k=8") -> Done:
-        """``autotune tune gemm`` with parts that need no compiler."""
-        return self("tune", "gemm", "--shape", shape, *PARTS, "--threads", "1", *arguments)
+    def tune(self, *arguments: str) -> Done:
+        """``autotune tune gemm`` with parts that need neither a compiler nor workers."""
+        return self(*TUNE, *IN_PROCESS, *arguments)
+
+    def tune_with_workers(self, *arguments: str) -> Done:
+        """``autotune tune gemm`` with parts that need no compiler, timed in other processes."""
+        return self(*TUNE, *arguments)
 
     def files(self) -> set[str]:
         """Names of the files in the folder."""
@@ -51,11 +52,9 @@ class Cli:
 
 
 @pytest.fixture
-def cli(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Cli:
+def cli(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.chdir(tmp_path)
-    return Cli(tmp_path, capsys)
+    return Cli(tmp_path, capfd)
 
 
 @pytest.fixture(scope="session")
@@ -63,8 +62,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the database and the result of one run of 20 trials, to be copied."""
     folder = tmp_path_factory.mktemp("tuned")
     files = ("--database", str(folder / "autotune.db"), "--json", str(folder / "out.json"))
-    options = ("--threads", "1", "--trials", "20", "--quiet")
-    assert run(("tune", "gemm", "--shape", "m=8,n=8,k=8", *PARTS, *options, *files)) == 0
+    assert run((*TUNE, *IN_PROCESS, "--trials", "20", "--quiet", *files)) == 0
     return folder
 
 
@@ -83,15 +81,6 @@ def spawn(tmp_path: Path) -> Spawn:
     """Starts ``autotune ...`` as a process, in the folder of the test."""
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        return subprocess.Popen(
-            [sys.executable, "-m", "autotune", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path, **environment},
-            start_new_session=True,
-        )
+        return start_python("-m", "autotune", *arguments, cwd=tmp_path, **environment)
 
     return start

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import IN_PROCESS, TUNE
+from process_facts import becomes_true
+from python_processes import start_python
+from small_disk import run_on_small_disk
 
 from autotune.cli.event_log import EventLog
 from autotune.errors import InvalidValueError
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
 from autotune.tuning.event_json import read_events
 from autotune.tuning.events import (
     BaselineMeasured,
@@ -30,8 +29,6 @@ from autotune.tuning.events import (
     WorkersReady,
 )
 
-PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
-TUNE = ("tune", "gemm", "--shape", "m=8,n=8,k=8", *PARTS, "--threads", "1")
 EVENT = WarningRaised("task", "words")
 
 
@@ -45,7 +42,9 @@ def test_a_log_holds_every_event_of_a_run(cli: Any, monkeypatch: pytest.MonkeyPa
         SCRIPT_VARIABLE, json.dumps({"faults": [{"fault": "crash", "every": 4, "offset": 0}]})
     )
     before = time.time()
-    done = cli.tune("--trials", "12", "--quiet", "--log", "run.jsonl", "--json", "out.json")
+    done = cli.tune_with_workers(
+        "--trials", "12", "--quiet", "--log", "run.jsonl", "--json", "out.json"
+    )
     assert done.status == 0, done.stderr
     report = json.loads((cli.folder / "out.json").read_text())
     events = read(cli.folder / "run.jsonl")
@@ -68,14 +67,14 @@ def test_a_resumed_run_goes_on_in_the_same_log(spawn: Any, tmp_path: Path) -> No
     command = [*TUNE, "--trials", "64", "--log", "run.jsonl", "--quiet"]
     slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.1})}
     first = spawn(*command, **slow)
-    _wait_for(log, "trial_finished", 18)
+    assert becomes_true(lambda: _has(log, "trial_finished", 18))
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=60)
     assert first.returncode == 130
     assert isinstance(read(log)[-1], RunInterrupted)
     told = sum(isinstance(event, TrialFinished) for event in read(log))
     second = spawn(*command, **slow)
-    _wait_for(log, "trial_finished", told + 10)
+    assert becomes_true(lambda: _has(log, "trial_finished", told + 10))
     second.kill()
     second.communicate(timeout=60)
     third = spawn(*command)
@@ -90,12 +89,11 @@ def test_a_resumed_run_goes_on_in_the_same_log(spawn: Any, tmp_path: Path) -> No
     assert seen == set(range(64))
 
 
-def test_a_log_on_standard_output_has_it_for_itself(spawn: Any) -> None:
-    process = spawn(*TUNE, "--trials", "4", "--log", "-", "--quiet")
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    assert isinstance(list(read_events(stdout.splitlines()))[-1], RunFinished)
-    assert "naive loop nest" in stderr
+def test_a_log_on_standard_output_has_it_for_itself(cli: Any) -> None:
+    done = cli.tune("--trials", "4", "--log", "-", "--quiet")
+    assert done.status == 0, done.stderr
+    assert isinstance(list(read_events(done.stdout.splitlines()))[-1], RunFinished)
+    assert "naive loop nest" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -121,7 +119,7 @@ def test_a_bad_log_is_refused_before_anything_is_done(
 
 def test_a_reader_that_goes_away_ends_no_run(spawn: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    process = spawn(*TUNE, "--trials", "8", "--log", "pipe", "--quiet")
+    process = spawn(*TUNE, *IN_PROCESS, "--trials", "8", "--log", "pipe", "--quiet")
     with (tmp_path / "pipe").open() as reader:
         assert '"run_started"' in reader.readline()
     stdout, stderr = process.communicate(timeout=60)
@@ -157,7 +155,7 @@ def test_several_processes_may_write_one_log(tmp_path: Path) -> None:
         "    log(WarningRaised(sys.argv[2], str(number) * 200))\n"
         "    log.close()\n"
     )
-    processes = [_python(text, str(path), str(writer)) for writer in range(4)]
+    processes = [start_python("-c", text, str(path), str(writer)) for writer in range(4)]
     assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 4
     lines = path.read_text().splitlines()
     assert len(lines) == 400
@@ -173,51 +171,33 @@ def test_nothing_is_left_of_a_log_without_events(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == b""
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[list[str]]:
-    """The beginning of a command that has a file system of 64 KiB at ``tmp_path / "small"``."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = f'mount -t tmpfs -o size=64k none {small} && exec "$@"'
-    command = ["unshare", "-Urm", "sh", "-c", mount, "sh"]
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*command, "true"], check=False).returncode
-    ):
-        pytest.skip("no file system can be mounted here")
-    yield command
-
-
-def test_a_full_disk_is_one_warning_and_then_an_error(
-    full_disk: list[str], tmp_path: Path
-) -> None:
+def test_a_full_disk_is_one_warning_and_then_an_error(tmp_path: Path) -> None:
     text = (
-        "import os, sys\n"
+        "import os\n"
         "from autotune.cli.event_log import EventLog\n"
         "from autotune.errors import InvalidValueError\n"
         "from autotune.tuning.event_json import read_events\n"
         "from autotune.tuning.events import WarningRaised\n"
         "said = []\n"
-        "log = EventLog(sys.argv[1], said.append)\n"
+        "path = os.path.join(os.environ['TMPDIR'], 'log')\n"
+        "log = EventLog(path, said.append)\n"
         "for number in range(2000):\n"
         "    log(WarningRaised('task', str(number)))\n"
         "log.close()\n"
         "assert len(said) == 1 and 'No space left' in said[0], said\n"
-        "events = list(read_events(open(sys.argv[1])))\n"
+        "events = list(read_events(open(path)))\n"
         "assert [int(event.message) for event in events] == list(range(len(events)))\n"
         "assert 100 < len(events) < 2000, len(events)\n"
-        "for name in (sys.argv[1], sys.argv[1] + '2'):\n"
+        "for name in (path, path + '2'):\n"
         "    try:\n"
         "        EventLog(name, said.append)\n"
         "    except InvalidValueError as error:\n"
         "        assert 'cannot be written: No space left' in str(error)\n"
         "    else:\n"
         "        raise SystemExit(f'{name} was opened')\n"
-        "assert os.listdir(os.path.dirname(sys.argv[1])) == ['log']\n"
+        "assert os.listdir(os.environ['TMPDIR']) == ['log']\n"
     )
-    process = _python(text, str(tmp_path / "small" / "log"), prefix=full_disk)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
+    run_on_small_disk(text, tmp_path, "size=64k")
 
 
 def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
@@ -226,20 +206,5 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
         EventLog(str(tmp_path / "file" / "log"), pytest.fail)
 
 
-def _python(text: str, *arguments: str, prefix: list[str] | None = None) -> subprocess.Popen[str]:
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    return subprocess.Popen(
-        [*(prefix or []), sys.executable, "-c", text, *arguments],
-        env={**os.environ, "PYTHONPATH": path},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def _wait_for(path: Path, event: str, number: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if path.exists() and path.read_text().count(f'"event": "{event}"') >= number:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{path} did not get {number} of {event}")
+def _has(path: Path, event: str, number: int) -> bool:
+    return path.exists() and path.read_text().count(f'"event": "{event}"') >= number

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def test_readings_are_in_the_result_the_record_and_what_is_shown(cli: Any) -> None:
-    done = cli.tune("--trials", "4", "--observe", "perf", "--json", "out.json")
+    done = cli.tune_with_workers("--trials", "4", "--observe", "perf", "--json", "out.json")
     assert done.status == 0, done.stderr
     best = json.loads((cli.folder / "out.json").read_text())["best"]
     readings = best["readings"]
@@ -31,7 +31,7 @@ def test_without_observers_there_is_nothing_to_show(tuned_cli: Any) -> None:
 
 
 def test_what_is_absent_is_said_once(cli: Any) -> None:
-    done = cli.tune("--trials", "8", "--observe", "faulty_observers:Missing")
+    done = cli.tune_with_workers("--trials", "8", "--observe", "faulty_observers:Missing")
     assert done.status == 0
     assert done.stderr.count("no meter was ever built") == 1, done.stderr
 
@@ -47,15 +47,3 @@ def test_observers_are_listed(cli: Any) -> None:
     listed = json.loads(cli("plugins", "--json", "-").stdout)
     found = {part["name"] for part in listed if part["kind"] == "observer"}
     assert found >= {"perf", "energy"}
-
-
-def test_doctor_says_what_they_can_read(cli: Any) -> None:
-    cli("doctor", "--json", "doctor.json")
-    report = json.loads((cli.folder / "doctor.json").read_text())
-    findings = {finding["label"]: finding for finding in report["findings"]}
-    perf, energy = findings["observer perf"], findings["observer energy"]
-    assert perf["status"] == energy["status"] == "ok"
-    assert "page_faults_per_call" in perf["message"]
-    for name in ("instructions_per_call", "cpu_migrations_per_call"):
-        assert name in perf["message"]
-    assert "energy_joules_per_call" in energy["message"]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+from command_lines import IN_PROCESS, tune_square
+from python_processes import run_python
 
 from autotune.cli.app import SUMMARIES
-from autotune.plugins import PluginSpec
-from autotune.plugins.manager import manager
 from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
@@ -50,13 +47,13 @@ def test_help_is_quick_and_imports_little() -> None:
         "import sys; from autotune.cli.app import run; status = run(['--help']); "
         "sys.exit([m for m in ('numpy', 'rich', 'tvm') if m in sys.modules] or status)"
     )
-    times = []
-    for _ in range(3):
+    for _ in range(3):  # it may be the first to compile what it imports
         before = _seconds_of_children()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=os.environ)
-        times.append(_seconds_of_children() - before)
-        assert done.returncode == 0, done.stderr
-    assert min(times) < 0.5
+        run_python("-c", code)
+        used = _seconds_of_children() - before
+        if used < 0.5:
+            break
+    assert used < 0.5
 
 
 def test_plugins_lists_what_is_registered(cli: Any) -> None:
@@ -76,7 +73,7 @@ def test_workloads_lists_builders(cli: Any) -> None:
 
 
 def test_best_queries_the_records(tuned_cli: Any) -> None:
-    tuned_cli.tune("--trials", "4", shape="m=4,n=4,k=4")
+    assert tuned_cli(*tune_square(4), *IN_PROCESS, "--trials", "4").status == 0
     every = json.loads(tuned_cli("best", "--json", "-").stdout)
     assert len(every) == 2
     done = tuned_cli("best", "gemm", "--shape", "m=4", "--json", "-")
@@ -192,48 +189,6 @@ def test_what_is_left_out_of_a_space_is_shown_with_the_reason(cli: Any) -> None:
     done = cli(*gemm, "packed")
     assert done.status == 2
     assert "Left out: packed-root needs pack.whole; packed-root-rows needs" in done.stderr
-
-
-def test_doctor_reports_everything_it_looks_at(cli: Any) -> None:
-    done = cli("doctor", "--json", "doctor.json")
-    assert done.status in (0, 1)  # 1 where no backend is installed
-    report = json.loads((cli.folder / "doctor.json").read_text())
-    labels = {finding["label"] for finding in report["findings"]}
-    expected = {
-        "system",
-        "numpy",
-        "target",
-        "threads",
-        "load",
-        "C compiler",
-        "disk here",
-        "timing",
-    }
-    assert expected <= labels
-    assert {finding["status"] for finding in report["findings"]} <= {"ok", "warning", "error"}
-    assert report["target"]["kind"] == "cpu"
-
-
-def test_doctor_looks_at_the_thread_variables_of_every_installed_backend(
-    cli: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setenv("AUTOTUNE_REFERENCE_THREADS", "5")
-    manager().register(_ReferencePlugin(), "reference")
-    try:
-        report = json.loads(cli("doctor", "--json", "-").stdout)
-    finally:
-        manager.cache_clear()
-    found = {finding["label"]: finding["message"] for finding in report["findings"]}
-    assert "set to 3" in found["OMP_NUM_THREADS"]
-    assert "set to 5" in found["AUTOTUNE_REFERENCE_THREADS"]
-
-
-class _ReferencePlugin:
-    AUTOTUNE_API_VERSION = 2
-
-    def autotune_parts(self) -> list[PluginSpec]:
-        return [PluginSpec("backend", "reference", REFERENCE_BACKEND, "for this test")]
 
 
 def test_a_sketch_is_offered_where_there_are_no_records(cli: Any) -> None:

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import IN_PROCESS, TUNE
 from hypothesis import given
 from hypothesis import strategies as st
+from python_processes import python_environment
 from thinning import thinned
 
 from autotune.cli.progress import LiveProgress, PlainProgress, Warnings, chosen_mode, progress
@@ -25,7 +27,6 @@ from autotune.cli.run_state import RunState, TaskNames
 from autotune.errors import InvalidValueError
 from autotune.store.records import Comparison, Confirmation, Outcome
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.events import (
     AnsweredFromRecords,
@@ -45,8 +46,8 @@ from autotune.tuning.events import (
 CANDIDATE = next(iter(ToySpace().enumerate()))
 CRASH = Outcome("crash", message="worker failed during run: killed by SIGSEGV")
 LATE = Outcome("timeout", message="build took more than 30 s")
-PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
-TUNE = ("tune", "gemm", "--shape", "m=8,n=8,k=8", *PARTS, "--threads", "1", "--trials", "20")
+RUN = (*TUNE, "--trials", "20")
+QUICK_RUN = (*RUN, *IN_PROCESS)
 
 
 class Terminal(io.StringIO):
@@ -273,7 +274,7 @@ def test_the_options(cli: Any) -> None:
 
 @pytest.mark.parametrize("variables", thinned([{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], 3))
 def test_on_a_real_terminal(variables: dict[str, str], tmp_path: Path) -> None:
-    shown, status = _on_a_terminal(TUNE, tmp_path, {"TERM": "xterm-256color", **variables})
+    shown, status = _on_a_terminal(QUICK_RUN, tmp_path, {"TERM": "xterm-256color", **variables})
     assert status == 0, shown
     assert "20/20" in shown and "20 ok" in shown and "Traceback" not in shown
     assert ("20/20 trials; best" in shown) == ("TERM" in variables), "plain where it is dumb"
@@ -283,7 +284,7 @@ def test_on_a_real_terminal(variables: dict[str, str], tmp_path: Path) -> None:
 
 def test_an_interrupt_leaves_a_usable_terminal(tmp_path: Path) -> None:
     slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.1}), "TERM": "xterm-256color"}
-    shown, status = _on_a_terminal(TUNE, tmp_path, slow, interrupt_at="naive loop nest")
+    shown, status = _on_a_terminal(RUN, tmp_path, slow, interrupt_at="naive loop nest")
     assert status == 130 and "the same command resumes the run" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is shown again"
     assert "Traceback" not in shown
@@ -292,14 +293,14 @@ def test_an_interrupt_leaves_a_usable_terminal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", thinned(["1", "500"], 2))
 def test_a_terminal_of_any_width_without_unicode(columns: str, tmp_path: Path) -> None:
     variables = {"COLUMNS": columns, "PYTHONIOENCODING": "ascii", "TERM": "xterm"}
-    shown, status = _on_a_terminal(TUNE, tmp_path, variables)
+    shown, status = _on_a_terminal(QUICK_RUN, tmp_path, variables)
     assert status == 0 and shown.isascii() and "Traceback" not in shown
 
 
 def test_a_full_disk_under_standard_error_ends_no_run(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "autotune", *TUNE],
+            [sys.executable, "-m", "autotune", *QUICK_RUN],
             cwd=tmp_path,
             env=_environment({}),
             stdout=subprocess.PIPE,
@@ -323,9 +324,10 @@ def _drawn(events: Sequence[Event]) -> list[str]:
 
 
 def _environment(variables: dict[str, str]) -> dict[str, str]:
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
-    return {**kept, "PYTHONPATH": path, "COLUMNS": "120", **variables}
+    kept = python_environment(COLUMNS="120")
+    for name in ("NO_COLOR", "TERM"):
+        kept.pop(name, None)
+    return {**kept, **variables}
 
 
 def _on_a_terminal(

@@ -94,12 +94,12 @@ def test_filters(arguments: tuple[str, ...], expected: list[int], cli: Any) -> N
     assert lines(cli.folder / "out") == [RECORDS[index] for index in expected]
 
 
-def test_standard_output_has_records_only(spawn: Any) -> None:
-    process = spawn("records", "export", "-")
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert [Record.from_json(json.loads(line)) for line in stdout.splitlines()] == list(RECORDS)
-    assert "5 records written to standard output" in stderr
+def test_standard_output_has_records_only(cli: Any) -> None:
+    done = cli("records", "export", "-")
+    assert done.status == 0
+    found = [Record.from_json(json.loads(line)) for line in done.stdout.splitlines()]
+    assert found == list(RECORDS)
+    assert "5 records written to standard output" in done.stderr
 
 
 def test_nothing_to_export_is_status_1(cli: Any) -> None:

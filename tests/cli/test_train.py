@@ -6,11 +6,13 @@ import json
 import shutil
 import signal
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import IN_PROCESS, tune_square
+from process_facts import becomes_true
+from tuner_processes import count_records
 
 from autotune.cli.app import run
 from autotune.models.cost import ModelFile
@@ -35,12 +37,11 @@ def _write_tasks(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with 20 programs of each of three tasks."""
-    folder = tmp_path_factory.mktemp("recorded")
-    _write_tasks(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert run((*RECORD, "--programs", "20", "--quiet")) == 0
-    return folder / "data.db"
+    path = tmp_path_factory.mktemp("recorded") / "data.db"
+    for n in (8, 16, 32):
+        command = (*tune_square(n), *IN_PROCESS, "--trials", "20", "--quiet")
+        assert run((*command, "--database", str(path))) == 0
+    return path
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_recording_says_what_it_does(cli: Any) -> None:
     assert task["task"] == "gemm-16" and task["programs"] == 8 and task["complete"]
 
 
-def test_from_recording_to_tuning(recorded: Any) -> None:
+def test_from_records_to_tuning(recorded: Any) -> None:
     cli = recorded
     done = cli("train", "info", "--database", "data.db", "--json", "info.json")
     assert "3 tasks, 60 programs, 60 of them ok" in done.stdout
@@ -165,29 +166,16 @@ def test_an_interrupted_recording_goes_on(spawn: Any, tmp_path: Path) -> None:
     slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})}
     command = (*RECORD, "--programs", "30", "--json", "out.json")
     process = spawn(*command, **slow)
-    deadline = time.monotonic() + 60
-    while _count(tmp_path / "data.db") < 40 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    path = tmp_path / "data.db"
+    assert becomes_true(lambda: path.exists() and count_records(path) >= 40)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr and "interrupted" in stderr.splitlines()[-1]
-    stored = _count(tmp_path / "data.db")
+    stored = count_records(path)
     assert 40 <= stored < 90
     finished = spawn(*command)
     _, stderr = finished.communicate(timeout=120)
     assert finished.returncode == 0, stderr
     assert json.loads((tmp_path / "out.json").read_text())["complete"] == 3
-    assert _count(tmp_path / "data.db") == 90
-
-
-def _count(path: Path) -> int:
-    if not path.exists():
-        return 0
-    connection = sqlite3.connect(path, timeout=10)
-    try:
-        return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])
-    except sqlite3.OperationalError:  # the tables are just being made
-        return 0
-    finally:
-        connection.close()
+    assert count_records(path) == 90

@@ -8,24 +8,23 @@ import re
 import signal
 import sqlite3
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import TUNE
 from thinning import thinned
+from tuner_processes import count_records, wait_for_records
 
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.store.records import OUTCOME_STATUSES
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
-
-PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
-TUNE = ("tune", "gemm", "--shape", "m=8,n=8,k=8", *PARTS, "--threads", "1")
 
 
 def test_a_run_shows_a_table_and_writes_json(cli: Any) -> None:
-    done = cli.tune("--trials", "20", "--database", "records.db", "--json", "out.json")
+    done = cli.tune_with_workers(
+        "--trials", "20", "--database", "records.db", "--json", "out.json"
+    )
     assert done.status == 0, done.stderr
     for text in (
         "gemm m=8 n=8 k=8 float32",
@@ -148,7 +147,7 @@ def test_a_read_only_database_is_refused(cli: Any) -> None:
 def test_no_valid_candidate_is_status_1(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults = [{"fault": "build_error", "every": 1}]
     monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"faults": faults}))
-    done = cli.tune("--trials", "10", "--json", "out.json")
+    done = cli.tune_with_workers("--trials", "10", "--json", "out.json")
     assert done.status == 1
     assert "warning: the first 8 candidates all ended in build_error" in done.stderr
     assert "none of 10 candidates was valid (10 build_error)" in done.stderr.splitlines()[-1]
@@ -162,7 +161,7 @@ def test_the_final_message_counts_failures(cli: Any, monkeypatch: pytest.MonkeyP
         {"fault": "invalid", "every": 4, "offset": 2},
     ]
     monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"faults": faults}))
-    done = cli.tune("--trials", "24", "--json", "out.json")
+    done = cli.tune_with_workers("--trials", "24", "--json", "out.json")
     assert done.status == 0, done.stderr
     outcomes = json.loads((cli.folder / "out.json").read_text())["outcomes"]
     for status in ("ok", "crash", "wrong_result", "invalid"):
@@ -172,11 +171,11 @@ def test_the_final_message_counts_failures(cli: Any, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], 2))
 def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(
-    spawn: Any, tmp_path: Path, number: int
+    spawn: Any, cli: Any, tmp_path: Path, number: int
 ) -> None:
     command = [*TUNE, "--trials", "48", "--database", "records.db", "--json", "out.json"]
     process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})})
-    _wait_for_records(tmp_path / "records.db", 3)
+    wait_for_records(tmp_path / "records.db", 3, process)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
@@ -184,42 +183,27 @@ def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(
     assert "interrupted after" in last and "the same command resumes the run" in last
     assert "Traceback" not in stderr
     assert _processes_of(process.pid) == []
-    stored = _count(tmp_path / "records.db")
+    stored = count_records(tmp_path / "records.db")
     assert 3 <= stored < 48
-    finished = spawn(*command)
-    _, stderr = finished.communicate(timeout=60)
-    assert finished.returncode == 0, stderr
-    assert "resuming run" in stderr
+    finished = cli(*command)
+    assert finished.status == 0, finished.stderr
+    assert "resuming run" in finished.stderr
     report = json.loads((tmp_path / "out.json").read_text())
     assert report["trials"] == 48 and report["cached"] == 0
-    assert _count(tmp_path / "records.db") == 48
+    assert count_records(tmp_path / "records.db") == 48
     assert _runs(tmp_path / "records.db") == 1
 
 
-def test_a_killed_run_is_resumed(spawn: Any, tmp_path: Path) -> None:
+def test_a_killed_run_is_resumed(spawn: Any, cli: Any, tmp_path: Path) -> None:
     command = [*TUNE, "--trials", "40", "--database", "records.db", "--json", "out.json"]
     process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})})
-    _wait_for_records(tmp_path / "records.db", 10)
+    wait_for_records(tmp_path / "records.db", 10, process)
     process.kill()
     process.communicate(timeout=60)
-    finished = spawn(*command)
-    _, stderr = finished.communicate(timeout=60)
-    assert finished.returncode == 0, stderr
-    assert _count(tmp_path / "records.db") == 40
+    finished = cli(*command)
+    assert finished.status == 0, finished.stderr
+    assert count_records(tmp_path / "records.db") == 40
     assert _runs(tmp_path / "records.db") == 1
-
-
-def _wait_for_records(path: Path, number: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if path.exists() and _count(path) >= number:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{path} did not get {number} records")
-
-
-def _count(path: Path) -> int:
-    return _query(path, "SELECT count(*) FROM records")
 
 
 def _runs(path: Path) -> int:

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from python_processes import run_python
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 
@@ -17,21 +15,7 @@ def run(tmp_path: Path) -> Callable[..., str]:
     for program in EXAMPLES.glob("*.mlir"):
         (tmp_path / program.name).write_text(program.read_text().replace("512", "64"))
 
-    def run_python(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-                **(environment or {}),
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+    def run_there(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+        return run_python(*arguments, cwd=tmp_path, **(environment or {}))
 
-    return run_python
+    return run_there

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from python_processes import run_python
 
 from autotune.backends import check_arguments
 from autotune.backends.backend import Array
@@ -89,11 +88,7 @@ def test_a_seed_chooses_the_places_whatever_the_system_does() -> None:
         "from tests.measure.test_arena import SMALL, make, offsets\n"
         "print(offsets(make(SMALL, 4, seed=7)[0]))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["", *sys.path])}
-    result = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, env=environment
-    )
-    assert result.stdout.decode().strip() == str(first)
+    assert run_python("-c", program).strip() == str(first)
     assert offsets(make(SMALL, 4, seed=8)[0]) != first
 
 

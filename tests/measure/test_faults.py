@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ from threading import Timer
 
 import pytest
 from process_facts import becomes_true, session_members
+from python_processes import start_python
 from thinning import thinned
 
 from autotune.ir.workloads import Workload
@@ -362,19 +361,8 @@ def test_workers_end_with_their_host(
 ) -> None:
     folder = tmp_path / "host"
     folder.mkdir()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "TMPDIR": str(folder),
-    }
-    host = subprocess.Popen(
-        [sys.executable, "-c", HOST.replace("FAULT", fault).replace("THEN", then)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    )
-    with host:
+    script = HOST.replace("FAULT", fault).replace("THEN", then)
+    with start_python("-c", script, TMPDIR=str(folder)) as host:
         assert host.stdout is not None
         workers = [int(word) for word in host.stdout.readline().split()]
         assert len(workers) == 2

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from process_facts import becomes_true
+from python_processes import start_python
 from thinning import thinned
 
 from autotune.process.private_folder import remove_stale_folders
@@ -32,15 +31,6 @@ time.sleep(60)
 """
 
 
-def start_host(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-c", HOST],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-
-
 def others(folder: Path) -> list[int]:
     """Processes below the folder of a host, which itself has the folder as it is."""
     return [pid for path in folder.iterdir() for pid in marked_processes(path)]
@@ -48,7 +38,7 @@ def others(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_of_a_host_that_worked(tmp_path: Path, number: signal.Signals) -> None:
-    with start_host(tmp_path) as host:
+    with start_python("-c", HOST, TMPDIR=str(tmp_path)) as host:
         assert host.stdout is not None
         host.stdout.readline()
         # Three keepers, workers, and four more of each.
@@ -76,7 +66,7 @@ def test_a_host_that_dies_at_any_moment(tmp_path: Path, number: signal.Signals) 
 
 def die_after(seconds: float, number: signal.Signals, folder: Path) -> None:
     """Start a host and send it a signal so long after it has begun to make its folder."""
-    with start_host(folder) as host:
+    with start_python("-c", HOST, TMPDIR=str(folder)) as host:
         assert becomes_true(lambda: list(folder.iterdir()))
         time.sleep(seconds)
         host.send_signal(number)
@@ -84,7 +74,7 @@ def die_after(seconds: float, number: signal.Signals, folder: Path) -> None:
 
 
 def test_what_outlives_host_and_keepers_ends_with_the_next_host(tmp_path: Path) -> None:
-    with start_host(tmp_path) as host:
+    with start_python("-c", HOST, TMPDIR=str(tmp_path)) as host:
         assert host.stdout is not None
         keepers = [int(word) for word in host.stdout.readline().split()]
         assert becomes_true(lambda: len(others(tmp_path)) == 3 * 6)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmark_scripts import RESEARCH, benchmark_scripts
+from python_processes import start_python
 
 from autotune import make_workload, open_database
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -130,10 +129,11 @@ def test_arguments_of_contenders(scripts: Any) -> None:
 
 
 def _script(database: Path, results: Path, *arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, str(RESEARCH / "simulated.py"), "--database", str(database)]
-    command += ["--results", str(results), "--seeds", "1", "--trials", "32", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+    command = (str(RESEARCH / "simulated.py"), "--database", str(database))
+    told = ("--results", str(results), "--seeds", "1", "--trials", "32", *arguments)
+    with start_python(*command, *told) as process:
+        shown, errors = process.communicate()
+    return process.returncode, shown, errors
 
 
 def _lines(results: Path) -> Sequence[Any]:

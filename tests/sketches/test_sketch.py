@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from python_processes import run_python
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload, dense, gemm
@@ -96,16 +94,6 @@ for workload in (conv2d(h=9, w=9, ci=4, co=40, pad=1, bias=1, relu=1), softmax(m
 
 
 def test_every_process_gets_the_same_digests_and_candidates() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", _PRINT_DIGESTS],
-            env={**environment, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2", "3")
-    ]
+    outputs = [run_python("-c", _PRINT_DIGESTS, PYTHONHASHSEED=seed) for seed in ("1", "2", "3")]
     assert outputs[0] == outputs[1] == outputs[2]
     assert len(outputs[0].splitlines()) > 6

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from python_processes import python_environment
 
 _ALONE = ["unshare", "--user", "--map-root-user", "--mount"]
 
@@ -29,7 +29,7 @@ def run_on_small_disk(script: str, folder: Path, options: str) -> str:
     mount = f'mount -t tmpfs -o {options} none "$TMPDIR" && exec "$@"'
     finished = subprocess.run(
         [*_ALONE, "sh", "-c", mount, "sh", sys.executable, "-c", script],
-        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=python_environment(TMPDIR=str(folder)),
         capture_output=True,
         text=True,
         timeout=60,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from python_processes import run_python
 
 __all__ = ["COUNT_THREADS", "in_fresh_process", "seconds_spun", "with_program"]
 
@@ -70,16 +68,7 @@ _PARK = """
 
 def in_fresh_process(text: str, **environment: str) -> str:
     """What a new interpreter prints."""
-    paths = [entry for entry in sys.path if entry]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return run_python("-c", textwrap.dedent(text), **environment).strip()
 
 
 def with_program(text: str, backend: str, threads: int, **environment: str) -> str:

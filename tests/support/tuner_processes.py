@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from python_processes import start_python
 
 from autotune.store.records import Record, Run
 from autotune.store.sqlite import open_database
@@ -37,16 +36,7 @@ SCRIPT = {
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start ``python ...`` in a folder, with builds that take a while."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, SCRIPT_VARIABLE: json.dumps(SCRIPT)},
-        start_new_session=True,
-    )
+    return start_python(*arguments, cwd=folder, **{SCRIPT_VARIABLE: json.dumps(SCRIPT)})
 
 
 def finish(process: subprocess.Popen[str]) -> str:
@@ -60,7 +50,7 @@ def wait_for_records(database: Path, number: int, process: subprocess.Popen[str]
     """Wait until a database has so many records, or the process has ended."""
     deadline = time.monotonic() + PATIENCE
     while process.poll() is None:
-        if database.exists() and _count(database) >= number:
+        if database.exists() and count_records(database) >= number:
             return
         assert time.monotonic() < deadline, f"{database} did not get {number} records"
         time.sleep(0.01)
@@ -73,7 +63,8 @@ def stop(process: subprocess.Popen[str], number: int) -> None:
     assert "Traceback" not in stderr, stderr
 
 
-def _count(database: Path) -> int:
+def count_records(database: Path) -> int:
+    """How many records a database has, which somebody may be making just now."""
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
     try:
         return int(connection.execute("SELECT count(*) FROM records").fetchone()[0])

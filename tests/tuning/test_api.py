@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from python_processes import run_python
 
 import autotune
 from autotune.errors import (
@@ -244,7 +242,4 @@ def test_the_public_names_exist_and_import_nothing_heavy() -> None:
         autotune.tun  # noqa: B018
     code = "import sys, autotune; print(*(m for m in sys.modules if m.split('.')[0] in sys.argv))"
     heavy = ["numpy", "tvm", "torch", "lightgbm", "sqlite3"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *heavy], capture_output=True, text=True, env=os.environ
-    )
-    assert done.stdout.split() == [], done.stderr
+    assert run_python("-c", code, *heavy).split() == []

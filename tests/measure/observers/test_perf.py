@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from python_processes import run_python
 
 from autotune.measure.observers.perf import PerfObserver
 from autotune.measure.observers.perf_events import Count, Event, EventUnavailable, ThreadCounters
@@ -230,11 +229,7 @@ print(found.reason)
 def test_without_permission_to_count_in_the_kernel() -> None:
     """A counter that may not see the kernel shows no migration, ever: it must not be used."""
     level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
-    path = os.pathsep.join(filter(None, sys.path))
-    command = [sys.executable, "-c", WITHOUT_PERMISSION]
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    reads, reason = done.stdout.splitlines()
+    reads, reason = run_python("-c", WITHOUT_PERMISSION).splitlines()
     assert "page_faults_per_call" in reads and "context_switches_per_call" in reads
     assert ("cpu_migrations_per_call" in reads) == (level < 2)
     if level >= 2:

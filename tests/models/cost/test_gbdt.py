@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 import time
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from python_processes import run_python
 from toy_outcomes import rank_correlation, told
 
 from autotune.errors import AutotuneError, InvalidValueError
@@ -162,10 +162,7 @@ def test_lightgbm_is_imported_when_needed() -> None:
         "m.load_state(m.state())\n"
         "sys.exit('lightgbm' in sys.modules)\n"
     )
-    environment = {"PYTHONPATH": ":".join(filter(None, sys.path))}
-    assert (
-        subprocess.run([sys.executable, "-c", script], env=environment, timeout=60).returncode == 0
-    )
+    run_python("-c", script)
 
 
 def _fitted(**arguments: Any) -> GradientBoostedTrees:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +12,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from process_facts import becomes_true
+from python_processes import start_python
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import gemm
@@ -114,15 +114,11 @@ def test_a_forgotten_guard_leaves_nothing(tmp_path: Path) -> None:
         "host.start(); host.wait_ready(); print(host.pid, flush=True); {end}"
     )
     for end in ("sys.exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"):
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        command = [sys.executable, "-c", code.format(end=end)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        child, deadline = Path("/proc", done.stdout.strip()), time.monotonic() + 60
-        assert done.stdout.strip(), done.stderr
-        while child.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not child.exists()
+        with start_python("-c", code.format(end=end), TMPDIR=str(tmp_path)) as process:
+            output, errors = process.communicate()
+        assert output.strip(), errors
+        child = Path("/proc", output.strip())
+        assert becomes_true(lambda child=child: not child.exists())
         if end.startswith("sys"):
             assert not list(tmp_path.iterdir())
 

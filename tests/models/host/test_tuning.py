@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from python_processes import start_python
 
 import autotune
 from autotune.ir.workloads import gemm
@@ -121,11 +119,11 @@ def test_the_host_imports_what_models_need_as_little_as_compilers(tmp_path: Path
         "& set(sys.modules)))"
     )
     database = str(tmp_path / "records.db")
-    command = [sys.executable, "-c", code, "tune", "gemm", "--shape", "m=16,n=16,k=16"]
+    command = ["-c", code, "tune", "gemm", "--shape", "m=16,n=16,k=16"]
     command += ["--trials", "16", "--round-size", "8", "--threads", "1", "--database", database]
     command += ["--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", TOY_TREES]
     command += ["--pruning-model", "none", "--quiet"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.stderr.split() == ["0"], done.stderr
-    assert done.stdout.splitlines()[-1] == "heavy:"
+    with start_python(*command) as process:
+        output, errors = process.communicate()
+    assert errors.split() == ["0"], errors
+    assert output.splitlines()[-1] == "heavy:"

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -13,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from python_processes import run_python
 
 from autotune.errors import InvalidValueError
 from autotune.models.cost import CostModel, GradientBoostedTrees, RandomCostModel
@@ -193,21 +191,8 @@ print(json.dumps(asked))
 
 
 def test_one_seed_gives_the_same_candidates_in_every_process() -> None:
-    results = []
-    for hash_seed in ("0", "1", "4711"):
-        environment = {
-            **os.environ,
-            "PYTHONHASHSEED": hash_seed,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        }
-        done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        results.append(json.loads(done.stdout))
+    results = [
+        json.loads(run_python("-c", _SCRIPT, PYTHONHASHSEED=seed)) for seed in ("0", "1", "4711")
+    ]
     assert len(results[0]) == 48
     assert results[0] == results[1] == results[2]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
+from python_processes import start_python
 
 from autotune.errors import InvalidValueError
 from autotune.store.jsonl import replacing
@@ -44,9 +43,8 @@ def test_a_killed_process_leaves_what_was_there(tmp_path: Path) -> None:
         "with replacing(sys.argv[1]) as stream:\n"
         "    stream.write(b'x' * 1000000)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code, str(path)], env=environment)
-    assert done.returncode == -signal.SIGKILL
+    with start_python("-c", code, str(path)) as process:
+        assert process.wait(60) == -signal.SIGKILL
     assert path.read_bytes() == b"before"
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from python_processes import start_python
 
 from autotune.store.jsonl import (
     BadLine,
@@ -93,17 +91,8 @@ def test_from_one_database_to_another(tmp_path: Path) -> None:
 def test_processes_that_import_the_same_file_add_it_once(tmp_path: Path) -> None:
     path, database = tmp_path / "records.jsonl", tmp_path / "records.db"
     path.write_bytes(b"".join(record_line(record) for record in many(600)))
-    command = [sys.executable, "-m", "autotune", "records", "import", str(path), "--json", "-"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    processes = [
-        subprocess.Popen(
-            [*command, "--database", str(database)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
-        for _ in range(3)
-    ]
+    command = ("-m", "autotune", "records", "import", str(path), "--json", "-")
+    processes = [start_python(*command, "--database", str(database)) for _ in range(3)]
     ended = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], ended
     assert not list(tmp_path.glob("*corrupt*")), ended

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from small_disk import run_on_small_disk
 
 from autotune.errors import DatabaseError
 from autotune.store.sqlite import SQLiteDatabase, open_database
@@ -14,12 +12,12 @@ from autotune.testing.database_suite import sample_record, sample_run
 # Appends until the disk is full, makes room, and goes on: with the connection that met the full
 # disk, and with a new one.
 SCRIPT = """
-import sys
+import os
 from pathlib import Path
 from autotune.store.sqlite import open_database
 from autotune.errors import DatabaseError
 from autotune.testing.database_suite import sample_record, sample_run
-path = Path(sys.argv[1]) / "records.db"
+path = Path(os.environ["TMPDIR"]) / "records.db"
 ballast = path.with_name("ballast")
 ballast.write_bytes(bytes(1280 << 10))
 reported = []
@@ -76,27 +74,8 @@ print("done")
 """
 
 
-def on_a_small_disk(folder: Path, *command: str) -> list[str]:
-    """A command line that runs ``command`` with a file system of two MiB at ``folder``."""
-    mount = f'mount -t tmpfs -o size=2m tmpfs "{folder}" && exec "$@"'
-    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh", *command]
-
-
 def test_on_a_file_system_without_room(tmp_path: Path) -> None:
-    try:
-        possible = subprocess.run(on_a_small_disk(tmp_path, "true"), capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("there is no unshare here")
-    if possible.returncode:
-        pytest.skip("no file system may be mounted here")
-    done = subprocess.run(
-        on_a_small_disk(tmp_path, sys.executable, "-c", SCRIPT, str(tmp_path)),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    *messages, last = done.stdout.splitlines()
+    *messages, last = run_on_small_disk(SCRIPT, tmp_path, "size=2m").splitlines()
     assert last == "done"
     assert len(messages) == 5
     for number in (0, 1, 3):

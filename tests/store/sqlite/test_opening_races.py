@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from typing import Any
 
 import opening_races
 import pytest
+from python_processes import run_python
 
 from autotune.errors import DatabaseError
 from autotune.store.sqlite import open_database, opening
@@ -24,16 +24,9 @@ LEAF_OF_A_TABLE = 0x0D
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ROUNDS)
 def test_processes_that_open_a_file_at_once(tmp_path: Path, kind: str) -> None:
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        # A process with threads cannot be forked safely.
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    command = [sys.executable, opening_races.__file__, kind, str(tmp_path), str(ROUNDS[kind])]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == ROUNDS[kind]
+    command = (opening_races.__file__, kind, str(tmp_path), str(ROUNDS[kind]))
+    # A process with threads cannot be forked safely.
+    assert int(run_python(*command, OPENBLAS_NUM_THREADS="1")) == ROUNDS[kind]
 
 
 class InterruptedConnection(sqlite3.Connection):

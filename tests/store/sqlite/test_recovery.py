@@ -1,18 +1,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from python_processes import start_python
 from thinning import thinned
 
 from autotune.errors import DatabaseError
@@ -357,14 +355,9 @@ def test_a_damaged_file_that_another_process_has_open(
             "sys.stdin.read()",
         )
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as process:
+    with start_python("-c", holder, str(path)) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"500\n"
+        assert process.stdout.readline() == "500\n"
         with path.open("r+b") as file:
             file.seek(10 * PAGE)
             file.write(bytes(PAGE))
@@ -436,13 +429,7 @@ def test_several_processes_find_the_damage_at_once(
     )
     start = str(time.time() + 3)
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", opener, str(path), start, f"opener-{number}"],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        for number in range(4)
+        start_python("-c", opener, str(path), start, f"opener-{number}") for number in range(4)
     ]
     said = [int(process.communicate(timeout=120)[0].split()[0]) for process in processes]
     assert sum(said) == 1

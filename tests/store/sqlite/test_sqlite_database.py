@@ -6,14 +6,13 @@ import shutil
 import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from python_processes import start_python
 from thinning import thinned
 
 from autotune.errors import DatabaseError
@@ -56,26 +55,14 @@ def test_in_memory() -> None:
     assert not Path(":memory:").exists()
 
 
-def start_writer(path: Path, count: int, run_id: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), str(count), run_id],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-
-
 def test_a_killed_writer_loses_nothing_that_it_reported(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
-    writer = start_writer(path, 100_000, "killed")
-    assert writer.stdout is not None
-    with writer.stdout as lines:
+    with start_python("-c", WRITER, str(path), "100000", "killed") as writer:
+        assert writer.stdout is not None
         for _ in range(20):
-            lines.readline()
+            writer.stdout.readline()
         writer.send_signal(signal.SIGKILL)
-        reported = 20 + len(lines.read().splitlines())
-    writer.wait()
+        reported = 20 + len(writer.stdout.read().splitlines())
     with open_database(path) as database:
         trials = [record.trial for record in database.records()]
         assert len(trials) in (reported, reported + 1)
@@ -93,7 +80,8 @@ def test_eight_processes_open_and_write_at_once(tmp_path: Path, version: int) ->
         shutil.copy(GOLDEN / f"schema_{version}.db", path)
         there = 2
     names = [f"writer-{number}" for number in range(8)]
-    writers = [start_writer(path, 200 if version == 1 else 50, name) for name in names]
+    count = "200" if version == 1 else "50"
+    writers = [start_python("-c", WRITER, str(path), count, name) for name in names]
     reported = [writer.communicate(timeout=300)[0].split() for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * 8
     with open_database(path) as database:
@@ -102,33 +90,6 @@ def test_eight_processes_open_and_write_at_once(tmp_path: Path, version: int) ->
             trials = [record.trial for record in database.records(RecordFilter(run_id=name))]
             assert trials == list(map(int, lines)) == list(range(len(lines)))
     assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
-
-
-def test_leaves_one_file(tmp_path: Path) -> None:
-    with open_database(tmp_path / "records.db") as database:
-        database.append_record(sample_record())
-    assert [path.name for path in tmp_path.iterdir()] == ["records.db"]
-
-
-def test_the_best_query_uses_an_index(tmp_path: Path) -> None:
-    path = tmp_path / "records.db"
-    with open_database(path) as database:
-        for trial in range(300):
-            database.append_record(sample_record(trial, 1.0 / (1 + trial)))
-        best = database.best(
-            RecordFilter(workload=sample_record().candidate.sketch.workload.digest, key=KEY)
-        )
-        assert best is not None
-        assert best.trial == 299
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        plan = str(
-            connection.execute(
-                "EXPLAIN QUERY PLAN SELECT * FROM records WHERE workload = 'w' AND key_id = 1 "
-                "AND status = 'ok' ORDER BY latency LIMIT 1"
-            ).fetchall()
-        )
-    assert "records_by_latency" in plan
-    assert "TEMP B-TREE" not in plan
 
 
 class TestReadOnly:

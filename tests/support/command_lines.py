@@ -1,0 +1,27 @@
+"""Command lines that need no compiler, and a measurer that needs no other process."""
+
+from __future__ import annotations
+
+from autotune.plugins import Context
+from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, InProcessMeasurer
+
+__all__ = ["IN_PROCESS", "PARTS", "TUNE", "ScriptedMeasurer", "tune_square"]
+
+PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", "random")
+IN_PROCESS = ("--measurer", "command_lines:ScriptedMeasurer")
+"""Candidates are neither built nor run: their latencies are those of the reference backend."""
+
+
+class ScriptedMeasurer(InProcessMeasurer):
+    """Gives every candidate the latency that the reference backend computes for it."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.workload)
+
+
+def tune_square(size: int) -> tuple[str, ...]:
+    """``autotune tune gemm`` for a product of two square matrices."""
+    return ("tune", "gemm", "--shape", f"m={size},n={size},k={size}", *PARTS, "--threads", "1")
+
+
+TUNE = tune_square(8)
