@@ -55,12 +55,16 @@ _UNARY = {
     "ceil": tirx.ceil,
     "not": tirx.Not,
 }
+_EXACT = ("abs", "floor", "ceil", "not")
 _REDUCERS = {
     "add": te.sum,
     "max": te.max,
     "min": te.min,
     "mul": te.comm_reducer(lambda a, b: a * b, lambda dtype: tirx.const(1, dtype), name="prod"),
 }
+_ANY = te.comm_reducer(lambda a, b: tirx.Or(a, b), lambda dtype: tirx.const(False, dtype))
+_ALL = te.comm_reducer(lambda a, b: tirx.And(a, b), lambda dtype: tirx.const(True, dtype))
+_BOOL_REDUCERS = {"add": _ANY, "max": _ANY, "mul": _ALL, "min": _ALL}
 
 
 def module_for(workload: Workload) -> IRModule:
@@ -115,7 +119,8 @@ def _compute(stage: Stage, tensors: Mapping[str, Any]) -> Any:
             body = tirx.Cast(stage.output.dtype, body)
         if stage.combiner is None:
             return body
-        return _REDUCERS[stage.combiner](body, axis=list(reduce_axes.values()))
+        reducers = _BOOL_REDUCERS if stage.output.dtype == "bool" else _REDUCERS
+        return reducers[stage.combiner](body, axis=list(reduce_axes.values()))
 
     return te.compute(stage.output.shape, value, name=stage.name, varargs_names=names)
 
@@ -140,8 +145,7 @@ class _Body:
             # Built as a node: `astype` would drop a conversion that it thinks redundant.
             return tirx.Cast(body.dtype, self.scalar(body.operand))
         if isinstance(body, Unary):
-            operand = self.scalar(body.operand)
-            return -operand if body.op == "neg" else _UNARY[body.op](operand)
+            return self._unary(body.op, self.scalar(body.operand))
         if isinstance(body, Select):
             operands = [
                 self.scalar(item) for item in (body.condition, body.on_true, body.on_false)
@@ -149,6 +153,16 @@ class _Body:
             safe = self._is_safe(body.on_true) and self._is_safe(body.on_false)
             return tirx.Select(*operands) if safe else tirx.if_then_else(*operands)
         return self._binary(body)
+
+    def _unary(self, op: str, operand: Any) -> Any:
+        if op == "neg":
+            return -operand
+        if op not in _EXACT and _is_integer(operand):
+            operand = tirx.Cast("float32", operand)
+        if op == "erf" and _dtype(operand) == "float16":
+            # LLVM has none, and TVM's own of half precision is not lowered.
+            return tirx.Cast("float16", tirx.erf(tirx.Cast("float32", operand)))
+        return _UNARY[op](operand)
 
     def _binary(self, body: Binary) -> Any:
         left, right = self.scalar(body.left), self.scalar(body.right)
@@ -166,6 +180,8 @@ class _Body:
         if index.op == "var":
             return self._env[index.args[0]]
         operands = [self.index(argument) for argument in index.args]
+        if index.op == "select":
+            return tirx.Select(operands[0] != 0, *operands[1:])
         result = operands[0]
         for operand in operands[1:]:
             result = _INDEX[index.op](result, operand)
@@ -198,6 +214,7 @@ _INDEX = {
     "mod": tirx.floormod,
     "min": tirx.min,
     "max": tirx.max,
+    "less": lambda a, b: tirx.Cast("int32", a < b),
 }
 
 
