@@ -1,4 +1,4 @@
-"""What all tests share: how hard properties are tried, and where the processor's time goes."""
+"""What all tests share: names of cases, how hard properties are tried, where the time goes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from autotune.ir.workloads import Workload
 
 # A shell starts its background jobs with interrupts ignored, and so would all that they start:
 # the tests of interrupts need one that is not.
@@ -28,6 +30,13 @@ settings.load_profile("quick")
 
 _seconds: Counter[str] = Counter()
 _COUNTED = pytest.StashKey[float]()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Cases of workloads are called after them and their shapes."""
+    if isinstance(val, Workload):
+        return " ".join([val.name, *map(str, val.parameters.values())])
+    return None
 
 
 def _processor_seconds() -> float:

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
 
-import numpy as np
 import pytest
 from thinning import thinned
 
 pytest.importorskip("tvm")
 
 from attrs import evolve
-from autotune_tvm.backend import TVMBackend
-from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
-from autotune_tvm.scheduled import scheduled_module
-from numpy.typing import NDArray
-from tvm_lowered import lowered_nest
+from tvm_lowered import lowered_nest, numbers_of
+from tvm_programs import BACKEND, check_exact, machine_code, need, samples
 
-from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
-from autotune.ir.expressions import Binary, Cast, IntExpr, Load, const, var
-from autotune.ir.expressions.integer import evaluate
+from autotune.backends import InvalidSchedule
+from autotune.ir.expressions import Binary, Cast, Load, const, var
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -34,8 +28,6 @@ from autotune.ir.workloads import (
     conv2d,
     conv3d,
     gemm,
-    random_inputs,
-    reference_outputs,
 )
 from autotune.nest import derive_nest
 from autotune.sketches import (
@@ -48,10 +40,9 @@ from autotune.sketches import (
     Tile,
     Vectorize,
 )
-from autotune.spaces import SketchSpace
-from autotune.targets import Target, detect_cpu, preset
+from autotune.targets import preset
+from autotune.testing.programs import request_for
 
-BACKEND = TVMBackend()
 TARGET = preset("cascadelake").with_cores(1)
 
 
@@ -81,25 +72,7 @@ WORKLOADS = (
 )
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
-def samples(workload: Workload, target: Target, count: int) -> list[Candidate]:
-    space = SketchSpace(workload, target, BACKEND.limits(target))
-    return list(space.sample(count * len(space.sketches()), np.random.default_rng(0)))
-
-
-def request(candidate: Candidate, target: Target) -> BuildRequest:
-    return BuildRequest(candidate.sketch.workload, None, candidate, target, 1)
-
-
-def without_ones(extents: tuple[IntExpr, ...], candidate: Candidate) -> tuple[int, ...]:
-    numbers = (int(evaluate(extent, candidate.config)) for extent in extents)
-    return tuple(number for number in numbers if number != 1)
-
-
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=label)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3))
 def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Workload) -> None:
     module = module_for(workload)
     for candidate in samples(workload, TARGET, 2):
@@ -113,9 +86,9 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Worklo
                 loops = loops[: -len(call.loops)]
             elif is_woven(statement.name, workload, candidate):
                 loops = loops[:-2]
-            stores.append(without_ones(tuple(loop.extent for loop in loops), candidate))
+            stores.append(numbers_of((loop.extent for loop in loops), candidate))
         assert Counter(stores) == Counter(lowered.stores), candidate
-        allocations = Counter(without_ones(buffer.shape, candidate) for buffer in nest.buffers)
+        allocations = Counter(numbers_of(buffer.shape, candidate) for buffer in nest.buffers)
         assert allocations == Counter(lowered.allocations), candidate
 
 
@@ -140,33 +113,10 @@ def is_woven(statement: str, workload: Workload, candidate: Candidate) -> bool:
     return False
 
 
-def can_run(target: Target) -> bool:
-    return set(target.features) <= set(detect_cpu().features)
-
-
-def computed(candidate: Candidate, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    workload = candidate.sketch.workload
-    built = BACKEND.compile(BACKEND.lower(request(candidate, TARGET)))
-    call = bind_copies(built, workload, [inputs[tensor.name] for tensor in workload.inputs])
-    call.run()
-    return call.outputs()
-
-
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=label)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3))
 def test_exact_for_all_bytes(workload: Workload) -> None:
-    if not can_run(TARGET):
-        pytest.skip("this machine has no AVX512-VNNI")
-    inputs = random_inputs(workload, np.random.default_rng(1))
-    inputs[workload.inputs[0].name].flat[:4] = np.iinfo(workload.inputs[0].dtype).max
-    expected = reference_outputs(workload, inputs)
-    for candidate in samples(workload, TARGET, 1):
-        for name, found in zip(workload.outputs, computed(candidate, inputs), strict=True):
-            np.testing.assert_array_equal(found, expected[name], err_msg=str(candidate))
-
-
-def machine_code(candidate: Candidate, target: Target) -> str:
-    lowered = lower_module(scheduled_module(request(candidate, target)), target, 1)
-    return str(generate_code(lowered, target, 1)[0].inspect_source("s"))
+    need(TARGET)
+    check_exact(samples(workload, TARGET), TARGET)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +125,7 @@ def machine_code(candidate: Candidate, target: Target) -> str:
 )
 def test_the_machine_code_has_the_instruction(target: str, register: str) -> None:
     made_for = preset(target).with_cores(1)
-    candidate = samples(WORKLOADS[0], made_for, 1)[0]
+    candidate = samples(WORKLOADS[0], made_for)[0]
     config = candidate.config
     tile = config["C.i.2"] * config["C.j.2"] * config["C.k.1"]
     text = machine_code(candidate, made_for)
@@ -185,7 +135,7 @@ def test_the_machine_code_has_the_instruction(target: str, register: str) -> Non
 
 
 def test_packed_rows_are_woven_by_shuffles() -> None:
-    candidate = samples(WORKLOADS[0], TARGET, 1)[0]
+    candidate = samples(WORKLOADS[0], TARGET)[0]
     assert is_woven("B.pack", WORKLOADS[0], candidate)
     assert not re.search(r"vpextrb|vpinsrb", machine_code(candidate, TARGET))
 
@@ -210,33 +160,29 @@ def test_factors_that_do_not_lie_together_are_refused(k: int) -> None:
     """The mistake of calling the instruction on a matrix that is not packed: wrong weights."""
     candidate = hand_made(unpacked(k), weights_in_rows(2, 16, k))
     with pytest.raises(InvalidSchedule, match=f"'W' has neighbours along 'j' {k} elements apart"):
-        BACKEND.lower(request(candidate, TARGET))
+        BACKEND.lower(request_for(candidate, TARGET))
 
 
 def test_tvm_itself_does_not_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why the check is there: without it the program runs, and its numbers are wrong."""
-    if not can_run(TARGET):
-        pytest.skip("this machine has no AVX512-VNNI")
+    need(TARGET)
     monkeypatch.setattr("autotune_tvm.replay.layout_conflict", lambda candidate: None)
-    workload = weights_in_rows(2, 16, 8)
-    candidate = hand_made(unpacked(8), workload)
-    inputs = random_inputs(workload, np.random.default_rng(0))
-    (found,) = computed(candidate, inputs)
-    assert not np.array_equal(found, reference_outputs(workload, inputs)["Y"])
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        check_exact([hand_made(unpacked(8), weights_in_rows(2, 16, 8))], TARGET)
 
 
 def test_a_step_that_names_no_intrinsic_is_refused() -> None:
-    candidate = samples(WORKLOADS[0], TARGET, 1)[0]
+    candidate = samples(WORKLOADS[0], TARGET)[0]
     steps = tuple(
         evolve(step, intrinsic="vta-1x16x16") if isinstance(step, Tensorize) else step
         for step in candidate.sketch.steps
     )
     wrong = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
     with pytest.raises(InvalidSchedule, match="vta-1x16x16"):
-        BACKEND.lower(request(wrong, TARGET))
+        BACKEND.lower(request_for(wrong, TARGET))
 
 
 def test_the_ordinary_sketches_have_other_vectors() -> None:
-    plain = samples(gemm(m=24, n=64, k=32), TARGET, 1)[0]
+    plain = samples(gemm(m=24, n=64, k=32), TARGET)[0]
     assert any(isinstance(step, Vectorize) for step in plain.sketch.steps)
     assert "vpdpbusd" not in machine_code(plain, TARGET)

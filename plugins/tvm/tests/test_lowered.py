@@ -19,10 +19,9 @@ from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
 from made_workloads import two_products
 from tvm import s_tir
-from tvm_lowered import LoweredNest, lowered_nest
+from tvm_lowered import LoweredNest, lowered_nest, numbers_of
 
 from autotune.ir.expressions import IntExpr, Load, const, var
-from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -83,11 +82,6 @@ WORKLOADS = (
 )
 
 
-def without_ones(extents: tuple[IntExpr, ...], candidate: Candidate) -> tuple[int, ...]:
-    numbers = (int(evaluate(extent, candidate.config)) for extent in extents)
-    return tuple(number for number in numbers if number != 1)
-
-
 def stores_of(nest: LoopNest) -> list[list[Loop]]:
     """Loops around every store that TVM makes of the statements.
 
@@ -119,10 +113,10 @@ def stores_of(nest: LoopNest) -> list[list[Loop]]:
 def compare(candidate: Candidate, lowered: LoweredNest) -> None:
     nest = derive_nest(candidate.sketch)
     stores = Counter(
-        without_ones(tuple(loop.extent for loop in loops), candidate) for loops in stores_of(nest)
+        numbers_of((loop.extent for loop in loops), candidate) for loops in stores_of(nest)
     )
     allocations = Counter(
-        (buffer.scope, without_ones(buffer.shape, candidate)) for buffer in nest.buffers
+        (buffer.scope, numbers_of(buffer.shape, candidate)) for buffer in nest.buffers
     )
     where = f"{candidate.sketch.name} {candidate.config}"
     assert stores == Counter(lowered.stores), where
@@ -130,11 +124,7 @@ def compare(candidate: Candidate, lowered: LoweredNest) -> None:
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize(
-    "workload",
-    thinned(WORKLOADS, 3),
-    ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
-)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3))
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:
@@ -161,11 +151,7 @@ GPU_WORKLOADS = (
 
 
 @pytest.mark.parametrize("target", ["a100", "t4"])
-@pytest.mark.parametrize(
-    "workload",
-    thinned(GPU_WORKLOADS, 3),
-    ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
-)
+@pytest.mark.parametrize("workload", thinned(GPU_WORKLOADS, 3))
 def test_gpu_programs_are_those_of_the_lowered_program(workload: Workload, target: str) -> None:
     space = SketchSpace(workload, preset(target), TVMBackend().limits(preset(target)))
     module = module_for(workload)
@@ -261,9 +247,6 @@ HAND_MADE = {
         Order("C", ("i.0", "j.0", "k_lane.0")),
     ),
 }
-
-
-CARRIED = "a tile that an outer reduction loop carries"
 
 
 @pytest.mark.parametrize("name", HAND_MADE)

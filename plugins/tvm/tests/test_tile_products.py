@@ -10,16 +10,11 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from autotune_tvm.backend import TVMBackend
-from autotune_tvm.compiler import generate_code, lower_module
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
-from autotune_tvm.scheduled import scheduled_module
-from autotune_tvm.tile_products import ask_for_tiles
-from tvm_lowered import lowered_nest
+from tvm_lowered import lowered_nest, numbers_of
+from tvm_programs import check_exact, machine_code, need, samples
 
-from autotune.backends import BuildRequest, bind_copies
-from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
     Workload,
     batch_matmul,
@@ -30,11 +25,9 @@ from autotune.ir.workloads import (
 )
 from autotune.nest import derive_nest, layout_conflict
 from autotune.sketches import Candidate, Interleave, Tensorize
-from autotune.spaces import SketchSpace
-from autotune.targets import detect_cpu, preset
+from autotune.targets import preset
 from autotune.testing.nest_interpreter import run_candidate
 
-BACKEND = TVMBackend()
 TARGET = preset("sapphirerapids").with_cores(1)
 
 WORKLOADS = (
@@ -49,22 +42,9 @@ WORKLOADS = (
 )
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
-def samples(workload: Workload, count: int) -> list[Candidate]:
-    space = SketchSpace(workload, TARGET, BACKEND.limits(TARGET))
-    return list(space.sample(count * len(space.sketches()), np.random.default_rng(0)))
-
-
 def call_of(candidate: Candidate) -> Tensorize:
     (call,) = (step for step in candidate.sketch.steps if isinstance(step, Tensorize))
     return call
-
-
-def request(candidate: Candidate) -> BuildRequest:
-    return BuildRequest(candidate.sketch.workload, None, candidate, TARGET, 1)
 
 
 @pytest.mark.parametrize(
@@ -86,19 +66,15 @@ def request(candidate: Candidate) -> BuildRequest:
     ids=str,
 )
 def test_the_longest_call_that_fits(workload: Workload, name: str) -> None:
-    assert {call_of(candidate).intrinsic for candidate in samples(workload, 1)} == {name}
+    assert {call_of(candidate).intrinsic for candidate in samples(workload, TARGET)} == {name}
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Workload) -> None:
     """But for the stores of calls, which are none of TVM's, and loops inside of woven copies."""
     module = module_for(workload)
 
-    def numbers(extents: list[object], candidate: Candidate) -> tuple[int, ...]:
-        found = (int(evaluate(extent, candidate.config)) for extent in extents)  # type: ignore[arg-type]
-        return tuple(number for number in found if number != 1)
-
-    for candidate in samples(workload, 1):
+    for candidate in samples(workload, TARGET):
         assert layout_conflict(candidate) is None
         nest = derive_nest(candidate.sketch)
         (woven,) = (s for s in candidate.sketch.steps if isinstance(s, Interleave))
@@ -106,11 +82,11 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Worklo
         stores: Counter[tuple[int, ...]] = Counter()
         for statement in nest.statements:
             if statement.name not in (call_of(candidate).stage, f"{woven.operand}.pack"):
-                stores[numbers([loop.extent for loop in statement.loops], candidate)] += 1
+                stores[numbers_of([loop.extent for loop in statement.loops], candidate)] += 1
         left = Counter(lowered.stores)
         assert not stores - left, candidate
         assert sum((left - stores).values()) == 1, "the copy of the right factor"
-        allocations = Counter(numbers(list(b.shape), candidate) for b in nest.buffers)
+        allocations = Counter(numbers_of(b.shape, candidate) for b in nest.buffers)
         assert allocations == Counter(lowered.allocations), candidate
 
 
@@ -118,40 +94,29 @@ def test_the_nest_computes_exact_integers() -> None:
     workload = WORKLOADS[1]
     inputs = random_inputs(workload, np.random.default_rng(1))
     expected = reference_outputs(workload, inputs)["C"]
-    (candidate, *_) = samples(workload, 1)
+    (candidate, *_) = samples(workload, TARGET)
     np.testing.assert_array_equal(run_candidate(candidate, inputs)["C"], expected)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_exact_for_all_bytes(workload: Workload) -> None:
-    if not set(TARGET.features) <= set(detect_cpu().features) or not ask_for_tiles():
-        pytest.skip("this machine has no AMX")
-    inputs = random_inputs(workload, np.random.default_rng(1))
-    (name,) = workload.outputs
-    expected = reference_outputs(workload, inputs)[name]
-    for candidate in samples(workload, 1):
-        built = BACKEND.compile(BACKEND.lower(request(candidate)))
-        arrays = [inputs[tensor.name] for tensor in workload.inputs]
-        call = bind_copies(built, workload, arrays)
-        call.run()
-        np.testing.assert_array_equal(call.outputs()[0], expected, err_msg=str(candidate))
+    need(TARGET)
+    check_exact(samples(workload, TARGET), TARGET)
 
 
 @pytest.mark.parametrize(("workload", "instruction"), [(0, "tdpbusd"), (1, "tdpbssd")])
 def test_the_machine_code_has_the_instruction(workload: int, instruction: str) -> None:
-    (candidate, *_) = samples(WORKLOADS[workload], 1)
-    lowered = lower_module(scheduled_module(request(candidate)), TARGET, 1)
-    text = str(generate_code(lowered, TARGET, 1)[0].inspect_source("s"))
+    (candidate, *_) = samples(WORKLOADS[workload], TARGET)
+    text = machine_code(candidate, TARGET)
     assert len(re.findall(rf"\b{instruction}\b", text)) >= 4
     assert "ldtilecfg" in text and "tilerelease" in text
 
 
 def test_packed_rows_are_permuted_by_one_instruction_for_16_columns() -> None:
     """LLVM recognises the shuffle in a permutation that it can see, and makes eleven of it."""
-    whole = [c for c in samples(WORKLOADS[0], 3) if c.config.get("C.j.extent", 64) == 64]
+    whole = [c for c in samples(WORKLOADS[0], TARGET, 3) if c.config.get("C.j.extent", 64) == 64]
     assert whole
     for candidate in whole[:2]:
-        lowered = lower_module(scheduled_module(request(candidate)), TARGET, 1)
-        text = str(generate_code(lowered, TARGET, 1)[0].inspect_source("s"))
+        text = machine_code(candidate, TARGET)
         assert len(re.findall(r"\bvpermb\b", text)) >= 2
         assert not re.search(r"vpunpcklbw|vpinsrb|vpextrb", text)

@@ -15,7 +15,14 @@ from autotune.spaces import SketchSpace
 from autotune.targets import Target
 from autotune.testing.guarded_arrays import guarded_calls
 
-__all__ = ["check_call", "check_executable", "check_program", "sample_candidates"]
+__all__ = [
+    "check_call",
+    "check_candidate",
+    "check_executable",
+    "check_program",
+    "request_for",
+    "sample_candidates",
+]
 
 
 def sample_candidates(
@@ -32,6 +39,30 @@ def sample_candidates(
     """
     space = SketchSpace(workload, target, backend.limits(target))
     return list(space.sample(each * len(space.sketches()), np.random.default_rng(seed)))
+
+
+def request_for(
+    candidate: Candidate, target: Target, threads: int = 1, program: str | None = None
+) -> BuildRequest:
+    """A request for a candidate, of its own workload or of an imported program."""
+    return BuildRequest(candidate.sketch.workload, program, candidate, target, threads)
+
+
+def check_candidate(
+    backend: Backend,
+    candidate: Candidate,
+    target: Target,
+    inputs: Mapping[str, Array] | None = None,
+    *,
+    threads: int = 1,
+    program: str | None = None,
+) -> None:
+    """Build a candidate and check it as `check_executable` does.
+
+    Raises:
+        AssertionError: it computes something else.
+    """
+    check_program(backend, request_for(candidate, target, threads, program), inputs)
 
 
 def check_program(

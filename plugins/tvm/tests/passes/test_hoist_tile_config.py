@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
 
 import tvm
-from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.replay import schedule
-from autotune_tvm.scheduled import scheduled_module
-from autotune_tvm.tile_products import ask_for_tiles
 from tvm import tirx
 from tvm_ffi import structural_equal
+from tvm_programs import check_exact, need, samples, scheduled_text
 
-from autotune.backends import BuildRequest, bind_copies
-from autotune.ir.workloads import Workload, conv2d, gemm, random_inputs, reference_outputs
-from autotune.sketches import Candidate
-from autotune.spaces import SketchSpace
-from autotune.targets import detect_cpu, preset
+from autotune.ir.workloads import Workload, conv2d, gemm
+from autotune.targets import preset
 
-BACKEND = TVMBackend()
 TARGET = preset("sapphirerapids").with_cores(2)
 WORKLOADS = (
     gemm(m=64, n=64, k=128, requantize=7, dtype="u8s8s32"),
@@ -33,21 +26,11 @@ WORKLOADS = (
 )
 
 
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
-
-
-def samples(workload: Workload) -> list[Candidate]:
-    space = SketchSpace(workload, TARGET, BACKEND.limits(TARGET))
-    return list(space.sample(len(space.sketches()), np.random.default_rng(0)))
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=label)
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_every_parallel_loop_with_calls_has_one_configuration(workload: Workload) -> None:
-    for candidate in samples(workload):
+    for candidate in samples(workload, TARGET):
         made = schedule(module_for(workload), candidate, workload).mod
-        request = BuildRequest(workload, None, candidate, TARGET, 2)
-        text = str(scheduled_module(request).script())
+        text = scheduled_text(candidate, TARGET, 2)
         before = str(made.script())
         assert text.count("ldtilecfg") == text.count("tilerelease") == 1
         assert text.count("tdpb") == before.count("tdpb") > 0
@@ -56,17 +39,8 @@ def test_every_parallel_loop_with_calls_has_one_configuration(workload: Workload
 
 
 def test_exact_on_two_threads() -> None:
-    workload = WORKLOADS[0]
-    if not set(TARGET.features) <= set(detect_cpu().features) or not ask_for_tiles():
-        pytest.skip("this machine has no AMX")
-    inputs = random_inputs(workload, np.random.default_rng(1))
-    (name,) = workload.outputs
-    expected = reference_outputs(workload, inputs)[name]
-    for candidate in samples(workload):
-        built = BACKEND.compile(BACKEND.lower(BuildRequest(workload, None, candidate, TARGET, 2)))
-        call = bind_copies(built, workload, [inputs[tensor.name] for tensor in workload.inputs])
-        call.run()
-        np.testing.assert_array_equal(call.outputs()[0], expected, err_msg=str(candidate))
+    need(TARGET)
+    check_exact(samples(WORKLOADS[0], TARGET), TARGET, threads=2)
 
 
 def intrinsic(name: str, *arguments: Any) -> Any:

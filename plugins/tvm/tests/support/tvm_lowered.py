@@ -7,6 +7,7 @@ vectorised loops disappear.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import tvm
@@ -14,7 +15,10 @@ from attrs import define, field, frozen
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
+from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads.workload import DTYPE_BYTES
+from autotune.sketches import Candidate
 
 _LAUNCHED = ("thread_extent", "virtual_thread")
 # What TVM adds for reductions across threads; the schedule knows nothing of it.
@@ -59,6 +63,12 @@ class LoweredNest:
     allocations: tuple[tuple[int, ...], ...]
     scopes: tuple[str, ...]
     kernels: tuple[Kernel, ...]
+
+
+def numbers_of(extents: Iterable[IntExpr], candidate: Candidate) -> tuple[int, ...]:
+    """What extents of the nest are for a candidate, without those of 1."""
+    numbers = (int(evaluate(extent, candidate.config)) for extent in extents)
+    return tuple(number for number in numbers if number != 1)
 
 
 def lower_for_comparison(module: IRModule) -> IRModule:

@@ -1,0 +1,66 @@
+"""What TVM makes of candidates for machines other than this one, and whether it is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.compiler import generate_code, lower_module
+from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.tile_products import ask_for_tiles
+
+from autotune.ir.workloads import Workload, random_inputs
+from autotune.sketches import Candidate
+from autotune.targets import Target, detect_cpu
+from autotune.testing.programs import check_candidate, request_for, sample_candidates
+
+BACKEND = TVMBackend()
+_TILES = "amx-tile"
+
+
+def samples(workload: Workload, target: Target, each: int = 1) -> list[Candidate]:
+    """Random candidates: ``each`` times as many as there are sketches."""
+    return sample_candidates(BACKEND, workload, target, each)
+
+
+def one_of_each(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The first candidate of every sketch."""
+    found: dict[str, Candidate] = {}
+    for candidate in candidates:
+        found.setdefault(candidate.sketch.name, candidate)
+    return list(found.values())
+
+
+def scheduled_text(candidate: Candidate, target: Target, threads: int = 1) -> str:
+    """The script of a scheduled candidate."""
+    return str(scheduled_module(request_for(candidate, target, threads)).script())
+
+
+def machine_code(candidate: Candidate, target: Target) -> str:
+    """The assembly of a candidate on one thread."""
+    module = scheduled_module(request_for(candidate, target))
+    return str(generate_code(lower_module(module, target, 1), target, 1)[0].inspect_source("s"))
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine can run what is made for a target."""
+    features = set(target.features)
+    return features <= set(detect_cpu().features) and (_TILES not in features or ask_for_tiles())
+
+
+def need(target: Target) -> None:
+    """Skip a test of programs that this machine cannot run."""
+    if not runs_here(target):
+        pytest.skip(f"this machine cannot run programs for {target.name}")
+
+
+def check_exact(candidates: Iterable[Candidate], target: Target, threads: int = 1) -> None:
+    """Candidates of one workload compute it exactly, with the largest numbers among its bytes."""
+    for candidate in candidates:
+        workload = candidate.sketch.workload
+        inputs = random_inputs(workload, np.random.default_rng(1))
+        first = workload.inputs[0]
+        inputs[first.name].flat[:4] = np.iinfo(first.dtype).max
+        check_candidate(BACKEND, candidate, target, inputs, threads=threads)
