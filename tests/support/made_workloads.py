@@ -17,7 +17,13 @@ from autotune.ir.workloads import (
     softmax,
 )
 
-__all__ = ["SMALL_WORKLOADS", "two_products"]
+__all__ = [
+    "ALIGNED_WORKLOADS",
+    "ROUND_TRIPS",
+    "SMALL_WORKLOADS",
+    "VARIED_WORKLOADS",
+    "two_products",
+]
 
 SMALL_WORKLOADS = {
     "gemm": gemm(m=17, n=33, k=29),
@@ -62,3 +68,62 @@ def two_products(rows: int, depth: int) -> Workload:
     )
     stages = (product("C", "B", 16), product("D", "E", 32))
     return Workload("two", inputs, stages, ("C", "D"))
+
+
+VARIED_WORKLOADS = (
+    gemm(m=64, n=64, k=64),
+    gemm(m=37, n=53, k=29),
+    gemm(m=31, n=8, k=16),
+    gemm(m=1, n=7, k=3),
+    gemm(m=32, n=32, k=32, dtype="int8"),
+    gemm(m=13, n=24, k=20, dtype="float64"),
+    batch_matmul(b=2, m=3, n=4, k=5),
+    batch_matmul(b=3, m=33, n=40, k=50),
+    dense(m=8, n=9, k=64),
+    dense(m=33, n=64, k=64, bias=0),
+    conv2d(h=14, w=14, ci=16, co=32, pad=1),
+    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
+    conv2d(h=15, w=15, ci=8, co=16, kh=5, kw=3, dilation=2, stride=3),
+    conv2d(n=2, h=7, w=9, ci=5, co=7, kh=1, kw=1, relu=1),
+    depthwise_conv2d(h=14, w=14, c=32, pad=1),
+    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2, dilation=2),
+    depthwise_conv2d(n=2, h=8, w=5, c=12, kh=4, kw=4, pad=2),
+    softmax(m=5, n=7),
+    softmax(m=64, n=64),
+    softmax(m=12, n=256),
+    softmax(m=6, n=31),
+    softmax(m=2, n=100, dtype="float64"),
+    elementwise(m=4, n=6),
+    elementwise(m=7, n=48),
+    two_products(12, 6),
+)
+"""Every builder, of sizes that vectors and tiles divide, and of others; and a shared operand."""
+
+ALIGNED_WORKLOADS = (
+    gemm(m=16, n=16, k=16),
+    gemm(m=96, n=128, k=64),
+    gemm(m=30, n=17, k=29),
+    gemm(m=32, n=32, k=32, dtype="int8"),
+    gemm(m=13, n=24, k=20, dtype="float64"),
+    batch_matmul(b=3, m=32, n=32, k=16),
+    dense(m=32, n=64, k=64),
+    conv2d(h=14, w=14, ci=16, co=32, pad=1, bias=1, relu=1),
+    conv2d(h=15, w=15, ci=8, co=16, kh=5, kw=3, dilation=2, stride=3),
+    depthwise_conv2d(h=14, w=14, c=32, pad=1, stride=2),
+    softmax(m=12, n=256),
+    elementwise(m=8, n=48),
+)
+"""Every builder, of sizes that leave room for vectors of sixteen lanes."""
+
+ROUND_TRIPS = {
+    "gemm": gemm(m=7, n=1, k=5),
+    "gemm-int8": gemm(m=13, n=31, k=37, dtype="int8"),
+    "batch-matmul": batch_matmul(b=2, m=3, n=4, k=5, dtype="float64"),
+    "dense": dense(m=2, n=3, k=4),
+    "conv2d": conv2d(h=9, w=7, ci=3, co=5, pad=1, stride=2, bias=1, relu=1),
+    "conv2d-dilated": conv2d(n=2, h=11, w=13, ci=2, co=3, dilation=2),
+    "depthwise": depthwise_conv2d(h=8, w=8, c=3, pad=2, dilation=2, stride=2),
+    "softmax": softmax(m=3, n=5),
+    "elementwise": elementwise(m=3, n=4),
+}
+"""Every builder, small: programs that compilers write and read."""

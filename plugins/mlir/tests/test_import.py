@@ -16,6 +16,7 @@ from autotune_mlir.normal_form import BESIDE_LINALG
 from autotune_mlir.payload_import import read_program
 from autotune_mlir.reading import read_text
 from autotune_mlir.scalar_import import BODY_OPERATIONS, DTYPES
+from made_workloads import ROUND_TRIPS
 from mlir_programs import PROGRAMS, function
 
 from autotune.backends import BuildRequest, ImportedProgram, ProgramFile, bind_copies
@@ -23,15 +24,9 @@ from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWork
 from autotune.ir.expressions import Load, Select, var
 from autotune.ir.workloads import (
     Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
     gemm,
     random_inputs,
     reference_outputs,
-    softmax,
 )
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target, detect_cpu
@@ -137,19 +132,6 @@ def test_what_is_scheduled_is_what_was_imported(
     program = imported(text)
     request = BuildRequest(program.workload, program.program, None, target, 1)
     assert "kept" in backend.show(request)
-
-
-ROUND_TRIPS = {
-    "gemm": gemm(m=7, n=1, k=5),
-    "gemm-int8": gemm(m=13, n=31, k=37, dtype="int8"),
-    "batch-matmul": batch_matmul(b=2, m=3, n=4, k=5, dtype="float64"),
-    "dense": dense(m=2, n=3, k=4),
-    "conv2d": conv2d(h=9, w=7, ci=3, co=5, pad=1, stride=2, bias=1, relu=1),
-    "conv2d-dilated": conv2d(n=2, h=11, w=13, ci=2, co=3, dilation=2),
-    "depthwise": depthwise_conv2d(h=8, w=8, c=3, pad=2, dilation=2, stride=2),
-    "softmax": softmax(m=3, n=5),
-    "elementwise": elementwise(m=3, n=4),
-}
 
 
 @pytest.mark.parametrize("workload", ROUND_TRIPS.values(), ids=ROUND_TRIPS.keys())

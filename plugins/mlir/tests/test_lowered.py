@@ -13,6 +13,7 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
+from made_workloads import ALIGNED_WORKLOADS
 from mlir_lowered import (
     COMPUTED,
     LoweredBuffer,
@@ -27,11 +28,6 @@ from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
     Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
     gemm,
     softmax,
 )
@@ -44,21 +40,6 @@ from autotune.targets import preset
 
 Buffers = Counter[tuple[tuple[int, ...], str]]
 MLIR_TYPES = {"float32": "f32", "float64": "f64", "int8": "i8", "int32": "i32"}
-
-WORKLOADS = (
-    gemm(m=16, n=16, k=16),
-    gemm(m=96, n=128, k=64),
-    gemm(m=30, n=17, k=29),
-    gemm(m=32, n=32, k=32, dtype="int8"),
-    gemm(m=13, n=24, k=20, dtype="float64"),
-    batch_matmul(b=3, m=32, n=32, k=16),
-    dense(m=32, n=64, k=64),
-    conv2d(h=14, w=14, ci=16, co=32, pad=1, bias=1, relu=1),
-    conv2d(h=15, w=15, ci=8, co=16, kh=5, kw=3, dilation=2, stride=3),
-    depthwise_conv2d(h=14, w=14, c=32, pad=1, stride=2),
-    softmax(m=12, n=256),
-    elementwise(m=8, n=48),
-)
 
 
 def consumed(extents: Sequence[int], found: Sequence[int]) -> int | None:
@@ -258,11 +239,7 @@ def compare_buffers(candidate: Candidate, lowered: LoweredNest) -> None:
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize(
-    "workload",
-    thinned(WORKLOADS, 3),
-    ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
-)
+@pytest.mark.parametrize("workload", thinned(ALIGNED_WORKLOADS, 3))
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:

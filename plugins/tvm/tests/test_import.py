@@ -18,6 +18,7 @@ from autotune_tvm.importer import (
     text_of,
 )
 from autotune_tvm.passes import narrow_indices
+from made_workloads import ROUND_TRIPS
 from relax_programs import relax_convolution
 from tvm import te
 
@@ -27,28 +28,10 @@ from autotune.ir.expressions import Binary, Load, Select, const, var
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import (
     Workload,
-    batch_matmul,
-    conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
     gemm,
-    softmax,
 )
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
-
-ROUND_TRIPS = {
-    "gemm": gemm(m=7, n=1, k=5),
-    "gemm-int8": gemm(m=13, n=31, k=37, dtype="int8"),
-    "batch-matmul": batch_matmul(b=2, m=3, n=4, k=5, dtype="float64"),
-    "dense": dense(m=2, n=3, k=4),
-    "conv2d": conv2d(h=9, w=7, ci=3, co=5, pad=1, stride=2, bias=1, relu=1),
-    "conv2d-dilated": conv2d(n=2, h=11, w=13, ci=2, co=3, dilation=2),
-    "depthwise": depthwise_conv2d(h=8, w=8, c=3, pad=2, dilation=2, stride=2),
-    "softmax": softmax(m=3, n=5),
-    "elementwise": elementwise(m=3, n=4),
-}
 
 
 def function(body: str, signature: str = "A: B((4, 6)), C: B((4, 6))") -> Any:

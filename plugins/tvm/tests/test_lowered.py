@@ -17,7 +17,7 @@ import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
-from made_workloads import two_products
+from made_workloads import VARIED_WORKLOADS
 from tvm import s_tir
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
 
@@ -27,11 +27,7 @@ from autotune.ir.workloads import (
     Stage,
     Tensor,
     Workload,
-    batch_matmul,
-    conv2d,
     dense,
-    depthwise_conv2d,
-    elementwise,
     gemm,
     softmax,
 )
@@ -51,35 +47,6 @@ from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
-
-
-WORKLOADS = (
-    gemm(m=64, n=64, k=64),
-    gemm(m=37, n=53, k=29),
-    gemm(m=31, n=8, k=16),
-    gemm(m=1, n=7, k=3),
-    gemm(m=32, n=32, k=32, dtype="int8"),
-    gemm(m=13, n=24, k=20, dtype="float64"),
-    batch_matmul(b=2, m=3, n=4, k=5),
-    batch_matmul(b=3, m=33, n=40, k=50),
-    dense(m=8, n=9, k=64),
-    dense(m=33, n=64, k=64, bias=0),
-    conv2d(h=14, w=14, ci=16, co=32, pad=1),
-    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
-    conv2d(h=15, w=15, ci=8, co=16, kh=5, kw=3, dilation=2, stride=3),
-    conv2d(n=2, h=7, w=9, ci=5, co=7, kh=1, kw=1, relu=1),
-    depthwise_conv2d(h=14, w=14, c=32, pad=1),
-    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2, dilation=2),
-    depthwise_conv2d(n=2, h=8, w=5, c=12, kh=4, kw=4, pad=2),
-    softmax(m=5, n=7),
-    softmax(m=64, n=64),
-    softmax(m=12, n=256),
-    softmax(m=6, n=31),
-    softmax(m=2, n=100, dtype="float64"),
-    elementwise(m=4, n=6),
-    elementwise(m=7, n=48),
-    two_products(12, 6),
-)
 
 
 def stores_of(nest: LoopNest) -> list[list[Loop]]:
@@ -124,7 +91,7 @@ def compare(candidate: Candidate, lowered: LoweredNest) -> None:
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3))
+@pytest.mark.parametrize("workload", thinned(VARIED_WORKLOADS, 3))
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:
@@ -142,7 +109,7 @@ def one_total() -> Workload:
 
 
 GPU_WORKLOADS = (
-    *WORKLOADS,
+    *VARIED_WORKLOADS,
     gemm(m=4, n=6, k=300),
     dense(m=3, n=5, k=256),
     softmax(m=3, n=20000),

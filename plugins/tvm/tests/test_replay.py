@@ -11,7 +11,7 @@ import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
-from made_workloads import two_products
+from made_workloads import VARIED_WORKLOADS, two_products
 from thinning import thinned
 from tvm.script import tirx as T
 
@@ -23,13 +23,8 @@ from autotune.ir.workloads import (
     Stage,
     Tensor,
     Workload,
-    batch_matmul,
     conv2d,
-    dense,
-    depthwise_conv2d,
-    elementwise,
     gemm,
-    softmax,
 )
 from autotune.sketches import (
     STEP_TYPES,
@@ -52,33 +47,7 @@ from autotune.targets import Target, preset
 Check = Callable[..., Any]
 
 
-WORKLOADS = (
-    gemm(m=64, n=64, k=64),
-    gemm(m=37, n=53, k=29),
-    gemm(m=1, n=7, k=3),
-    gemm(m=31, n=33, k=32, dtype="int8"),
-    gemm(m=13, n=24, k=20, dtype="float64"),
-    batch_matmul(b=2, m=3, n=4, k=5),
-    batch_matmul(b=2, m=33, n=40, k=50),
-    dense(m=8, n=9, k=64),
-    dense(m=33, n=64, k=64, bias=0),
-    conv2d(h=14, w=14, ci=16, co=32, pad=1),
-    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
-    conv2d(h=15, w=15, ci=8, co=16, kh=5, kw=3, dilation=2, stride=3),
-    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2),
-    depthwise_conv2d(n=2, h=8, w=5, c=12, kh=4, kw=4, pad=2),
-    softmax(m=5, n=7),
-    softmax(m=64, n=64),
-    elementwise(m=4, n=6),
-    elementwise(m=7, n=48),
-)
-
-
-@pytest.mark.parametrize(
-    "workload",
-    thinned(WORKLOADS, 3),
-    ids=lambda workload: f"{workload.name} {' '.join(map(str, workload.parameters.values()))}",
-)
+@pytest.mark.parametrize("workload", thinned(VARIED_WORKLOADS, 4))
 def test_scheduled_programs_compute_the_reference(
     workload: Workload, backend: TVMBackend, target: Target, check: Check
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_workloads import VARIED_WORKLOADS
 from numpy.typing import NDArray
 from thinning import thinned
 
@@ -28,11 +29,8 @@ from autotune.ir.expressions import Select
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
     Workload,
-    batch_matmul,
     conv2d,
     dense,
-    depthwise_conv2d,
-    elementwise,
     gemm,
     softmax,
 )
@@ -49,21 +47,6 @@ CPU = preset("haswell-2core")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 TVM_CPU = tvm.target.Target({"kind": "llvm", "num-cores": 2})
 
-WORKLOADS = (
-    gemm(m=64, n=64, k=64),
-    gemm(m=37, n=53, k=29),
-    gemm(m=32, n=32, k=32, dtype="int8"),
-    gemm(m=13, n=24, k=20, dtype="float64"),
-    batch_matmul(b=3, m=33, n=40, k=50),
-    dense(m=33, n=64, k=64, bias=0),
-    conv2d(h=14, w=14, ci=16, co=32, pad=1),
-    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1),
-    conv2d(n=2, h=7, w=9, ci=5, co=7, kh=1, kw=1, relu=1),
-    depthwise_conv2d(h=15, w=14, c=19, pad=1, stride=2, dilation=2),
-    softmax(m=64, n=64),
-    elementwise(m=7, n=48),
-)
-
 # Columns that count index arithmetic: ours on the sketch's canonical indices, TVM's on what it
 # simplified them to. Predicates of padding are such arithmetic too.
 INDEX_ARITHMETIC = {
@@ -72,10 +55,6 @@ INDEX_ARITHMETIC = {
 }
 # Columns that follow from hulls of what is touched.
 FROM_REGIONS = re.compile(r"buffer\d_(unique_.*|reuse_bytes)$|intensity\d")
-
-
-def label(workload: Workload) -> str:
-    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
 
 
 class Compared:
@@ -173,7 +152,7 @@ def explained(item: Compared, column: str) -> bool:
     return regions and FROM_REGIONS.match(column) is not None
 
 
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=label)
+@pytest.mark.parametrize("workload", thinned(VARIED_WORKLOADS, 5))
 def test_columns_agree_but_for_the_reasons_given(workload: Workload) -> None:
     for item in compared(workload, 3):
         for statement, column in item.differing():
