@@ -1,8 +1,9 @@
-"""Candidates of a workload, and what the programs made of them compute."""
+"""Candidates of a workload, and what their schedules make of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from autotune_mlir import compiler
@@ -10,12 +11,10 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 
-from autotune.backends import BuildRequest
-from autotune.ir.workloads import Workload, reference
+from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
-from autotune.testing.guarded_arrays import guarded_calls
 
 
 def candidates(
@@ -31,33 +30,9 @@ def candidates(
     assert not any(count == each for count in left.values()), "a sketch was never drawn"
 
 
-def check(
-    backend: MLIRBackend,
-    workload: Workload,
-    candidate: Candidate,
-    target: Target,
-    threads: int = 1,
-) -> None:
-    """The candidate's program computes what the workload says.
-
-    One that reads or writes beside its arrays ends this process.
-    """
-    inputs = reference.random_inputs(workload, np.random.default_rng(1))
-    expected = reference.reference_outputs(workload, inputs)
-    arrays = [inputs[tensor.name] for tensor in workload.inputs]
-    request = BuildRequest(workload, None, candidate, target, threads)
-    executable = backend.compile(backend.lower(request))
-    for call in guarded_calls(executable, workload, arrays):
-        call.poison()
-        call.run()
-        for name, result in zip(workload.outputs, call.outputs(), strict=True):
-            np.testing.assert_allclose(
-                result, expected[name], rtol=2e-5, atol=2e-5, err_msg=candidate.sketch.name
-            )
-
-
-def scheduled(workload: Workload, candidate: Candidate) -> object:
+def scheduled(candidate: Candidate) -> Any:
     """The module of a candidate, before the passes that lower it."""
+    workload = candidate.sketch.workload
     module = compiler.parse_payload(payload(workload))
     compiler.apply_schedule(module, schedule(candidate, workload))
     return module

@@ -10,14 +10,18 @@ from pathlib import Path
 __all__ = ["python_environment", "run_python", "start_python"]
 
 
-def python_environment(**variables: str) -> dict[str, str]:
-    """The variables of this process and its import path, with these instead or as well."""
+def python_environment(**variables: str | None) -> dict[str, str]:
+    """The variables of this process and its import path, with these instead or as well.
+
+    Those that are None are left out.
+    """
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    return {**os.environ, "PYTHONPATH": path, **variables}
+    changed = {**os.environ, "PYTHONPATH": path, **variables}
+    return {name: value for name, value in changed.items() if value is not None}
 
 
 def start_python(
-    *arguments: str, cwd: Path | None = None, **variables: str
+    *arguments: str, cwd: Path | None = None, **variables: str | None
 ) -> subprocess.Popen[str]:
     """Start ``python ...`` in a session of its own, with pipes for its three streams."""
     return subprocess.Popen(
@@ -32,7 +36,7 @@ def start_python(
     )
 
 
-def run_python(*arguments: str, cwd: Path | None = None, **variables: str) -> str:
+def run_python(*arguments: str, cwd: Path | None = None, **variables: str | None) -> str:
     """What ``python ...`` writes to standard output; it has to end well."""
     with start_python(*arguments, cwd=cwd, **variables) as process:
         output, errors = process.communicate(timeout=300)

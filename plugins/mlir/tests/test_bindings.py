@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 from autotune_mlir import bindings
 from autotune_mlir.bindings import DISTRIBUTIONS, VARIABLE, BindingsMissing
+from thread_programs import in_fresh_process
 
 from autotune.errors import UnknownNameError
 
@@ -73,15 +70,7 @@ def test_the_version_is_found_without_importing() -> None:
         "import sys; from autotune_mlir.bindings import bindings_version, DISTRIBUTIONS; "
         "print(bindings_version(), sorted(set(sys.modules) & set(DISTRIBUTIONS)))"
     )
-    paths = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(
-        [sys.executable, "-c", text],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == f"{bindings.bindings_version()} []"
+    assert in_fresh_process(text) == f"{bindings.bindings_version()} []"
 
 
 def test_what_is_installed_is_whole() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -15,16 +11,12 @@ from autotune_mlir.compiler import OPT_LEVEL_VARIABLE, Generated, brief, generat
 from autotune_mlir.emit import payload
 from autotune_mlir.entry import entry_text
 from autotune_mlir.executable import MLIRExecutable
+from thread_programs import in_fresh_process
 
-from autotune.backends import (
-    BuildFailed,
-    InvalidSchedule,
-    NativeCall,
-    bind_copies,
-    time_native_call,
-)
+from autotune.backends import BuildFailed, InvalidSchedule, NativeCall, time_native_call
 from autotune.errors import InvalidValueError
-from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs
+from autotune.ir.workloads import gemm
+from autotune.testing.programs import check_executable
 
 SMALL = gemm(m=16, n=32, k=8)
 PROGRAM = payload(SMALL)
@@ -54,15 +46,8 @@ FORALL = SCRIPT.format(
 )
 
 
-def check(generated: Generated, workload: Workload = SMALL) -> None:
-    arrays = random_inputs(workload, np.random.default_rng(0))
-    call = bind_copies(MLIRExecutable(generated, workload), workload, list(arrays.values()))
-    call.poison()
-    call.run()
-    for output, expected in zip(
-        call.outputs(), reference_outputs(workload, arrays).values(), strict=True
-    ):
-        np.testing.assert_allclose(output, expected, rtol=2e-5, atol=2e-5)
+def check(generated: Generated) -> None:
+    check_executable(MLIRExecutable(generated, SMALL), SMALL)
 
 
 @pytest.mark.parametrize("script", [None, tiled(4), tiled(5), FORALL])
@@ -205,7 +190,8 @@ def test_llvm_says_its_release() -> None:
 
 def test_nothing_is_printed() -> None:
     text = f"""
-        import sys
+        import os
+        os.dup2(1, 2)
         from autotune_mlir import compiler
         from autotune.errors import AutotuneError
         for program, script in {[(PROGRAM, tiled(4)), ("nonsense", None), (PROGRAM, "x")]!r}:
@@ -214,15 +200,7 @@ def test_nothing_is_printed() -> None:
             except AutotuneError:
                 pass
     """
-    paths = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert in_fresh_process(text) == ""
 
 
 def test_messages_are_brief() -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
-import numpy as np
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.index_bounds import index_bounds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.backends import BuildRequest, bind_copies
+from autotune.backends import BuildRequest
 from autotune.ir.expressions import (
     Binary,
     Cast,
@@ -30,15 +28,9 @@ from autotune.ir.expressions import (
     var,
 )
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    random_inputs,
-    reference_outputs,
-)
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.targets import detect_cpu
+from autotune.testing.programs import check_program
 
 AXES = ("i", "j", "k")
 # Functions that are defined, and not steep, for all that the expressions below can be.
@@ -123,20 +115,7 @@ BACKEND, TARGET = MLIRBackend(), detect_cpu()
 
 @given(workload=workloads())
 def test_random_workloads(workload: Workload) -> None:
-    arrays = random_inputs(workload, np.random.default_rng(5))
-    request = BuildRequest(
-        workload=workload, program=None, candidate=None, target=TARGET, threads=1
-    )
-    inputs = [arrays[tensor.name] for tensor in workload.inputs]
-    call = bind_copies(BACKEND.build(request), workload, inputs)
-    call.poison()
-    call.run()
-    expected: Any = reference_outputs(workload, arrays)
-    for name, output in zip(workload.outputs, call.outputs(), strict=True):
-        if output.dtype.kind == "f":
-            np.testing.assert_allclose(output, expected[name], rtol=1e-4, atol=1e-4)
-        else:
-            np.testing.assert_array_equal(output, expected[name])
+    check_program(BACKEND, BuildRequest(workload, None, None, TARGET, 1), tolerance=1e-4)
 
 
 @given(index=indices(AXES), extents=st.tuples(*[st.integers(1, 4)] * 3))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,31 +18,20 @@ from autotune_mlir.scalar_import import BODY_OPERATIONS, DTYPES
 from made_workloads import ROUND_TRIPS
 from mlir_programs import PROGRAMS, function
 
-from autotune.backends import BuildRequest, ImportedProgram, ProgramFile, bind_copies
+from autotune.backends import BuildRequest, ImportedProgram, ProgramFile
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.expressions import Load, Select, var
-from autotune.ir.workloads import (
-    Workload,
-    gemm,
-    random_inputs,
-    reference_outputs,
+from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs
+from autotune.measure.validation import expectations, mismatch
+from autotune.targets import Target
+from autotune.testing.programs import (
+    check_candidate,
+    check_program,
+    run_executable,
+    sample_candidates,
 )
-from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target, detect_cpu
 
 Importer = Callable[..., ImportedProgram]
-
-TOLERANCE = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-12}
-
-
-@pytest.fixture(scope="module")
-def backend() -> MLIRBackend:
-    return MLIRBackend()
-
-
-@pytest.fixture(scope="module")
-def target() -> Target:
-    return detect_cpu()
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +44,6 @@ def imported() -> Importer:
     return read
 
 
-def run(
-    backend: MLIRBackend, target: Target, program: ImportedProgram, candidate: Any = None
-) -> tuple[dict[str, Any], list[Any]]:
-    """Inputs and outputs of a program as it came, or scheduled."""
-    request = BuildRequest(program.workload, program.program, candidate, target, 1)
-    arrays = random_inputs(program.workload, np.random.default_rng(7))
-    inputs = [arrays[tensor.name] for tensor in program.workload.inputs]
-    call = bind_copies(backend.build(request), program.workload, inputs)
-    call.poison()
-    call.run()
-    return arrays, call.outputs()
-
-
-def compare(workload: Workload, outputs: list[Any], expected: list[Any]) -> None:
-    for name, output, wanted in zip(workload.outputs, outputs, expected, strict=True):
-        dtype = workload.tensors[name].dtype
-        assert str(output.dtype) == dtype
-        if dtype in TOLERANCE:
-            limit = TOLERANCE[dtype]
-            np.testing.assert_allclose(output, wanted, rtol=limit, atol=limit)
-        else:
-            np.testing.assert_array_equal(output, wanted)
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_means_what_its_workload_says(
     name: str, backend: MLIRBackend, target: Target, imported: Importer
@@ -88,12 +52,13 @@ def test_a_program_means_what_its_workload_says(
     program = imported(known.text)
     workload = program.workload
     assert [stage.name for stage in workload.stages] == known.stages
-    arrays, outputs = run(backend, target, program)
-    expected = reference_outputs(workload, arrays)
-    compare(workload, outputs, [expected[name] for name in workload.outputs])
+    request = BuildRequest(workload, program.program, None, target, 1)
+    check_program(backend, request)
     if known.expected is not None:
+        arrays = random_inputs(workload, np.random.default_rng(7))
         wanted = known.expected(*(arrays[tensor.name] for tensor in workload.inputs))
-        compare(workload, outputs, [np.asarray(wanted)])
+        found = run_executable(backend.build(request), workload, arrays)
+        assert mismatch(expectations(workload, [np.asarray(wanted)]), found) is None
 
 
 def read_form(text: str, name: str) -> Workload:
@@ -117,12 +82,10 @@ def test_schedules_apply_to_the_program_itself(
     name: str, backend: MLIRBackend, target: Target, imported: Importer
 ) -> None:
     program = imported(PROGRAMS[name].text)
-    space = SketchSpace(program.workload, target, backend.limits(target))
-    _, plain = run(backend, target, program)
-    candidates = list(space.sample(3 * len(space.sketches()), np.random.default_rng(0)))
+    candidates = sample_candidates(backend, program.workload, target, 3)
     assert candidates
     for candidate in candidates:
-        compare(program.workload, run(backend, target, program, candidate)[1], plain)
+        check_candidate(backend, candidate, target, program=program.program)
 
 
 def test_what_is_scheduled_is_what_was_imported(

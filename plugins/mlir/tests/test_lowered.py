@@ -14,23 +14,13 @@ from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 from made_workloads import ALIGNED_WORKLOADS
-from mlir_lowered import (
-    COMPUTED,
-    LoweredBuffer,
-    LoweredNest,
-    LoweredStatement,
-    lowered_nest,
-)
+from mlir_lowered import COMPUTED, LoweredBuffer, LoweredNest, LoweredStatement, lowered_nest
 from thinning import thinned
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import (
-    Workload,
-    gemm,
-    softmax,
-)
+from autotune.ir.workloads import Workload, gemm, softmax
 from autotune.nest import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.sketches import Candidate, Inline, Pack, Sketch, SplitReduction, partial_name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.compiler import parse_payload
@@ -10,10 +9,11 @@ from autotune_mlir.emit import operand_names, payload
 from autotune_mlir.operands import operands_of
 from mlir_schedules import candidates
 
-from autotune.backends import BuildRequest, ImportedProgram, aligned_copy, aligned_empty
-from autotune.ir.workloads import Workload, conv2d, reference, softmax
+from autotune.backends import ImportedProgram
+from autotune.ir.workloads import Workload, conv2d, softmax
 from autotune.sketches import Pack
 from autotune.targets import Target
+from autotune.testing.programs import check_candidate
 
 # The operation reads %A first, its body multiplies what it reads of %B.
 TEXT = """
@@ -59,15 +59,8 @@ def test_emitted_programs_are_known_without_reading_them(workload: Workload) -> 
 def test_the_right_operand_is_packed(
     imported: ImportedProgram, backend: MLIRBackend, target: Target
 ) -> None:
-    workload = imported.workload
-    inputs = reference.random_inputs(workload, np.random.default_rng(0))
-    (expected,) = reference.reference_outputs(workload, inputs).values()
-    arrays = [aligned_copy(inputs[tensor.name]) for tensor in workload.inputs]
     packing = 0
-    for candidate in candidates(workload, target, 1):
-        request = BuildRequest(workload, imported.program, candidate, target, 1)
-        result = aligned_empty(expected.shape, "float32")
-        backend.compile(backend.lower(request)).bind(arrays, [result]).run()
-        np.testing.assert_allclose(result, expected, rtol=2e-5, atol=2e-5)
+    for candidate in candidates(imported.workload, target, 1):
+        check_candidate(backend, candidate, target, program=imported.program)
         packing += any(isinstance(step, Pack) for step in candidate.sketch.steps)
     assert packing

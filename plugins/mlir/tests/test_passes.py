@@ -11,12 +11,13 @@ from autotune_mlir import bindings, openmp
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.passes import bufferization
 from mlir_schedules import candidates, scheduled
+from numpy.typing import NDArray
 
-from autotune.backends import BuildRequest, bind_copies
 from autotune.ir.workloads import gemm, random_inputs, reference_outputs
 from autotune.sketches import Candidate
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
+from autotune.testing.programs import request_for, run_executable
 
 ON_THE_STACK = "memref.alloca"
 # Whatever is on the stack is given back at the end of such an operation.
@@ -52,7 +53,7 @@ def test_no_loop_takes_from_the_stack_each_time(threads: int, target: Target) ->
     found = [
         around
         for candidate in candidates(PRODUCT, target, 3)
-        for around in surroundings(scheduled(PRODUCT, candidate), threads)
+        for around in surroundings(scheduled(candidate), threads)
     ]
     assert len(found) > 3
     assert [around for around in found if len(around) > 1] == []
@@ -72,16 +73,17 @@ def test_many_tiles_need_no_more_stack_than_one(
     values |= {"C.k.0": 128, "C.k.1": 4}
     tiny = Candidate(sketch, tuple(values.get(param.name, 1) for param in sketch.params))
     assert values["C.i.0"] * values["C.j.0"] * 512 * 4 > 2 * LITTLE_STACK
-    executable = backend.build(BuildRequest(PRODUCT, None, tiny, target, threads))
+    executable = backend.build(request_for(tiny, target, threads))
+    found: list[NDArray[Any]] = []
     inputs = random_inputs(PRODUCT, np.random.default_rng(0))
-    call = bind_copies(executable, PRODUCT, list(inputs.values()))
-    call.poison()
     before = threading.stack_size(LITTLE_STACK)
     try:
-        thread = threading.Thread(target=call.run)
+        thread = threading.Thread(
+            target=lambda: found.extend(run_executable(executable, PRODUCT, inputs))
+        )
         thread.start()
     finally:
         threading.stack_size(before)
     thread.join()
     expected = reference_outputs(PRODUCT, inputs)["C"]
-    np.testing.assert_allclose(call.outputs()[0], expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(found[0], expected, rtol=2e-5, atol=2e-5)

@@ -9,7 +9,6 @@ from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 from mlir_lowered import COMPUTED, lowered_nest
-from mlir_schedules import check
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import const
@@ -17,6 +16,7 @@ from autotune.ir.workloads import Workload, batch_matmul, dense, gemm
 from autotune.sketches import Candidate, PadExtent, Sketch, Tile
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
+from autotune.testing.programs import check_candidate
 
 ROWS = gemm(m=27, n=64, k=16)
 
@@ -38,7 +38,7 @@ def product(target: Target, name: str, rows: tuple[int, int, int]) -> Candidate:
 def test_rows_beyond_the_end(
     name: str, rows: tuple[int, int, int], backend: MLIRBackend, target: Target
 ) -> None:
-    check(backend, ROWS, product(target, name, rows), target)
+    check_candidate(backend, product(target, name, rows), target)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_padded_candidates_compute_it(
     ]
     assert len(padded) > 4
     for number, candidate in enumerate(padded[:4]):
-        check(backend, workload, candidate, target, threads=1 + number % 2)
+        check_candidate(backend, candidate, target, threads=1 + number % 2)
 
 
 def test_nothing_is_as_large_as_the_padded_result(target: Target) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import islice
 
-import numpy as np
 import pytest
 from attrs import evolve
 from autotune_mlir import openmp
@@ -14,9 +14,10 @@ from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 from mlir_lowered import lowered_nest
+from mlir_schedules import candidates, scheduled
 from thinning import thinned
 
-from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
+from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import (
     Binary,
     Cast,
@@ -28,13 +29,12 @@ from autotune.ir.expressions import (
     Unary,
     var,
 )
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, elementwise, reference, softmax
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, elementwise, softmax
 from autotune.sketches import Candidate, FuseProducer, SplitReduction, Step, Tile, Vectorize
-from autotune.spaces import SketchSpace
 from autotune.targets import Target
+from autotune.testing.programs import check_candidate
 
 ROWS, COLUMNS = 12, 64
-ATTEMPTS = 400
 
 
 def load(tensor: str, *axes: str) -> Load:
@@ -310,65 +310,22 @@ WORKLOADS = [
 ]
 
 
-def candidates(workload: Workload, target: Target, each: int, seed: int = 0) -> list[Candidate]:
-    """Up to ``each`` candidates of every sketch."""
-    space = SketchSpace(workload, target, MLIRBackend().limits(target))
-    found: dict[str, list[Candidate]] = {}
-    for candidate in space.sample(ATTEMPTS, np.random.default_rng(seed)):
-        chosen = found.setdefault(candidate.sketch.name, [])
-        if len(chosen) < each and candidate not in chosen:
-            chosen.append(candidate)
-    assert set(found) == {sketch.name for sketch in space.sketches()}
-    return [candidate for chosen in found.values() for candidate in chosen]
+def one_of(workload: Workload, target: Target, name: str) -> Candidate:
+    """A candidate of the sketch called so."""
+    found = candidates(workload, target, 1)
+    return next(candidate for candidate in found if candidate.sketch.name == name)
 
 
-def request(
-    workload: Workload, candidate: Candidate, target: Target, threads: int = 1
-) -> BuildRequest:
-    return BuildRequest(workload, None, candidate, target, threads)
-
-
-def check(
-    backend: MLIRBackend,
-    workload: Workload,
-    candidate: Candidate,
-    target: Target,
-    threads: int = 1,
-) -> None:
-    """A candidate computes what the workload says."""
-    inputs = reference.random_inputs(workload, np.random.default_rng(1))
-    expected = reference.reference_outputs(workload, inputs)
-    lowered = backend.lower(request(workload, candidate, target, threads))
-    call = bind_copies(
-        backend.compile(lowered), workload, [inputs[tensor.name] for tensor in workload.inputs]
-    )
-    call.run()
-    for output, name in zip(call.outputs(), workload.outputs, strict=True):
-        np.testing.assert_allclose(
-            output, expected[name], rtol=1e-4, atol=1e-5, err_msg=str(candidate.config)
-        )
-
-
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3), ids=lambda workload: workload.name)
+@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3))
 def test_every_sketch_computes_what_the_workload_says(
     workload: Workload, backend: MLIRBackend, target: Target
 ) -> None:
-    for candidate in candidates(workload, target, each=1):
-        check(backend, workload, candidate, target)
-
-
-def scheduled(backend: MLIRBackend, workload: Workload, target: Target, name: str) -> str:
-    """The program of a candidate of this sketch, after its schedule."""
-    chosen = next(
-        candidate
-        for candidate in candidates(workload, target, each=1)
-        if candidate.sketch.name == name
-    )
-    return backend.show(request(workload, chosen, target))
+    for candidate in candidates(workload, target, 1):
+        check_candidate(backend, candidate, target)
 
 
 def test_partial_results_are_in_registers(backend: MLIRBackend, target: Target) -> None:
-    program = scheduled(backend, softmax(m=8, n=512), target, "row-fusion")
+    program = str(scheduled(one_of(softmax(m=8, n=512), target, "row-fusion")))
     carried = re.findall(r"scf\.for .* iter_args\(.*\) -> \((.*)\) \{", program)
     assert carried.count("vector<1x16xf32>") == 2  # maxima and sums
     assert "linalg.generic" not in program
@@ -379,7 +336,7 @@ def test_what_is_inlined_is_computed_for_every_use(
     name: str, times: int, backend: MLIRBackend, target: Target
 ) -> None:
     workload = softmax(m=8, n=512)
-    chosen = next(c for c in candidates(workload, target, each=1) if c.sketch.name == name)
+    chosen = one_of(workload, target, name)
     nest = lowered_nest(payload(workload), schedule(chosen, workload))
     exponentials = [it for it in nest.statements if it.name.partition(">")[0] == "E"]
     assert len(exponentials) == times
@@ -388,14 +345,14 @@ def test_what_is_inlined_is_computed_for_every_use(
 
 
 def test_a_parallel_loop_over_rows(backend: MLIRBackend, target: Target) -> None:
-    program = scheduled(backend, softmax(m=8, n=64), target, "row-fusion")
+    program = str(scheduled(one_of(softmax(m=8, n=64), target, "row-fusion")))
     (loop,) = re.findall(r"scf\.forall .*", program)
     assert "8xi" not in loop
 
 
 def changed(workload: Workload, target: Target, name: str, steps: Sequence[Step]) -> Candidate:
     """A candidate of a sketch with further steps."""
-    chosen = next(c for c in candidates(workload, target, each=1) if c.sketch.name == name)
+    chosen = one_of(workload, target, name)
     sketch = evolve(chosen.sketch, steps=(*chosen.sketch.steps, *steps))
     return Candidate(sketch, chosen.values)
 
@@ -423,7 +380,7 @@ def test_partial_results_need_a_loop_around_them(target: Target) -> None:
 
 def test_lanes_of_what_moves_into_a_loop(backend: MLIRBackend, target: Target) -> None:
     workload = chain_in_rows()
-    chosen = next(c for c in candidates(workload, target, each=1) if c.sketch.name == "row-fusion")
+    chosen = one_of(workload, target, "row-fusion")
     steps = tuple(
         FuseProducer("U", step.consumer, step.at, 16)
         if isinstance(step, FuseProducer) and step.stage == "U"
@@ -432,7 +389,7 @@ def test_lanes_of_what_moves_into_a_loop(backend: MLIRBackend, target: Target) -
         if not (isinstance(step, (Tile, Vectorize)) and step.stage == "U")
     )
     candidate = Candidate(evolve(chosen.sketch, steps=steps), chosen.values)
-    check(backend, workload, candidate, target)
+    check_candidate(backend, candidate, target)
     nest = lowered_nest(payload(workload), schedule(candidate, workload))
     (statement,) = [it for it in nest.statements if it.name == "U"]
     assert statement.iterations == (1, 16)
@@ -441,5 +398,5 @@ def test_lanes_of_what_moves_into_a_loop(backend: MLIRBackend, target: Target) -
 @pytest.mark.skipif(openmp.find() is None, reason="there is no OpenMP runtime")
 def test_on_two_threads(backend: MLIRBackend, target: Target) -> None:
     for workload in (softmax(m=8, n=64), elementwise(m=8, n=64), chain_in_rows()):
-        for candidate in candidates(workload, target, each=1)[:3]:
-            check(backend, workload, candidate, target, threads=2)
+        for candidate in islice(candidates(workload, target, 1), 3):
+            check_candidate(backend, candidate, target, threads=2)

@@ -8,23 +8,15 @@ from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 from mlir_lowered import lowered_nest
-from mlir_schedules import candidates, check, scheduled
+from mlir_schedules import candidates, scheduled
 from thinning import thinned
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import Binary, Constant, Load, const, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, batch_matmul, conv2d, dense, gemm
-from autotune.sketches import (
-    Accumulate,
-    Candidate,
-    Order,
-    Pack,
-    Sketch,
-    Tile,
-    Unroll,
-    Vectorize,
-)
+from autotune.sketches import Accumulate, Candidate, Order, Pack, Sketch, Tile, Unroll, Vectorize
 from autotune.targets import Target
+from autotune.testing.programs import check_candidate
 
 PRODUCTS = {
     "gemm": gemm(m=24, n=64, k=16),
@@ -66,19 +58,19 @@ PRODUCTS["behind relu"] = behind_relu()
 def test_every_sketch_computes_it(name: str, backend: MLIRBackend, target: Target) -> None:
     workload = PRODUCTS[name]
     for candidate in candidates(workload, target, 2):
-        check(backend, workload, candidate, target)
+        check_candidate(backend, candidate, target)
 
 
 def test_on_two_threads(backend: MLIRBackend, target: Target) -> None:
     workload = PRODUCTS["gemm"]
     for candidate in candidates(workload, target, 1):
-        check(backend, workload, candidate, target, threads=2)
+        check_candidate(backend, candidate, target, threads=2)
 
 
 @pytest.mark.parametrize("workload", [PRODUCTS["gemm"], PRODUCTS["batch"]])
 def test_nothing_but_vectors_is_left(workload: Workload, target: Target) -> None:
     for candidate in candidates(workload, target, 1):
-        text = str(scheduled(workload, candidate))
+        text = str(scheduled(candidate))
         assert "vector.fma" in text
         assert "linalg." not in text
 
@@ -86,7 +78,7 @@ def test_nothing_but_vectors_is_left(workload: Workload, target: Target) -> None
 def test_every_operand_that_is_packed_inside_has_a_buffer(target: Target) -> None:
     workload = PRODUCTS["gemm"]
     for candidate in candidates(workload, target, 1):
-        text = str(scheduled(workload, candidate))
+        text = str(scheduled(candidate))
         packed = [step for step in candidate.sketch.steps if isinstance(step, Pack)]
         inside = [step for step in packed if step.at is not None]
         assert text.count("memref.alloc()") == len(inside), candidate.sketch.name
@@ -114,7 +106,7 @@ def test_a_whole_operand_is_copied_once(
 ) -> None:
     candidate = packed_first(block, lanes)
     workload = candidate.sketch.workload
-    check(backend, workload, candidate, target)
+    check_candidate(backend, candidate, target)
     lowered = lowered_nest(payload(workload), schedule(candidate, workload), MAIN)
     shape = (6, 48) if block is None else (6, 6, 8)
     assert [(it.shape, it.loops) for it in lowered.buffers if len(it.shape) > 1] == [(shape, ())]
@@ -143,5 +135,5 @@ def test_lanes_are_next_to_each_other_in_a_copy(target: Target) -> None:
     workload = PRODUCTS["no epilogue"]
     for candidate in candidates(workload, target, 2):
         if any(type(step).__name__ == "Pack" for step in candidate.sketch.steps):
-            text = str(scheduled(workload, candidate))
+            text = str(scheduled(candidate))
             assert text.count("linalg.transpose") == 1

@@ -7,20 +7,13 @@ from typing import Any
 import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.schedule.windows import window_axes
-from mlir_schedules import candidates, check, scheduled
+from mlir_schedules import candidates, scheduled
 from thinning import thinned
 
 from autotune.ir.expressions import Binary, Constant, IndexValue, Load, Select, const, var
-from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    conv2d,
-    depthwise_conv2d,
-    gemm,
-)
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, depthwise_conv2d, gemm
 from autotune.targets import Target
+from autotune.testing.programs import check_candidate
 
 CONVOLUTIONS = {
     "plain": conv2d(h=10, w=10, ci=4, co=32),
@@ -93,13 +86,13 @@ CONVOLUTIONS |= {
 def test_every_sketch_computes_it(name: str, backend: MLIRBackend, target: Target) -> None:
     workload = CONVOLUTIONS[name]
     for candidate in candidates(workload, target, 1):
-        check(backend, workload, candidate, target)
+        check_candidate(backend, candidate, target)
 
 
 def test_on_two_threads(backend: MLIRBackend, target: Target) -> None:
     workload = CONVOLUTIONS["padded"]
     for candidate in candidates(workload, target, 1):
-        check(backend, workload, candidate, target, threads=2)
+        check_candidate(backend, candidate, target, threads=2)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +150,7 @@ NARROW = Tensor("Z", (8, 16), "float32")
 )
 def test_what_is_no_vector(workload: Workload, backend: MLIRBackend, target: Target) -> None:
     for candidate in candidates(workload, target, 2):
-        check(backend, workload, candidate, target)
+        check_candidate(backend, candidate, target)
 
 
 def innermost_loops(module: Any) -> list[Any]:
@@ -183,7 +176,7 @@ def innermost_loops(module: Any) -> list[Any]:
 def test_results_stay_in_registers(name: str, target: Target) -> None:
     workload = CONVOLUTIONS[name]
     for candidate in candidates(workload, target, 1):
-        module = scheduled(workload, candidate)
+        module = scheduled(candidate)
         sums = [str(loop) for loop in innermost_loops(module) if "arith.addf" in str(loop)]
         assert sums, candidate.sketch.name
         for loop in sums:

@@ -7,7 +7,6 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 from thinning import thinned
 
-from autotune.backends import BuildRequest, bind_copies
 from autotune.ir.expressions import (
     Binary,
     Constant,
@@ -19,16 +18,10 @@ from autotune.ir.expressions import (
     const,
     var,
 )
-from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    random_inputs,
-    reference_outputs,
-)
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.spaces import SketchSpace
-from autotune.targets import detect_cpu
+from autotune.targets import Target
+from autotune.testing.programs import check_candidate
 
 CANDIDATES = 5
 
@@ -81,20 +74,11 @@ WORKLOADS = {
 
 
 @pytest.mark.parametrize("workload", thinned(WORKLOADS.values(), 3), ids=WORKLOADS.keys())
-def test_candidates_compute_what_the_reference_computes(workload: Workload) -> None:
-    backend, target = MLIRBackend(), detect_cpu()
+def test_candidates_compute_what_the_reference_computes(
+    workload: Workload, backend: MLIRBackend, target: Target
+) -> None:
     space = SketchSpace(workload, target, backend.limits(target))
-    arrays = random_inputs(workload, np.random.default_rng(7))
-    inputs = [arrays[tensor.name] for tensor in workload.inputs]
-    expected = reference_outputs(workload, arrays)
     sampled = list(space.sample(CANDIDATES, np.random.default_rng(0)))
     assert sampled
     for candidate in sampled:
-        request = BuildRequest(
-            workload=workload, program=None, candidate=candidate, target=target, threads=1
-        )
-        call = bind_copies(backend.build(request), workload, inputs)
-        call.poison()
-        call.run()
-        (output,) = call.outputs()
-        np.testing.assert_allclose(output, expected[workload.outputs[0]], rtol=1e-4, atol=1e-4)
+        check_candidate(backend, candidate, target)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 from typing import Any
 
@@ -15,6 +13,7 @@ from autotune_tvm import backend as backend_module
 from autotune_tvm import compiler, plugin, runtime
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import brief, tvm_target
+from thread_programs import COUNT_THREADS, in_fresh_process, with_program
 
 import autotune
 from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule, bind_copies
@@ -45,21 +44,6 @@ def bound(backend: TVMBackend, request: BuildRequest) -> Any:
     arrays = random_inputs(request.workload, np.random.default_rng(0))
     inputs = [arrays[tensor.name] for tensor in request.workload.inputs]
     return bind_copies(backend.build(request), request.workload, inputs)
-
-
-def in_fresh_process(text: str, **environment: str) -> str:
-    """What a new interpreter prints."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
-    paths = [entry for entry in sys.path if entry]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)],
-        env={**inherited, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 def test_registered_lazily() -> None:
@@ -228,43 +212,21 @@ def test_time_is_per_call(backend: TVMBackend, target: Target, number: int) -> N
 
 def test_one_thread_is_really_one() -> None:
     """With one thread no other thread computes anything, with two one does."""
-    text = """
-        import os, threading, time, numpy as np
-        from autotune.backends import BuildRequest, bind_copies
-        from autotune.spaces.sketch_space import SketchSpace
-        from autotune.targets import detect_cpu
-        from autotune.ir.workloads import gemm
-        from autotune_tvm.backend import TVMBackend
 
-        def seconds_of_others():
-            total = 0
-            for task in os.listdir("/proc/self/task"):
-                if int(task) != threading.get_native_id():
-                    with open(f"/proc/self/task/{task}/schedstat") as file:
-                        total += int(file.read().split()[0])
-            return total * 1e-9
+    def found(threads: int, asked: str | None) -> str:
+        return with_program(
+            COUNT_THREADS,
+            "autotune_tvm.backend:TVMBackend",
+            threads,
+            TVM_NUM_THREADS=asked,
+            TVM_THREAD_POOL_SPIN_COUNT="0",
+        )
 
-        threads = int(os.environ["THREADS"])
-        backend, target = TVMBackend(), detect_cpu()
-        workload = gemm(m=192, n=256, k=64)
-        space = SketchSpace(workload, target, backend.limits(target))
-        candidate = next(iter(space.sample(1, np.random.default_rng(0))))
-        request = BuildRequest(workload=workload, program=None, candidate=candidate,
-                               target=target, threads=threads)
-        arrays = [np.ones(t.shape, t.dtype) for t in workload.inputs]
-        call = bind_copies(backend.build(request), workload, arrays)
-        call.run()
-        others, own = seconds_of_others(), time.thread_time()
-        call.time(2000)
-        others, own = seconds_of_others() - others, time.thread_time() - own
-        print("others" if others > 0.05 * own else "alone")
-    """
-    spin = {"TVM_THREAD_POOL_SPIN_COUNT": "0"}
-    assert in_fresh_process(text, THREADS="1", **spin) == "alone"
+    assert found(1, None) == "alone"
     # What the environment says is for programs that nobody told how many threads they have.
-    assert in_fresh_process(text, THREADS="1", TVM_NUM_THREADS="2", **spin) == "alone"
+    assert found(1, "2") == "alone"
     if len(os.sched_getaffinity(0)) > 1:
-        assert in_fresh_process(text, THREADS="2", **spin) == "others"
+        assert found(2, None) == "others"
 
 
 def test_thread_counts_may_change_within_a_process(backend: TVMBackend, target: Target) -> None:

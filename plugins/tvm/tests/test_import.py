@@ -26,10 +26,7 @@ from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import Binary, Load, Select, const, var
 from autotune.ir.expressions.scalar import walk
-from autotune.ir.workloads import (
-    Workload,
-    gemm,
-)
+from autotune.ir.workloads import Workload, gemm
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
 

@@ -22,15 +22,7 @@ from tvm import s_tir
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
 
 from autotune.ir.expressions import IntExpr, Load, const, var
-from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    dense,
-    gemm,
-    softmax,
-)
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, dense, gemm, softmax
 from autotune.nest import derive_nest, nest_tape
 from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.sketches import (

@@ -18,14 +18,7 @@ from tvm.script import tirx as T
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import Binary, Constant, IntExpr, Load, const, var
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import (
-    Axis,
-    Stage,
-    Tensor,
-    Workload,
-    conv2d,
-    gemm,
-)
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm
 from autotune.sketches import (
     STEP_TYPES,
     Accumulate,

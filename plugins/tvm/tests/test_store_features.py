@@ -27,13 +27,7 @@ from tvm.sym import Analyzer
 
 from autotune.ir.expressions import Select
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads import (
-    Workload,
-    conv2d,
-    dense,
-    gemm,
-    softmax,
-)
+from autotune.ir.workloads import Workload, conv2d, dense, gemm, softmax
 from autotune.models.features import FEATURE_COLUMNS, pam_features
 from autotune.nest import LoopNest, Statement, derive_nest
 from autotune.sketches import STEP_TYPES, Candidate

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from autotune.backends import Backend, BoundCall, BuildRequest, Executable
+from autotune.backends import Backend, BoundCall, BuildRequest, Executable, bind_copies
 from autotune.backends.backend import Array
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
 from autotune.measure.validation import expectations, mismatch
@@ -21,6 +21,7 @@ __all__ = [
     "check_executable",
     "check_program",
     "request_for",
+    "run_executable",
     "sample_candidates",
 ]
 
@@ -81,6 +82,16 @@ def check_program(
     about = "" if candidate is None else f"{candidate.sketch.name} {candidate.config}"
     executable = backend.build(request)
     check_executable(executable, request.workload, inputs, tolerance=tolerance, about=about)
+
+
+def run_executable(
+    executable: Executable, workload: Workload, inputs: Mapping[str, Array]
+) -> list[Array]:
+    """What a program computes of ``inputs``, whose outputs it found poisoned."""
+    call = bind_copies(executable, workload, [inputs[tensor.name] for tensor in workload.inputs])
+    call.poison()
+    call.run()
+    return call.outputs()
 
 
 def check_executable(

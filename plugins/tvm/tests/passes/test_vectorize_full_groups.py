@@ -11,14 +11,7 @@ pytest.importorskip("tvm")
 from autotune_tvm.emit import module_for
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED, vectorize_full_groups
 from autotune_tvm.replay import schedule
-from tvm_programs import (
-    check_exact,
-    machine_code,
-    one_of_each,
-    runs_here,
-    samples,
-    scheduled_text,
-)
+from tvm_programs import check_exact, machine_code, one_of_each, runs_here, samples, scheduled_text
 
 from autotune.ir.workloads import Workload, conv2d, gemm
 from autotune.sketches import Candidate
