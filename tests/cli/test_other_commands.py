@@ -15,8 +15,9 @@ from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
 def test_every_command_has_an_example_and_json(cli: Any) -> None:
-    for name in SUMMARIES:
-        done = cli(name, "--help")
+    records = ("list", "runs", "export", "import", "check", "failures")
+    for name in (*SUMMARIES, *(f"records {name}" for name in records)):
+        done = cli(*name.split(), "--help")
         assert done.status == 0
         assert "Example" in done.stdout and f"autotune {name}" in done.stdout
         assert "--json" in done.stdout

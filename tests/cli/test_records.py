@@ -45,14 +45,6 @@ def lines(path: Path) -> list[Record]:
     return [Record.from_json(json.loads(line)) for line in path.read_text().splitlines()]
 
 
-def test_every_command_has_an_example_and_json(cli: Any) -> None:
-    for name in ("list", "runs", "export", "import", "check", "failures"):
-        done = cli("records", name, "--help")
-        assert done.status == 0
-        assert "Example" in done.stdout and f"autotune records {name}" in done.stdout
-        assert "--json" in done.stdout
-
-
 def test_check_reads_every_checksum(cli: Any) -> None:
     done = cli("records", "check")
     assert (done.status, done.stdout) == (0, "autotune.db is sound: 5 records, 0 runs\n")

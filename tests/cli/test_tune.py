@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import sqlite3
@@ -126,22 +125,6 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert len(lines) == 1 and lines[0].startswith("autotune: error: "), done.stderr
     assert re.search(message, lines[0]), lines[0]
     assert cli.files() == set()
-
-
-def test_a_corrupt_database_is_left_alone(cli: Any) -> None:
-    (cli.folder / "records.db").write_bytes(b"nonsense" * 1000)
-    done = cli.tune("--database", "records.db")
-    assert done.status == 2 and "records.db" in done.stderr
-    assert (cli.folder / "records.db").read_bytes() == b"nonsense" * 1000
-    assert cli.files() == {"records.db"}
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anything")
-def test_a_read_only_database_is_refused(cli: Any) -> None:
-    assert cli.tune("--trials", "2", "--database", "records.db").status == 0
-    (cli.folder / "records.db").chmod(0o444)
-    done = cli.tune("--trials", "4", "--database", "records.db")
-    assert done.status == 2 and "records.db" in done.stderr
 
 
 def test_no_valid_candidate_is_status_1(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

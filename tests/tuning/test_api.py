@@ -13,7 +13,6 @@ from python_processes import run_python
 import autotune
 from autotune.errors import (
     AutotuneError,
-    DatabaseError,
     InvalidValueError,
     NoValidCandidate,
     PluginError,
@@ -166,17 +165,6 @@ def test_options_of_the_pruning_model_reach_it_and_make_another_run(tmp_path: Pa
     assert small[1] < 10 < 20 < large[1]
 
 
-def test_unusable_databases_are_refused_unchanged(tmp_path: Path) -> None:
-    corrupt = tmp_path / "corrupt.db"
-    corrupt.write_bytes(b"these are not the records you are looking for" * 100)
-    content = corrupt.read_bytes()
-    for path in (corrupt, tmp_path / "missing" / "records.db", tmp_path):
-        with pytest.raises(DatabaseError, match=str(path.name)):
-            tune(SQUARE, tmp_path, database=path)
-    assert corrupt.read_bytes() == content
-    assert list(tmp_path.iterdir()) == [corrupt]
-
-
 def test_what_cannot_be_tuned_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="cannot tune a str: give an autotune.Workload"):
         tune("gemm", tmp_path)
@@ -198,21 +186,6 @@ def test_no_valid_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert result.best is None and result.to_json()["best"] is None
     with pytest.raises(NoValidCandidate, match="8 build_error.*scripted: the compiler rejects"):
         result.build()
-
-
-def test_faults_are_counted_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults = [
-        {"fault": "crash", "every": 5, "offset": 0},
-        {"fault": "wrong", "every": 5, "offset": 1},
-        {"fault": "exit", "every": 5, "offset": 2},
-    ]
-    monkeypatch.setenv(SCRIPT_VARIABLE, json.dumps({"faults": faults}))
-    result = tune(SQUARE, tmp_path, trials=20)
-    assert result.trials == 20 and result.best is not None
-    assert min(result.outcomes[kind] for kind in ("ok", "crash", "wrong_result")) > 0
-    assert set(result.failures) == {"crash", "wrong_result"}
 
 
 def test_several_tasks(tmp_path: Path) -> None:

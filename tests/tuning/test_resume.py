@@ -14,7 +14,7 @@ from tuner_bench import Bench, Killed, SteppingDatabase, nothing
 
 from autotune.errors import DatabaseError
 from autotune.process.interrupts import TuningInterrupted
-from autotune.search.strategies import GridStrategy, RandomStrategy
+from autotune.search.strategies import EvolutionaryStrategy, GridStrategy, RandomStrategy
 from autotune.sketches import Candidate
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import Outcome, Record, Run
@@ -162,13 +162,18 @@ def test_every_step_is_one_to_stop_at(
         max_size=5,
     ),
     total=st.integers(20, 40),
-    tasks=st.integers(1, 2),
-    lookahead=st.integers(0, 1),
+    options=st.fixed_dictionaries(
+        {
+            "strategy": st.sampled_from([EvolutionaryStrategy, RandomStrategy]),
+            "tasks": st.integers(1, 2),
+            "lookahead": st.integers(0, 1),
+            "trees": st.just(True),
+        }
+    ),
 )
 def test_budgets_and_stops_in_any_order_with_a_model_that_learns(
-    stops: list[tuple[Callable[[], None], int, int]], total: int, tasks: int, lookahead: int
+    stops: list[tuple[Callable[[], None], int, int]], total: int, options: dict[str, Any]
 ) -> None:
-    options: dict[str, Any] = {"tasks": tasks, "lookahead": lookahead, "trees": True}
     with SteppingDatabase() as database:
         whole = run_once(database, Steps(), total, **options)
         expected = facts(database)

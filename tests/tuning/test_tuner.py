@@ -7,20 +7,15 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tuner_bench import Bench, Killed, OutcomeOf
 
 from autotune.process.interrupts import InterruptGuard, TuningInterrupted
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.search.strategies import (
-    EvolutionaryStrategy,
     GridStrategy,
-    RandomStrategy,
-    Strategy,
 )
 from autotune.sketches import Candidate
-from autotune.store.database import Database, RecordFilter
+from autotune.store.database import RecordFilter
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.testing.toy_space import ToySpace
@@ -102,56 +97,6 @@ def test_a_finished_run_is_answered_from_its_records(bench: Bench) -> None:
     assert again.baseline == first.baseline and again.outcomes == first.outcomes
     assert sum(again.seconds.values()) == pytest.approx(sum(first.seconds.values()))
     assert bench.seen(AnsweredFromRecords)
-
-
-@given(
-    total=st.integers(1, 60),
-    stops=st.lists(st.integers(1, 30), max_size=3),
-    killed=st.booleans(),
-    strategy=st.sampled_from([EvolutionaryStrategy, RandomStrategy]),
-    tasks=st.integers(1, 2),
-)
-def test_stopping_anywhere_changes_nothing(
-    total: int, stops: list[int], killed: bool, strategy: type[Strategy], tasks: int
-) -> None:
-    with open_database(":memory:") as one, open_database(":memory:") as other:
-        whole = Bench(one, strategy=strategy, tasks=tasks)
-        expected = whole.tuner(total).run()
-        pieces = Bench(other, strategy=strategy, tasks=tasks)
-        by: type[BaseException] = Killed if killed else KeyboardInterrupt
-        for stop in stops:
-            if len(set(pieces.measured)) + 1 < total:
-                try:
-                    pieces.tuner(total, stop_after=stop, stop_by=by).run()
-                except (Killed, TuningInterrupted):
-                    _forget_owner(other)
-        results = pieces.tuner(total).run()
-        assert pieces.measured == whole.measured
-        assert [r.history[-1:] and r.history[-1].best for r in results] == [
-            r.history[-1:] and r.history[-1].best for r in expected
-        ]
-        assert [r.outcomes for r in results] == [r.outcomes for r in expected]
-        trials = [record.trial for record in other.records()]
-        assert trials == list(range(len(trials)))
-
-
-def _forget_owner(database: Database) -> None:
-    """A killed process of the tests is this very process, which lives; nothing to forget."""
-    for run in database.runs():
-        assert (run.checkpoint or {}).get("owner") in (this_process(), None)
-
-
-@settings(max_examples=settings.default.max_examples // 2)
-@given(budgets=st.lists(st.integers(1, 50), min_size=2, max_size=4).map(sorted))
-def test_a_larger_budget_continues_the_run(budgets: list[int]) -> None:
-    with open_database(":memory:") as one, open_database(":memory:") as other:
-        whole, pieces = Bench(one), Bench(other)
-        expected = whole.run(budgets[-1])
-        results = [pieces.run(budget) for budget in budgets]
-        assert pieces.measured == whole.measured
-        assert results[-1].best is not None and expected.best is not None
-        assert results[-1].best.candidate == expected.best.candidate
-        assert len({result.run_id for result in results}) == 1
 
 
 def test_an_interrupt_saves_and_says_how_to_go_on(bench: Bench) -> None:

@@ -19,7 +19,7 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
-from oracles.cuda_threads import Program, find_compiler, run_all
+from cuda_threads import Program, find_compiler, run_all
 from tvm_lowered import Kernel, lowered_nest
 
 from autotune.backends import BuildRequest

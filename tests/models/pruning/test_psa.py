@@ -31,7 +31,7 @@ from autotune.models.pruning.psa_gpu import PUBLISHED_GPUS, corrected_gpu, symbo
 from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
 from autotune.plugins import Context
 from autotune.plugins.parts import create_part
-from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch, Sketch
+from autotune.sketches import STEP_TYPES, CandidateBatch, Sketch
 from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.targets import Target, preset
@@ -213,20 +213,6 @@ def test_double_precision_is_slower_only_when_corrected() -> None:
         scores(psa(t4, formula="corrected"), single, rows)[0]
         > 4 * scores(psa(t4, formula="corrected"), double, rows)[0]
     )
-
-
-def test_large_batches_and_single_candidates_score_alike() -> None:
-    rng = np.random.default_rng(5)
-    bits = rng.integers(0, 3, size=(500, 17))
-    rows = np.left_shift(1, bits).astype(np.int64)
-    for formula in ("published", "corrected"):
-        model = MODELS[formula]
-        together = scores(model, SKETCH, rows)
-        alone = [
-            model.score(CandidateBatch.of([Candidate(SKETCH, tuple(row))]))[0]
-            for row in rows[::50].tolist()
-        ]
-        assert together[::50] == alone
 
 
 SMALL_WORKLOADS = [

@@ -10,7 +10,6 @@ from attrs import asdict, evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.psa import corrected_milliseconds, published_milliseconds, score
-from oracles.psa_gemm import published_gemm_symbols
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.pruning.psa_gpu import (
@@ -27,13 +26,6 @@ native = pytest.importorskip("autotune._native")
 A100_40 = PUBLISHED_GPUS["a100_40"]
 
 
-VECTORS = [
-    ([16, 1, 16, 2, 2], [64, 4, 4], 5.31604432921032),
-    ([8, 2, 8, 4, 2], [128, 2, 4], 0.9578465584692278),
-    ([4, 1, 8, 2, 2], [16, 2, 4], 279.1859956455022),
-]
-
-
 def native_scores(gpu: PublishedGpu | CorrectedGpu, rows: list[list[list[float]]]) -> list[float]:
     arithmetic = "published" if isinstance(gpu, PublishedGpu) else "corrected"
     matrix = np.array([np.concatenate(row) for row in rows], dtype=np.float64)
@@ -41,15 +33,6 @@ def native_scores(gpu: PublishedGpu | CorrectedGpu, rows: list[list[list[float]]
         native.PsaGpu(arithmetic, gpu.parameters()).score_symbols(matrix).tolist()
     )
     return scores
-
-
-@pytest.mark.parametrize(("i", "k", "expected"), VECTORS)
-def test_published_vectors(i: list[int], k: list[int], expected: float) -> None:
-    symbols = published_gemm_symbols(i, i, k)
-    assert native_scores(A100_40, [symbols]) == [pytest.approx(expected, rel=1e-13)]
-    assert score(published_milliseconds(symbols, asdict(A100_40))) == pytest.approx(
-        expected, rel=1e-13
-    )
 
 
 @pytest.mark.parametrize(

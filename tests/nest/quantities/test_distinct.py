@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,19 +76,3 @@ def test_a_copied_window_is_exact(
     ]
     numbers = [(1, hull), (stride * inner, outer), (taps, more)]
     assert evaluate(distinct(terms), names) == enumerated(numbers)
-
-
-@pytest.mark.parametrize(
-    ("terms", "count"),
-    [
-        ([], 1),
-        ([(7, 1)], 1),
-        ([(7, 5)], 5),
-        ([(2, 4), (1, 3)], 9),
-        ([(2, 4), (4, 3)], 8),
-        ([(3, 5), (2, 4)], 17),
-        ([(1, 3), (8, 2), (80, 2)], 12),
-    ],
-)
-def test_by_example(terms: list[tuple[int, int]], count: int) -> None:
-    assert counted(terms) == enumerated(terms) == count

@@ -91,14 +91,6 @@ def test_published_counts_by_place(
     assert sum(counts) == total
 
 
-@pytest.mark.parametrize("total", [1, 64, 1000, 1008, 4096, 2**20, 2 * 3 * 5 * 7 * 11 * 13])
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, 5])
-def test_a_lone_product_has_as_many_points_as_factorizations(total: int, parts: int) -> None:
-    names = tuple(f"f{index}" for index in range(parts))
-    sketch = sketch_of([Factor(name) for name in names], [ProductEquals(names, const(total))])
-    assert build_feasible_set(sketch).count == factorization_count(total, parts)
-
-
 def test_counts_are_exact_beyond_64_bits() -> None:
     """Free parameters multiply; a sum keeps one group from being free."""
     params: list[Param] = [Ordinal(f"p{i}", tuple(range(1, 1000))) for i in range(10)]

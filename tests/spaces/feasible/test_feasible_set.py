@@ -90,18 +90,6 @@ def test_rows_that_are_no_configuration_are_not_contained() -> None:
     assert contained.tolist() == [True, False, False, False, False, True]
 
 
-def test_an_ordinal_of_zero_does_not_rule_anything_out_early() -> None:
-    params: list[Param] = [Ordinal("a", (1, 2, 3)), Ordinal("u", (0, 16))]
-    sketch = sketch_of(params, [AtMost(var("a") + var("u"), 3, "test")])
-    assert check_against_brute_force(sketch).count == 3
-
-
-def test_constraints_need_not_grow() -> None:
-    params: list[Param] = [Ordinal("a", (1, 2, 3)), Ordinal("b", (1, 2, 5))]
-    constraints: list[Constraint] = [AtMost(var("a") - var("b"), -2, "test")]
-    assert check_against_brute_force(sketch_of(params, constraints)).count == 3
-
-
 @pytest.mark.parametrize("limit", [2, 3])
 def test_constraints_may_be_constant(limit: int) -> None:
     check_against_brute_force(

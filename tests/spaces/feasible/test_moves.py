@@ -216,29 +216,6 @@ def test_restrictions_in_any_order_and_fewer_of_them(sketch: Sketch, data: st.Da
     assert list(one.enumerate()) == list(other.enumerate())
 
 
-def test_both_parents_are_in_what_they_span() -> None:
-    feasible = build_feasible_set(SPLIT)
-    pairs = zip(feasible.uniform(40, 1), feasible.uniform(40, 2), strict=True)
-    for mother, father in pairs:
-        both = {name: [int(mother[i]), int(father[i])] for i, name in enumerate(SPLIT.param_names)}
-        spanned = feasible.restrict(both)
-        assert spanned.contains(np.stack([mother, father])).all()
-        child = spanned.uniform(5, 0)
-        assert ((child == mother) | (child == father)).all()
-
-
-@given(st.integers(1, 60), st.integers(0, 30))
-def test_tighter_limits_never_add_points(limit: int, less: int) -> None:
-    def points(most: int) -> set[Row]:
-        sketch = sketch_of(
-            SPLIT.params,
-            [*SPLIT.constraints[:2], AtMost(var("a2") * var("b2") + var("u"), most, "test")],
-        )
-        return set(build_feasible_set(sketch).enumerate())
-
-    assert points(limit - less) <= points(limit)
-
-
 def test_restrictions_name_parameters() -> None:
     with pytest.raises(UnknownNameError, match="a00"):
         build_feasible_set(SPLIT).restrict({"a00": [1]})

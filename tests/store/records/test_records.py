@@ -91,14 +91,6 @@ def test_a_runs_identity_is_what_decides_its_proposals() -> None:
         assert run_identity(*changed) != identity
 
 
-def test_a_record_of_the_first_schema_is_read() -> None:
-    data = sample_record().to_json()
-    del data["program"]
-    for name in ("drift", "lowered", "binary", "duplicate_of", "readings"):
-        del data["outcome"][name]
-    assert Record.from_json({**data, "schema": 1}) == sample_record()
-
-
 def test_an_interval_without_an_upper_end_has_a_json_form() -> None:
     confirmation = Confirmation("a", 1e-3, over_baseline=Comparison(2.0, 0.0, math.inf, 2))
     text = json.dumps(confirmation.to_json(), allow_nan=False)
