@@ -7,6 +7,8 @@ from pathlib import Path
 
 import attrs
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tuner_bench import Bench, Killed, OutcomeOf
 
 from autotune.process.interrupts import InterruptGuard, TuningInterrupted
@@ -97,6 +99,19 @@ def test_a_finished_run_is_answered_from_its_records(bench: Bench) -> None:
     assert again.baseline == first.baseline and again.outcomes == first.outcomes
     assert sum(again.seconds.values()) == pytest.approx(sum(first.seconds.values()))
     assert bench.seen(AnsweredFromRecords)
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(budgets=st.lists(st.integers(1, 50), min_size=2, max_size=4).map(sorted))
+def test_a_larger_budget_continues_the_run(budgets: list[int]) -> None:
+    with open_database(":memory:") as one, open_database(":memory:") as other:
+        whole, pieces = Bench(one), Bench(other)
+        expected = whole.run(budgets[-1])
+        results = [pieces.run(budget) for budget in budgets]
+        assert pieces.measured == whole.measured
+        assert results[-1].best is not None and expected.best is not None
+        assert results[-1].best.candidate == expected.best.candidate
+        assert len({result.run_id for result in results}) == 1
 
 
 def test_an_interrupt_saves_and_says_how_to_go_on(bench: Bench) -> None:
