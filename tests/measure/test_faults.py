@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Timer
 
 import pytest
 from process_facts import becomes_true, session_members
@@ -102,24 +101,6 @@ def test_death(
         for word in [f"failed during {phases[tile]}", *words]:
             assert word in outcome.message
         assert phases[tile] in outcome.timings
-
-
-@pytest.mark.parametrize(
-    ("fault", "phase"), thinned([("hang", "build"), ("hang", "run"), ("grandchild", "verify")], 2)
-)
-def test_hang(
-    make_measurer: MakeMeasurer,
-    quick: MeasureProtocol,
-    candidates: list[Candidate],
-    fault: str,
-    phase: str,
-) -> None:
-    script = {"fault": fault, "phase": phase, "where": {"tile": 4}}
-    measurer = make_measurer(script, protocol=quick)
-    outcomes = measurer.measure(candidates)
-    assert statuses(outcomes) == ["ok"] * 3 + ["timeout"] + ["ok"] * 6
-    assert outcomes[3].message == f"{phase} took more than 1 s"
-    assert 1 <= outcomes[3].timings[phase] < 20
 
 
 def test_a_grandchild_goes_with_its_worker(
@@ -225,22 +206,6 @@ def test_workers_killed_from_outside_during_a_batch(
 
     # What they had built is lost, and built again.
     assert statuses(measurer.measure(candidates, kill_workers)) == ["ok"] * 10
-
-
-def test_a_worker_killed_from_outside_while_it_runs_a_candidate(
-    make_measurer: MakeMeasurer, candidates: list[Candidate]
-) -> None:
-    measurer = make_measurer({"fault": "hang", "phase": "run", "where": {"tile": 2}})
-    measurer.wait_ready()
-
-    def kill_soon(index: int, outcome: Outcome) -> None:
-        if index == 0:
-            for pid in measurer.worker_pids:
-                Timer(0.2, os.kill, (pid, signal.SIGKILL)).start()
-
-    outcomes = measurer.measure(candidates[:4], kill_soon)
-    assert statuses(outcomes) == ["ok", "crash", "ok", "ok"]
-    assert "failed during run: killed by SIGKILL" in outcomes[1].message
 
 
 def test_duplicates_are_measured_once(

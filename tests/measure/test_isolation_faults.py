@@ -103,7 +103,7 @@ def test_a_worker_killed_from_outside_in_any_phase(
         assert f"failed during {phase}: killed by {number.name}" in message
 
 
-@pytest.mark.parametrize("fault", thinned(["stop", "silence"], 2))
+@pytest.mark.parametrize("fault", thinned(["stop", "silence", "hang", "grandchild"], 2))
 def test_a_worker_that_says_no_more(
     make_measurer: MakeMeasurer,
     quick: MeasureProtocol,
@@ -115,6 +115,7 @@ def test_a_worker_that_says_no_more(
         assert statuses(outcomes) == in_phases("timeout")
     for tile, phase in PHASES.items():
         assert outcomes[tile - 1].message == f"{phase} took more than 1 s"
+        assert 1 <= outcomes[tile - 1].timings[phase] < 20
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ from autotune.ir.expressions import AffineForm, const, maximum, minimum, var
 from autotune.nest import Access, Buffer, Loop, Statement
 from autotune.nest.loop_nest import clipped_hull, hull, is_axis
 
-# A busy machine is no reason to fail.
-
 COEFFICIENTS = st.integers(-6, 6).filter(bool)
 FORMS = st.builds(
     AffineForm, st.dictionaries(st.sampled_from("abc"), COEFFICIENTS, max_size=3), st.just(2)

@@ -24,8 +24,6 @@ from autotune.ir.expressions import (
 from autotune.ir.expressions.integer import evaluate
 from autotune.nest import Tape, build_tape
 
-# A busy machine is no reason to fail.
-
 INPUTS = ("x", "y", "z")
 x, y, z = map(var, INPUTS)
 EXPRESSIONS = st.recursive(

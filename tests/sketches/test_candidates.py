@@ -23,8 +23,6 @@ from autotune.sketches import (
 )
 from autotune.sketches.candidates import order_of, row_key
 
-# A busy machine is no reason to fail.
-
 WORKLOAD = gemm(m=12, n=4, k=4)
 TILED = Sketch(
     "tiled",

@@ -35,8 +35,6 @@ from autotune.sketches import (
     Vectorize,
 )
 
-# A busy machine is no reason to fail.
-
 NAMES = st.sampled_from(["C", "Y", "i", "i.0", "j.1"])
 OPTIONAL_NAMES = st.none() | NAMES
 NAME_LISTS = st.lists(NAMES, max_size=4).map(tuple)

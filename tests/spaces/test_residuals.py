@@ -13,8 +13,6 @@ from autotune.sketches import AtLeast, AtMost, OneOf, Ordinal, ProductEquals, Sk
 from autotune.spaces.feasible import build_feasible_set
 from autotune.spaces.feasible.residuals import is_feasible, residuals
 
-# A busy machine is no reason to fail.
-
 
 @given(made_sketches(), st.data())
 def test_residuals_say_how_far_a_row_is_off(sketch: Sketch, data: st.DataObject) -> None:

@@ -25,8 +25,6 @@ from autotune.spaces.rules import ElementwiseRule, InlineRule
 from autotune.targets import preset
 from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
 
-# A busy machine is no reason to fail.
-
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 WORKLOADS = (
     gemm(m=64, n=64, k=64),

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 from autotune.spaces.rules.access import largest_divisor, round_up
 from autotune.spaces.rules.tile_params import padded_extents
 
-# A busy machine is no reason to fail.
-
 
 @given(
     st.integers(1, 5000),

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from autotune.ir.expressions import AffineForm, IntExpr, affine_form, const, maximum, minimum, var
 from autotune.ir.expressions.integer import evaluate
 
-# A busy machine is no reason to fail.
-
 i, j = var("i"), var("j")
 COEFFICIENTS = st.dictionaries(st.sampled_from("ijk"), st.integers(-5, 5), max_size=3)
 EXTENTS = st.fixed_dictionaries({axis: st.integers(1, 5) for axis in "ijk"})

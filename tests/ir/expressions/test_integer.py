@@ -13,8 +13,6 @@ from autotune.ir.converter import from_json, to_json
 from autotune.ir.expressions import IntExpr, ceildiv, const, maximum, minimum, var
 from autotune.ir.expressions.integer import evaluate
 
-# A busy machine is no reason to fail.
-
 NAMES = ("x", "y", "z")
 x, y, z = (var(name) for name in NAMES)
 

@@ -27,8 +27,6 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.expressions.scalar import ARITHMETIC, COMPARISONS, LOGIC, UNARY, children, walk
 
-# A busy machine is no reason to fail.
-
 DTYPES = st.sampled_from(["float32", "float64", "int32", "int8", "bool"])
 INDICES = st.sampled_from([var("i"), var("j"), var("i") * 2 + var("k") - 1, const(0)])
 LEAVES: st.SearchStrategy[ScalarExpr] = st.one_of(

@@ -10,8 +10,6 @@ from autotune.ir.expressions import IntExpr, const, var
 from autotune.ir.expressions.integer import evaluate
 from autotune.nest.quantities import distinct
 
-# A busy machine is no reason to fail.
-
 TERMS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 6)), max_size=4)
 
 

@@ -16,7 +16,6 @@ from autotune.ir.expressions import const, maximum, var
 from autotune.nest import Tape, build_tape
 from autotune.nest.relaxed import RelaxedTape
 
-# A busy machine is no reason to fail.
 LEVELS = ("baseline", "avx2", "avx512")
 x, y, z = map(var, INPUTS)
 

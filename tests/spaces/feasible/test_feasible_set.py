@@ -29,8 +29,6 @@ from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 from autotune.spaces.feasible.groups import ordered_factorizations
 from autotune.targets import preset
 
-# A busy machine is no reason to fail.
-
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test")
 
 

@@ -16,8 +16,6 @@ from autotune.sketches import AtMost, Factor, OneOf, Ordinal, ProductEquals, Ske
 from autotune.spaces.feasible import build_feasible_set
 from autotune.spaces.feasible.groups import parameter_groups
 
-# A busy machine is no reason to fail.
-
 Row = tuple[int, ...]
 
 

@@ -16,8 +16,6 @@ from autotune.ir.expressions import const, var
 from autotune.sketches import AtMost, Factor, Ordinal, ProductEquals, Sketch
 from autotune.spaces.feasible import build_feasible_set
 
-# A busy machine is no reason to fail.
-
 SPLIT = sketch_of(
     [Factor("a0"), Factor("a1"), Factor("b0"), Factor("b1"), Ordinal("o", (1, 2, 9))],
     [

@@ -17,8 +17,6 @@ from autotune.sketches import AtMost, Factor, Ordinal, Param, ProductEquals, Ske
 from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible import FeasibleSet, build_feasible_set
 
-# A busy machine is no reason to fail.
-
 UNEVEN = sketch_of(
     [
         Ordinal("pa", (12, 16)),
