@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 import pytest
 from autotune_mlir import openmp, plugin
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS, bindings_version
 from thread_programs import COUNT_THREADS, in_fresh_process, seconds_spun, with_program
 
-from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
+from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedTarget
-from autotune.ir.expressions import const
 from autotune.ir.workloads import gemm
 from autotune.plugins.spec import API_VERSION
-from autotune.sketches import Candidate, Sketch, Tile
 from autotune.sketches.steps import STEP_TYPES
-from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target, preset
+from autotune.testing.programs import (
+    check_candidate,
+    check_executable,
+    request_for,
+    sample_candidates,
+)
 
 BACKEND = "autotune_mlir.backend:MLIRBackend"
 SMALL = gemm(m=48, n=64, k=32)
@@ -32,10 +34,9 @@ needs_two_cpus = pytest.mark.skipif(
 )
 
 
-def request_for(
-    target: Target, candidate: Candidate | None = None, threads: int = 1
-) -> BuildRequest:
-    return BuildRequest(SMALL, None, candidate, target, threads)
+def request_of(target: Target) -> BuildRequest:
+    """A request for the program without a schedule, on one thread."""
+    return BuildRequest(SMALL, None, None, target, 1)
 
 
 def test_registered_lazily() -> None:
@@ -85,35 +86,22 @@ def test_other_targets_are_refused(backend: MLIRBackend, refused: Target, why: s
         with pytest.raises(UnsupportedTarget, match=why):
             act(refused)
     with pytest.raises(UnsupportedTarget, match=why):
-        backend.build(request_for(refused))
+        backend.build(request_of(refused))
 
 
 def test_a_lesser_target_is_compiled_for(backend: MLIRBackend, target: Target) -> None:
     less = Target(kind="cpu", name="less", processor="x86-64", features=("sse2",))
-    lowered = backend.lower(request_for(less))
-    assert lowered.digest != backend.lower(request_for(target)).digest
-    arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
-    call = bind_copies(backend.compile(lowered), SMALL, arrays)
-    call.run()
-    assert (call.outputs()[0] == 32).all()
-
-
-def test_a_step_that_cannot_be_applied(backend: MLIRBackend, target: Target) -> None:
-    steps = (Tile("C", "i", (const(5), const(3))),)
-    request = request_for(target, Candidate(Sketch("broken", SMALL, (), (), steps), ()))
-    for act in (backend.build, backend.show):
-        with pytest.raises(InvalidSchedule) as caught:
-            act(request)
-        assert len(str(caught.value)) < 500
+    lowered = backend.lower(request_of(less))
+    assert lowered.digest != backend.lower(request_of(target)).digest
+    check_executable(backend.compile(lowered), SMALL)
 
 
 def test_show(backend: MLIRBackend, target: Target) -> None:
-    untuned = backend.show(request_for(target))
+    untuned = backend.show(request_of(target))
     assert 'autotune.stage = "C"' in untuned
     assert "scf.for" not in untuned
-    space = SketchSpace(SMALL, target, backend.limits(target))
-    candidate = next(iter(space.sample(1, np.random.default_rng(0))))
-    shown = backend.show(request_for(target, candidate))
+    candidate = sample_candidates(backend, SMALL, target)[0]
+    shown = backend.show(request_for(candidate, target))
     assert "func.func @kernel" in shown
     assert "vector<" in shown
     assert "transform." not in shown
@@ -121,13 +109,8 @@ def test_show(backend: MLIRBackend, target: Target) -> None:
 
 @needs_openmp
 def test_a_parallel_program_is_right(backend: MLIRBackend, target: Target) -> None:
-    space = SketchSpace(SMALL, target, backend.limits(target))
-    arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
-    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
-        call = bind_copies(backend.build(request_for(target, candidate, threads=2)), SMALL, arrays)
-        call.poison()
-        call.run()
-        assert (call.outputs()[0] == 32).all()
+    for candidate in sample_candidates(backend, SMALL, target, 2):
+        check_candidate(backend, candidate, target, threads=2)
 
 
 @needs_openmp

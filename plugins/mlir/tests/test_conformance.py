@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS
 
 from autotune.backends import Backend, ImportedProgram
-from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload
-from autotune.sketches import Candidate, Sketch, Tile
-from autotune.spaces.sketch_space import SketchSpace
-from autotune.targets import Target
 from autotune.testing.backend_suite import BackendSuite
 
 MATMUL = """
@@ -34,17 +29,6 @@ class TestMLIRBackend(BackendSuite):
     @pytest.fixture
     def backend(self) -> Backend:
         return MLIRBackend()
-
-    @pytest.fixture
-    def candidates(self, backend: Backend, target: Target, workload: Workload) -> list[Candidate]:
-        space = SketchSpace(workload, target, backend.limits(target))
-        return list(space.sample(8, np.random.default_rng(3)))
-
-    @pytest.fixture
-    def invalid_candidate(self, workload: Workload) -> Candidate:
-        stage = workload.stages[-1]
-        steps = (Tile(stage.name, stage.axes[0].name, (const(5), const(3))),)
-        return Candidate(Sketch("broken", workload, (), (), steps), ())
 
 
 @pytest.mark.slow

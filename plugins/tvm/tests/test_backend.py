@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from typing import Any
 
-import numpy as np
 import pytest
 from autotune_tvm import backend as backend_module
 from autotune_tvm import compiler, plugin, runtime
@@ -16,34 +14,25 @@ from autotune_tvm.compiler import brief, tvm_target
 from thread_programs import COUNT_THREADS, in_fresh_process, with_program
 
 import autotune
-from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule, bind_copies
-from autotune.errors import InvalidValueError, UnsupportedTarget
-from autotune.ir.expressions import const
-from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs
+from autotune.backends import BuildFailed, BuildRequest
+from autotune.errors import UnsupportedTarget
+from autotune.ir.workloads import gemm
 from autotune.plugins.spec import API_VERSION
-from autotune.sketches import Candidate, Sketch, Tile
 from autotune.sketches.steps import STEP_TYPES
-from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target, preset
+from autotune.testing.programs import (
+    check_candidate,
+    check_program,
+    request_for,
+    sample_candidates,
+)
 
 SMALL = gemm(m=48, n=64, k=32)
 
 
-def request_for(
-    target: Target,
-    workload: Workload = SMALL,
-    candidate: Candidate | None = None,
-    threads: int = 1,
-) -> BuildRequest:
-    return BuildRequest(
-        workload=workload, program=None, candidate=candidate, target=target, threads=threads
-    )
-
-
-def bound(backend: TVMBackend, request: BuildRequest) -> Any:
-    arrays = random_inputs(request.workload, np.random.default_rng(0))
-    inputs = [arrays[tensor.name] for tensor in request.workload.inputs]
-    return bind_copies(backend.build(request), request.workload, inputs)
+def request_of(target: Target, threads: int = 1) -> BuildRequest:
+    """A request for the program without a schedule."""
+    return BuildRequest(SMALL, None, None, target, threads)
 
 
 def test_registered_lazily() -> None:
@@ -122,7 +111,7 @@ def test_other_targets_are_refused(backend: TVMBackend, refused: Target, why: st
         with pytest.raises(UnsupportedTarget, match=why):
             act(refused)
     with pytest.raises(UnsupportedTarget, match=why):
-        backend.build(request_for(refused))
+        backend.build(request_of(refused))
 
 
 def test_the_plainest_cpu_is_accepted(backend: TVMBackend) -> None:
@@ -132,16 +121,16 @@ def test_the_plainest_cpu_is_accepted(backend: TVMBackend) -> None:
 def test_programs_for_gpus_are_scheduled_but_not_run(backend: TVMBackend, target: Target) -> None:
     gpu = preset("a100")
     backend.check_target(gpu)
-    assert "def main" in backend.show(request_for(gpu))
+    assert "def main" in backend.show(request_of(gpu))
     why = "runs programs on CPUs only so far.*'a100'"
     with pytest.raises(UnsupportedTarget, match=why):
         backend.check_measuring(gpu)
     with pytest.raises(UnsupportedTarget, match=why):
-        backend.build(request_for(gpu))
+        backend.build(request_of(gpu))
     with pytest.raises(UnsupportedTarget, match=why):
         autotune.tune(SMALL, target=gpu, trials=1)
     with pytest.raises(UnsupportedTarget, match="is no CUDA GPU"):
-        backend.cuda_source(request_for(target))
+        backend.cuda_source(request_of(target))
 
 
 def test_processors_by_name_or_by_features() -> None:
@@ -157,57 +146,7 @@ def test_processors_by_name_or_by_features() -> None:
 def test_an_unknown_processor_is_compiled_for_by_its_features(backend: TVMBackend) -> None:
     features = ("avx2", "fma", "sse4.2")
     target = Target(kind="cpu", name="unknown", processor="lake-lake", features=features)
-    call = bound(backend, request_for(target))
-    call.run()
-    assert np.isfinite(call.outputs()[0]).all()
-
-
-def test_run_outputs_and_poison(backend: TVMBackend, target: Target) -> None:
-    call = bound(backend, request_for(target))
-    arrays = random_inputs(SMALL, np.random.default_rng(0))
-    call.poison()
-    assert np.isnan(call.outputs()[0]).all()
-    call.run()
-    (output,) = call.outputs()
-    np.testing.assert_allclose(output, reference_outputs(SMALL, arrays)["C"], rtol=1e-4, atol=1e-4)
-    output[...] = 0
-    assert not (call.outputs()[0] == 0).any()
-
-
-def test_integers_are_poisoned_with_the_smallest(backend: TVMBackend, target: Target) -> None:
-    call = bound(backend, request_for(target, gemm(m=3, n=4, k=5, dtype="int8")))
-    call.poison()
-    assert (call.outputs()[0] == np.iinfo(np.int32).min).all()
-
-
-def test_inputs_may_be_bound_by_copies(backend: TVMBackend, target: Target) -> None:
-    arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
-    inputs = [np.asfortranarray(array) for array in arrays]
-    call = bind_copies(backend.build(request_for(target)), SMALL, inputs)
-    arrays[0][...] = 7
-    call.run()
-    assert (call.outputs()[0] == 32).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda arrays: arrays[:1], "has 2 inputs, got 1"),
-        (lambda arrays: [arrays[0], arrays[1].T], r"'B' is float32 of shape \(32, 64\), got"),
-        (lambda arrays: [arrays[0].astype("float64"), arrays[1]], "got float64"),
-    ],
-)
-def test_wrong_inputs(backend: TVMBackend, target: Target, change: Any, message: str) -> None:
-    arrays = [np.ones(tensor.shape, tensor.dtype) for tensor in SMALL.inputs]
-    with pytest.raises(InvalidValueError, match=message):
-        bind_copies(backend.build(request_for(target)), SMALL, change(arrays))
-
-
-@pytest.mark.parametrize("number", [1, 3, 40])
-def test_time_is_per_call(backend: TVMBackend, target: Target, number: int) -> None:
-    call = bound(backend, request_for(target))
-    call.run()
-    assert 1e-7 < call.time(number) < 1e-1
+    check_program(backend, request_of(target))
 
 
 def test_one_thread_is_really_one() -> None:
@@ -238,7 +177,7 @@ def test_thread_counts_may_change_within_a_process(backend: TVMBackend, target: 
     def work() -> None:
         # A new calling thread has a pool of its own.
         for threads in (2, 1, 2):
-            bound(backend, request_for(target, threads=threads)).run()
+            check_program(backend, request_of(target, threads))
             found.append(threads_of())
 
     worker = threading.Thread(target=work)
@@ -269,23 +208,9 @@ def test_worker_environment(backend: TVMBackend) -> None:
     assert all(isinstance(value, str) for value in environment.values())
 
 
-def test_candidates_of_every_sketch(backend: TVMBackend, target: Target, check: Any) -> None:
-    space = SketchSpace(SMALL, target, backend.limits(target))
-    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
-        check(SMALL, None, candidate, threads=2)
-
-
-def broken_candidate() -> Candidate:
-    steps = (Tile("C", "i", (const(5), const(3))),)
-    return Candidate(Sketch("broken", SMALL, (), (), steps), ())
-
-
-def test_a_step_that_cannot_be_applied(backend: TVMBackend, target: Target) -> None:
-    request = request_for(target, candidate=broken_candidate())
-    for act in (backend.build, backend.show):
-        with pytest.raises(InvalidSchedule) as caught:
-            act(request)
-        assert len(str(caught.value)) < 500
+def test_candidates_of_every_sketch(backend: TVMBackend, target: Target) -> None:
+    for candidate in sample_candidates(backend, SMALL, target, 2):
+        check_candidate(backend, candidate, target, threads=2)
 
 
 def test_a_program_that_does_not_compile(
@@ -304,7 +229,7 @@ class Module:
     )
     monkeypatch.setattr(backend_module, "scheduled_module", lambda request: broken)
     with pytest.raises(BuildFailed) as caught:
-        backend.build(request_for(target))
+        backend.build(request_of(target))
     assert 10 < len(str(caught.value)) < 500
 
 
@@ -323,11 +248,10 @@ def test_messages_are_brief() -> None:
 
 
 def test_show(backend: TVMBackend, target: Target) -> None:
-    untuned = backend.show(request_for(target))
+    untuned = backend.show(request_of(target))
     assert 'with T.sblock("C")' in untuned
-    space = SketchSpace(SMALL, target, backend.limits(target))
-    candidate = next(iter(space.sample(1, np.random.default_rng(0))))
-    assert "T.vectorized" in backend.show(request_for(target, candidate=candidate))
+    candidate = sample_candidates(backend, SMALL, target)[0]
+    assert "T.vectorized" in backend.show(request_for(candidate, target))
 
 
 def test_without_tvm(monkeypatch: pytest.MonkeyPatch, target: Target) -> None:

@@ -29,6 +29,7 @@ from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Workload, gemm
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
+from autotune.testing.programs import sample_candidates
 
 
 def function(body: str, signature: str = "A: B((4, 6)), C: B((4, 6))") -> Any:
@@ -141,8 +142,7 @@ def test_a_schedule_brings_loops_into_the_order_of_the_axes(
 ) -> None:
     program = function(TRANSPOSED, "C: B((48, 40)), A: B((37, 40)), B_: B((37, 48))")
     workload, module = import_module(program)
-    space = SketchSpace(workload, target, backend.limits(target))
-    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+    for candidate in sample_candidates(backend, workload, target, 2):
         check(workload, text_of(module), candidate)
 
 
@@ -178,8 +178,7 @@ def test_a_function_from_relax(
     workload = imported.workload
     assert [stage.combiner for stage in workload.stages] == [None, "add", None, None]
     check(workload, imported.program)
-    space = SketchSpace(workload, target, backend.limits(target))
-    for candidate in space.sample(len(space.sketches()), np.random.default_rng(0)):
+    for candidate in sample_candidates(backend, workload, target):
         check(workload, imported.program, candidate)
 
 

@@ -36,6 +36,7 @@ from autotune.sketches import (
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import Target, preset
+from autotune.testing.programs import sample_candidates
 
 Check = Callable[..., Any]
 
@@ -44,8 +45,7 @@ Check = Callable[..., Any]
 def test_scheduled_programs_compute_the_reference(
     workload: Workload, backend: TVMBackend, target: Target, check: Check
 ) -> None:
-    space = SketchSpace(workload, target, backend.limits(target))
-    for candidate in space.sample(len(space.sketches()), np.random.default_rng(1)):
+    for candidate in sample_candidates(backend, workload, target, seed=1):
         check(workload, candidate=candidate, threads=2)
 
 
@@ -120,8 +120,7 @@ def test_buffers_whose_names_are_no_identifiers(
     imported = backend.import_program(tvm.ir.load_json(text))
     workload = imported.workload
     assert {t.name for t in workload.inputs} == {"p_left_weight", "right"}
-    space = SketchSpace(workload, target, backend.limits(target))
-    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(3)):
+    for candidate in sample_candidates(backend, workload, target, 2, seed=3):
         check(workload, program=imported.program, candidate=candidate)
 
 

@@ -235,7 +235,11 @@ class Backend(ABC):
 
     @abstractmethod
     def show(self, request: BuildRequest) -> str:
-        """The scheduled program in the backend's own language, for people."""
+        """The scheduled program in the backend's own language, for people.
+
+        Raises:
+            InvalidSchedule: the candidate cannot be replayed.
+        """
 
     def diagnose(self) -> list[tuple[str, str, str]]:
         """Findings on the compiler's installation, for `autotune doctor`.

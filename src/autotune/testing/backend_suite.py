@@ -1,4 +1,4 @@
-"""Conformance suite for backends: subclass it and give a few fixtures.
+"""Conformance suite for backends: subclass it and give the one fixture.
 
 ::
 
@@ -7,13 +7,7 @@
         def backend(self):
             return MyBackend()
 
-        @pytest.fixture
-        def candidates(self, workload):
-            return [...]  # a few that the backend can replay on ``workload``
-
-        @pytest.fixture
-        def invalid_candidate(self, workload):
-            return ...  # one that it has to refuse, or leave the fixture out
+Other fixtures may be given too, such as ``candidates`` that are not those of a `SketchSpace`.
 """
 
 from __future__ import annotations
@@ -40,13 +34,14 @@ from autotune.backends import (
 )
 from autotune.backends.backend import Array
 from autotune.errors import AutotuneError, UnknownNameError, UnsupportedWorkload
+from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
-from autotune.measure.validation import expectations, mismatch
 from autotune.process.worker_process import worker_environment
-from autotune.sketches import STEP_TYPES, Candidate
+from autotune.sketches import STEP_TYPES, Candidate, Sketch, Tile
+from autotune.spaces import SketchSpace
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target, detect_cpu
-from autotune.testing.guarded_arrays import guarded_calls
+from autotune.testing.programs import check_call, check_program
 
 
 class BackendSuite:
@@ -74,14 +69,17 @@ class BackendSuite:
         return gemm(m=32, n=48, k=16)
 
     @pytest.fixture
-    def candidates(self, workload: Workload) -> list[Candidate]:
-        """Candidates of ``workload`` that the backend can replay."""
-        raise NotImplementedError("override this fixture")
+    def candidates(self, backend: Backend, target: Target, workload: Workload) -> list[Candidate]:
+        """Candidates of ``workload`` that the backend can replay; some of a `SketchSpace`."""
+        space = SketchSpace(workload, target, backend.limits(target))
+        return list(space.sample(8, np.random.default_rng(3)))
 
     @pytest.fixture
     def invalid_candidate(self, workload: Workload) -> Candidate:
-        """A candidate that the backend has to refuse."""
-        pytest.skip("no invalid candidate given")
+        """A candidate that the backend has to refuse: its factors are not an axis's extent."""
+        stage = workload.stages[-1]
+        steps = (Tile(stage.name, stage.axes[0].name, (const(5), const(3))),)
+        return Candidate(Sketch("broken", workload, (), (), steps), ())
 
     @pytest.fixture
     def program(self) -> str | None:
@@ -298,9 +296,11 @@ class BackendSuite:
         program: str | None,
         invalid_candidate: Candidate,
     ) -> None:
-        with pytest.raises(InvalidSchedule) as caught:
-            backend.lower(self.request(workload, target, invalid_candidate, program))
-        assert str(caught.value)
+        request = self.request(workload, target, invalid_candidate, program)
+        for act in (backend.lower, backend.build, backend.show):
+            with pytest.raises(InvalidSchedule) as caught:
+                act(request)
+            assert 0 < len(str(caught.value)) < 500
 
     def test_refuses_wrong_arguments(
         self, backend: Backend, target: Target, workload: Workload
@@ -414,10 +414,7 @@ class BackendSuite:
 
         A program that does so ends this process by SIGSEGV.
         """
-        inputs = random_inputs(request.workload, np.random.default_rng(0))
-        executable = backend.build(request)
-        for call in guarded_calls(executable, request.workload, list(inputs.values())):
-            self._check(request.workload, call, inputs)
+        check_program(backend, request)
 
     def _arguments(self, workload: Workload) -> tuple[list[Array], list[Array]]:
         """Inputs and outputs as `bind` wants them."""
@@ -432,8 +429,7 @@ class BackendSuite:
         self._compare(workload, call, inputs)
 
     def _compare(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:
-        references = list(reference_outputs(workload, inputs).values())
-        assert mismatch(expectations(workload, references), call.outputs()) is None
+        check_call(call, workload, inputs)
 
 
 def _digests(backend: Backend, request: BuildRequest) -> tuple[str, str]:

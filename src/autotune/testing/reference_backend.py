@@ -220,6 +220,7 @@ class ReferenceBackend(Backend):
         return _ReferenceExecutable(request, script)
 
     def show(self, request: BuildRequest) -> str:
+        self.lower(request)  # refuses what it cannot replay
         config = request.candidate.config if request.candidate else None
         return f"# {request.workload.name}, {request.threads} threads, config {config}"
 

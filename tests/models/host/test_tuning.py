@@ -11,11 +11,7 @@ from python_processes import start_python
 
 import autotune
 from autotune.ir.workloads import gemm
-from autotune.testing.faulty_models import (
-    FAULT_VARIABLE,
-    FAULTY_COST_MODEL,
-    FAULTY_PRUNING_MODEL,
-)
+from autotune.testing.faulty_models import FAULT_VARIABLE, FAULTY_COST_MODEL, FAULTY_PRUNING_MODEL
 from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 from autotune.tuning.events import Event, RunStarted, TrialFinished, WarningRaised
 

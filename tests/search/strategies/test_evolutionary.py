@@ -16,11 +16,7 @@ from autotune.errors import InvalidValueError
 from autotune.models.cost import CostModel, GradientBoostedTrees, RandomCostModel
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
-from autotune.search.strategies import (
-    EvolutionaryStrategy,
-    RandomStrategy,
-    RecordedStrategy,
-)
+from autotune.search.strategies import EvolutionaryStrategy, RandomStrategy, RecordedStrategy
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.store.records import Outcome
 from autotune.testing.toy_space import ToySpace, toy_features, toy_latencies, toy_outcome

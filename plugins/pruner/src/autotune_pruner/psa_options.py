@@ -8,12 +8,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
 from autotune.models.pruning import PSA, PruningModel
-from autotune.models.pruning.psa_gpu import (
-    FORMULAS,
-    PublishedGpu,
-    published_gpu,
-    symbol_tape,
-)
+from autotune.models.pruning.psa_gpu import FORMULAS, PublishedGpu, published_gpu, symbol_tape
 from autotune.models.pruning.psa_published import PUBLISHED_SYMBOLS
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
