@@ -21,8 +21,10 @@ from autotune.errors import AutotuneError, InvalidValueError
 
 if TYPE_CHECKING:
     from cattrs import Converter
+    from typing_extensions import Self
 
 __all__ = [
+    "JsonForm",
     "from_json",
     "json_forms",
     "list_form",
@@ -79,6 +81,25 @@ def from_json(kind: type[Value], data: Any) -> Value:
             return _converter(detailed=True).structure(data, kind)
         except Exception as error:
             raise refusal(kind, error) from error
+
+
+class JsonForm:
+    """Base class of values that are read from and written to JSON by themselves."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object that :meth:`from_json` reads back."""
+        return dict(to_json(self))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what :meth:`to_json` wrote, here or in an earlier version.
+
+        Raises:
+            InvalidValueError: the object is not of this form; names the field and what is wrong.
+        """
+        return from_json(cls, data)
 
 
 def refusal(kind: Any, error: Exception) -> AutotuneError:

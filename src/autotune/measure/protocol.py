@@ -12,7 +12,7 @@ import attrs
 from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.ir.converter import from_json, to_json
+from autotune.ir.converter import JsonForm
 
 PROTOCOL_VERSION = "3"
 
@@ -52,7 +52,7 @@ def _positive(_instance: object, attribute: attrs.Attribute[Any], value: Any) ->
 
 
 @frozen
-class MeasureProtocol:
+class MeasureProtocol(JsonForm):
     """Deadlines, how many timed samples a candidate gets, and how the best are compared.
 
     Attributes:
@@ -176,19 +176,6 @@ class MeasureProtocol:
         if name not in PROTOCOLS:
             raise UnknownNameError("measuring protocol", name, PROTOCOLS)
         return PROTOCOLS[name]
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`from_json` reads back."""
-        return dict(to_json(self))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> MeasureProtocol:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is not a protocol.
-        """
-        return from_json(MeasureProtocol, data)
 
 
 PROTOCOLS: Mapping[str, MeasureProtocol] = MappingProxyType(

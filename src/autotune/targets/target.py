@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import NOTHING, Attribute, evolve, field, fields, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.ir.converter import from_json, json_forms, noun, to_json
+from autotune.ir.converter import JsonForm, json_forms, noun
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -143,7 +143,7 @@ def _rates(rates: object) -> Mapping[str, float]:
 
 
 @frozen
-class Target:
+class Target(JsonForm):
     """The machine that programs run on.
 
     Attributes:
@@ -259,20 +259,6 @@ class Target:
         return evolve(
             changed, peak_flops={dtype: rate * scale for dtype, rate in self.peak_flops.items()}
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns a JSON object that `from_json` reads back; some unknown fields are left out."""
-        return dict(to_json(self))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Target:
-        """Reads what `to_json` wrote; fields that are not there take their defaults.
-
-        Raises:
-            InvalidValueError: The object is not a target.
-            UnknownNameError: A field, kind or dtype does not exist.
-        """
-        return from_json(Target, data)
 
 
 @json_forms

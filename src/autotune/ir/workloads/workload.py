@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
-from autotune.ir.converter import from_json, json_forms, list_form, object_form, to_json
+from autotune.ir.converter import JsonForm, json_forms, list_form, object_form
 from autotune.ir.expressions import (
     AffineForm,
     IndexValue,
@@ -170,7 +169,7 @@ class Stage:
 
 
 @frozen
-class Workload:
+class Workload(JsonForm):
     """A tensor program: inputs, stages in topological order, and which tensors it returns.
 
     ``name`` and ``parameters`` say how it came about, for people; the digest covers the
@@ -210,19 +209,6 @@ class Workload:
     def flop(self) -> int:
         """Arithmetic operations of all stages."""
         return sum(stage.flop for stage in self.stages)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`from_json` reads back."""
-        return dict(to_json(self))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Workload:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is not a workload.
-        """
-        return from_json(Workload, data)
 
     @cached_property
     def digest(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from autotune.ir.converter import from_json, json_forms, object_form, to_json
+from autotune.ir.converter import JsonForm, json_forms, object_form
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -45,7 +45,7 @@ class Comparison:
 
 
 @frozen
-class Confirmation:
+class Confirmation(JsonForm):
     """The winner of a task timed again at the end, on other inputs, beside those it has beaten.
 
     Attributes:
@@ -70,19 +70,6 @@ class Confirmation:
     def gain(self) -> bool:
         """Whether the winner is faster than the untuned program beyond the noise."""
         return self.over_baseline is not None and self.over_baseline.faster
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`from_json` reads back."""
-        return dict(to_json(self))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Confirmation:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is not a confirmation.
-        """
-        return from_json(Confirmation, data)
 
 
 @json_forms

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from attrs import field, frozen
 
-from autotune.ir.converter import from_json, to_json
+from autotune.ir.converter import JsonForm
 from autotune.store.records.confirmation import Comparison
 
 __all__ = ["Contest"]
 
 
 @frozen
-class Contest:
+class Contest(JsonForm):
     """The winners of several backends for one program, timed in turns at the end of a run.
 
     Attributes:
@@ -26,16 +25,3 @@ class Contest:
     winner: str
     finalists: Mapping[str, str] = field(hash=False)
     over: Mapping[str, Comparison] = field(hash=False)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`from_json` reads back."""
-        return dict(to_json(self))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Contest:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is not a contest.
-        """
-        return from_json(Contest, data)

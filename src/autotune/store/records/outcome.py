@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attrs import evolve, field, frozen
 from attrs.validators import in_
 
 from autotune.errors import InvalidValueError
-from autotune.ir.converter import from_json, json_forms, object_form, to_json
+from autotune.ir.converter import JsonForm, json_forms, object_form
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -18,7 +18,7 @@ OUTCOME_STATUSES = ("ok", "invalid", "build_error", "crash", "timeout", "wrong_r
 
 
 @frozen
-class Outcome:
+class Outcome(JsonForm):
     """The result of building, checking and timing one candidate; never an exception.
 
     Attributes:
@@ -30,7 +30,7 @@ class Outcome:
         samples: Seconds per call of every timed sample, in order, as the clock showed them.
         timings: Seconds spent, by phase: build, load, verify, run.
         message: What went wrong, for people.
-        cached: Whether it was taken from records instead of being measured now.
+        cached: Whether it was taken from records instead of being measured now; not stored.
         drift: How much slower the machine was than when the latency of the best candidate so far
             was set: what that candidate took beside this one, over its latency.
         lowered: Digest of the lowered program; "" where the backend names none.
@@ -71,19 +71,6 @@ class Outcome:
     def as_cached(self) -> Outcome:
         """The same outcome, flagged as taken from records."""
         return evolve(self, cached=True)
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`from_json` reads back (``cached`` is not stored)."""
-        return dict(to_json(self))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Outcome:
-        """Read what :meth:`to_json` wrote, here or in an earlier version.
-
-        Raises:
-            InvalidValueError: the object is not an outcome.
-        """
-        return from_json(Outcome, data)
 
 
 @json_forms

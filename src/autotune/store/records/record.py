@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
-from autotune.ir.converter import from_json, json_forms, object_form, to_json
+from autotune.ir.converter import JsonForm, json_forms, object_form
 from autotune.sketches import Candidate
 from autotune.store.records.outcome import Outcome
 
@@ -20,7 +20,7 @@ _READABLE = (1, 2)
 
 
 @frozen
-class MeasureKey:
+class MeasureKey(JsonForm):
     """The conditions of a measurement, other than workload and candidate.
 
     Attributes:
@@ -40,22 +40,9 @@ class MeasureKey:
     threads: int
     protocol: str
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`from_json` reads back."""
-        return dict(to_json(self))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> MeasureKey:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is not a measure key.
-        """
-        return from_json(MeasureKey, data)
-
 
 @frozen
-class Record:
+class Record(JsonForm):
     """A candidate's outcome under a measure key, as stored; it refers to nothing outside itself.
 
     Attributes:
@@ -87,19 +74,6 @@ class Record:
     def latency(self) -> float | None:
         """Seconds per call; None unless the outcome is ok."""
         return self.outcome.latency
-
-    def to_json(self) -> dict[str, Any]:
-        """A self-contained JSON object that :meth:`from_json` reads back."""
-        return dict(to_json(self))
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Record:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            InvalidValueError: the object is not a record, or one of a newer schema.
-        """
-        return from_json(Record, data)
 
 
 @json_forms
