@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from benchmark_scripts import benchmark_scripts
+from toy_parts import REFERENCE_BACKEND
 
 from autotune.ir.workloads import gemm
-from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 with benchmark_scripts("common", "serve") as (common, serve):
     pass

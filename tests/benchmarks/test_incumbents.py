@@ -7,11 +7,11 @@ import math
 import attrs
 import pytest
 from benchmark_scripts import benchmark_scripts
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
 from autotune import Record, RecordFilter, open_database
 from autotune.ir.workloads import gemm
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 with benchmark_scripts("incumbents") as (incumbents,):
     pass

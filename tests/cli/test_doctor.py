@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
+from toy_parts import REFERENCE_BACKEND
 
 from autotune.cli.app import run
 from autotune.plugins import PluginSpec
 from autotune.plugins.manager import manager
-from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
 class _ReferencePlugin:

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import numpy as np
+from toy_parts import REFERENCE_BACKEND
 
 from autotune.ir.workloads import gemm
 from autotune.spaces import SketchSpace
 from autotune.targets import detect_cpu
 from autotune.testing.reference_backend import ReferenceBackend
-from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
 def test_the_fastest_record_is_explained(tuned_cli: Any) -> None:

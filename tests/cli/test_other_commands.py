@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from command_lines import IN_PROCESS, tune_square
 from python_processes import run_python
+from toy_parts import REFERENCE_BACKEND
 
 from autotune.cli.app import SUMMARIES
-from autotune.testing.toy_parts import REFERENCE_BACKEND
 
 
 def test_every_command_has_an_example_and_json(cli: Any) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from command_lines import IN_PROCESS, tune_square
 from process_facts import becomes_true
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 from tuner_processes import count_records
 
 from autotune.cli.app import run
 from autotune.models.cost import ModelFile
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 
 PARTS = ("--backend", REFERENCE_BACKEND, "--space", TOY_SPACE, "--cost-model", TOY_TREES)
 DATA = ("--database", "data.db")

@@ -270,14 +270,14 @@ def test_an_interrupt_in_the_callback_leaves_the_measurer_usable(
 
 
 def test_start_does_not_wait_for_the_compiler(workload: Workload, target: Target) -> None:
-    name = "autotune.testing.broken_backends:Slow"
+    name = "broken_backends:Slow"
     begin = time.perf_counter()
     with LocalMeasurer(name, target, 1, workload, workers=2):
         assert time.perf_counter() - begin < 30
 
 
 def test_a_backend_that_cannot_start_is_an_error(workload: Workload, target: Target) -> None:
-    name = "autotune.testing.broken_backends:Unstartable"
+    name = "broken_backends:Unstartable"
     with (
         LocalMeasurer(name, target, 1, workload, workers=2) as measurer,
         pytest.raises(WorkerStartFailed, match="no compiler here"),
@@ -288,7 +288,7 @@ def test_a_backend_that_cannot_start_is_an_error(workload: Workload, target: Tar
 def test_workers_that_die_at_start_are_an_error(
     workload: Workload, target: Target, candidates: list[Candidate]
 ) -> None:
-    name = "autotune.testing.broken_backends:Suicidal"
+    name = "broken_backends:Suicidal"
     with (
         LocalMeasurer(name, target, 1, workload, workers=2) as measurer,
         pytest.raises(WorkerStartFailed, match="in a row.*exited with status 7"),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from thinning import thinned
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
 from tuner_bench import Bench
 
 import autotune
@@ -23,7 +24,6 @@ from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.store.trial_log import LogEntry
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
 from autotune.tuning.events import WinnerConfirmed
 
 SEED = 5

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from toy_parts import TOY_SPACE
 
 from autotune.cli.app import run
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -28,7 +29,6 @@ from autotune.store.sqlite import open_database
 from autotune.targets import Target, preset
 from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
 from autotune.testing.strategy_suite import StrategyFactory, StrategySuite
-from autotune.testing.toy_parts import TOY_SPACE
 
 FOLDER = Path(__file__).parents[1] / "third_party"
 Install = Callable[..., None]

@@ -8,11 +8,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 from benchmark_scripts import benchmark_scripts
+from toy_parts import toy_trees
 
 from autotune.models.cost import TrainingGroup
 from autotune.plugins import Context
 from autotune.targets import preset
-from autotune.testing.toy_parts import toy_trees
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 

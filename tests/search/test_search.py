@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import define, field
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
 
 import autotune
 from autotune.errors import DatabaseError
@@ -29,7 +30,6 @@ from autotune.search.strategies import (
 from autotune.spaces import SearchSpace
 from autotune.targets import preset
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, valid_outcome
 from autotune.testing.toy_space import ToySpace
 
 TARGET = preset("haswell")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE, InProcessMeasurer
+
 from autotune.plugins import Context
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, InProcessMeasurer
 
 __all__ = ["IN_PROCESS", "PARTS", "TUNE", "ScriptedMeasurer", "tune_square"]
 

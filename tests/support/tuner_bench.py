@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from toy_parts import TOY_TREES, InProcessMeasurer, toy_trees, valid_outcome
 
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.plugins import Context
@@ -23,7 +24,6 @@ from autotune.store.database import Database
 from autotune.store.records import MeasureKey, Outcome
 from autotune.store.sqlite.sqlite_database import SQLiteDatabase
 from autotune.targets import Target, preset
-from autotune.testing.toy_parts import TOY_TREES, InProcessMeasurer, toy_trees, valid_outcome
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import TuneOptions

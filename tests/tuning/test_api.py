@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from python_processes import run_python
+from toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE
 
 import autotune
 from autotune.errors import (
@@ -22,7 +23,6 @@ from autotune.errors import (
 from autotune.ir.workloads import gemm
 from autotune.targets import preset
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE
 from autotune.tuning.events import Event, TrialFinished
 
 SQUARE = gemm(m=8, n=8, k=8)

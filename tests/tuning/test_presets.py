@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_parts import REFERENCE_BACKEND
 
 from autotune.cli.app import run
 from autotune.errors import UnknownNameError
 from autotune.plugins.manager import manager
 from autotune.plugins.preset import Preset
 from autotune.store.sqlite import open_database
-from autotune.testing.toy_parts import REFERENCE_BACKEND
 from autotune.tuning.choices import Choice
 from autotune.tuning.options import TuneOptions
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 
 import autotune
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.measure import PROTOCOLS
 from autotune.models.training import ListedTask, training_groups
 from autotune.process.interrupts import TuningInterrupted
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 from autotune.tuning import api, recording
 from autotune.tuning.events import Event, EventListener, RoundStarted
 from autotune.tuning.options import TuneOptions

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.plugins import Context
 from autotune.search.schedulers import GradientTaskScheduler, RoundRobin
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task
 from autotune.tuning.resolve import RunParts, resolve_run

@@ -10,6 +10,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_parts import valid_outcome
 from tuner_bench import Bench, Killed, SteppingDatabase, nothing
 
 from autotune.errors import DatabaseError
@@ -19,7 +20,6 @@ from autotune.sketches import Candidate
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import Outcome, Record, Run
 from autotune.store.sqlite import open_database
-from autotune.testing.toy_parts import valid_outcome
 from autotune.tuning.events import WarningRaised
 from autotune.tuning.resume import Checkpoint
 

@@ -6,9 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
+from toy_parts import TOY_SPACE
 from tuner_processes import TUNE, Stored, finish, start, stop, wait_for_records
-
-from autotune.testing.toy_parts import TOY_SPACE
 
 TRIALS = 24
 TRIALS_OF_SEVERAL = 40

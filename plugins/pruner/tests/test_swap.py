@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 ROOT = Path(__file__).parents[3]
 TUNE = [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from thinning import thinned
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
 from autotune import MeasureProtocol
@@ -16,7 +17,6 @@ from autotune.ir.workloads import gemm
 from autotune.store.database import RecordFilter
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE
 from autotune.tuning.events import Event, WarningRaised
 
 

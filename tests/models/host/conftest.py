@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_models import FAULT_VARIABLE
 
 from autotune.models.host import HostLimits, ModelHost, ModelSpec
 from autotune.targets import Target, resolve
-from autotune.testing.faulty_models import FAULT_VARIABLE
 
 MakeHost = Callable[..., ModelHost]
 SetFault = Callable[..., None]

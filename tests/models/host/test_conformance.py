@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from faulty_models import FAULTY_PRUNING_MODEL
+from toy_parts import TOY_TREES
 
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.targets import Target, resolve
 from autotune.testing.cost_model_suite import CostModelFactory, CostModelSuite
-from autotune.testing.faulty_models import FAULTY_PRUNING_MODEL
 from autotune.testing.pruning_model_suite import PruningModelFactory, PruningModelSuite
-from autotune.testing.toy_parts import TOY_TREES
 
 
 def failing(message: str) -> None:

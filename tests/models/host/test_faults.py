@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from attrs import evolve
+from faulty_models import (
+    FAULT_VARIABLE,
+    FAULTY_COST_MODEL,
+    FAULTY_PRUNING_MODEL,
+    FaultyCostModel,
+    FaultyPruningModel,
+)
 from thinning import thinned
 
 from autotune.errors import PluginError, UnsupportedTarget
@@ -20,13 +27,6 @@ from autotune.models.host import (
     ModelSpec,
 )
 from autotune.plugins import Context
-from autotune.testing.faulty_models import (
-    FAULT_VARIABLE,
-    FAULTY_COST_MODEL,
-    FAULTY_PRUNING_MODEL,
-    FaultyCostModel,
-    FaultyPruningModel,
-)
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 SPACE = ToySpace()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faulty_models import FAULT_VARIABLE
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES, toy_trees
 
 import autotune
 from autotune.errors import InvalidValueError
@@ -16,8 +18,6 @@ from autotune.models.cost import ModelFile, TrainingGroup
 from autotune.models.host import HostedCostModel, ModelHost, ModelSpec
 from autotune.plugins import Context
 from autotune.targets import Target
-from autotune.testing.faulty_models import FAULT_VARIABLE
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES, toy_trees
 from autotune.testing.toy_space import ToySpace, toy_outcome
 from autotune.tuning.events import TrialFinished
 

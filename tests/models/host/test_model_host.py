@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from process_facts import becomes_true
 from python_processes import start_python
+from toy_parts import TOY_TREES
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import gemm
@@ -29,7 +30,6 @@ from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.store.records import Outcome
 from autotune.targets import Target
-from autotune.testing.toy_parts import TOY_TREES
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 BATCH = ToySpace().sample(40, np.random.default_rng(1))

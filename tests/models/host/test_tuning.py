@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_models import FAULT_VARIABLE, FAULTY_COST_MODEL, FAULTY_PRUNING_MODEL
 from python_processes import start_python
+from toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 
 import autotune
 from autotune.ir.workloads import gemm
-from autotune.testing.faulty_models import FAULT_VARIABLE, FAULTY_COST_MODEL, FAULTY_PRUNING_MODEL
-from autotune.testing.toy_parts import REFERENCE_BACKEND, TOY_SPACE, TOY_TREES
 from autotune.tuning.events import Event, RunStarted, TrialFinished, WarningRaised
 
 SQUARE = gemm(m=16, n=16, k=16)

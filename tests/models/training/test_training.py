@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from toy_parts import TOY_TREES, toy_trees
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup
@@ -9,7 +10,6 @@ from autotune.models.training import cross_validate, judge, make_trainable, mean
 from autotune.plugins import Context
 from autotune.store.records import Outcome
 from autotune.targets import preset
-from autotune.testing.toy_parts import TOY_TREES, toy_trees
 from autotune.testing.toy_space import ToySpace, toy_outcome
 
 TARGET = preset("skylake-avx512")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from toy_parts import InProcessMeasurer
+
 from autotune.plugins import Context
-from autotune.testing.toy_parts import InProcessMeasurer
 
 
 class ScriptedMeasurer(InProcessMeasurer):

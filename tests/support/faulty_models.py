@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 FAULT_VARIABLE = "AUTOTUNE_MODEL_FAULT"
-FAULTY_COST_MODEL = "autotune.testing.faulty_models:FaultyCostModel"
-FAULTY_PRUNING_MODEL = "autotune.testing.faulty_models:FaultyPruningModel"
+FAULTY_COST_MODEL = "faulty_models:FaultyCostModel"
+FAULTY_PRUNING_MODEL = "faulty_models:FaultyPruningModel"
 
 _SPOILS = ("nan", "shape")
 

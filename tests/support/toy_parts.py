@@ -32,13 +32,13 @@ __all__ = [
     "valid_outcome",
 ]
 
-TOY_SPACE = "autotune.testing.toy_parts:toy_space"
+TOY_SPACE = "toy_parts:toy_space"
 """Import string of :func:`toy_space`."""
 
-TOY_DRAFT = "autotune.testing.toy_parts:ToyDraft"
+TOY_DRAFT = "toy_parts:ToyDraft"
 """Import string of :class:`ToyDraft`."""
 
-TOY_TREES = "autotune.testing.toy_parts:toy_trees"
+TOY_TREES = "toy_parts:toy_trees"
 """Import string of :func:`toy_trees`."""
 
 
