@@ -54,7 +54,7 @@ def test_an_error_names_its_place() -> None:
 def test_errors_of_classes_stay_what_they_are() -> None:
     data = sample_record().to_json()
     data["workload"]["inputs"][0][2] = "float31"
-    with pytest.raises((InvalidValueError, UnknownNameError), match="'float31'; allowed"):
+    with pytest.raises((InvalidValueError, UnknownNameError), match="'float31'; available"):
         from_json(Record, data)
 
 

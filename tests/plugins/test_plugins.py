@@ -261,6 +261,38 @@ def test_the_second_of_two_equal_names_is_refused(site: Site) -> None:
     assert "'usurper' of usurper-dist" in errors[1] and "'builtin'" in errors[1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("step", "tile"), ("step", "tile_ceil"), ("target", "haswell"), ("target", "cpu")]
+    + [("dtype", "float32"), ("dtype", "mine"), ("step", "mine"), ("target", "mine")],
+)
+def test_a_plugin_that_renames_what_programs_are_written_in_is_refused(
+    site: Site, kind: str, name: str
+) -> None:
+    body = (
+        GOOD.format(name="{rule}")
+        + f"""
+    def autotune_parts(own=autotune_parts()):
+        return [*own, PluginSpec("{kind}", "{name}", Part, "A part")]
+"""
+    )
+    if name == "mine":
+        site.add("first", body.format(rule="one"))
+    site.add("second", body.format(rule="two"))
+    site.add("third", GOOD.format(name="three"))
+    manager = site.manager()
+    (status,) = failures(manager)
+    assert (status.kind, status.name, status.status) == ("plugin", "second", "quarantined")
+    owner = "'first' of first-dist" if name == "mine" else "'builtin' of tensor-autotune"
+    assert status.error == (
+        f"plugin 'second' of second-dist registers {kind} {name!r}, "
+        f"which plugin {owner} registered first"
+    )
+    assert "two" not in manager.names("strategy") and "three" in manager.names("strategy")
+    with pytest.raises(PluginError, match="which plugin"):
+        manager.register(importlib.import_module("second_module"), "again")
+
+
 def test_a_factory_that_cannot_be_imported_names_its_plugin(site: Site) -> None:
     site.add("lazy", GOOD.replace("Part, ", "'lazy_part:Thing', ").format(name="lazy"))
     manager = site.manager()

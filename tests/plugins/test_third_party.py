@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,13 +15,15 @@ import pytest
 from attrs import evolve
 from toy_parts import TOY_SPACE
 
+from autotune.backends import Backend
 from autotune.cli.app import run
-from autotune.errors import InvalidValueError, UnknownNameError
-from autotune.ir.workloads import Workload, gemm
+from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
+from autotune.measure.validation import expectations, mismatch
 from autotune.nest import derive_nest
 from autotune.plugins import Context
 from autotune.plugins.importer import import_workload
-from autotune.plugins.manager import manager
+from autotune.plugins.manager import DISABLE_VARIABLE, manager
 from autotune.plugins.parts import create_part
 from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, names_used
@@ -186,6 +189,53 @@ def test_steps_have_an_effect_on_the_nest_and_on_every_backend(install: Install)
     (candidate,) = npu_space(workload, limits).sample(1, np.random.default_rng(0))
     again = Candidate.from_json(json.loads(json.dumps(candidate.to_json())), workload)
     assert again == candidate and again.digest == candidate.digest
+
+
+def test_an_element_type_is_tuned_stored_and_read_back(
+    install: Install, tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("autotune_npu")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # of the workers
+    arguments = (*GEMM, "--dtype", "tf32", "--cost-model", "random")
+    first = tune(*arguments)
+    assert first["task"]["workload"]["inputs"][0] == ["A", [8, 8], "tf32"]
+    assert first["outcomes"]["ok"] == first["trials"]
+    again = tune(*arguments)
+    assert again["run"]["from_records"] and again["best"] == first["best"]
+    assert tune(*GEMM, "--cost-model", "random")["run"]["id"] != first["run"]["id"]
+
+
+def test_an_element_type_decides_how_results_are_judged(install: Install) -> None:
+    install("autotune_npu")
+    rounded = []
+    for dtype in ("tf32", "float32"):
+        workload = gemm(m=8, n=4, k=6, dtype=dtype)
+        inputs = random_inputs(workload, np.random.default_rng(0))
+        (right,) = reference_outputs(workload, inputs).values()
+        assert right.dtype == np.float32 and workload.tensors["C"].bytes == 8 * 4 * 4
+        expected = expectations(workload, [right])
+        rounded.append(mismatch(expected, [right * np.float32(1 + 2**-10)]))
+        assert mismatch(expected, [right * np.float32(1.5)]) is not None
+    assert rounded[0] is None and rounded[1] is not None
+
+
+def test_an_element_type_is_refused_by_whom_it_is_foreign_to(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("autotune_npu")
+    workload = gemm(m=8, n=4, k=6, dtype="tf32")
+    with pytest.raises(UnsupportedWorkload, match="'reference' does not know dtype 'tf32'"):
+        Backend.check_workload(ReferenceBackend(), workload)
+    assert softmax(m=2, n=3, dtype="tf32").dtypes == {"tf32"}
+    data = workload.to_json()
+    monkeypatch.setenv(DISABLE_VARIABLE, "npu")
+    manager.cache_clear()
+    for kind in ("tf32", "os:getcwd"):
+        text = json.dumps(data).replace("tf32", kind)
+        with pytest.raises(
+            InvalidValueError, match=f"'A': unknown dtype {kind!r}; .*'npu' is disabled"
+        ):
+            Workload.from_json(json.loads(text))
 
 
 def test_a_backend_that_lacks_a_step_is_not_offered_it(install: Install) -> None:

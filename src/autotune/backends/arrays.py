@@ -57,7 +57,8 @@ def bind_copies(executable: Executable, workload: Workload, inputs: Sequence[Arr
     """
     tensors = workload.tensors
     outputs = [
-        aligned_empty(tensors[name].shape, tensors[name].dtype) for name in workload.outputs
+        aligned_empty(tensors[name].shape, tensors[name].element.dtype)
+        for name in workload.outputs
     ]
     return executable.bind([aligned_copy(array) for array in inputs], outputs)
 
@@ -99,7 +100,7 @@ def poison_array(array: Array) -> None:
 
 
 def _check_array(role: str, tensor: Tensor, array: Array) -> None:
-    if tuple(array.shape) != tensor.shape or array.dtype.name != tensor.dtype:
+    if tuple(array.shape) != tensor.shape or array.dtype != tensor.element.dtype:
         raise InvalidValueError(
             f"{role} {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}, "
             f"got {array.dtype} of shape {tuple(array.shape)}"

@@ -12,7 +12,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.backends.native_call import NativeCall
-from autotune.errors import AutotuneError, UnknownNameError
+from autotune.errors import AutotuneError, UnknownNameError, UnsupportedWorkload
+from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.ir.workloads import Workload
 from autotune.plugins import Context
 from autotune.sketches import Candidate
@@ -155,6 +156,8 @@ class Backend(ABC):
 
     name: str
     version: str
+    element_types: frozenset[str] = frozenset(ELEMENT_TYPES)
+    """Names of those that its programs can have; see :meth:`check_workload`."""
 
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A backend is made like every other part, and needs nothing."""
@@ -174,6 +177,14 @@ class Backend(ABC):
         they are the same. It may also need something for programs that use several threads.
         """
         self.check_target(target)
+
+    def check_workload(self, workload: Workload) -> None:
+        """Raises UnsupportedWorkload where an element type is none of the backend's."""
+        for dtype in sorted(workload.dtypes - self.element_types):
+            raise UnsupportedWorkload(
+                f"backend {self.name!r} does not know dtype {dtype!r} of workload "
+                f"{workload.name!r}; it knows: {', '.join(sorted(self.element_types))}"
+            )
 
     @abstractmethod
     def limits(self, target: Target) -> ScheduleLimits:
@@ -230,7 +241,9 @@ class Backend(ABC):
         Raises:
             InvalidSchedule: a step cannot be applied.
             BuildFailed: the compiler rejected the program.
+            UnsupportedWorkload: an element type is none of the backend's.
         """
+        self.check_workload(request.workload)
         return self.compile(self.lower(request))
 
     @abstractmethod

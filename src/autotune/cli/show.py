@@ -233,6 +233,7 @@ def asked_space(
         raise InvalidValueError("--sketch needs a workload, such as gemm")
     machine = checked_target(target or "cpu", threads)
     replayer: Backend = create_part("backend", backend or default_backend())
+    replayer.check_workload(made)
     context = Context(workload=made, target=machine, limits=replayer.limits(machine))
     created: SearchSpace = create_part("search_space", space or "sketch", context)
     return created

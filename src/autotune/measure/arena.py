@@ -126,7 +126,7 @@ class Arena:
 
     def _array(self, number: int, position: int) -> Array:
         tensor: Tensor = self._tensors[position]
-        return self._slice(number, position).view(tensor.dtype).reshape(tensor.shape)
+        return self._slice(number, position).view(tensor.element.dtype).reshape(tensor.shape)
 
     def _gaps(self, number: int) -> Iterator[tuple[str, NDArray[np.uint8]]]:
         """What lies before each array and after it, with its name."""
@@ -149,7 +149,7 @@ def _check(workload: Workload, inputs: Sequence[Array]) -> None:
             f"workload {workload.name!r} has {len(workload.inputs)} inputs, got {len(inputs)}"
         )
     for tensor, array in zip(workload.inputs, inputs, strict=True):
-        if array.shape != tensor.shape or array.dtype.name != tensor.dtype:
+        if array.shape != tensor.shape or array.dtype != tensor.element.dtype:
             raise InvalidValueError(
                 f"input {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}, "
                 f"got {array.dtype} of shape {array.shape}"

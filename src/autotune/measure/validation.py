@@ -96,10 +96,9 @@ def relative_bound(workload: Workload, output: str) -> float:
     stages = _ancestors(workload, output)
     names = {stage.name for stage in stages}.union(*(stage.reads for stage in stages))
     tensors = workload.tensors
-    floats = [tensors[name].dtype for name in names if tensors[name].dtype.startswith("float")]
-    if not floats or not tensors[output].dtype.startswith("float"):
+    if not tensors[output].element.is_float:
         return 0.0
-    eps = max(float(np.finfo(dtype).eps) for dtype in floats)
+    eps = max(tensors[name].element.eps for name in names)
     return _MARGIN * eps * sum(_roundings(stage) for stage in stages)
 
 

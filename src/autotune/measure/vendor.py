@@ -119,7 +119,7 @@ def measure_here(workload: Workload, protocol: MeasureProtocol, seed: int) -> Ou
     inputs = random_inputs(workload, np.random.default_rng(seed))
     expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
     tensor = workload.tensors[workload.outputs[0]]
-    call = _MatmulCall(product, inputs, np.full(tensor.shape, np.nan, tensor.dtype))
+    call = _MatmulCall(product, inputs, np.full(tensor.shape, np.nan, tensor.element.dtype))
     call.time(1)
     wrong = mismatch(expected, [call.output])
     if wrong is not None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from attrs import field, frozen
 
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
     AffineForm,
     IntExpr,
@@ -26,7 +27,6 @@ from autotune.ir.expressions import (
     product,
 )
 from autotune.ir.workloads import Workload
-from autotune.ir.workloads.workload import DTYPE_BYTES
 
 LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "block", "vthread", "thread")
 BUFFER_SCOPES = ("global", "shared", "local")
@@ -220,7 +220,7 @@ class Buffer:
     @property
     def bytes(self) -> IntExpr:
         """Allocated bytes."""
-        return self.elements * DTYPE_BYTES[self.dtype]
+        return self.elements * element_type(self.dtype).bytes
 
 
 @frozen(eq=False)
@@ -238,8 +238,8 @@ class LoopNest:
         """Bytes of one element of a buffer or tensor."""
         for allocated in self.buffers:
             if allocated.name == buffer:
-                return DTYPE_BYTES[allocated.dtype]
-        return DTYPE_BYTES[self.workload.tensors[buffer].dtype]
+                return element_type(allocated.dtype).bytes
+        return self.workload.tensors[buffer].element.bytes
 
 
 def scope_inside(path: tuple[Loop, ...]) -> str:

@@ -5,6 +5,7 @@ Factories are import strings: listing what exists imports none of it.
 
 from __future__ import annotations
 
+from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.plugins.spec import API_VERSION, PluginSpec
 
 AUTOTUNE_API_VERSION = API_VERSION
@@ -101,6 +102,15 @@ def autotune_parts() -> list[PluginSpec]:
                 ("softmax", "Softmax over the last axis"),
                 ("elementwise", "Element-wise operation"),
             )
+        ),
+        *(
+            PluginSpec(
+                "dtype",
+                made.name,
+                lambda _context, made=made: made,
+                f"Numbers of {made.bytes} bytes, as numpy has them",
+            )
+            for made in ELEMENT_TYPES.values()
         ),
         PluginSpec(
             "measurer",

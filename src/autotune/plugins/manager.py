@@ -31,6 +31,16 @@ DISABLE_VARIABLE = "AUTOTUNE_DISABLE_PLUGINS"
 """Environment variable: what not to load, with commas between: names of entry points or of
 distributions, or `*` for all. The core's own parts stay."""
 
+_CORE_TABLES = {
+    "step": "autotune.sketches.steps:CORE_STEP_NAMES",
+    "target": "autotune.targets.resolution:CORE_NAMES",
+}
+"""Where the names of the core's own are, of kinds that it does not register."""
+
+_WHOLE = ("dtype", "step", "target")
+"""Kinds whose names mean something in programs and files, which other parts of a plugin write:
+one that cannot have such a name is refused as a whole."""
+
 _BUILTIN_NAME = "builtin"
 _BUILTIN_MODULE = "autotune.plugins.builtin"
 _CORE_DISTRIBUTION = "tensor-autotune"
@@ -93,10 +103,8 @@ class PluginManager:
         }
         self._failures: list[PluginStatus] = []
         # The core's own parts failing is a defect of the core, not something to carry on without.
-        self._admit(
-            importlib.import_module(_BUILTIN_MODULE),
-            _Source(_BUILTIN_NAME, _CORE_DISTRIBUTION, _version_of(_CORE_DISTRIBUTION)),
-        )
+        self._core = _Source(_BUILTIN_NAME, _CORE_DISTRIBUTION, _version_of(_CORE_DISTRIBUTION))
+        self._admit(importlib.import_module(_BUILTIN_MODULE), self._core)
         if entry_points is None:
             entry_points = metadata.entry_points(group=ENTRY_POINT_GROUP)
         self._load(list(entry_points), {*disabled, *_disabled_by_environment()})
@@ -197,10 +205,18 @@ class PluginManager:
     def _admit(self, plugin: object, source: _Source) -> None:
         """Registers all that a plugin offers, except names that are taken.
 
-        Those are refused one by one: the rest of the plugin has nothing to do with them.
+        Those are refused one by one, as the rest of the plugin has nothing to do with them; those
+        of a kind in `_WHOLE` with all the rest.
+
+        Raises:
+            PluginError: It is malformed, or a name of such a kind is taken.
         """
         specs = self._collect(plugin, source)
-        self._failures += self._taken(specs, source)
+        taken = self._taken(specs, source)
+        for failure in taken:
+            if failure.kind in _WHOLE:
+                raise PluginError(failure.error)
+        self._failures += taken
         self._add(plugin, specs, source)
 
     def _collect(self, plugin: object, source: _Source) -> list[PluginSpec]:
@@ -218,14 +234,22 @@ class PluginManager:
     def _taken(self, specs: Iterable[PluginSpec], source: _Source) -> list[PluginStatus]:
         failures = []
         for spec in specs:
-            if spec.name in self._parts[spec.kind]:
-                first = self._parts[spec.kind][spec.name][1]
+            first = self._owner(spec)
+            if first is not None:
                 error = (
                     f"plugin {source} registers {_noun(spec.kind)} {spec.name!r}, "
                     f"which plugin {first} registered first"
                 )
                 failures.append(source.status(spec.kind, spec.name, "quarantined", error))
         return failures
+
+    def _owner(self, spec: PluginSpec) -> _Source | None:
+        """Whose the name is already."""
+        if spec.name in self._parts[spec.kind]:
+            return self._parts[spec.kind][spec.name][1]
+        module, _, table = _CORE_TABLES.get(spec.kind, "").partition(":")
+        own = module and spec.name in getattr(importlib.import_module(module), table)
+        return self._core if own else None
 
     def _add(self, plugin: object, specs: Iterable[PluginSpec], source: _Source) -> None:
         self._plugins.append(plugin)

@@ -68,6 +68,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "database": "autotune.store.database.Database",
         "importer": "autotune.plugins.importer.Importer",
         "target": "autotune.targets.Target",
+        "dtype": "autotune.ir.element_types.ElementType",
         "step": "autotune.sketches.OpenStep",
         "preset": "autotune.plugins.preset.Preset",
     }

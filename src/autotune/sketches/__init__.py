@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
-from autotune.sketches.open_step import OPEN_STEPS, OpenStep
+from autotune.sketches.open_step import STEP_CLASSES, OpenStep
 from autotune.sketches.params import Categorical, Factor, Ordinal, Param
 from autotune.sketches.per_sketch import per_sketch
 from autotune.sketches.rewrites import lane_axis, partial_name, split_reduction
@@ -36,7 +36,7 @@ from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
 __all__ = [
     "BIND_ROLES",
-    "OPEN_STEPS",
+    "STEP_CLASSES",
     "STEP_TYPES",
     "STEP_VARIANTS",
     "Accumulate",

@@ -10,10 +10,10 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError, PluginError
 
-__all__ = ["OPEN_STEPS", "OpenStep"]
+__all__ = ["STEP_CLASSES", "OpenStep"]
 
-OPEN_STEPS: dict[str, type[OpenStep]] = {}
-"""The steps of plugins that were imported so far, by name."""
+STEP_CLASSES: dict[str, type[Any]] = {}
+"""The steps of the core, and those of plugins that were imported so far, by name."""
 
 
 @frozen
@@ -37,14 +37,14 @@ class OpenStep(ABC):
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
-        known = OPEN_STEPS.get(cls.name)
+        known = STEP_CLASSES.get(cls.name)
         # attrs makes a class twice.
         if known is not None and (known.__module__, known.__qualname__) != (
             cls.__module__,
             cls.__qualname__,
         ):
             raise PluginError(f"step {cls.name!r} is both {known!r} and {cls!r}")
-        OPEN_STEPS[cls.name] = cls
+        STEP_CLASSES[cls.name] = cls
 
     def expanded(self) -> tuple[Any, ...]:
         """The steps that it stands for; itself where it does something new."""

@@ -13,7 +13,6 @@ loop is in registers (scope ``local``), one that only a block's loop encloses is
 
 from __future__ import annotations
 
-from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -22,7 +21,7 @@ from autotune.errors import PluginError
 from autotune.ir.converter import json_forms, tagged_objects
 from autotune.ir.expressions import IntExpr
 from autotune.plugins.manager import manager
-from autotune.sketches.open_step import OPEN_STEPS, OpenStep
+from autotune.sketches.open_step import STEP_CLASSES, OpenStep
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -299,6 +298,9 @@ STEP_TYPES: dict[str, type[Any]] = {
 }
 STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
 """Further names that are read; those of `STEP_TYPES` are written, for digests depend on them."""
+CORE_STEP_NAMES = frozenset({*STEP_TYPES, *STEP_SPELLINGS})
+"""Names that no plugin may register."""
+STEP_CLASSES.update(STEP_TYPES)
 STEP_NAMES = {cls: name for name, cls in STEP_TYPES.items()}
 
 
@@ -312,11 +314,10 @@ def _import_step(name: str) -> None:
     if name not in manager().names("step"):
         return
     found = manager().factory("step", name)
-    if OPEN_STEPS.get(name) is not found:
+    if STEP_CLASSES.get(name) is not found:
         raise PluginError(f"step {name!r} is registered as {found!r}, which has another name")
 
 
 @json_forms
 def _forms(converter: Converter) -> None:
-    kinds = ChainMap(STEP_TYPES, OPEN_STEPS)
-    tagged_objects(converter, Step, "step", "step", kinds, STEP_SPELLINGS, _import_step)
+    tagged_objects(converter, Step, "step", "step", STEP_CLASSES, STEP_SPELLINGS, _import_step)

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import Attribute, field, frozen
 
 from autotune.errors import UnknownNameError
-from autotune.sketches import OPEN_STEPS, STEP_VARIANTS
+from autotune.sketches import STEP_CLASSES, STEP_TYPES, STEP_VARIANTS
 
 
 def _check_variants(_limits: object, _field: Attribute[Any], names: frozenset[str]) -> None:
@@ -51,8 +51,8 @@ class ScheduleLimits:
         lacking = set()
         for name in names:
             step = name.partition(".")[0]
-            if step in OPEN_STEPS:
-                if not self.runs_nests and self.backend not in OPEN_STEPS[step].backends:
+            if step in STEP_CLASSES and step not in STEP_TYPES:
+                if not self.runs_nests and self.backend not in STEP_CLASSES[step].backends:
                     lacking.add(step)
             elif step not in self.steps:
                 lacking.add(step)

@@ -12,7 +12,10 @@ from autotune.targets.detection import detect_cpu
 from autotune.targets.presets import gpu_hint, preset, preset_names
 from autotune.targets.target import Target
 
-__all__ = ["resolve"]
+__all__ = ["CORE_NAMES", "resolve"]
+
+CORE_NAMES = ("cpu", *preset_names())
+"""Names of targets that no plugin may register."""
 
 
 def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -> Target:
@@ -42,9 +45,11 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
     try:
         return preset(spec)
     except UnknownNameError:
-        names = ("cpu", *preset_names(), *others)
         raise UnknownNameError(
-            "target", spec, names, f"{gpu_hint()} A path of a JSON file ends in '.json'."
+            "target",
+            spec,
+            (*CORE_NAMES, *others),
+            f"{gpu_hint()} A path of a JSON file ends in '.json'.",
         ) from None
 
 

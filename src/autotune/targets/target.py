@@ -13,30 +13,20 @@ from attrs import NOTHING, Attribute, evolve, field, fields, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.converter import JsonForm, json_forms, noun
+from autotune.ir.element_types import element_type
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
-__all__ = ["DTYPE_BYTES", "TARGET_KINDS", "Cache", "Target"]
+__all__ = ["TARGET_KINDS", "Cache", "Target"]
 
 TARGET_KINDS = ("cpu", "cuda")
 
 # A kind this similar to one of the core is a slip of the fingers; an "npu" is not.
 _MISSPELT = 0.7
 
-DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
-    {
-        "float64": 8,
-        "float32": 4,
-        "float16": 2,
-        "bfloat16": 2,
-        "int64": 8,
-        "int32": 4,
-        "int16": 2,
-        "int8": 1,
-        "uint8": 1,
-    }
-)
+# Machines have rates for more types than workloads have tensors of.
+_RATES_ONLY = ("bfloat16", "int16")
 
 # What is measured or estimated about a machine, rather than what it is: two descriptions that
 # differ only in these are of machines on which the same code performs the same.
@@ -135,8 +125,8 @@ def _rates(rates: object) -> Mapping[str, float]:
     if not isinstance(rates, Mapping):
         raise InvalidValueError(f"peak_flops must map dtypes to flop/s, not {rates!r}")
     for dtype, rate in rates.items():
-        if dtype not in DTYPE_BYTES:
-            raise UnknownNameError("dtype", str(dtype), DTYPE_BYTES)
+        if dtype not in _RATES_ONLY:
+            element_type(str(dtype))
         if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1e30:
             raise InvalidValueError(f"peak_flops of {dtype} must be positive, not {rate!r}")
     return MappingProxyType({dtype: float(rates[dtype]) for dtype in sorted(rates)})
@@ -239,9 +229,7 @@ class Target(JsonForm):
         Raises:
             UnknownNameError: There is no such dtype.
         """
-        if dtype not in DTYPE_BYTES:
-            raise UnknownNameError("dtype", dtype, DTYPE_BYTES)
-        return max(1, self.vector_bytes // DTYPE_BYTES[dtype])
+        return max(1, self.vector_bytes // element_type(dtype).bytes)
 
     def with_cores(self, cores: int) -> Target:
         """Returns the same machine when only `cores` of its cores are used.

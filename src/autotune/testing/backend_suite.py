@@ -34,6 +34,7 @@ from autotune.backends import (
 )
 from autotune.backends.backend import Array
 from autotune.errors import AutotuneError, UnknownNameError, UnsupportedWorkload
+from autotune.ir import element_types
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.process.worker_process import worker_environment
@@ -152,6 +153,23 @@ class BackendSuite:
         self, backend: Backend, target: Target, workload: Workload
     ) -> None:
         self._check_between_guards(backend, self.request(workload, target))
+
+    def test_a_foreign_element_type_is_computed_with_or_refused(
+        self, backend: Backend, target: Target, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = element_types.ElementType("foreign", 2.0**-10, storage="float32")
+        known = {**element_types.ELEMENT_TYPES, made.name: made}
+        monkeypatch.setattr(element_types, "ELEMENT_TYPES", known)
+        text = json.dumps(gemm(m=7, n=5, k=3).to_json()).replace("float32", made.name)
+        request = self.request(Workload.from_json(json.loads(text)), target)
+        try:
+            backend.check_workload(request.workload)
+        except UnsupportedWorkload as error:
+            assert repr(made.name) in str(error) and repr(backend.name) in str(error)
+            with pytest.raises(UnsupportedWorkload, match=made.name):
+                backend.build(request)
+        else:
+            self._check_between_guards(backend, request)
 
     def test_candidates_are_right(
         self,
@@ -420,7 +438,7 @@ class BackendSuite:
         """Inputs and outputs as `bind` wants them."""
         inputs = random_inputs(workload, np.random.default_rng(0))
         tensors = [workload.tensors[name] for name in workload.outputs]
-        outputs = [aligned_empty(tensor.shape, tensor.dtype) for tensor in tensors]
+        outputs = [aligned_empty(tensor.shape, tensor.element.dtype) for tensor in tensors]
         return [aligned_copy(array) for array in inputs.values()], outputs
 
     def _check(self, workload: Workload, call: BoundCall, inputs: dict[str, Array]) -> None:

@@ -62,7 +62,7 @@ def guarded_calls(
         given = [guarded_empty(array.shape, array.dtype, at_end=at_end) for array in inputs]
         for copy, array in zip(given, inputs, strict=True):
             np.copyto(copy, array)
-        results = [guarded_empty(it.shape, it.dtype, at_end=at_end) for it in outputs]
+        results = [guarded_empty(it.shape, it.element.dtype, at_end=at_end) for it in outputs]
         yield executable.bind(given, results)
 
 

@@ -48,7 +48,7 @@ def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str
         interpreter.arrays[tensor.name] = wide
     interpreter.run(interpreter.nest.statements, 0, {})
     return {
-        name: interpreter.arrays[name].astype(workload.tensors[name].dtype)
+        name: interpreter.arrays[name].astype(workload.tensors[name].element.dtype)
         for name in workload.outputs
     }
 
@@ -93,7 +93,7 @@ class _Interpreter:
         return tuple(result)
 
     def _forget(self, name: str) -> None:
-        dtype = np.dtype(self.workload.tensors[name.split(".", maxsplit=1)[0]].dtype)
+        dtype = self.workload.tensors[name.split(".", maxsplit=1)[0]].element.dtype
         dtype = np.dtype(np.float64) if dtype.kind == "f" else dtype
         self.arrays[name] = np.full(self.padded[name], _unknown(dtype), dtype=dtype)
         if name in self.owners:

@@ -182,6 +182,9 @@ class ReferenceBackend(Backend):
     def check_target(self, target: Target) -> None:
         """Every target will do."""
 
+    def check_workload(self, workload: Workload) -> None:
+        """So will every element type that numpy can store."""
+
     def limits(self, target: Target) -> ScheduleLimits:
         steps = frozenset(STEP_TYPES)
         return ScheduleLimits(steps, 1 << 16, 512, "reference backend", runs_nests=True)

@@ -140,6 +140,7 @@ def tasks_on_backends(
             title = title or _title(task, it.workload, titles)
             backend = backends[name]
             try:
+                backend.check_workload(it.workload)
                 space = _make_space(it.workload, backend, options)
             except AutotuneError as error:
                 failures[name] = error

@@ -97,7 +97,7 @@ def compile_record(record: Record, program: str | None = None) -> TunedFunction:
 
 def _checked(tensor: Tensor, value: Array) -> Array:
     array = np.asarray(value)
-    if array.shape != tensor.shape or array.dtype.name != tensor.dtype:
+    if array.shape != tensor.shape or array.dtype != tensor.element.dtype:
         raise InvalidValueError(
             f"input {tensor.name!r} must be {tensor.dtype} of shape {list(tensor.shape)}, "
             f"got {array.dtype.name} of shape {list(array.shape)}"

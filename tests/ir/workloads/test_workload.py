@@ -139,7 +139,12 @@ def test_an_index_that_is_not_affine_is_named() -> None:
     [
         ((INPUT, INPUT), (stage_of(),), ("Y",), "two tensors are called 'X'"),
         ((Tensor("Y", (8,), "int8"), INPUT), (stage_of(),), ("Y",), "two tensors are called 'Y'"),
-        ((Tensor("X", (8,), "f32"),), (stage_of(),), ("Y",), "dtype 'f32'; allowed: bool, int8"),
+        (
+            (Tensor("X", (8,), "f32"),),
+            (stage_of(),),
+            ("Y",),
+            "tensor 'X': unknown dtype 'f32'; available: bool, float16",
+        ),
         ((Tensor("X", (0,), "int8"),), (stage_of(),), ("Y",), r"'X' has shape \(0,\)"),
         ((Tensor("X", (8.0,), "int8"),), (stage_of(),), ("Y",), r"'X' has shape \(8.0,\)"),  # type: ignore[arg-type]
         ((INPUT,), (stage_of(),), ("Z",), "output 'Z' is not computed"),

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.nest import ELEMENT, LoopNest, Statement
 
 Counters = tuple[int, ...]
@@ -203,8 +203,8 @@ def nest_totals(nest: LoopNest, config: Mapping[str, int]) -> dict[str, int]:
     scopes: Counter[str] = Counter()
     for buffer in nest.buffers:
         elements = math.prod(int(evaluate(extent, config)) for extent in buffer.shape)
-        found[f"buffer/{buffer.name}"] = elements * DTYPE_BYTES[buffer.dtype]
-        scopes[buffer.scope] += elements * DTYPE_BYTES[buffer.dtype]
+        found[f"buffer/{buffer.name}"] = elements * element_type(buffer.dtype).bytes
+        scopes[buffer.scope] += elements * element_type(buffer.dtype).bytes
     return {**found, "shared_bytes": scopes["shared"], "local_bytes": scopes["local"]}
 
 

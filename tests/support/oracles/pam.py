@@ -15,10 +15,10 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Binary, Constant, Load, Select, Unary, affine_form
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.expressions.scalar import Cast, ScalarExpr, children, walk
-from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.nest import LoopNest, Statement
 from oracles.nest import StatementWalk, Touch, hull
 
@@ -64,7 +64,7 @@ class Program:
 
     def width(self, buffer: str) -> int:
         known = {item.name: item.dtype for item in self.nest.buffers}
-        return DTYPE_BYTES[known.get(buffer) or self.nest.workload.tensors[buffer].dtype]
+        return element_type(known.get(buffer) or self.nest.workload.tensors[buffer].dtype).bytes
 
     def memory(self, buffer: str) -> tuple[list[int], int | None]:
         """Extents of a buffer in memory, and which of its indices is blocked."""

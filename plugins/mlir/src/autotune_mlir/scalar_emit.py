@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
+from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.ir.expressions import (
     Cast,
     Constant,
@@ -19,7 +20,6 @@ from autotune.ir.expressions import (
     Unary,
 )
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC
-from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune_mlir.index_bounds import index_bounds
 
 __all__ = ["BodyWriter", "Value", "literal", "memory_type", "value_type"]
@@ -73,7 +73,7 @@ def value_type(dtype: str) -> str:
         return "index"
     if dtype == "bool":
         return "i1"
-    return _FLOATS.get(dtype) or f"i{8 * DTYPE_BYTES[dtype]}"
+    return _FLOATS.get(dtype) or f"i{8 * ELEMENT_TYPES[dtype].bytes}"
 
 
 def literal(value: float | int | bool, dtype: str) -> str:
@@ -87,7 +87,7 @@ def literal(value: float | int | bool, dtype: str) -> str:
         return f"0x{bits:0{digits}X}"
     if dtype == "bool":
         return "true" if value else "false"
-    width = 64 if dtype == "index" else 8 * DTYPE_BYTES[dtype]
+    width = 64 if dtype == "index" else 8 * ELEMENT_TYPES[dtype].bytes
     wrapped = int(value) & ((1 << width) - 1)
     return str(wrapped - (1 << width) if wrapped >> (width - 1) else wrapped)
 
@@ -382,22 +382,25 @@ def _common(left: str, right: str) -> str:
             return right if left == loser else left
     floats = [dtype for dtype in (left, right) if dtype in _FLOATS]
     if floats:
-        return max(floats, key=DTYPE_BYTES.__getitem__)
+        return max(floats, key=lambda dtype: ELEMENT_TYPES[dtype].bytes)
     if {left, right} == {"int8", "uint8"}:
         return "int32"
-    return max(left, right, key=DTYPE_BYTES.__getitem__)
+    return max(left, right, key=lambda dtype: ELEMENT_TYPES[dtype].bytes)
 
 
 def _conversion(source: str, dtype: str) -> str | None:
     """The operation that converts between two numeric types; None when the bits stay."""
     unsigned = source in ("bool", "uint8")
     if source in _FLOATS and dtype in _FLOATS:
-        return "extf" if DTYPE_BYTES[dtype] > DTYPE_BYTES[source] else "truncf"
+        return "extf" if ELEMENT_TYPES[dtype].bytes > ELEMENT_TYPES[source].bytes else "truncf"
     if dtype in _FLOATS:
         return "uitofp" if unsigned else "sitofp"
     if source in _FLOATS:
         return "fptosi"
-    width, wanted = 0 if source == "bool" else DTYPE_BYTES[source], DTYPE_BYTES[dtype]
+    width, wanted = (
+        0 if source == "bool" else ELEMENT_TYPES[source].bytes,
+        ELEMENT_TYPES[dtype].bytes,
+    )
     if width == wanted:
         return None
     if width > wanted:

@@ -8,6 +8,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
+from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.ir.expressions import (
     Binary,
     Cast,
@@ -25,7 +26,6 @@ from autotune.ir.expressions import (
     var,
 )
 from autotune.ir.workloads import Axis
-from autotune.ir.workloads.workload import DTYPE_BYTES
 
 __all__ = ["BodyReader", "Unsupported", "dtype_of"]
 
@@ -80,8 +80,8 @@ def dtype_of(value: Any) -> str:
         Unsupported: it is a vector, a handle, or a type that workloads do not have.
     """
     dtype = str(value.dtype if hasattr(value, "dtype") else value.ty.dtype)
-    if dtype not in DTYPE_BYTES:
-        raise Unsupported(f"dtype {dtype} is not one of {', '.join(DTYPE_BYTES)}")
+    if dtype not in ELEMENT_TYPES:
+        raise Unsupported(f"dtype {dtype} is not one of {', '.join(ELEMENT_TYPES)}")
     return dtype
 
 

@@ -15,9 +15,9 @@ from attrs import define, field, frozen
 from tvm import s_tir, tirx
 from tvm.ir import IRModule
 
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.sketches import Candidate
 
 _LAUNCHED = ("thread_extent", "virtual_thread")
@@ -169,7 +169,7 @@ class _Reader:
         self.allocations.append(tuple(extent for extent in shape if extent != 1))
         self.scopes.append(scope)
         if launch is not None:
-            launch.allocated[scope] += math.prod(shape) * DTYPE_BYTES[str(buffer.dtype)]
+            launch.allocated[scope] += math.prod(shape) * element_type(str(buffer.dtype)).bytes
 
 
 def _inside(loops: tuple[int, ...], extent: int) -> tuple[int, ...]:

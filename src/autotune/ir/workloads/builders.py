@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.element_types import ELEMENT_TYPES, element_type
 from autotune.ir.expressions import (
     Binary,
     Cast,
@@ -46,7 +47,7 @@ def gemm(*, m: int, n: int, k: int, requantize: int = 0, dtype: str = "float32")
     is divided by 2 to the power of ``requantize`` and is at most 255.
     """
     parameters = _checked("gemm", {"m": m, "n": n, "k": k}, dtype, tuple(_PRODUCTS))
-    left, right, total = _PRODUCTS[dtype]
+    left, right, total = _factors(dtype)
     a, b = Tensor("A", (m, k), left), Tensor("B", (k, n), right)
     axes = (Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
     product = _product(_load("A", "i", "k"), _load("B", "k", "j"), dtype)
@@ -61,7 +62,7 @@ def batch_matmul(*, b: int, m: int, n: int, k: int, dtype: str = "float32") -> W
     parameters = _checked(
         "batch_matmul", {"b": b, "m": m, "n": n, "k": k}, dtype, tuple(_PRODUCTS)
     )
-    left, right, total = _PRODUCTS[dtype]
+    left, right, total = _factors(dtype)
     inputs = (Tensor("A", (b, m, k), left), Tensor("B", (b, k, n), right))
     axes = (Axis("b", b), Axis("i", m), Axis("j", n), Axis("k", k, "reduce"))
     product = _product(_load("A", "b", "i", "k"), _load("B", "b", "k", "j"), dtype)
@@ -163,7 +164,7 @@ def _convolution(
     parameters = _checked(name, shape, dtype, (*FLOAT_DTYPES, *BYTE_DTYPES))
     parameters.update(window)
     stride, pad, dilation = window["stride"], window["pad"], window["dilation"]
-    left, right, total = _PRODUCTS[dtype]
+    left, right, total = _factors(dtype)
     n, ci, co = shape["n"], shape["ci"], shape["co"]
     size, kernel = [shape[key] for key in dimensions], [shape[f"k{key}"] for key in dimensions]
     outer = _output_size(name, size, kernel, stride, pad, dilation)
@@ -258,8 +259,12 @@ def _load(tensor: str, *axes: str) -> Load:
     return Load(tensor, tuple(var(axis) for axis in axes))
 
 
+def _factors(dtype: str) -> tuple[str, str, str]:
+    return _PRODUCTS.get(dtype, (dtype, dtype, dtype))
+
+
 def _product(left: ScalarExpr, right: ScalarExpr, dtype: str) -> ScalarExpr:
-    left_dtype, right_dtype, total = _PRODUCTS[dtype]
+    left_dtype, right_dtype, total = _factors(dtype)
     if left_dtype != total:
         left = Cast(total, left)
     if right_dtype != total:
@@ -272,7 +277,7 @@ def _relu(value: ScalarExpr, dtype: str) -> ScalarExpr:
 
 
 def _zero(dtype: str) -> Constant:
-    return Constant(0.0 if dtype.startswith("float") else 0, dtype)
+    return Constant(0.0 if element_type(dtype).is_float else 0, dtype)
 
 
 def _append_epilogue(
@@ -376,9 +381,18 @@ def _checked(
     for key, value in shape.items():
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise InvalidValueError(f"{name}: {key} must be a positive integer, not {value!r}")
-    if dtype not in dtypes:
+    if dtype not in dtypes and not _stands_for_one(dtype, dtypes):
         raise InvalidValueError(f"{name}: unknown dtype {dtype!r}; allowed: {', '.join(dtypes)}")
     return {**shape, "dtype": dtype}
+
+
+def _stands_for_one(dtype: str, dtypes: tuple[str, ...]) -> bool:
+    """Whether a plugin's type can be where float32 or int32 can."""
+    try:
+        found = element_type(dtype)
+    except UnknownNameError:
+        return False
+    return dtype not in ELEMENT_TYPES and ("float32" if found.is_float else "int32") in dtypes
 
 
 def _window(name: str, stride: int, pad: int, dilation: int) -> dict[str, int]:

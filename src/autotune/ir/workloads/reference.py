@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
     Binary,
     Cast,
@@ -45,13 +46,13 @@ def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Arr
     arrays: dict[str, Array] = {}
     for tensor in workload.inputs:
         values: Array
-        if tensor.dtype.startswith("float"):
+        if tensor.element.is_float:
             values = rng.random(tensor.shape, dtype=np.float64) * 2 - 1
         else:
-            low, high = _INTEGERS.get(tensor.dtype, (-8, 8))
+            low, high = _INTEGERS.get(tensor.element.storage, (-8, 8))
             values = rng.integers(low, high, tensor.shape)
         # Not by `ascontiguousarray`, which makes a vector of a single number.
-        arrays[tensor.name] = np.asarray(values, dtype=tensor.dtype, order="C")
+        arrays[tensor.name] = np.asarray(values, dtype=tensor.element.dtype, order="C")
     return arrays
 
 
@@ -73,7 +74,7 @@ def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[s
         arrays[tensor.name] = _widened(inputs[tensor.name])
     for stage in workload.stages:
         arrays[stage.name] = _evaluate_stage(stage, arrays)
-    dtypes = {stage.name: stage.output.dtype for stage in workload.stages}
+    dtypes = {stage.name: stage.output.element.dtype for stage in workload.stages}
     return {name: arrays[name].astype(dtypes[name]) for name in workload.outputs}
 
 
@@ -83,7 +84,8 @@ def _widened(array: Array) -> Array:
 
 
 def _evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
-    dtype = np.float64 if stage.output.dtype.startswith("float") else np.dtype(stage.output.dtype)
+    element = stage.output.element
+    dtype = np.dtype(np.float64) if element.is_float else element.dtype
     if stage.combiner == "add":
         contracted = _contract(stage, arrays)
         if contracted is not None:
@@ -127,8 +129,8 @@ def _contract(stage: Stage, arrays: Mapping[str, Array]) -> Array | None:
         if not isinstance(load, Load):
             return None
         array = arrays[load.tensor]
-        if isinstance(side, Cast) and not side.dtype.startswith("float"):
-            array = array.astype(side.dtype)
+        if isinstance(side, Cast):
+            array = _cast(array, side.dtype)
         view = _strided_view(stage, load, array)
         if view is None:
             return None
@@ -138,7 +140,7 @@ def _contract(stage: Stage, arrays: Mapping[str, Array]) -> Array | None:
     output = "".join(letters[axis.name] for axis in stage.spatial_axes)
     if set(output) - set("".join(terms)):
         return None
-    if stage.output.dtype.startswith("int"):
+    if stage.output.element.dtype.kind == "i":
         values = [view.astype(np.int64) for view, _ in operands]
     else:
         values = [view for view, _ in operands]
@@ -187,8 +189,7 @@ def evaluate_body(body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[s
         )
         return array[indices]
     if isinstance(body, Cast):
-        value = evaluate_body(body.operand, grid, arrays)
-        return value if body.dtype.startswith("float") else value.astype(body.dtype)
+        return _cast(evaluate_body(body.operand, grid, arrays), body.dtype)
     if isinstance(body, Unary):
         return _unary(body.op, evaluate_body(body.operand, grid, arrays))
     if isinstance(body, Select):
@@ -197,6 +198,12 @@ def evaluate_body(body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[s
         return np.where(condition, on_true, evaluate_body(body.on_false, grid, arrays))
     left = evaluate_body(body.left, grid, arrays)
     return _binary(body.op, left, evaluate_body(body.right, grid, arrays))
+
+
+def _cast(value: Array, dtype: str) -> Array:
+    """Floats keep double precision."""
+    element = element_type(dtype)
+    return value if element.is_float else value.astype(element.dtype)
 
 
 def _unary(op: str, value: Array) -> Array:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.converter import JsonForm, json_forms, list_form, object_form
+from autotune.ir.element_types import ElementType, element_type
 from autotune.ir.expressions import (
     AffineForm,
+    Cast,
+    Constant,
     IndexValue,
     Load,
     ScalarExpr,
@@ -26,16 +29,6 @@ from autotune.ir.expressions.scalar import walk
 if TYPE_CHECKING:
     from cattrs import Converter
 
-DTYPE_BYTES = {
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int32": 4,
-    "int64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-}
 AXIS_KINDS = ("spatial", "reduce")
 COMBINERS = ("add", "mul", "max", "min")
 _FOR_PEOPLE = ("name", "parameters")
@@ -67,7 +60,12 @@ class Tensor:
     @property
     def bytes(self) -> int:
         """Size in bytes."""
-        return self.elements * DTYPE_BYTES[self.dtype]
+        return self.elements * self.element.bytes
+
+    @property
+    def element(self) -> ElementType:
+        """What its elements are."""
+        return element_type(self.dtype)
 
 
 @frozen
@@ -160,10 +158,10 @@ class Stage:
         if self.combiner in ("add", "mul"):
             return 0 if self.combiner == "add" else 1
         sign = -1 if self.combiner == "max" else 1
-        if self.output.dtype.startswith("float"):
+        element = self.output.element
+        if element.is_float:
             return sign * math.inf
-        bits = DTYPE_BYTES[self.output.dtype] * 8
-        signed = not self.output.dtype.startswith("u")
+        bits, signed = element.bytes * 8, not element.storage.startswith("u")
         low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
         return low if self.combiner == "max" else high
 
@@ -204,6 +202,13 @@ class Workload(JsonForm):
     def consumers(self, tensor: str) -> tuple[Stage, ...]:
         """Stages that read ``tensor``."""
         return tuple(stage for stage in self.stages if tensor in stage.reads)
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Element types of its tensors, and of what its bodies compute with."""
+        nodes = [node for stage in self.stages for node in walk(stage.body)]
+        inside = {node.dtype for node in nodes if isinstance(node, (Cast, Constant))}
+        return frozenset({*inside, *(tensor.dtype for tensor in self.tensors.values())})
 
     @property
     def flop(self) -> int:
@@ -254,12 +259,16 @@ def _validate(workload: Workload) -> None:
 def _validate_tensor(tensor: Tensor, known: dict[str, Tensor]) -> None:
     if tensor.name in known:
         raise InvalidValueError(f"two tensors are called {tensor.name!r}")
-    if tensor.dtype not in DTYPE_BYTES:
-        raise InvalidValueError(
-            f"tensor {tensor.name!r} has dtype {tensor.dtype!r}; allowed: {', '.join(DTYPE_BYTES)}"
-        )
+    _validate_dtype(f"tensor {tensor.name!r}", tensor.dtype)
     if not all(isinstance(extent, int) and extent > 0 for extent in tensor.shape):
         raise InvalidValueError(f"tensor {tensor.name!r} has shape {tensor.shape}")
+
+
+def _validate_dtype(where: str, dtype: str) -> None:
+    try:
+        element_type(dtype)
+    except UnknownNameError as error:
+        raise InvalidValueError(f"{where}: {error}") from error
 
 
 def _validate_axis(stage: Stage, axis: Axis) -> None:
@@ -298,6 +307,8 @@ def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
                 f"stage {stage.name!r} reads {load.tensor!r} with {len(load.indices)} indices"
             )
     for node in walk(stage.body):
+        if isinstance(node, (Cast, Constant)):
+            _validate_dtype(f"stage {stage.name!r}", node.dtype)
         indices = node.indices if isinstance(node, Load) else ()
         if isinstance(node, IndexValue):
             indices = (node.index,)

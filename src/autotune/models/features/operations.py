@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
     Binary,
     Cast,
@@ -90,7 +91,7 @@ class _Visitor:
 def _classified(op: str, dtype: str) -> str:
     if op in LOGIC or op == "not":
         return "logic"
-    kind = "float" if "float" in dtype else "integer"
+    kind = "float" if element_type(dtype).is_float else "integer"
     if op in COMPARISONS:
         return f"{kind}_compare"
     return f"{kind}_{_CLASSES.get(op, 'function')}"

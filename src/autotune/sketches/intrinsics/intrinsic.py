@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import Attribute, field, frozen
 
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
-from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.targets import Target
 
 __all__ = ["Intrinsic", "IntrinsicOperand", "imported"]
@@ -42,8 +42,7 @@ class IntrinsicOperand:
 
     @dtype.validator
     def _check_dtype(self, attribute: Attribute[Any], value: str) -> None:
-        if value not in DTYPE_BYTES:
-            raise UnknownNameError("dtype", str(value), DTYPE_BYTES)
+        element_type(value)
 
     @property
     def elements(self) -> int:
@@ -53,7 +52,7 @@ class IntrinsicOperand:
     @property
     def bytes(self) -> int:
         """Bytes that one call reads or updates."""
-        return self.elements * DTYPE_BYTES[self.dtype]
+        return self.elements * element_type(self.dtype).bytes
 
     def strides(self, axis: str) -> tuple[tuple[int, int], ...]:
         """For every part of ``axis``, outermost first, its extent and its stride in elements."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import attrs
 from attrs import field, frozen
 
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import IntExpr, const, var
-from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.nest import Buffer, LoopNest, derive_nest
 from autotune.sketches import AtLeast as LowerBound
 from autotune.sketches import AtMost as UpperBound
@@ -139,7 +139,7 @@ class _Draft:
             return self.named[buffer.bytes]
         name = self._define(f"{buffer.name} bytes", buffer.bytes, "memory")
         self.steps_of.setdefault(buffer.bytes, step)
-        factors = (*sides, const(DTYPE_BYTES[buffer.dtype]))
+        factors = (*sides, const(element_type(buffer.dtype).bytes))
         self.constraints.append(Product(name, factors, origin=Origin("allocation", step)))
         return name
 

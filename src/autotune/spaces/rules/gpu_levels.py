@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import AffineForm, IntExpr, ceildiv, const, product, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
-from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.nest.loop_nest import hull
 from autotune.sketches import (
     AtLeast,
@@ -97,7 +97,7 @@ def check_gpu(target: Target) -> None:
 
 def vector_widths(extent: int, dtype: str, target: Target) -> tuple[int, ...]:
     """Powers of two that divide ``extent`` and fit one access of a thread."""
-    widest = max(1, target.vector_bytes // DTYPE_BYTES[dtype])
+    widest = max(1, target.vector_bytes // element_type(dtype).bytes)
     return tuple(
         width for width in (1 << n for n in range(widest.bit_length())) if extent % width == 0
     )
@@ -275,7 +275,7 @@ class _Levels:
 def _bytes(tensor: Tensor, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
     """Bytes of the region that an operand's access spans."""
     extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
-    return product(extents) * DTYPE_BYTES[tensor.dtype]
+    return product(extents) * tensor.element.bytes
 
 
 def _memory_constraints(
@@ -304,7 +304,7 @@ def _memory_constraints(
         for level, factor in enumerate(levels.factors[axis.name])
         if level not in (BLOCK, THREAD)
     ]
-    tile = product(inner) * DTYPE_BYTES[levels.stage.output.dtype]
+    tile = product(inner) * levels.stage.output.element.bytes
     kept = _words(tile) + SPARE_REGISTERS
     result: list[Constraint] = [
         AtMost(tile, limits.stack_bytes, f"{limits.source}: accumulators of a thread"),

@@ -8,7 +8,6 @@ from attrs import frozen
 
 from autotune.ir.expressions import IntExpr, const, var
 from autotune.ir.workloads import Axis, Stage
-from autotune.ir.workloads.workload import DTYPE_BYTES
 from autotune.sketches import (
     AtLeast,
     AtMost,
@@ -188,7 +187,7 @@ def _tile_constraints(
     vectors = factors[vector][2]
     unrolled = rows * vectors * factors[stage.reduce_axes[-1].name][1]
     elements = elements * rows * vectors * factors[vector][3]
-    tile_bytes = elements * DTYPE_BYTES[stage.output.dtype]
+    tile_bytes = elements * stage.output.element.bytes
     result: list[Constraint] = [
         AtMost(unrolled, limits.unrolled_statements, f"{limits.source}: unrolled body"),
         AtMost(tile_bytes, limits.stack_bytes, f"{limits.source}: accumulate tile on the stack"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
 from attrs import define, evolve, field, frozen
 
 from autotune.backends import InvalidSchedule
@@ -173,7 +172,7 @@ def _copy_lanes(workload: Workload, plan: StagePlan, packed: PackedOperand) -> i
     if last is None or last.op != "var":
         return 1
     extent = plan.extent_inside(packed.at, str(last.args[0]))
-    return math.gcd(extent, _VECTOR_BYTES // np.dtype(tensor.dtype).itemsize)
+    return math.gcd(extent, _VECTOR_BYTES // tensor.element.bytes)
 
 
 def _note(

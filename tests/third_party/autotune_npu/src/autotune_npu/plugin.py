@@ -8,6 +8,7 @@ from autotune.plugins import PluginSpec
 def autotune_parts() -> list[PluginSpec]:
     """Returns the parts of this distribution."""
     return [
+        PluginSpec("dtype", "tf32", "autotune_npu.target:tf32", "float32 with a short mantissa"),
         PluginSpec("target", "tiny-npu", "autotune_npu.target:tiny_npu", "A made-up accelerator"),
         PluginSpec(
             "importer", "sizes", "autotune_npu.importer:SizesImporter", "Sizes of products"
