@@ -168,7 +168,7 @@ def test_a_kind_of_target_a_step_and_an_importer(
     assert result["target"]["kind"] == "npu"
     assert result["task"]["workload"]["name"] == "large"
     steps = [step["step"] for step in result["best"]["sketch"]["steps"]]
-    assert steps == ["reverse", "strip"]
+    assert steps == ["innermost", "strip"]
 
 
 def npu_space(workload: Workload, limits: ScheduleLimits) -> SearchSpace:
@@ -182,10 +182,16 @@ def test_steps_have_an_effect_on_the_nest_and_on_every_backend(install: Install)
     workload = gemm(m=8, n=4, k=6)
     limits = ReferenceBackend().limits(preset("haswell"))
     (sketch,) = npu_space(workload, limits).sketches()
-    assert names_used(sketch) == {"reverse", "tile", "parallel"}
+    assert names_used(sketch) == {"innermost", "tile", "parallel"}
     statement = max(derive_nest(sketch).statements, key=lambda each: len(each.loops))
     loops = [(loop.name.partition(".")[2], loop.kind) for loop in statement.loops]
-    assert loops == [("k.0", "serial"), ("j.0", "serial"), ("i.0", "parallel"), ("i.1", "serial")]
+    assert loops == [
+        ("i.0", "parallel"),
+        ("i.1", "serial"),
+        ("j.0", "serial"),
+        ("k.0", "serial"),
+        ("j.1", "serial"),
+    ]
     (candidate,) = npu_space(workload, limits).sample(1, np.random.default_rng(0))
     again = Candidate.from_json(json.loads(json.dumps(candidate.to_json())), workload)
     assert again == candidate and again.digest == candidate.digest
@@ -242,9 +248,9 @@ def test_a_backend_that_lacks_a_step_is_not_offered_it(install: Install) -> None
     install("autotune_npu")
     lacking = ScheduleLimits(frozenset({"tile", "parallel"}), 1 << 16, 512, "this test")
     importlib.import_module("autotune_npu.steps")
-    assert lacking.missing(["reverse", "tile"]) == ("reverse",)
+    assert lacking.missing(["innermost", "tile"]) == ("innermost",)
     on_tvm = ScheduleLimits(frozenset({"tile"}), 1 << 16, 512, "this test", backend="tvm")
-    assert on_tvm.missing(["reverse", "tile"]) == ()
+    assert on_tvm.missing(["innermost", "tile"]) == ()
 
 
 def test_programs_of_an_importer(install: Install, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class _Derivation:
             schedule.extents[step.axis] = step.extent
             schedule.padded.add(step.axis)
         elif isinstance(step, Tile):
-            self._tile(schedule, step)
+            schedule.split(step.axis, step.factors)
         elif isinstance(step, Order):
             schedule.order = list(step.loops)
         elif isinstance(step, Pack):
@@ -122,7 +122,7 @@ class _Derivation:
         elif isinstance(step, CooperativeFetch):
             schedule.fetches.append(step)
         elif isinstance(step, TileCeil):
-            self._tile(schedule, step)
+            schedule.split(step.axis, step.factors)
             schedule.covered.add(step.axis)
         elif isinstance(step, UnrollLimit):
             schedule.unroll_limit = step.limit
@@ -158,16 +158,6 @@ class _Derivation:
         for consumer in self.schedules.values():
             if step.stage not in consumer.copied:
                 consumer.body = transform(consumer.body, replace)
-
-    def _tile(self, schedule: StageSchedule, step: Tile | TileCeil) -> None:
-        del schedule.loops[f"{step.axis}.0"]
-        position = schedule.order.index(f"{step.axis}.0")
-        names = [f"{step.axis}.{level}" for level in range(len(step.factors))]
-        for name, factor in zip(names, step.factors, strict=True):
-            schedule.loops[name] = Loop(
-                f"{schedule.stage.name}.{name}", factor, ((step.axis, factor),)
-            )
-        schedule.order[position : position + 1] = names
 
     def _fuse(self, schedule: StageSchedule, names: tuple[str, ...], kind: str) -> None:
         parts: list[tuple[str, IntExpr]] = []

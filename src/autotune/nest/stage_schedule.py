@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import define, field
 
 from autotune.ir.expressions import IntExpr, const
@@ -67,6 +69,15 @@ class StageSchedule:
             if not any(loop is known for known in loops):
                 loops.append(loop)
         return loops
+
+    def split(self, axis: str, factors: Sequence[IntExpr]) -> None:
+        """Split the one loop of an axis into ``AXIS.0``, ``AXIS.1``, ..., outermost first."""
+        del self.loops[f"{axis}.0"]
+        position = self.order.index(f"{axis}.0")
+        names = [f"{axis}.{level}" for level in range(len(factors))]
+        for name, factor in zip(names, factors, strict=True):
+            self.loops[name] = Loop(f"{self.stage.name}.{name}", factor, ((axis, factor),))
+        self.order[position : position + 1] = names
 
     def reach_inside(self, path: tuple[Loop, ...]) -> dict[str, IntExpr]:
         """How far each axis of the stage moves inside the loops of ``path``."""

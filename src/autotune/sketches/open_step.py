@@ -59,11 +59,12 @@ class OpenStep(ABC):
         """
         raise InvalidValueError(f"step {self.name!r} has no effect on the nest")
 
-    def replay(self, backend: str, state: Any) -> None:
+    def replay(self, backend: str, state: Any, config: Mapping[str, int]) -> None:
         """Do in a compiler what :meth:`derive` does to the nest.
 
         Args:
             backend: One of ``backends``.
-            state: What that backend keeps while it replays; see the backend.
+            state: What that backend keeps while it replays; see ``docs/plugins.md``.
+            config: Values of the sketch's parameters.
         """
         raise InvalidValueError(f"backend {backend!r} cannot replay step {self.name!r}")

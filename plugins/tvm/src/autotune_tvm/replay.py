@@ -5,7 +5,7 @@ The table in ``docs/steps`` lists, for every step, the primitives used here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -220,7 +220,7 @@ class _Replay:
             UnrollLimit: self._unroll_limit,
         }
         if isinstance(step, OpenStep):
-            step.replay("tvm", self)
+            step.replay("tvm", self, self.config)
         else:
             handlers[type(step)](step)
 
@@ -245,12 +245,13 @@ class _Replay:
             self.loops[step.stage, label] = loop
 
     def _tile(self, step: Tile | TileCeil) -> None:
-        loop = self.loops.pop((step.stage, f"{step.axis}.0"))
-        parts = self.sch.split(
-            loop, [self.value(factor) for factor in step.factors], preserve_unit_iters=True
-        )
-        for level, part in enumerate(parts):
-            self.loops[step.stage, f"{step.axis}.{level}"] = part
+        self.split(step.stage, step.axis, [self.value(factor) for factor in step.factors])
+
+    def split(self, stage: str, axis: str, factors: Sequence[int]) -> None:
+        """Split the one loop of an axis into ``AXIS.0``, ``AXIS.1``, ..., outermost first."""
+        loop = self.loops.pop((stage, f"{axis}.0"))
+        for level, part in enumerate(self.sch.split(loop, factors, preserve_unit_iters=True)):
+            self.loops[stage, f"{axis}.{level}"] = part
 
     def _order(self, step: Order) -> None:
         self.order[step.stage] = step.loops

@@ -108,6 +108,13 @@ class StagePlan:
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
 
+    def split(self, axis: str, factors: tuple[int, ...]) -> None:
+        """Split the one loop of an axis into ``AXIS.0``, ``AXIS.1``, ..., outermost first."""
+        at = self.order.index(f"{axis}.0")
+        names = (f"{axis}.{level}" for level in range(len(factors)))
+        self.factors[axis] = factors
+        self.order = (*self.order[:at], *names, *self.order[at + 1 :])
+
     def axis_of(self, loop: str) -> str:
         """The axis that a loop belongs to."""
         return loop.rpartition(".")[0]
@@ -188,8 +195,7 @@ def _note(
         extent = plan.whole_extent(step.axis)
         if math.prod(factors) != extent:
             raise InvalidSchedule(f"{step}: factors {factors} do not make {extent}")
-        plan.factors[step.axis] = factors
-        plan.order = _split(plan.order, step.axis, len(factors))
+        plan.split(step.axis, factors)
     elif isinstance(step, PadExtent):
         _note_padding(step, plan, config)
     elif isinstance(step, Order):
@@ -217,7 +223,7 @@ def _note(
             split_reduction(workload, step).stage(partial), partial_of=step.stage
         )
     elif isinstance(step, OpenStep):
-        step.replay("mlir", plan)
+        step.replay("mlir", plan, config)
     else:
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
 
@@ -241,14 +247,8 @@ def _split_lanes(plan: StagePlan, step: FuseProducer) -> None:
     axis = plan.stage.spatial_axes[-1]
     if axis.extent % step.lanes:
         raise InvalidSchedule(f"{step}: {step.lanes} lanes do not divide {axis.extent}")
-    plan.factors[axis.name] = (axis.extent // step.lanes, step.lanes)
-    plan.order = _split(plan.order, axis.name, 2)
+    plan.split(axis.name, (axis.extent // step.lanes, step.lanes))
     plan.vector = f"{axis.name}.1"
-
-
-def _split(order: tuple[str, ...], axis: str, levels: int) -> tuple[str, ...]:
-    at = order.index(f"{axis}.0")
-    return (*order[:at], *(f"{axis}.{level}" for level in range(levels)), *order[at + 1 :])
 
 
 def _note_padding(step: PadExtent, plan: StagePlan, config: Mapping[str, int]) -> None:

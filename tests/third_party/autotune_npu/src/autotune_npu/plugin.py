@@ -14,6 +14,6 @@ def autotune_parts() -> list[PluginSpec]:
             "importer", "sizes", "autotune_npu.importer:SizesImporter", "Sizes of products"
         ),
         PluginSpec("step", "strip", "autotune_npu.steps:Strip", "Parallel strips of one axis"),
-        PluginSpec("step", "reverse", "autotune_npu.steps:Reverse", "Loops the other way round"),
-        PluginSpec("sketch_rule", "npu", "autotune_npu.rule:NpuRule", "Strips and reversed loops"),
+        PluginSpec("step", "innermost", "autotune_npu.steps:Innermost", "A part innermost"),
+        PluginSpec("sketch_rule", "npu", "autotune_npu.rule:NpuRule", "Strips, a part innermost"),
     ]

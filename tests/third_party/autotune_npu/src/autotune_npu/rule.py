@@ -6,27 +6,28 @@ from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Stage
 from autotune.sketches import Factor, ProductEquals
 from autotune.spaces.rules import SketchDraft, SketchRule
-from autotune_npu.steps import Reverse, Strip
+from autotune_npu.steps import Innermost, Strip
 
 
 class NpuRule(SketchRule):
-    """Reverses the loops of every output, and then cuts its first axis into strips."""
+    """Runs a part of the second axis innermost, and cuts the first one into strips."""
 
     name = "npu"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
         """One sketch."""
-        axis = stage.axes[0]
-        strips, rows = f"{axis.name}.strips", f"{axis.name}.rows"
+        first, second = stage.axes[:2]
+        pairs = [(axis, (f"{axis.name}.outer", f"{axis.name}.inner")) for axis in (first, second)]
+        values = {axis.name: (var(outer), var(inner)) for axis, (outer, inner) in pairs}
         return [
             draft.extended(
                 settled=[stage.name],
                 label=self.name,
-                params=[Factor(name) for name in (strips, rows)],
-                constraints=[ProductEquals((strips, rows), const(axis.extent))],
+                params=[Factor(name) for _, names in pairs for name in names],
+                constraints=[ProductEquals(names, const(axis.extent)) for axis, names in pairs],
                 steps=[
-                    Reverse(stage.name),
-                    Strip(stage.name, axis.name, (var(strips), var(rows))),
+                    Innermost(stage.name, second.name, values[second.name]),
+                    Strip(stage.name, first.name, values[first.name]),
                 ],
             )
         ]

@@ -8,6 +8,7 @@ from typing import Any
 from attrs import frozen
 
 from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
 from autotune.sketches import OpenStep, Parallel, Tile
 from autotune.sketches.steps import Step
 
@@ -30,18 +31,31 @@ class Strip(OpenStep):
 
 
 @frozen
-class Reverse(OpenStep):
-    """Runs the loops of ``stage`` in reverse order."""
+class Innermost(OpenStep):
+    """Splits ``axis`` in two, and runs the second part inside all other loops."""
 
-    name = "reverse"
-    backends = frozenset({"tvm"})
+    name = "innermost"
+    backends = frozenset({"tvm", "mlir"})
     stage: str
+    axis: str
+    factors: tuple[IntExpr, IntExpr]
 
     def derive(self, schedules: Mapping[str, Any]) -> None:
-        """The order of the nest's loops."""
-        schedules[self.stage].order.reverse()
+        """The nest's loops: the inner one is the last."""
+        schedule = schedules[self.stage]
+        schedule.split(self.axis, self.factors)
+        schedule.order.sort(key=f"{self.axis}.1".__eq__)
 
-    def replay(self, backend: str, state: Any) -> None:
-        """TVM's own reordering."""
-        loops = state.sch.get_loops(state.blocks[self.stage])
-        state.sch.reorder(*reversed(loops))
+    def replay(self, backend: str, state: Any, config: Mapping[str, int]) -> None:
+        """TVM's own primitives; of MLIR the plan from which the script is made."""
+        factors = tuple(int(evaluate(factor, config)) for factor in self.factors)
+        inner = f"{self.axis}.1"
+        if backend == "mlir":
+            state.split(self.axis, factors)
+            state.order = tuple(sorted(state.order, key=inner.__eq__))
+            state.accumulated_at = f"{self.axis}.0"
+            return
+        others = [axis for axis in state.workload.stage(self.stage).axes if axis.name != self.axis]
+        state.split(self.stage, self.axis, factors)
+        loops = [state.loops[self.stage, f"{axis.name}.0"] for axis in others]
+        state.sch.reorder(*loops, state.loops[self.stage, inner])
