@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autotune.errors import UnknownNameError
 from autotune.ir.expressions.integer import evaluate
@@ -26,8 +28,9 @@ from autotune.sketches import (
     Tensorize,
 )
 from autotune.spaces import BUILT_IN_RULES, ScheduleLimits, SketchSpace
+from autotune.spaces.problems import describe_problem, problem_of
 from autotune.spaces.rules import generate_sketches
-from autotune.targets import preset
+from autotune.targets import preset, preset_names
 from autotune.testing.nest_interpreter import run_candidate
 
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "test", backend="tvm")
@@ -179,3 +182,31 @@ def test_padding_the_reduction_needs_both_factors_packed() -> None:
     assert not any(
         isinstance(step, Tensorize) for sketch in ordinary.sketches() for step in sketch.steps
     )
+
+
+PRESETS = sorted(preset_names())
+
+
+@given(
+    name=st.sampled_from(PRESETS),
+    cores=st.integers(1, 256),
+    dtype=st.sampled_from(("u8s8s32", "int8", "float32")),
+    m=st.sampled_from((1, 64, 128, 200)),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_number_of_cores_empties_a_space(name: str, cores: int, dtype: str, m: int) -> None:
+    target = preset(name)
+    if target.kind == "cpu":
+        target = target.with_cores(cores)
+    found = SketchSpace(gemm(m=m, n=768, k=768, dtype=dtype), target, LIMITS)
+    assert found.count() > 0
+
+
+def test_a_small_product_on_many_cores_need_not_occupy_them_all() -> None:
+    target = preset("sapphirerapids-128core")
+    found = SketchSpace(gemm(m=128, n=768, k=768, dtype="u8s8s32"), target, LIMITS)
+    names = [sketch.name for sketch in found.sketches()]
+    assert found.loosened == dict.fromkeys(names, ("every core gets work",))
+    assert found.version.endswith("+loosened")
+    for sketch in found.sketches():
+        assert "every core" not in describe_problem(problem_of(sketch), 1)

@@ -22,11 +22,14 @@ class SearchSpace(ABC):
 
     Attributes:
         left_out: Sketches that were generated and are not part of the space: name and reason.
+        loosened: Sources of soft constraints that were dropped, by the name of the sketch that
+            has no configuration with them.
     """
 
     name: str
     version: str
     left_out: Mapping[str, str] = MappingProxyType({})
+    loosened: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     @abstractmethod
     def sketches(self) -> tuple[Sketch, ...]:

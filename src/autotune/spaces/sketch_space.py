@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, CandidateBatch, Sketch
-from autotune.spaces.feasible import FeasibleSet, build_feasible_set
+from autotune.spaces.feasible import FeasibleSet
 from autotune.spaces.limits import ScheduleLimits
+from autotune.spaces.loosening import loosen
 from autotune.spaces.rules import (
     ElementwiseRule,
     EpilogueRule,
@@ -89,16 +90,22 @@ class SketchSpace(SearchSpace):
         feasible_sets: dict[str, FeasibleSet] = {}
         sketches: list[Sketch] = []
         self.left_out = left_out = dict(generated.left_out)
-        for sketch in generated.sketches:
-            feasible = build_feasible_set(sketch)
-            if feasible.count:
-                feasible_sets[sketch.digest] = feasible
-                sketches.append(sketch)
-            else:
+        loosened: dict[str, tuple[str, ...]] = {}
+        for made in generated.sketches:
+            sketch, feasible, dropped = loosen(made)
+            if not feasible.count:
                 left_out[sketch.name] = "has no feasible configuration"
+                continue
+            feasible_sets[sketch.digest] = feasible
+            sketches.append(sketch)
+            if dropped:
+                loosened[sketch.name] = dropped
         if not feasible_sets:
             reasons = [f"sketch {name!r} {why}" for name, why in left_out.items()]
             raise EmptySpace("; ".join(reasons), generated.sketches)
+        self.loosened = loosened
+        if loosened:
+            self.version += "+loosened"
         self._feasible = feasible_sets
         self._sketches = tuple(sketches)
 

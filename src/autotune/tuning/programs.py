@@ -145,6 +145,7 @@ def tasks_on_backends(
             except AutotuneError as error:
                 failures[name] = error
                 continue
+            warnings += _loosened(title, space)
             found.append(
                 TaskOnBackend(
                     position,
@@ -165,6 +166,19 @@ def tasks_on_backends(
     if any(one.competes for one in tasks):
         warnings += _too_small(len(tasks), options)
     return tasks, warnings
+
+
+def _loosened(title: str, space: SearchSpace) -> list[str]:
+    """A warning for every soft constraint that was dropped, with the sketches it is about."""
+    sketches: dict[str, list[str]] = {}
+    for sketch, sources in space.loosened.items():
+        for source in sources:
+            sketches.setdefault(source, []).append(sketch)
+    return [
+        f"{title}: nothing satisfies the constraint {source!r}, which is dropped from "
+        f"{', '.join(names)}"
+        for source, names in sketches.items()
+    ]
 
 
 def _too_small(tasks: int, options: TuneOptions) -> list[str]:

@@ -64,6 +64,7 @@ class Result:
         reason: Why the run ended.
         confirmation: The best candidate timed again at the end; None
             when nothing was measured.
+        loosened: Soft constraints that the space dropped, by sketch: ``SearchSpace.loosened``.
         rivals: Where several backends competed and this is the winner's result: those of the
             others, the fastest first.
     """
@@ -91,6 +92,7 @@ class Result:
     reason: str = ""
     rejections: Mapping[str, Rejection] = field(factory=dict)
     confirmation: Confirmation | None = None
+    loosened: Mapping[str, tuple[str, ...]] = field(factory=dict)
     rivals: tuple[Rival, ...] = ()
 
     @property
@@ -181,6 +183,7 @@ class Result:
             "best": self._best_json(),
             "confirmation": to_json(self.confirmation),
             "rivals": [rival.to_json() for rival in self.rivals],
+            "loosened": to_json(self.loosened),
             "history": [[point.trial, point.elapsed, point.best] for point in self.history],
             "run": {
                 "id": self.run_id,

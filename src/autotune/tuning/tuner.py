@@ -194,6 +194,7 @@ class Tuner:
             history=tuple(HistoryPoint(*point) for point in log.history()),
             database=self.database.location,
             program=spec.program,
+            loosened=spec.space.loosened,
         )
 
 
