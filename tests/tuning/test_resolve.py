@@ -11,6 +11,7 @@ from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.plugins import Context
 from autotune.search.schedulers import GradientTaskScheduler, RoundRobin
+from autotune.testing.toy_space import ToySpace
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task
 from autotune.tuning.resolve import RunParts, resolve_run
@@ -23,8 +24,8 @@ def counted(context: Context) -> GradientTaskScheduler:
     return GradientTaskScheduler(context)
 
 
-def resolved(tasks: int, scheduler: object) -> RunParts:
-    parts = {"search_space": TOY_SPACE, "strategy": "random", "task_scheduler": scheduler}
+def resolved(tasks: int, scheduler: object, space: str = TOY_SPACE) -> RunParts:
+    parts = {"search_space": space, "strategy": "random", "task_scheduler": scheduler}
     options = TuneOptions(backend=REFERENCE_BACKEND, threads=1, trials=8, parts=parts)
     return resolve_run([Task(gemm(m=8, n=8, k=8))] * tasks, options, {})
 
@@ -42,3 +43,16 @@ def test_options_of_a_scheduler_are_checked_also_for_one_task(tasks: int) -> Non
     with pytest.raises(InvalidValueError, match="has no option 'alpah'"):
         resolved(tasks, ("gradient", {"alpah": 0.5}))
     assert type(resolved(1, ("gradient", {"alpha": 0.5})).scheduler) is RoundRobin
+
+
+def loosened(context: Context) -> ToySpace:
+    space = ToySpace()
+    sketch = space.sketches()[0].name
+    space.loosened = {sketch: ("every core gets work",)}
+    return space
+
+
+def test_a_soft_constraint_that_was_dropped_is_a_warning() -> None:
+    parts = resolved(1, "round-robin", f"{__name__}:loosened")
+    (warning,) = parts.warnings
+    assert "'every core gets work'" in warning and ToySpace().sketches()[0].name in warning

@@ -202,8 +202,10 @@ def test_time_ends_a_run_and_the_same_time_is_answered_from_records(bench: Bench
 
 def test_an_exhausted_space_ends_a_run(bench: Bench) -> None:
     bench.space = ToySpace(extent=2)
+    bench.space.loosened = {"toy": ("every core gets work",)}
     size = bench.space.count()
     result = bench.run(1000)
+    assert result.loosened == bench.space.loosened
     assert result.trials == size and result.reason == "the space is exhausted"
     assert bench.run(2000).from_records
 
