@@ -13,7 +13,7 @@ from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.plugins.workload_names import task_name
-from autotune.search.schedulers import TaskInfo
+from autotune.search.schedulers import TaskInfo, similarity_group
 from autotune.spaces import SearchSpace
 from autotune.store.records import MeasureKey
 from autotune.tuning.options import TuneOptions
@@ -92,9 +92,10 @@ class TaskOnBackend:
     @property
     def info(self) -> TaskInfo:
         """The input of a task scheduler."""
-        name = self.workload.name
-        # The latency on one backend is no bound for another.
-        group = f"{name} on {self.backend_name}" if self.competes else name
+        group = similarity_group(self.workload)
+        if group and self.competes:
+            # The latency on one backend is no bound for another.
+            group += f" on {self.backend_name}"
         return TaskInfo(self.weight, float(self.workload.flop), group, self.contest)
 
     def key(self, options: TuneOptions) -> MeasureKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
 from autotune.search.schedulers.gradients import task_gradients
 from autotune.search.schedulers.round_robin import RoundRobin
+from autotune.search.schedulers.similarity import similarity_group
 from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "RoundRobin",
     "TaskInfo",
     "TaskScheduler",
+    "similarity_group",
     "task_gradients",
 ]
