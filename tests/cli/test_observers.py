@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from toy_parts import REFERENCE_BACKEND
+
+BACKEND = ("--backend", REFERENCE_BACKEND)
+
 
 def test_readings_are_in_the_result_the_record_and_what_is_shown(cli: Any) -> None:
     done = cli.tune_with_workers("--trials", "4", "--observe", "perf", "--json", "out.json")
@@ -12,9 +16,9 @@ def test_readings_are_in_the_result_the_record_and_what_is_shown(cli: Any) -> No
     best = json.loads((cli.folder / "out.json").read_text())["best"]
     readings = best["readings"]
     assert readings["perf/page_faults_per_call"] >= 0
-    shown = json.loads(cli("show", "--json", "-").stdout)
+    shown = json.loads(cli("show", "--json", "-", *BACKEND).stdout)
     assert shown["record"]["outcome"]["readings"] == readings
-    text = cli("show").stdout
+    text = cli("show", *BACKEND).stdout
     assert "\nReadings\n" in text and "perf/page_faults_per_call" in text
     for name, value in readings.items():
         if value is None:
@@ -26,7 +30,7 @@ def test_readings_are_in_the_result_the_record_and_what_is_shown(cli: Any) -> No
 
 def test_without_observers_there_is_nothing_to_show(tuned_cli: Any) -> None:
     assert json.loads((tuned_cli.folder / "out.json").read_text())["best"]["readings"] == {}
-    assert "Readings" not in tuned_cli("show").stdout
+    assert "Readings" not in tuned_cli("show", *BACKEND).stdout
     assert "nothing was observed" in tuned_cli("show", "--part", "readings").stdout
 
 

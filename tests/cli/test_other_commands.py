@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 from typing import Any
 
 import pytest
+from attrs import evolve
 from command_lines import IN_PROCESS, tune_square
 from python_processes import run_python
 from toy_parts import REFERENCE_BACKEND
 
 from autotune.cli.app import SUMMARIES
+from autotune.store.jsonl import record_line
+from autotune.testing.database_suite import KEY, sample_record
 
 
 def test_every_command_has_an_example_and_json(cli: Any) -> None:
@@ -113,11 +117,11 @@ def test_show_explains_a_schedule(tuned_cli: Any) -> None:
     report = json.loads((tuned_cli.folder / "out.json").read_text())
     name = f"{report['run']['id']}/{report['best']['record']['trial']}"
     for which in (["gemm"], ["--record", name]):
-        done = tuned_cli("show", *which)
+        done = tuned_cli("show", *which, "--backend", REFERENCE_BACKEND)
         assert done.status == 0, done.stderr
         assert "Steps" in done.stdout and "Script" in done.stdout and "Loop nest" in done.stdout
         assert "tile" in done.stdout and name in done.stdout
-    shown = json.loads(tuned_cli("show", "--json", "-").stdout)
+    shown = json.loads(tuned_cli("show", "--json", "-", "--backend", REFERENCE_BACKEND).stdout)
     assert set(shown) == {"record", "steps", "script", "nest"}
     only = tuned_cli("show", "--part", "steps").stdout
     assert "Steps" in only and "Script" not in only
@@ -126,6 +130,22 @@ def test_show_explains_a_schedule(tuned_cli: Any) -> None:
     assert set(data) == {"record", "constraints", "problem"}
     assert f"{len(data['problem']['constraints'])} constraints, " in data["constraints"]
     assert tuned_cli("show", "--record", "nonsense").status == 2
+
+
+def test_a_record_names_installed_parts_only(cli: Any) -> None:
+    (cli.folder / "hostile.py").write_text("raise SystemExit('it was imported')")
+    foreign = sample_record(key=evolve(KEY, backend="hostile:x"))
+    (cli.folder / "foreign.jsonl").write_bytes(record_line(foreign))
+    assert cli("records", "import", "foreign.jsonl").status == 0
+    for command in (("show",), ("records", "export", "out", "--format", "metaschedule")):
+        done = cli(*command)
+        assert done.status == 2 and "unknown backend 'hostile:x'" in done.stderr
+        assert "Records name parts of installed plugins only" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    assert cli("show", "--part", "steps").status == 0
+    assert "hostile" not in sys.modules
+    done = cli("show", "--record", "run-1/0", "--backend", REFERENCE_BACKEND)
+    assert done.status == 2 and "the record is of backend 'hostile:x', not of" in done.stderr
 
 
 def test_show_lists_the_tape_of_a_schedule(tuned_cli: Any) -> None:

@@ -205,7 +205,9 @@ class Exporting(ReferenceBackend):
 
 
 def test_a_backend_may_offer_a_format(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.plugins.parts.create_part", lambda kind, name: Exporting())
+    monkeypatch.setattr(
+        "autotune.plugins.parts.recorded_part", lambda kind, name, given: Exporting()
+    )
     done = cli("records", "export", "out", "--format", "names", "--json", "-")
     assert done.status == 1
     assert "record run-1/0 is left out: just so" in done.stderr

@@ -55,6 +55,15 @@ def test_tune_build_and_run(tmp_path: Path) -> None:
     assert "A: float32[8, 8]" in repr(function)
 
 
+def test_a_record_of_a_file_is_compiled_by_installed_backends_only(tmp_path: Path) -> None:
+    record = tune(SQUARE, tmp_path).require_best()
+    with pytest.raises(UnknownNameError, match="installed plugins only"):
+        autotune.compile_record(record)
+    assert autotune.compile_record(record, backend=REFERENCE_BACKEND) is not None
+    with pytest.raises(InvalidValueError, match="not of 'other'"):
+        autotune.compile_record(record, backend="other")
+
+
 def test_wrong_arrays_are_named(tmp_path: Path) -> None:
     function = tune(SQUARE, tmp_path).build()
     a = np.zeros((8, 8), np.float32)

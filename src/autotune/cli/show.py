@@ -109,10 +109,12 @@ def command(
         click.echo(f"autotune: no valid record in {database} matches", err=True)
         output.json(None)
         return NOTHING_FOUND
-    return _show_record(output, record, wanted or USUAL)
+    return _show_record(output, record, wanted or USUAL, query.backend)
 
 
-def _show_record(output: Output, record: Record, wanted: Sequence[str]) -> int:
+def _show_record(
+    output: Output, record: Record, wanted: Sequence[str], backend: str | None
+) -> int:
     from autotune.nest import describe, describe_tape, nest_tape
     from autotune.report import reading_lines, records_table, step_lines
 
@@ -122,7 +124,7 @@ def _show_record(output: Output, record: Record, wanted: Sequence[str]) -> int:
             "\n".join(reading_lines(record.outcome.readings)) or "nothing was observed"
         ),
         "steps": lambda: "\n".join(step_lines(candidate)),
-        "script": lambda: _script(record),
+        "script": lambda: _script(record, backend),
         "nest": lambda: describe(candidate.sketch, candidate.config),
         "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
         "constraints": lambda: _constraints(candidate.sketch),
@@ -239,12 +241,12 @@ def asked_space(
     return created
 
 
-def _script(record: Record) -> str:
+def _script(record: Record, given: str | None) -> str:
     from autotune.backends import Backend, BuildRequest
-    from autotune.plugins.parts import create_part
+    from autotune.plugins.parts import recorded_part
     from autotune.targets import Target
 
-    backend: Backend = create_part("backend", record.key.backend)
+    backend: Backend = recorded_part("backend", record.key.backend, given)
     workload = record.candidate.sketch.workload
     target = Target.from_json(record.target)
     threads = record.key.threads

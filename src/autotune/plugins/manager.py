@@ -32,12 +32,13 @@ DISABLE_VARIABLE = "AUTOTUNE_DISABLE_PLUGINS"
 distributions, or `*` for all. The core's own parts stay."""
 
 _CORE_TABLES = {
+    "intrinsic": "autotune.sketches.intrinsics:INTRINSICS",
     "step": "autotune.sketches.steps:CORE_STEP_NAMES",
     "target": "autotune.targets.resolution:CORE_NAMES",
 }
 """Where the names of the core's own are, of kinds that it does not register."""
 
-_WHOLE = ("dtype", "step", "target")
+_WHOLE = ("dtype", "intrinsic", "step", "target")
 """Kinds whose names mean something in programs and files, which other parts of a plugin write:
 one that cannot have such a name is refused as a whole."""
 

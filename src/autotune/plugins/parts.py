@@ -8,12 +8,12 @@ from typing import Any
 
 from attrs import evolve
 
-from autotune.errors import AutotuneError, InvalidValueError, PluginError
+from autotune.errors import AutotuneError, InvalidValueError, PluginError, UnknownNameError
 from autotune.plugins.context import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.spec import KINDS, PluginSpec
 
-__all__ = ["check_part", "create_part", "current_options", "recorded_options"]
+__all__ = ["check_part", "create_part", "current_options", "recorded_options", "recorded_part"]
 
 
 def check_part(kind: str, name: object) -> str:
@@ -62,6 +62,33 @@ def create_part(kind: str, name: str, context: Context | None = None) -> Any:
     if not isinstance(made, interface):
         raise PluginError(f"{noun} made a {type(made).__name__}, not a {interface.__name__}")
     return made
+
+
+def recorded_part(kind: str, name: str, given: str | None = None) -> Any:
+    """Create a part that a file names; nothing that only a file names is imported.
+
+    Args:
+        kind: Kind of part.
+        name: What the file names.
+        given: The name by which this process knows the part, such as a user's own import string;
+            None where only the file names it, which then must be a registered name.
+
+    Raises:
+        UnknownNameError: no installed plugin registers it.
+        InvalidValueError: ``given`` is another one.
+        PluginError: as of :func:`create_part`.
+    """
+    noun = kind.replace("_", " ")
+    known = manager().names(kind)
+    if given is None and name not in known:
+        extra = (
+            "Records name parts of installed plugins only: install its plugin, or name the "
+            f"{noun} yourself ({noun}=..., --{noun})."
+        )
+        raise UnknownNameError(noun, name, known, extra)
+    if given not in (None, name):
+        raise InvalidValueError(f"the record is of {noun} {name!r}, not of {given!r}")
+    return create_part(kind, name)
 
 
 def current_options(kind: str, name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,6 +70,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "target": "autotune.targets.Target",
         "dtype": "autotune.ir.element_types.ElementType",
         "step": "autotune.sketches.OpenStep",
+        "intrinsic": "autotune.sketches.intrinsics.Intrinsic",
         "preset": "autotune.plugins.preset.Preset",
     }
 )

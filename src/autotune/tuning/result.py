@@ -127,7 +127,7 @@ class Result:
             NoValidCandidate: no candidate was valid; says what happened to them.
             BuildFailed: the compiler rejects here what it accepted in a worker.
         """
-        return compile_record(self.require_best(), self.program)
+        return compile_record(self.require_best(), self.program, self.key.backend)
 
     def require_best(self) -> Record:
         """The record of the fastest valid candidate.

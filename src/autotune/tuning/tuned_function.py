@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autotune.backends import Backend, BuildRequest, Executable, bind_copies
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Tensor, Workload
-from autotune.plugins.parts import create_part
+from autotune.plugins.parts import recorded_part
 from autotune.store.records import Record
 from autotune.targets import Target
 
@@ -71,28 +71,34 @@ class TunedFunction:
         return [_checked(tensor, given[tensor.name]) for tensor in inputs]
 
 
-def compile_record(record: Record, program: str | None = None) -> TunedFunction:
+def compile_record(
+    record: Record, program: str | None = None, backend: str | None = None
+) -> TunedFunction:
     """Compile a record's candidate in this process.
 
     Args:
         record: A record, such as the best of a result or of a database query.
         program: The imported program that the schedule is replayed on, for a record that does not
             have it itself.
+        backend: The record's backend, where no plugin registers it: an import string is followed
+            only if it is given here, since a record is data.
 
     Raises:
+        UnknownNameError: no plugin registers the backend that the record names.
+        InvalidValueError: the record is of another backend than ``backend``.
         InvalidSchedule: the backend refuses the candidate.
         BuildFailed: the compiler rejects it.
     """
-    backend: Backend = create_part("backend", record.key.backend)
+    compiler: Backend = recorded_part("backend", record.key.backend, backend)
     # A compiler's runtime reads its thread count when it is first imported; what the user has
     # set is left alone.
-    for name, value in backend.worker_environment(record.key.threads).items():
+    for name, value in compiler.worker_environment(record.key.threads).items():
         os.environ.setdefault(name, value)
     workload = record.candidate.sketch.workload
     target = Target.from_json(record.target)
     program = record.program if program is None else program
     request = BuildRequest(workload, program, record.candidate, target, record.key.threads)
-    return TunedFunction(workload, backend.build(request))
+    return TunedFunction(workload, compiler.build(request))
 
 
 def _checked(tensor: Tensor, value: Array) -> Array:

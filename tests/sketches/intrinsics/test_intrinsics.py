@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import json
 import sys
-import types
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from attrs import evolve
 
-from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.errors import InvalidValueError, PluginError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Axis, gemm
+from autotune.nest import layout_conflict
+from autotune.plugins import PluginSpec
+from autotune.plugins.manager import PluginManager
+from autotune.sketches import Candidate, Sketch
 from autotune.sketches.intrinsics import INTRINSICS, Intrinsic, IntrinsicOperand, find_intrinsic
 from autotune.spaces.feasible import build_feasible_set
 from autotune.spaces.rules import intrinsic_sketch
@@ -16,7 +22,7 @@ from autotune.targets import preset
 
 SHAPE = gemm(m=64, n=1024, k=4096)
 WIDE = Intrinsic(
-    "intrinsics_by_import:WIDE",
+    "wide-4x2",
     "declared elsewhere",
     (Axis("k", 2, "reduce"), Axis("j", 4)),
     IntrinsicOperand("data", "int8", (("k", 2),)),
@@ -48,19 +54,42 @@ def test_targets() -> None:
     assert find_intrinsic("wmma-16x16x16").supported_by(preset("a100"))
 
 
-def test_finding_by_import_string(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("intrinsics_by_import")
-    vars(module)["WIDE"] = WIDE
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+def test_those_of_plugins_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugins = PluginManager()
+    for module in ("autotune.sketches.intrinsics.declared", "autotune.plugins.parts"):
+        monkeypatch.setattr(f"{module}.manager", lambda: plugins)
+    specs = [
+        PluginSpec("intrinsic", WIDE.name, lambda context: WIDE, "-"),
+        PluginSpec("intrinsic", "narrow", lambda context: WIDE, "-"),
+    ]
+    plugins.register(SimpleNamespace(autotune_parts=lambda: specs), "wide")
     assert find_intrinsic(WIDE.name) is WIDE
+    with pytest.raises(PluginError, match="'narrow' calls itself 'wide-4x2'"):
+        find_intrinsic("narrow")
+    taken = [PluginSpec("intrinsic", "vnni-16x4", lambda context: WIDE, "-")]
+    with pytest.raises(PluginError, match="registered first"):
+        plugins.register(SimpleNamespace(autotune_parts=lambda: taken), "taken")
+
+
+def test_nothing_that_a_sketch_names_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hostile.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    sketch = intrinsic_sketch(SHAPE, "C", find_intrinsic("vta-1x16x16"))
+    text = json.dumps(sketch.to_json()).replace('"vta-1x16x16"', '"hostile:x"')
+    foreign = Sketch.from_json(json.loads(text), sketch.workload)
+    candidate = Candidate(foreign, tuple(1 for _ in foreign.params))
+    with pytest.raises(UnknownNameError, match="'hostile:x'.*registered ones only"):
+        layout_conflict(candidate)
+    assert "hostile" not in sys.modules
 
 
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
         ("vnni-16x5", UnknownNameError, "vnni-16x4"),
-        ("autotune.no:X", InvalidValueError, "cannot be imported"),
-        ("autotune.sketches.intrinsics:INTRINSICS", InvalidValueError, "no Intrinsic but"),
+        ("os:abort", UnknownNameError, "registered ones only"),
     ],
 )
 def test_what_does_not_exist(name: str, error: type[Exception], message: str) -> None:

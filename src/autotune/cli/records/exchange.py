@@ -99,7 +99,7 @@ def export(
     with open_database(database, read_only=True) as opened:
         records: Iterable[Record] = query.best(opened) if best_only else query.select(opened)
         if to_backend:
-            return _export_by_backend(output, records, format_name, path, database)
+            return _export_by_backend(output, records, format_name, path, query.backend)
         return _export_lines(output, records, path, database)
 
 
@@ -121,12 +121,12 @@ def _export_lines(output: Output, records: Iterable[Record], path: str, database
 
 
 def _export_by_backend(
-    output: Output, records: Iterable[Record], format_name: str, path: str, database: str
+    output: Output, records: Iterable[Record], format_name: str, path: str, given: str | None
 ) -> int:
     from autotune.backends import Backend, ExportReport
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.errors import InvalidValueError, UnknownNameError
-    from autotune.plugins.parts import create_part
+    from autotune.plugins.parts import recorded_part
 
     found = iter(records)
     first = next(found, None)
@@ -135,7 +135,7 @@ def _export_by_backend(
         raise InvalidValueError(f"format {format_name!r} cannot be written to standard output")
     _spare_databases(path)
     if first is not None:
-        backend: Backend = create_part("backend", first.key.backend)
+        backend: Backend = recorded_part("backend", first.key.backend, given)
         formats = (JSON_LINES, *backend.export_formats())
         if format_name not in formats:
             raise UnknownNameError("export format", format_name, formats)
@@ -148,7 +148,7 @@ def _export_by_backend(
     if len(report.refused) > NAMED:
         click.echo(f"autotune: and {len(report.refused) - NAMED} more are left out", err=True)
     if not report.exported:
-        click.echo(f"autotune: no record in {database} could be exported", err=True)
+        click.echo("autotune: no record could be exported", err=True)
         return NOTHING_FOUND
     left_out = f"; {len(report.refused)} left out" if report.refused else ""
     output.say(f"{_records(report.exported)} written to {path}{left_out}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.errors import PluginError, UnknownNameError
 from autotune.ir.workloads import Axis
-from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand, imported
+from autotune.plugins.manager import manager
+from autotune.plugins.parts import create_part
+from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand
 
 __all__ = ["INTRINSICS", "find_intrinsic"]
 
@@ -144,17 +146,21 @@ def find_intrinsic(name: str) -> Intrinsic:
     """The declaration of an instruction.
 
     Args:
-        name: One of :data:`INTRINSICS`, or ``"module:attribute"`` for one declared elsewhere.
+        name: One of :data:`INTRINSICS`, or what a plugin registers as kind ``intrinsic``.
 
     Raises:
         UnknownNameError: there is no such instruction.
-        InvalidValueError: what the import string names is none.
+        PluginError: its plugin makes something else.
     """
-    if ":" in name:
-        found = imported(name, "intrinsic")
-        if not isinstance(found, Intrinsic):
-            raise InvalidValueError(f"{name!r} is no Intrinsic but {type(found).__name__}")
-        return found
-    if name not in INTRINSICS:
-        raise UnknownNameError("intrinsic", name, INTRINSICS)
-    return INTRINSICS[name]
+    if name in INTRINSICS:
+        return INTRINSICS[name]
+    # What a record holds is only looked up: an import string is no name.
+    registered = manager().names("intrinsic")
+    if name not in registered:
+        raise UnknownNameError(
+            "intrinsic", name, (*INTRINSICS, *registered), "Sketches name registered ones only."
+        )
+    found: Intrinsic = create_part("intrinsic", name)
+    if found.name != name:
+        raise PluginError(f"intrinsic {name!r} calls itself {found.name!r}")
+    return found

@@ -15,7 +15,7 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
 from autotune.targets import Target
 
-__all__ = ["Intrinsic", "IntrinsicOperand", "imported"]
+__all__ = ["Intrinsic", "IntrinsicOperand"]
 
 
 @frozen
@@ -148,17 +148,11 @@ class Intrinsic:
             raise InvalidValueError(
                 f"intrinsic {self.name!r} is implemented for {known}, not for {backend!r}"
             )
-        return imported(self.implementations[backend], f"implementation of {self.name!r}")
-
-
-def imported(path: str, what: str) -> Any:
-    """The object behind ``"module:attribute"``.
-
-    Raises:
-        InvalidValueError: it cannot be imported; begins with ``what``.
-    """
-    module, _, attribute = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidValueError(f"{what}: {path!r} cannot be imported: {error}") from error
+        path = self.implementations[backend]
+        module, _, attribute = path.partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InvalidValueError(
+                f"implementation of {self.name!r}: {path!r} cannot be imported: {error}"
+            ) from error
