@@ -168,10 +168,10 @@ def test_list(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("export", "-", "--json", "-"), "cannot both go to standard output"),
+        (("export", "-", "--json", "-"), "FILE and --json both name '-'"),
         (("export", "a/b"), "'a/b' cannot be written"),
-        (("export", "."), "is a folder"),
-        (("export", "autotune.db"), "'autotune.db' is a database"),
+        (("export", "."), "FILE '.' cannot be written: Is a directory"),
+        (("export", "autotune.db"), "FILE 'autotune.db' is the file that --database names"),
         (("export", "out", "--best-only", "--status", "crash"), "--best-only is for valid"),
         (("export", "out", "--status", "fine"), "'fine' is not one of"),
         (("export", "out", "--database", "none.db"), "none.db"),

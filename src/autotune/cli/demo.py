@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.options import (
-    check_log_path,
     json_option,
     progress_options,
     read_progress_mode,
@@ -59,7 +58,6 @@ def command(
     from autotune.report import comparison_table
     from autotune.tuning.api import run_tasks
 
-    check_log_path(log_path, json_path)
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
     output = Output(json_path, log_path)
     results = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import json_option, read_options, space_option
 from autotune.cli.query import Query, chosen_record, query_options
 
@@ -36,6 +37,7 @@ A configuration in a file: {"sketch": "packed-panel", "config": {"i.0": 4, ...}}
     "--config",
     "config_path",
     metavar="FILE",
+    type=InputFile(),
     help="A configuration in JSON, of the space that WORKLOAD has here; needs no record.",
 )
 @space_option
@@ -56,12 +58,19 @@ A configuration in a file: {"sketch": "packed-panel", "config": {"i.0": 4, ...}}
     "--load-cost-model",
     "model_path",
     metavar="FILE",
+    type=InputFile(),
     help="Start from a model file of `train fit`.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Rows of a table."
 )
-@click.option("--plot", "plot_path", metavar="FILE", help="Also draw the slopes, as SVG.")
+@click.option(
+    "--plot",
+    "plot_path",
+    metavar="FILE",
+    type=OutputFile("plot"),
+    help="Also draw the slopes, as SVG; - for standard output.",
+)
 @json_option
 def command(
     database: str,
@@ -86,7 +95,7 @@ def command(
     from attrs import asdict
 
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, write_text
     from autotune.errors import InvalidValueError
     from autotune.models.explanation import explain
     from autotune.report.explanation import explanation_svg, explanation_tables
@@ -119,7 +128,7 @@ def command(
         output.say()
         output.table(table)
     if plot_path is not None:
-        _write(plot_path, explanation_svg(explanation, where))
+        write_text(plot_path, explanation_svg(explanation, where))
     return OK
 
 
@@ -190,12 +199,3 @@ def _from_file(path: str, options: dict[str, Any]) -> tuple[Candidate, Target]:
             f"the configuration in {path!r} does not satisfy the constraints of sketch {name!r}"
         )
     return candidate, checked_target(options["target"] or "cpu", options["threads"])
-
-
-def _write(path: str, text: str) -> None:
-    from autotune.errors import InvalidValueError
-
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidValueError(f"--plot {path!r} cannot be written: {error.strerror}") from error

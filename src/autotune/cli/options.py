@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import attrs
 import click
 
+from autotune.cli.destinations import InputFile, OutputFile, checked_destinations
 from autotune.errors import InvalidValueError
 
 __all__ = [
-    "check_json_path",
-    "check_log_path",
     "database_option",
     "json_option",
     "progress_options",
@@ -31,15 +28,15 @@ __all__ = [
 Command = TypeVar("Command", bound=Callable[..., Any])
 # How the command line writes the options of tuning; what they mean stands with them.
 _FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "target": {},
+    "target": {"type": InputFile()},
     "backend": {"metavar": "NAME,..."},
     "preset": {"metavar": "NAME"},
-    "load_cost_model": {"metavar": "FILE|NAME"},
+    "load_cost_model": {"metavar": "FILE|NAME", "type": InputFile()},
     "trials": {"type": int},
     "time": {"type": float, "metavar": "SECONDS"},
     "seed": {"type": int},
     "threads": {"type": int},
-    "database": {"metavar": "FILE"},
+    "database": {"metavar": "FILE", "type": InputFile()},
     "fresh": {"is_flag": True},
     "round_size": {"type": int},
     "observers": {"flag": "--observe", "metavar": "NAME", "multiple": True},
@@ -59,14 +56,26 @@ PROGRESS_MODES = ("auto", "live", "plain", "quiet")
 
 
 def json_option(command: Command) -> Command:
-    """``--json FILE``."""
-    return click.option(
+    """``--json FILE``, and ``--force`` for it and every other file that the command writes."""
+
+    @functools.wraps(command)
+    def checked(*, force: bool, **values: Any) -> Any:
+        chosen = checked_destinations(click.get_current_context(), force)
+        return command(**{**values, **chosen})
+
+    decorated: Any = click.option(
+        "--force",
+        is_flag=True,
+        help="Replace existing files that are of another kind than what is written.",
+    )(checked)
+    decorated = click.option(
         "--json",
         "json_path",
         metavar="FILE",
-        callback=lambda _context, _option, path: check_json_path(path),
+        type=OutputFile("report"),
         help="Also write the result as JSON; - for standard output.",
-    )(command)
+    )(decorated)
+    return cast(Command, decorated)
 
 
 def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], Command]:
@@ -176,6 +185,7 @@ def progress_options(command: Command) -> Command:
             "--log",
             "log_path",
             metavar="FILE",
+            type=OutputFile("log"),
             help="Append every event as a line of JSON; - for standard output.",
         ),
     )
@@ -197,18 +207,6 @@ def read_progress_mode(mode: str | None, quiet: bool) -> str:
     return "quiet"
 
 
-def check_log_path(log_path: str | None, json_path: str | None) -> None:
-    """Check that a log and a result do not go to the same place.
-
-    Raises:
-        InvalidValueError: they do.
-    """
-    if log_path is None or json_path is None:
-        return
-    if log_path == json_path or os.path.realpath(log_path) == os.path.realpath(json_path):
-        raise InvalidValueError(f"--log and --json both name {log_path!r}")
-
-
 def shape_option(command: Command) -> Command:
     """``--shape k=v,...``."""
     return click.option(
@@ -226,24 +224,6 @@ def space_option(command: Command) -> Command:
         metavar="NAME",
         help="The search space; sketch+RULE adds a sketch rule of a plugin.  [default: sketch]",
     )(command)
-
-
-def check_json_path(path: str | None) -> str | None:
-    """Check that a file can be written, before the work whose result it will hold.
-
-    Raises:
-        InvalidValueError: it cannot.
-    """
-    if path is None or path == "-":
-        return path
-    file = Path(path)
-    if file.is_dir():
-        raise InvalidValueError(f"--json {path!r} is a directory")
-    if not file.parent.is_dir():
-        raise InvalidValueError(f"--json {path!r}: there is no directory {str(file.parent)!r}")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise InvalidValueError(f"--json {path!r} cannot be written: permission denied")
-    return path
 
 
 def read_shape(texts: Sequence[str]) -> dict[str, str]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from autotune.errors import InvalidValueError
-
 if TYPE_CHECKING:
     from autotune.report import Table
 
-__all__ = ["Output", "notify"]
+__all__ = ["Output", "notify", "write_text"]
 
 
 def notify(text: str, stream: TextIO | None = None) -> None:
@@ -30,6 +27,21 @@ def notify(text: str, stream: TextIO | None = None) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a whole file, which appears when complete; ``"-"`` is standard output.
+
+    Raises:
+        InvalidValueError: the file cannot be written.
+    """
+    from autotune.store.jsonl import replacing
+
+    if path == "-":
+        click.echo(text, nl=False)
+        return
+    with replacing(path) as stream:
+        stream.write(text.encode())
 
 
 class Output:
@@ -66,12 +78,4 @@ class Output:
         if self._json_path is None:
             return
         text = json.dumps(data, indent=1, sort_keys=False, allow_nan=False) + "\n"
-        if self._json_path == "-":
-            click.echo(text, nl=False)
-            return
-        try:
-            Path(self._json_path).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InvalidValueError(
-                f"--json {self._json_path!r} cannot be written: {error.strerror}"
-            ) from error
+        write_text(self._json_path, text)

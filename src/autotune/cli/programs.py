@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from autotune.cli.destinations import InputFile
 from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def program_options(command: Command) -> Command:
             "--mlir",
             "mlir_path",
             metavar="FILE",
+            type=InputFile(),
             help="The program is in this file, in linalg on tensors; in place of WORKLOAD.",
         ),
         click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from attrs import field, frozen
 
+from autotune.cli.destinations import InputFile
 from autotune.cli.options import database_option, read_shape, shape_option
 from autotune.cli.programs import asked_program, program_options, read_workload
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -29,7 +30,11 @@ def query_options(command: Command) -> Command:
             shape_option,
             click.option("--dtype", help="Element type."),
             program_options,
-            click.option("--target", help="cpu for this machine, a preset, or a JSON file."),
+            click.option(
+                "--target",
+                type=InputFile(),
+                help="cpu for this machine, a preset, or a JSON file.",
+            ),
             click.option("--backend", help="Name of the backend."),
             click.option("--threads", type=int, help="Threads the program ran on."),
             database_option,

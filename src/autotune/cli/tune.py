@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
-    check_log_path,
     json_option,
     progress_options,
     read_progress_mode,
@@ -46,7 +46,7 @@ that can be named here.
 
 
 @click.command("tune", epilog=EPILOG)
-@click.argument("workload", required=False)
+@click.argument("workload", required=False, type=InputFile(beside="importer"))
 @shape_option
 @click.option("--dtype", help="Element type; the workload's default if it is not given.")
 @program_options
@@ -124,7 +124,6 @@ def command(
     backend = options.backend
     if program is not None and not backend:
         backend = (importing_backend(program),)
-    check_log_path(log_path, json_path)
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
     output = Output(json_path, log_path)
     watchers = [] if mode == "quiet" else [BusyWarning()]

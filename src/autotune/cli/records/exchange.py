@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import database_option, json_option
 from autotune.cli.query import Query, query_options
 
@@ -27,8 +28,6 @@ STATUSES = ("any", "ok", "invalid", "build_error", "crash", "timeout", "wrong_re
 # So many bad lines, or records that cannot be exported, are named; all are counted.
 NAMED = 20
 PROGRESS_SECONDS = 2.0
-# What every SQLite file starts with.
-SQLITE = b"SQLite format 3\0"
 
 EXPORT_EPILOG = """\b
 Examples:
@@ -51,7 +50,7 @@ Examples:
 
 
 @click.command("export", epilog=EXPORT_EPILOG)
-@click.argument("path", metavar="FILE|-")
+@click.argument("path", metavar="FILE|-", type=OutputFile("records"))
 @query_options
 @click.option(
     "--status",
@@ -88,8 +87,6 @@ def export(
     from autotune.errors import InvalidValueError
     from autotune.store.sqlite import open_database
 
-    if path == "-" and json_path == "-":
-        raise InvalidValueError("records and --json cannot both go to standard output")
     to_backend = format_name != JSON_LINES
     wanted = status or ("ok" if to_backend or best_only else "any")
     if best_only and wanted != "ok":
@@ -133,7 +130,6 @@ def _export_by_backend(
     report = ExportReport(0, (), ())
     if path == "-":
         raise InvalidValueError(f"format {format_name!r} cannot be written to standard output")
-    _spare_databases(path)
     if first is not None:
         backend: Backend = recorded_part("backend", first.key.backend, given)
         formats = (JSON_LINES, *backend.export_formats())
@@ -183,7 +179,7 @@ def _of_one_backend(first: Record, others: Iterator[Record], progress: Any) -> I
 
 
 @click.command("import", epilog=IMPORT_EPILOG)
-@click.argument("path", metavar="FILE|-")
+@click.argument("path", metavar="FILE|-", type=InputFile())
 @database_option
 @click.option("--skip-bad", is_flag=True, help="Succeed despite unreadable lines.")
 @json_option
@@ -264,22 +260,8 @@ def _target(path: str) -> Iterator[BinaryIO]:
     if path == "-":
         yield sys.stdout.buffer
         return
-    _spare_databases(path)
     with replacing(path) as stream:
         yield stream
-
-
-def _spare_databases(path: str) -> None:
-    """Refuse to replace a database by what is exported: that is never meant."""
-    from autotune.errors import InvalidValueError
-
-    start = b""
-    with contextlib.suppress(OSError):
-        if Path(path).is_file():
-            with Path(path).open("rb") as file:
-                start = file.read(len(SQLITE))
-    if start == SQLITE:
-        raise InvalidValueError(f"{path!r} is a database; name another file to export to")
 
 
 @contextlib.contextmanager

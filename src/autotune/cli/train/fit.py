@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import database_option, json_option, read_options
 
 if TYPE_CHECKING:
@@ -35,7 +36,11 @@ Examples:
     help="Option of the learned model; may be repeated.",
 )
 @database_option
-@click.option("--target", help="cpu, a preset, or a JSON file; not needed where there is one.")
+@click.option(
+    "--target",
+    type=InputFile(),
+    help="cpu, a preset, or a JSON file; not needed where there is one.",
+)
 @click.option("--threads", type=int, help="Threads that the target runs programs on.")
 @click.option(
     "--hold-out",
@@ -47,7 +52,13 @@ Examples:
 @click.option(
     "--training-threads", type=int, default=1, show_default=True, help="Threads to train with."
 )
-@click.option("--output", required=True, metavar="FILE", help="Where the model goes, as npz.")
+@click.option(
+    "--output",
+    required=True,
+    metavar="FILE",
+    type=OutputFile("model"),
+    help="Where the model goes, as npz.",
+)
 @json_option
 def fit(
     cost_model: str,

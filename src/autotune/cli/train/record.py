@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
-    check_log_path,
     database_option,
     json_option,
     progress_options,
@@ -45,7 +45,12 @@ Example:
 @click.command("record", epilog=RECORD_EPILOG)
 @database_option
 @click.option(
-    "--tasks", "task_list", metavar="LIST", required=True, help="A list by name, or a JSON file."
+    "--tasks",
+    "task_list",
+    metavar="LIST",
+    required=True,
+    type=InputFile(),
+    help="A list by name, or a JSON file.",
 )
 @click.option("--only", metavar="TASK", multiple=True, help="This task only; may be repeated.")
 @click.option(
@@ -93,7 +98,6 @@ def record(
     from autotune.models.training import TaskList
     from autotune.tuning.recording import record_tasks
 
-    check_log_path(log_path, json_path)
     listed = TaskList.read(task_list).only(only)
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
     output = Output(json_path, log_path)

@@ -236,6 +236,8 @@ def _check_path(path: Path, read_only: bool) -> None:
         raise DatabaseError(f"database {str(path)!r}: there is no folder {str(folder)!r}; make it")
     if path.is_dir():
         raise DatabaseError(f"database {str(path)!r}: it is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise DatabaseError(f"database {str(path)!r}: it is no regular file; name another file")
     if not path.exists():
         if read_only:
             raise DatabaseError(f"database {str(path)!r}: there is no such file")

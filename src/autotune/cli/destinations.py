@@ -1,0 +1,282 @@
+"""Where a command may write: never over what it reads, nor over a file of another kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TextIO
+
+import click
+from attrs import frozen
+from click.types import StringParamType
+
+from autotune.errors import InvalidValueError
+
+__all__ = ["InputFile", "OutputFile", "checked_destinations"]
+
+STANDARD_OUTPUT = "-"
+# What SQLite keeps beside a database.
+_SIDE_FILES = ("-wal", "-shm", "-journal")
+_SQLITE = b"SQLite format 3\0"
+# Devices that take everything, or nothing, and keep nothing.
+_SINKS = ("/dev/null", "/dev/full", "/dev/tty")
+_HEAD_BYTES = 1 << 12
+
+
+class InputFile(StringParamType):
+    """An option that may name a file which the command reads.
+
+    Args:
+        beside: The option without which the value names no file.
+    """
+
+    name = "file"
+
+    def __init__(self, beside: str | None = None) -> None:
+        self.beside = beside
+
+
+class OutputFile(StringParamType):
+    """An option that names a file which the command writes.
+
+    Args:
+        kind: What is written, a key of ``KINDS``.
+    """
+
+    name = "file"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+
+@frozen
+class _Output:
+    """One file to be written: what the user calls the option, where it goes, and its kind."""
+
+    option: str
+    path: str
+    kind: str
+
+
+def checked_destinations(context: click.Context, force: bool) -> Mapping[str, str]:
+    """Where the output of each option of a command goes, by the name of its parameter.
+
+    It is asked before any work is done, and touches nothing. ``"-"``, and every name of the file
+    that standard output is, become ``"-"``.
+
+    Args:
+        context: Of the command, with the values of all its options.
+        force: Whether existing files of another kind may be replaced.
+
+    Raises:
+        InvalidValueError: an output would replace what the command reads, another output, or
+            something that is no file of its kind, or it cannot be written.
+    """
+    inputs = [
+        (_shown(option), path) for option, value in _inputs(context) for path in _paths_of(value)
+    ]
+    chosen: dict[str, str] = {}
+    seen: list[_Output] = []
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if not isinstance(option.type, OutputFile) or value is None:
+            continue
+        kind = option.type.kind
+        if kind == "records" and context.params.get("format_name") != "jsonl":
+            kind = "export"
+        output = _Output(_shown(option), value, kind)
+        for other in seen:
+            if _same_file(value, other.path):
+                both = f"{other.option} and {output.option} both name {other.path!r}"
+                raise InvalidValueError(f"{both}: the outputs of a command go to different files")
+        seen.append(output)
+        if _is_standard_output(value):
+            chosen[str(option.name)] = STANDARD_OUTPUT
+            continue
+        _check_inputs(output, inputs)
+        _check_place(output, force)
+        chosen[str(option.name)] = value
+    return MappingProxyType(chosen)
+
+
+def _inputs(context: click.Context) -> Iterator[tuple[click.Parameter, str]]:
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if isinstance(option.type, InputFile) and isinstance(value, str):
+            beside = option.type.beside
+            if beside is None or context.params.get(beside) is not None:
+                yield option, value
+
+
+def _shown(option: click.Parameter) -> str:
+    """``--json`` for an option, ``FILE`` for an argument."""
+    if isinstance(option, click.Argument):
+        return "FILE"
+    return option.opts[0]
+
+
+def _paths_of(value: str) -> list[str]:
+    """What a value may stand for; a database of a plugin is called ``NAME:PATH``."""
+    _, colon, rest = value.partition(":")
+    return [path for path in (value, rest if colon else "") if path and path != "-"]
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and number of the file that a path leads to, None where there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _same_file(one: str, other: str) -> bool:
+    """Whether two paths lead to one file, through links of either kind, also to be made."""
+    if one == other or (_is_standard_output(one) and _is_standard_output(other)):
+        return True
+    if STANDARD_OUTPUT in (one, other):
+        return False
+    if os.path.realpath(one) == os.path.realpath(other):
+        # Devices keep nothing: there is nothing in them to be replaced.
+        return not os.path.exists(one) or os.path.isfile(one) or os.path.isdir(one)
+    identity = _identity(one)
+    return identity is not None and os.path.isfile(one) and identity == _identity(other)
+
+
+def _stream_identity(stream: TextIO | None) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(stream.fileno()) if stream is not None else None
+    except (OSError, ValueError):  # closed, or in memory
+        return None
+    return None if status is None else (status.st_dev, status.st_ino)
+
+
+def _is_standard_output(path: str) -> bool:
+    if path == STANDARD_OUTPUT:
+        return True
+    identity = _identity(path)
+    if identity is None or os.path.realpath(path) == "/dev/null":
+        return False
+    return identity == _stream_identity(sys.stdout)
+
+
+def _check_inputs(output: _Output, inputs: list[tuple[str, str]]) -> None:
+    """Raise where the command would write over what it reads; nothing overrules that."""
+    for option, path in inputs:
+        if _same_file(output.path, path):
+            raise InvalidValueError(
+                f"{output.option} {output.path!r} is the file that {option} names, and would "
+                "replace it; name another file"
+            )
+        for suffix in _SIDE_FILES:
+            if _same_file(output.path, os.path.realpath(path) + suffix):
+                raise InvalidValueError(
+                    f"{output.option} {output.path!r} is a part of the database that {option} "
+                    "names, and would replace it; name another file"
+                )
+
+
+def _check_place(output: _Output, force: bool) -> None:
+    """Raise unless the file can be made, or may be replaced."""
+    named = f"{output.option} {output.path!r}"
+    try:
+        mode = _mode(output.path)
+        if mode is None:
+            _check_folder(output)
+            return
+        if stat.S_ISDIR(mode):
+            if output.kind != "export":
+                raise InvalidValueError(f"{named} cannot be written: Is a directory")
+            return
+        if not os.access(output.path, os.W_OK, effective_ids=True):
+            raise InvalidValueError(f"{named} cannot be written: permission denied")
+        if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not _is_sink(output.path)):
+            raise InvalidValueError(f"{named} is a device; name a file, or - for standard output")
+        if stat.S_ISREG(mode):
+            if _identity(output.path) == _stream_identity(sys.stderr):
+                raise InvalidValueError(f"{named} is where standard error goes; name another file")
+            # A log is appended to: what is in another file would be neither kept nor replaced.
+            if not force or output.kind == "log":
+                _check_kind(output, Path(output.path))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidValueError(f"{named} cannot be written: {reason}") from error
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _check_folder(output: _Output) -> None:
+    folder = os.path.dirname(os.path.realpath(output.path))
+    named = f"{output.option} {output.path!r}"
+    if not os.path.isdir(folder):
+        reason = "Not a directory" if os.path.exists(folder) else "No such file or directory"
+        raise InvalidValueError(
+            f"{named} cannot be written: {reason}; there is no directory "
+            f"{os.path.dirname(output.path)!r}"
+        )
+    if not os.access(folder, os.W_OK, effective_ids=True):
+        raise InvalidValueError(f"{named} cannot be written: permission denied")
+
+
+def _is_sink(path: str) -> bool:
+    identity = _identity(path)
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return identity in [*map(_identity, _SINKS), *map(_stream_identity, streams)]
+
+
+def _check_kind(output: _Output, path: Path) -> None:
+    """Raise unless a file is empty, or what this option wrote before."""
+    with path.open("rb") as stream:
+        head = stream.read(_HEAD_BYTES)
+    what, is_ours = KINDS[output.kind]
+    if not head or is_ours(path, head):
+        return
+    found = "a database" if head.startswith(_SQLITE) else f"no {what}"
+    advice = "" if output.kind == "log" else ", or add --force"
+    raise InvalidValueError(
+        f"{output.option} {output.path!r} exists and is {found}: it is kept; name another file"
+        + advice
+    )
+
+
+def _is_report(path: Path, head: bytes) -> bool:
+    """Whether a file is JSON exactly as :meth:`autotune.cli.output.Output.json` writes it."""
+    if not head.startswith((b"{\n ", b"[\n ", b"{}", b"[]", b"null")):
+        return False
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.dumps(json.loads(text), indent=1) + "\n" == text
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_model(path: Path, head: bytes) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "header.npy" in archive.namelist()
+    except (zipfile.BadZipFile, ValueError):
+        return False
+
+
+KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyType(
+    {
+        "report": ("report of this command", _is_report),
+        "log": ("log of events", lambda _, head: head.lstrip().startswith(b'{"event":')),
+        "plot": ("SVG", lambda _, head: head.startswith(b"<svg ")),
+        "model": ("file of a cost model", _is_model),
+        "records": ("file of records", lambda _, head: head.startswith(b'{"schema":')),
+        "export": ("folder", lambda _path, _head: False),
+    }
+)
+"""What is written: what a user calls it, and whether a file that begins so is of that kind."""
