@@ -132,6 +132,17 @@ def test_bad_lines_are_named_and_skipped(cli: Any) -> None:
     assert done.status == 0 and "2 lines skipped" in done.stdout
 
 
+def test_text_that_no_database_holds_costs_its_own_line(cli: Any) -> None:
+    good = [record_line(record) for record in RECORDS]
+    bad = [good[0].replace(b'"run-1"', b'"\\ud800"'), good[0].replace(b'"gemm"', b'"\\udcff"')]
+    (cli.folder / "mixed").write_bytes(b"".join([good[0], bad[0], good[1], bad[1], *good[2:]]))
+    done = cli("records", "import", "mixed", "--database", "other.db", "--json", "-")
+    report = json.loads(done.stdout)
+    assert (done.status, report["added"]) == (1, len(good))
+    assert [line["line"] for line in report["bad_lines"]] == [2, 4]
+    assert done.stderr.count("half of a surrogate pair") == 2
+
+
 def test_many_bad_lines_are_counted(cli: Any) -> None:
     (cli.folder / "bad").write_bytes(b"x\n" * 100)
     done = cli("records", "import", "bad", "--database", "other.db")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
 from autotune.store.jsonl import BadLine, read_lines, record_line, write_lines
+from autotune.store.jsonl.content import MOST_DEPTH
 from autotune.store.jsonl.json_lines import MOST_BYTES
 from autotune.store.records import Outcome, Record
 from autotune.testing.database_suite import sample_record
@@ -104,7 +105,26 @@ def test_a_line_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
         ("trial", "0", "trial is not a whole number"),
         ("trial", -1, "trial is not a whole number"),
         ("trial", True, "trial is not a whole number"),
-        ("trial", 1 << 70, "trial is not a whole number"),
+        ("trial", 1 << 70, "64-bit"),
+        ("run_id", "\ud800", "half of a surrogate pair"),
+        ("workload.name", "\udcff", "half of a surrogate pair"),
+        ("workload.name", 7, "name is not a text: 7"),
+        ("workload.parameters", {"\ud800": 1}, "half of a surrogate pair"),
+        ("sketch.name", 7, "name is not a text: 7"),
+        (
+            "sketch.params",
+            [["ordinal", "tile", [1, 1 << 70]], ["ordinal", "unroll", [0]]],
+            "64-bit",
+        ),
+        ("sketch.steps", [{"step": "inline", "stage": "C"}] * 4097, "4097 steps, more than 4096"),
+        (
+            "sketch.params",
+            [["factor", "tile", None], ["ordinal", "unroll", [0]]],
+            "tile is not 1 or more",
+        ),
+        ("config", {"tile": 1, "unroll": -16}, "config.unroll is not 0 or more: -16"),
+        ("target.peak_flops", {"float32": 1e999}, ""),
+        ("key.threads", 0, "key.threads is not a whole number above 0"),
         ("run_id", 5, "run_id is not a text"),
         ("created", None, "created is not a number"),
         ("program", 5, "program is not a text"),
@@ -123,12 +143,23 @@ def test_a_line_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
         ("outcome.latency", -1.0, "above 0"),
         ("outcome.latency", "fast", "outcome.latency is not a number"),
         ("outcome.latency", None, "exactly when it is ok"),
+        ("outcome.latency", 0, "above 0"),
+        ("outcome.samples", [1e-3, 0.0], "outcome.samples is not made of numbers above 0: 0.0"),
+        ("outcome.drift", -1.0, "outcome.drift is not a number above 0"),
+        ("outcome.timings", {"build": -1.0}, "outcome.timings.build is not 0 or more"),
         ("outcome.samples", ["a"], "outcome.samples is not a number"),
         ("outcome.message", 3, "not a text"),
     ],
 )
 def test_what_is_wrong_is_said(path: str, value: Any, message: str) -> None:
     assert message in reason(changed(path, value))
+
+
+def test_depth_is_limited() -> None:
+    deep: Any = "i"
+    for _ in range(MOST_DEPTH):
+        deep = ["add", deep, 1]
+    assert "deeper than 200 lists" in reason(changed("sketch.steps", deep))
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
 from attrs import frozen
 
 from autotune.errors import AutotuneError, InvalidValueError
-from autotune.store.records import Record
+from autotune.sketches import Factor
+from autotune.store.jsonl.content import check_content
+from autotune.store.records import Outcome, Record
 from autotune.targets import Target
 
-__all__ = ["MOST_BYTES", "BadLine", "read_lines", "record_line", "write_lines"]
+__all__ = ["MOST_BYTES", "MOST_STEPS", "BadLine", "read_lines", "record_line", "write_lines"]
 
 MOST_BYTES = 64 << 20
 """A longer line is no record, and is not kept in memory to find out."""
 
-_INT64 = 1 << 63
+MOST_STEPS = 4096
+"""Sketches have a few dozen steps, those of whole networks hundreds."""
 
 
 @frozen
@@ -83,6 +85,8 @@ def _read(number: int, line: bytes) -> Record | BadLine:
         torn = "" if line.endswith(b"\n") else "; the file ends within this line"
         return BadLine(number, f"not JSON: {_one_line(error)}{torn}")
     try:
+        check_content(data)
+        _check_steps(data)
         return _checked(Record.from_json(data))
     except AutotuneError as error:
         return BadLine(number, _one_line(error))
@@ -99,31 +103,42 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
+def _check_steps(data: Any) -> None:
+    """Check the number of steps before any is read."""
+    sketch = data.get("sketch") if isinstance(data, dict) else None
+    steps = sketch.get("steps") if isinstance(sketch, dict) else None
+    if isinstance(steps, list) and len(steps) > MOST_STEPS:
+        raise InvalidValueError(
+            f"not a record: its sketch has {len(steps)} steps, more than {MOST_STEPS}"
+        )
+
+
 def _checked(record: Record) -> Record:
-    """A record of which every number is one that a database can hold.
+    """A record whose numbers are of the ranges that a measurement can have.
 
     Raises:
         InvalidValueError: a part is not; names it.
     """
-    outcome = record.outcome
-    for name, count in {"trial": record.trial, "key.threads": record.key.threads}.items():
-        _require(0 <= count < _INT64, name, "a whole number", count)
-    for name, seconds in {"created": record.created, "elapsed": record.elapsed}.items():
-        _require(math.isfinite(seconds), name, "a number", seconds)
-    if outcome.latency is not None:
-        positive = math.isfinite(outcome.latency) and outcome.latency > 0
-        _require(positive, "outcome.latency", "a number above 0", outcome.latency)
-    numbers = [*outcome.samples, *outcome.timings.values(), outcome.drift]
-    numbers += [reading for reading in outcome.readings.values() if reading is not None]
-    _require(all(map(math.isfinite, numbers)), "outcome", "made of numbers", numbers)
-    _require(
-        all(-_INT64 <= value < _INT64 for value in record.candidate.values),
-        "config",
-        "made of 64-bit numbers",
-        record.candidate.config,
-    )
+    _require(record.trial >= 0, "trial", "a whole number", record.trial)
+    threads = record.key.threads
+    _require(threads >= 1, "key.threads", "a whole number above 0", threads)
+    _check_outcome(record.outcome)
+    candidate = record.candidate
+    for param, value in zip(candidate.sketch.params, candidate.values, strict=True):
+        least = 1 if isinstance(param, Factor) else 0
+        _require(value >= least, f"config.{param.name}", f"{least} or more", value)
     Target.from_json(record.target)
     return record
+
+
+def _check_outcome(outcome: Outcome) -> None:
+    if outcome.latency is not None:
+        _require(outcome.latency > 0, "outcome.latency", "a number above 0", outcome.latency)
+    for seconds in outcome.samples:
+        _require(seconds > 0, "outcome.samples", "made of numbers above 0", seconds)
+    for phase, seconds in outcome.timings.items():
+        _require(seconds >= 0, f"outcome.timings.{phase}", "0 or more", seconds)
+    _require(outcome.drift > 0, "outcome.drift", "a number above 0", outcome.drift)
 
 
 def _require(holds: bool, name: str, kind: str, value: Any) -> None:
