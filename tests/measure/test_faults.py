@@ -352,3 +352,34 @@ def test_one_that_waits_for_its_turns_when_its_worker_crashes_is_timed_again(
     assert third.status == "crash"
     for candidate, outcome in ((slow, first), (fast, second), (candidates[0], last)):
         assert outcome.latency == latency[candidate.digest] and outcome.drift == 1.0
+
+
+NO_LATENCIES = [-1, 0, float("inf"), float("nan"), None, "fast", True, [1e-3]]
+
+
+def test_a_time_that_is_no_latency_is_an_outcome(
+    make_measurer: MakeMeasurer, candidates: list[Candidate]
+) -> None:
+    faults: list[dict[str, object]] = [
+        {"fault": "time", "value": value, "where": {"tile": tile}}
+        for tile, value in enumerate(NO_LATENCIES, 2)
+    ]
+    with make_measurer(*faults) as measurer:
+        outcomes = measurer.measure(candidates)
+    assert statuses(outcomes) == ["ok", *["crash"] * len(NO_LATENCIES), "ok"]
+    for value, outcome in zip(NO_LATENCIES, outcomes[1:], strict=False):
+        assert "NotALatency: time() returned" in outcome.message
+        assert f"{type(value).__name__} {value!r}, not a finite" in outcome.message
+
+
+@pytest.mark.parametrize("digest", [None, 7, "\ud800"])
+def test_a_digest_that_is_no_text_is_an_outcome(
+    make_measurer: MakeMeasurer, candidates: list[Candidate], digest: object
+) -> None:
+    fault = {"fault": "digest", "value": digest, "where": {"tile": 2}}
+    with make_measurer(fault) as measurer:
+        outcomes = measurer.measure(candidates[:3])
+    assert statuses(outcomes) == ["ok", "build_error", "ok"]
+    assert f"the digest of the executable is {digest!r}; a digest is printable text" in (
+        outcomes[1].message
+    )

@@ -225,10 +225,36 @@ def test_a_candidate_that_fills_the_disk(tmp_path: Path) -> None:
     assert "No space left on device" in lines[3]
 
 
-def test_a_disk_too_small_for_inputs(tmp_path: Path) -> None:
+def test_a_disk_without_room_for_folders(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    lines = run_on_small_disk(HOST.replace("SIZE", "512"), disk, "size=256k").splitlines()
+    options = "size=256k,nr_inodes=2"
+    lines = run_on_small_disk(HOST.replace("SIZE", "8"), disk, options).splitlines()
     assert lines[0].startswith("WorkerStartFailed cannot write temporary files")
     assert f"make room in {disk}, or set TMPDIR" in lines[0]
     assert lines[1:] == ["[]"]
+
+
+def test_inputs_larger_than_the_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    source = HOST.replace("SIZE", "128")
+    source = source.replace('"disk", "phase"', '"exit", "phase"').replace('"run"', '"verify"')
+    lines = run_on_small_disk(source, disk, "size=48k").splitlines()
+    words = [line.split()[0] for line in lines]
+    assert words == ["ok", "crash", "ok", "crash", "ok", "ok", "False", "[]"]
+
+
+@pytest.mark.parametrize("fault", ["folder", "files", "environment"])
+@pytest.mark.parametrize("phase", thinned(["build", "run"], 2))
+def test_what_a_candidate_does_to_its_process_harms_no_other(
+    make_measurer: MakeMeasurer, candidates: list[Candidate], fault: str, phase: str
+) -> None:
+    fault_of_one = {"fault": fault, "phase": phase, "where": {"tile": 4}}
+    with make_measurer(fault_of_one) as measurer:
+        outcomes = measurer.measure(candidates)
+        guilty = outcomes.pop(3)
+        assert statuses(outcomes) == ["ok"] * 9
+        assert statuses(measurer.rematch(candidates[:2])) == ["ok"] * 2
+    assert guilty.status == ("crash" if fault == "files" else "ok")
+    assert fault != "files" or "lowered the limit of open files from" in guilty.message

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -139,14 +140,27 @@ def test_the_bound_counts_all_stages_before_an_output() -> None:
     assert relative_bound(gemm(m=4, n=4, k=4, dtype="int8"), "C") == 0
 
 
-def test_files_give_back_what_was_drawn(tmp_path: Path) -> None:
+def test_files_give_back_what_was_drawn() -> None:
     workload = softmax(m=4, n=4)
-    files = write_reference(workload, 7, tmp_path, "search")
-    again = write_reference(workload, 7, tmp_path, "search")
-    assert files == again
+    files = write_reference(workload, 7)
     inputs = random_inputs(workload, np.random.default_rng(7))
     (mapped,) = read_arrays(files.inputs)
     np.testing.assert_array_equal(mapped, inputs["X"])
     assert not mapped.flags.writeable
     (output,) = read_arrays(files.outputs)
     np.testing.assert_array_equal(output, reference_outputs(workload, inputs)["Y"])
+    files.close()
+
+
+def test_nobody_can_write_to_the_files() -> None:
+    files = write_reference(softmax(m=4, n=4), 7)
+    for path in (*files.inputs, *files.outputs):
+        before = Path(path).read_bytes()
+        with open(path, "r+b", buffering=0) as file:
+            for write in (lambda file: file.write(b"zeros"), lambda file: file.truncate(0)):
+                with pytest.raises(PermissionError):
+                    write(file)
+            with pytest.raises(PermissionError):
+                mmap.mmap(file.fileno(), 0)
+        assert Path(path).read_bytes() == before
+    files.close()

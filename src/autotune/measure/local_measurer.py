@@ -7,8 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 from attrs import define
@@ -142,11 +141,11 @@ class LocalMeasurer(Measurer):
             folder=folder.path,
             clock=self._clock,
         )
-        self._workers = _Workers.of(
-            pool, folder.path, self._cpus, self._protocol, self._seed, self._observers
-        )
+        self._workers = _Workers.of(pool, self._cpus, self._protocol, self._seed, self._observers)
         # Also runs when the interpreter exits or the measurer is forgotten.
-        self._cleanup = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
+        self._cleanup = weakref.finalize(
+            self, _clean_up, pool, folder, self._workers.files, os.getpid()
+        )
         pool.start()
 
     def wait_ready(self) -> None:
@@ -413,7 +412,9 @@ class LocalMeasurer(Measurer):
         if self._inputs == kind:
             return
         workers = self._started()
-        files = write_reference(self._workload, seed, workers.folder, kind)
+        files = write_reference(self._workload, seed)
+        # To the end: a worker may still be about to read those before these.
+        workers.files.callback(files.close)
         message = {
             "op": "task",
             "workload": self._workload.to_json(),
@@ -449,7 +450,7 @@ class _Workers:
     """The workers, and those who keep them busy."""
 
     pool: WorkerPool
-    folder: Path
+    files: ExitStack
     cpus: list[int]
     rng: np.random.Generator
     dispatcher: Dispatcher
@@ -459,7 +460,6 @@ class _Workers:
     @staticmethod
     def of(
         pool: WorkerPool,
-        folder: Path,
         cpus: Sequence[int],
         protocol: MeasureProtocol,
         seed: int,
@@ -469,7 +469,7 @@ class _Workers:
         dispatcher, rng = Dispatcher(pool, observers), np.random.default_rng(seed)
         building = Building(dispatcher, protocol)
         timing = TimingSession(dispatcher, protocol, rng)
-        return _Workers(pool, folder, list(cpus), rng, dispatcher, building, timing)
+        return _Workers(pool, ExitStack(), list(cpus), rng, dispatcher, building, timing)
 
     def holds(self, trial: Trial) -> bool:
         """Whether a living worker has the program of a trial."""
@@ -495,8 +495,9 @@ def _ignore(_reply: object) -> None:
     """Ignore a reply."""
 
 
-def _clean_up(pool: WorkerPool, folder: PrivateFolder, owner: int) -> None:
+def _clean_up(pool: WorkerPool, folder: PrivateFolder, files: ExitStack, owner: int) -> None:
     # A forked copy of the host has these objects too, but not these processes.
     if os.getpid() == owner:
         pool.close()
+        files.close()
         folder.remove()

@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 from autotune.process.channel import Message
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import available_memory, may_build, resident_bytes
+from autotune.process.private_folder import writing_temporary_files
 from autotune.process.worker_process import WorkerDied, WorkerProcess
 
 __all__ = ["MOST_AHEAD", "Job", "Place", "Reply", "WorkerPool"]
@@ -86,6 +87,7 @@ class _Slot:
         jobs: Jobs that it was sent, the first of which it is doing.
         in_setup: Whether it has yet to answer a message of ``setup``.
         begun: Whether it has announced a phase of what it is doing.
+        used: Whether it has been given a job.
         reserved: Whether it gets only jobs that are for it.
         timing: Whether it is also to have nothing else to do.
     """
@@ -97,6 +99,7 @@ class _Slot:
     jobs: deque[Job] = field(factory=deque)
     in_setup: bool = False
     begun: bool = False
+    used: bool = False
     reserved: bool = False
     timing: bool = False
     phase: str = "start"
@@ -301,6 +304,7 @@ class WorkerPool:
         return running == 0 or may_build(available_memory(), self._largest, running)
 
     def _send_job(self, slot: _Slot, job: Job) -> None:
+        slot.used = True
         slot.jobs.append(job)
         if len(slot.jobs) == 1:
             self._begin(slot, next(iter(job.deadlines)))
@@ -357,6 +361,10 @@ class WorkerPool:
                 self._advance_setup(slot)
             return [reply]
         slot.in_setup = False
+        if "failed" in message and slot.used:
+            # What it did before may have harmed it; a new one tells whether it is the setup.
+            self._replace(slot)
+            return []
         if "failed" in message:
             raise WorkerStartFailed(
                 f"no worker for backend {self._backend!r}: {message['failed']}"
@@ -408,6 +416,9 @@ class WorkerPool:
 
     def _spawn(self, slot: _Slot) -> None:
         self._spawned += 1
+        with writing_temporary_files():
+            # What ran in another worker may have removed it.
+            self._folder.mkdir(mode=0o700, exist_ok=True)
         slot.process = WorkerProcess(
             "autotune.measure.worker",
             {"backend": self._backend},
@@ -416,7 +427,7 @@ class WorkerPool:
             self._memory_bytes,
             self._folder / f"worker-{self._spawned}",
         )
-        slot.in_setup = False
+        slot.in_setup = slot.used = False
         slot.setup = deque([{"op": "hello"}, *self._facts])
         self._advance_setup(slot)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import numbers
 import statistics
 from collections.abc import Sequence
 from typing import Protocol
+
+from attrs import frozen
 
 from autotune.measure.protocol import MeasureProtocol
 
 _MOST_CALLS = 1_000_000
 _TAIL = 0.025
+_SHOWN_CHARACTERS = 80
 
 
 class Timed(Protocol):
@@ -18,6 +22,35 @@ class Timed(Protocol):
 
     def time(self, number: int) -> float:
         """Seconds per call over ``number`` calls."""
+
+
+class NotALatency(Exception):
+    """A program's ``time`` returned something that no call can take."""
+
+
+@frozen
+class CheckedCall:
+    """A call whose times are latencies, or it has failed.
+
+    Args:
+        call: What to time.
+    """
+
+    call: Timed
+
+    def time(self, number: int) -> float:
+        """Seconds per call over ``number`` calls.
+
+        Raises:
+            NotALatency: the call returned no finite number above 0.
+        """
+        seconds: object = self.call.time(number)
+        if isinstance(seconds, numbers.Real) and not isinstance(seconds, bool):
+            latency = float(seconds)
+            if math.isfinite(latency) and latency > 0:
+                return latency
+        shown = f"{type(seconds).__name__} {repr(seconds)[:_SHOWN_CHARACTERS]}"
+        raise NotALatency(f"time() returned {shown}, not a finite number of seconds above 0")
 
 
 def time_call(

@@ -19,9 +19,11 @@ thousands. Integers are compared exactly.
 
 from __future__ import annotations
 
+import fcntl
 import math
+import os
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 
 import numpy as np
 from attrs import frozen
@@ -29,8 +31,9 @@ from attrs import frozen
 from autotune.backends.backend import Array
 from autotune.ir.expressions import operation_counts
 from autotune.ir.workloads import Stage, Workload, random_inputs, reference_outputs
-from autotune.process.private_folder import writing_temporary_files
+from autotune.process.errors import WorkerStartFailed
 
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MARGIN = 8.0
 _FUNCTION_WEIGHT = 4.0
 _INEXACT = ("div", "pow", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf")
@@ -38,10 +41,25 @@ _INEXACT = ("div", "pow", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf
 
 @frozen
 class ReferenceFiles:
-    """Where the inputs and the reference outputs are, in the workload's order (``.npy``)."""
+    """The inputs and the reference outputs, in the workload's order.
+
+    They are in memory of the host that nobody can change any more, this host included. Workers
+    read them by path.
+
+    Attributes:
+        inputs: Paths of the inputs (``.npy``).
+        outputs: Paths of the reference outputs.
+        descriptors: What keeps them; the paths are valid until these are closed.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    descriptors: tuple[int, ...] = ()
+
+    def close(self) -> None:
+        """Free the memory, once no worker reads it any more."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
 
 
 @frozen(eq=False)
@@ -53,29 +71,44 @@ class Expected:
     bound: Array
 
 
-@writing_temporary_files()
-def write_reference(workload: Workload, seed: int, folder: Path, prefix: str) -> ReferenceFiles:
-    """Draw inputs, evaluate the reference, and write both into ``folder``.
+def write_reference(workload: Workload, seed: int) -> ReferenceFiles:
+    """Draw inputs, evaluate the reference, and keep both where candidates can only read them.
 
     Args:
         workload: What to evaluate.
         seed: Seed of the inputs.
-        folder: An existing folder.
-        prefix: What the files' names begin with.
 
     Raises:
-        WorkerStartFailed: there is no room for them.
+        WorkerStartFailed: there is no memory for them.
     """
     arrays = random_inputs(workload, np.random.default_rng(seed))
     results = reference_outputs(workload, arrays)
-    inputs, outputs = [], []
-    for position, tensor in enumerate(workload.inputs):
-        inputs.append(folder / f"{prefix}-input-{position}.npy")
-        np.save(inputs[-1], arrays[tensor.name], allow_pickle=False)
-    for position, name in enumerate(workload.outputs):
-        outputs.append(folder / f"{prefix}-output-{position}.npy")
-        np.save(outputs[-1], results[name], allow_pickle=False)
-    return ReferenceFiles(tuple(map(str, inputs)), tuple(map(str, outputs)))
+    in_order = [arrays[tensor.name] for tensor in workload.inputs]
+    in_order += [results[name] for name in workload.outputs]
+    with ExitStack() as on_failure:
+        descriptors = []
+        for array in in_order:
+            descriptors.append(_sealed(array))
+            on_failure.callback(os.close, descriptors[-1])
+        on_failure.pop_all()
+    paths = [f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in descriptors]
+    inputs = len(workload.inputs)
+    return ReferenceFiles(tuple(paths[:inputs]), tuple(paths[inputs:]), tuple(descriptors))
+
+
+def _sealed(array: Array) -> int:
+    """A descriptor of a file in memory with an array (``.npy``), which cannot be changed."""
+    try:
+        with ExitStack() as on_failure:
+            descriptor = os.memfd_create("reference", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            on_failure.callback(os.close, descriptor)
+            with open(descriptor, "wb", closefd=False) as file:
+                np.save(file, array, allow_pickle=False)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            on_failure.pop_all()
+    except OSError as error:
+        raise WorkerStartFailed(f"no memory for the arrays of a task: {error}") from error
+    return descriptor
 
 
 def read_arrays(paths: Sequence[str]) -> list[Array]:

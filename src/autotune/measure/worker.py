@@ -13,7 +13,14 @@ from contextlib import AbstractContextManager, nullcontext
 
 from attrs import define, field
 
-from autotune.backends import Backend, BoundCall, BuildRequest, Executable, InvalidSchedule
+from autotune.backends import (
+    Backend,
+    BoundCall,
+    BuildFailed,
+    BuildRequest,
+    Executable,
+    InvalidSchedule,
+)
 from autotune.backends.backend import Array
 from autotune.ir.workloads import Workload
 from autotune.measure.arena import Arena
@@ -21,7 +28,7 @@ from autotune.measure.cold import CacheFlusher
 from autotune.measure.observers import ObserverSet
 from autotune.measure.pinning import pinned
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing import Timed, time_call
+from autotune.measure.timing import CheckedCall, Timed, time_call
 from autotune.measure.validation import expectations, mismatch, read_arrays
 from autotune.plugins.parts import create_part
 from autotune.process.channel import Message
@@ -154,9 +161,12 @@ class Worker:
         try:
             with observers.build(), self._connection.phase("build", timings):
                 lowered = backend.lower(task.request(message["candidate"]))
+                _check_digest("lowered program", lowered.digest)
                 if lowered.digest in self._known and not message["always"]:
                     return {"duplicate": lowered.digest}
                 executable = backend.compile(lowered)
+                binary = executable.digest
+                _check_digest("executable", binary)
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a compiler may raise anything
@@ -166,7 +176,7 @@ class Worker:
         self._held[message["number"]] = _Held(executable, timings)
         return {
             "lowered": lowered.digest,
-            "binary": executable.digest,
+            "binary": binary,
             "timings": timings,
             "span": [began, time.monotonic()],
             "readings": dict(observers.readings),
@@ -255,7 +265,7 @@ class Worker:
 
     def _timed(self, held: _Held, placement: int) -> Timed:
         _, task = self._ready()
-        call = held.calls[placement]
+        call = CheckedCall(held.calls[placement])
         if task.flusher is None:
             return call
         inputs, outputs = task.arrays(placement)
@@ -283,7 +293,7 @@ class Worker:
 class _Cold:
     """A call every repetition of which finds caches without its data."""
 
-    def __init__(self, call: BoundCall, flusher: CacheFlusher, arrays: Sequence[Array]) -> None:
+    def __init__(self, call: Timed, flusher: CacheFlusher, arrays: Sequence[Array]) -> None:
         self._call = call
         self._flusher = flusher
         self._arrays = arrays
@@ -308,6 +318,13 @@ class _Remembering:
         """Seconds per call over ``number`` calls."""
         self.number = number
         return self._call.time(number)
+
+
+def _check_digest(what: str, digest: object) -> None:
+    """Raise ``BuildFailed`` for a digest that no record can hold."""
+    if not isinstance(digest, str) or not digest.isprintable():
+        shown = repr(digest)[:80]
+        raise BuildFailed(f"the digest of the {what} is {shown}; a digest is printable text")
 
 
 def _failure(status: str, message: str, timings: dict[str, float]) -> Message:

@@ -90,7 +90,13 @@ def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
     it, which are removed with it.
 
     Unloading compilers at interpreter exit is slow and may crash, and nothing is left to save.
+
+    What a message made of the process is not left to the next one: one after which the
+    process may open fewer files has failed, and ends it too. A folder that is gone is made again.
     """
+    # Kept: what runs here may change the environment.
+    folder = os.environ["TMPDIR"]
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     for message in connection.messages():
         try:
             body = handlers[message["op"]](message)
@@ -99,15 +105,25 @@ def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
                 answer[ATTACHMENTS] = body.pop(ATTACHMENTS)
         except Exception as error:  # the host decides what a failure means
             answer = {"failed": describe(error)}
+        left = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if left < files:
+            answer = {"failed": f"lowered the limit of open files from {files} to {left}"}
         connection.send(answer)
-        if _holds_a_full_disk(os.environ["TMPDIR"]):
+        if left < files:
+            break
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if _holds_a_full_disk(folder):
             break
     os._exit(0)
 
 
 def describe(error: Exception) -> str:
-    """One exception in one string of bounded length."""
-    text = str(error) or "(no message)"
+    """One exception in one string of bounded length that every encoding of Unicode can hold."""
+    try:
+        text = str(error) or "(no message)"
+    except Exception as second:  # it is not ours
+        text = f"(its text cannot be made: {type(second).__name__})"
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return f"{type(error).__name__}: {text}"[:_MESSAGE_CHARACTERS]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import signal
 import stat
 import tempfile
@@ -110,6 +112,14 @@ def _chatter() -> None:
         os.write(1, b"chatter " * (1 << 13))
 
 
+def _folder() -> None:
+    shutil.rmtree(os.path.dirname(tempfile.gettempdir()), ignore_errors=True)
+
+
+def _files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
 MISCONDUCT: Mapping[str, Callable[[], None]] = {
     "crash": _crash,
     "kill": _kill,
@@ -123,5 +133,8 @@ MISCONDUCT: Mapping[str, Callable[[], None]] = {
     "memory": _memory,
     "disk": _disk,
     "chatter": _chatter,
+    "folder": _folder,
+    "files": _files,
+    "environment": os.environ.clear,
 }
 """What goes wrong, by name."""

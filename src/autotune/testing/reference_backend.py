@@ -17,7 +17,8 @@ those with these values, or to those whose digest modulo ``every`` is ``offset``
 With ``inputs`` it happens only on the random inputs of that seed. What a program does wrong
 although it continues: ``wrong`` (another number), ``nothing`` (no output at all), ``dirty`` (it
 writes to an input), ``outside`` (it writes behind an output) and ``spoil`` (it writes to an input
-and raises). Programs that differ only in parameters named in ``"ignored"`` have one digest when
+and raises). One that says nonsense has the ``time`` or the ``digest`` that its fault has as
+``value``. Programs that differ only in parameters named in ``"ignored"`` have one digest when
 lowered; only in those named in ``"optimised_away"``, one when compiled. With ``drift_factor``
 every other stretch of ``drift_seconds`` of the clock is slower by it, for all processes.
 
@@ -67,7 +68,8 @@ REFERENCE_BACKEND = "autotune.testing.reference_backend:ReferenceBackend"
 SCRIPT_VARIABLE = "AUTOTUNE_REFERENCE_BACKEND"
 
 _BAD_WORK = ("wrong", "nothing", "dirty", "outside", "spoil")
-FAULTS = ("invalid", "build_error", "exception", *MISCONDUCT, *_BAD_WORK)
+_NONSENSE = ("time", "digest")
+FAULTS = ("invalid", "build_error", "exception", *MISCONDUCT, *_BAD_WORK, *_NONSENSE)
 _PHASES = ("lower", "build", "load", "verify", "run")
 _FLOP_PER_SECOND = 1e10
 _BASELINE_FACTOR = 40.0
@@ -84,6 +86,7 @@ class Fault:
     every: int | None = None
     offset: int = 0
     inputs: int | None = None
+    value: Any = None
 
     def applies(self, candidate: Candidate | None) -> bool:
         """Whether it happens to ``candidate`` (None is the untuned program)."""
@@ -131,7 +134,7 @@ class Script:
 
 def _fault(data: Mapping[str, Any]) -> Fault:
     default = "verify" if data["fault"] in _BAD_WORK else "run"
-    if data["fault"] in ("build_error", "exception"):
+    if data["fault"] in ("build_error", "exception", "digest"):
         default = "build"
     elif data["fault"] == "invalid":
         default = "lower"
@@ -241,7 +244,8 @@ class _ReferenceExecutable(Executable):
         self._request = request
         self._script = script
         vanishing = script.ignored + script.optimised_away
-        self.digest = _digest(request, script.seed, vanishing)
+        lie = _said(script, request.candidate, "digest")
+        self.digest = lie.value if lie else _digest(request, script.seed, vanishing)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
         check_arguments(self._request.workload, inputs, outputs)
@@ -281,6 +285,10 @@ class _ReferenceCall(BoundCall):
         _log(script, "time", "begin", candidate)
         self._work_badly(self._misbehave("run"))
         _log(script, "time", "end", candidate)
+        lie = _said(script, candidate, "time")
+        if lie is not None:
+            value: float = lie.value
+            return value
         latency = virtual_latency(self._request.workload, candidate, script.seed)
         is_slow = int(time.monotonic() / script.drift_seconds) % 2
         return latency * script.drift_factor if is_slow else latency
@@ -347,10 +355,18 @@ def _misbehave(
     """
     for fault in script.faults:
         if fault.phase == phase and fault.applies(candidate) and is_for_these(fault):
+            if fault.fault in _NONSENSE:
+                continue
             if fault.fault in _BAD_WORK:
                 return fault.fault
             _CONDUCT[fault.fault]()
     return None
+
+
+def _said(script: Script, candidate: Candidate | None, fault: str) -> Fault | None:
+    """The fault of this name, which says what a candidate returns, if there is one for it."""
+    its = (it for it in script.faults if it.fault == fault and it.applies(candidate))
+    return next(its, None)
 
 
 def _invalid() -> NoReturn:
