@@ -143,6 +143,19 @@ def test_text_that_no_database_holds_costs_its_own_line(cli: Any) -> None:
     assert done.stderr.count("half of a surrogate pair") == 2
 
 
+def test_control_characters_of_records_are_written_out(cli: Any) -> None:
+    foreign = evolve(RECORDS[0], run_id="\x1b[2Jrun\x9b\u202e")
+    (cli.folder / "foreign").write_bytes(record_line(foreign).replace(b'"gemm"', b'"\\u001b[31m"'))
+    assert cli("records", "import", "foreign", "--database", "other.db").status == 0
+    for command in (("best",), ("records", "list"), ("show", "--part", "steps", "--part", "nest")):
+        done = cli(*command, "--database", "other.db")
+        assert done.status == 0
+        assert not {"\x1b", "\x9b", "\u202e"} & {*done.stdout, *done.stderr}
+        assert "\\x1b[31m" in done.stdout
+    done = cli("show", "--database", "other.db", "--record", "\x1b")
+    assert done.status == 2 and "\x1b" not in done.stderr
+
+
 def test_many_bad_lines_are_counted(cli: Any) -> None:
     (cli.folder / "bad").write_bytes(b"x\n" * 100)
     done = cli("records", "import", "bad", "--database", "other.db")

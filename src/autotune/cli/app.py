@@ -13,6 +13,7 @@ from typing import TextIO
 import click
 
 from autotune.cli.groups import CommandGroup
+from autotune.cli.printable import printable
 from autotune.errors import AutotuneError, NoValidCandidate
 
 __all__ = ["ERROR", "INTERRUPTED", "NOTHING_FOUND", "OK", "command_group", "run"]
@@ -153,5 +154,5 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, status: int = ERROR) -> int:
-    click.echo(f"autotune: error: {' '.join(message.split())}", err=True)
+    click.echo(f"autotune: error: {printable(' '.join(message.split()))}", err=True)
     return status

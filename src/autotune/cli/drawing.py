@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from autotune.cli.printable import printable
 from autotune.report import Table
 
 __all__ = ["draw_table", "rich_table"]
@@ -28,7 +29,7 @@ def rich_table(table: Table) -> RichTable:
     for column, heading in enumerate(table.headings):
         drawn.add_column(heading, justify="right" if table.right_aligned(column) else "left")
     for row in table.rows:
-        drawn.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+        drawn.add_row(*(Text(printable(cell), style=STYLES.get(cell, "")) for cell in row))
     return drawn
 
 
@@ -37,4 +38,4 @@ def draw_table(table: Table, stream: TextIO) -> None:
     console = Console(file=stream, highlight=False)
     console.print(rich_table(table))
     for note in table.notes:
-        console.print(Text(note))
+        console.print(Text(printable(note)))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from autotune.cli.printable import printable
+
 if TYPE_CHECKING:
     from autotune.report import Table
 
@@ -23,7 +25,7 @@ def notify(text: str, stream: TextIO | None = None) -> None:
         stream: Where to; by default standard error.
     """
     try:
-        click.echo(text, file=sys.stderr if stream is None else stream)
+        click.echo(printable(text), file=sys.stderr if stream is None else stream)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
@@ -58,7 +60,7 @@ class Output:
 
     def say(self, text: str = "") -> None:
         """Write lines."""
-        click.echo(text, file=self.stream)
+        click.echo(printable(text), file=self.stream)
 
     def table(self, table: Table) -> None:
         """Write a table: drawn on a terminal, aligned text elsewhere."""

@@ -122,6 +122,7 @@ def _export_by_backend(
 ) -> int:
     from autotune.backends import Backend, ExportReport
     from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import notify
     from autotune.errors import InvalidValueError, UnknownNameError
     from autotune.plugins.parts import recorded_part
 
@@ -140,7 +141,7 @@ def _export_by_backend(
             report = backend.export_records(one_backend, format_name, Path(path))
     output.json(_report_json(report, format_name, path))
     for name, reason in report.refused[:NAMED]:
-        click.echo(f"autotune: record {name} is left out: {reason}", err=True)
+        notify(f"autotune: record {name} is left out: {reason}")
     if len(report.refused) > NAMED:
         click.echo(f"autotune: and {len(report.refused) - NAMED} more are left out", err=True)
     if not report.exported:
@@ -190,7 +191,7 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
     skipped; the status is then 1, unless --skip-bad is given.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, notify
     from autotune.store.jsonl import import_lines, read_lines
     from autotune.store.sqlite import open_database
 
@@ -199,7 +200,7 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
     def note(line: BadLine) -> None:
         if len(bad) < NAMED:
             bad.append(line)
-            click.echo(f"autotune: line {line.number} is skipped: {line.reason}", err=True)
+            notify(f"autotune: line {line.number} is skipped: {line.reason}")
 
     with (
         _source(path) as stream,
