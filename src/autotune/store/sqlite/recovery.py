@@ -24,7 +24,7 @@ from autotune.errors import DatabaseError
 from autotune.store.sqlite.encoding import NotUnderstood, read_outcome, read_record, read_run
 from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.migrations import migrate
-from autotune.store.sqlite.rows import Row, put, to_json_text
+from autotune.store.sqlite.rows import Row, put, select, to_json_text
 from autotune.store.sqlite.salvage import Rows, Salvaged, salvage, with_new_schema
 from autotune.store.sqlite.schema import COLUMNS, SHARED_TABLES
 
@@ -336,11 +336,21 @@ def _write(rows: Rows, path: Path) -> dict[str, int]:
         for table in COLUMNS:
             read = readers.get(table, lambda row, interned: None)
             for _, row in sorted(rows[table].items()):
-                if _can(read, row, interned):
-                    put(connection, table, row)
+                if _can(read, row, interned) and _holds(connection, table, row):
                     counts[table] += 1
         connection.execute("COMMIT")
     return counts
+
+
+def _holds(connection: sqlite3.Connection, table: str, row: Row) -> bool:
+    """Put a row into the new file, unless it would come back as another: a number as a text."""
+    put(connection, table, row)
+    try:
+        select(connection, table, "id = ?", (row["id"],))
+    except sqlite3.DatabaseError:
+        connection.execute(f"DELETE FROM {table} WHERE id = ?", (row["id"],))
+        return False
+    return True
 
 
 def _can(read: Callable[[Row, Interned], object], row: Row, interned: Interned) -> bool:
