@@ -148,6 +148,16 @@ def test_a_record_names_installed_parts_only(cli: Any) -> None:
     assert done.status == 2 and "the record is of backend 'hostile:x', not of" in done.stderr
 
 
+def test_a_compiler_that_dies_of_a_program_is_one_line(cli: Any) -> None:
+    dying = "dying_backend:DyingBackend"
+    foreign = sample_record(key=evolve(KEY, backend=dying), program="module {" * 8)
+    (cli.folder / "foreign.jsonl").write_bytes(record_line(foreign))
+    assert cli("records", "import", "foreign.jsonl").status == 0
+    done = cli("show", "--part", "script", "--backend", dying)
+    assert done.status == 2 and len(done.stderr.splitlines()) == 1
+    assert "record run-1/0 has no script" in done.stderr and "SIGSEGV" in done.stderr
+
+
 def test_show_lists_the_tape_of_a_schedule(tuned_cli: Any) -> None:
     done = tuned_cli("show", "--tape", "--json", "-")
     shown = json.loads(done.stdout)

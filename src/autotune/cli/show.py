@@ -115,6 +115,7 @@ def command(
 def _show_record(
     output: Output, record: Record, wanted: Sequence[str], backend: str | None
 ) -> int:
+    from autotune.cli.script import recorded_script
     from autotune.nest import describe, describe_tape, nest_tape
     from autotune.report import reading_lines, records_table, step_lines
 
@@ -124,7 +125,7 @@ def _show_record(
             "\n".join(reading_lines(record.outcome.readings)) or "nothing was observed"
         ),
         "steps": lambda: "\n".join(step_lines(candidate)),
-        "script": lambda: _script(record, backend),
+        "script": lambda: recorded_script(record, backend),
         "nest": lambda: describe(candidate.sketch, candidate.config),
         "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
         "constraints": lambda: _constraints(candidate.sketch),
@@ -239,15 +240,3 @@ def asked_space(
     context = Context(workload=made, target=machine, limits=replayer.limits(machine))
     created: SearchSpace = create_part("search_space", space or "sketch", context)
     return created
-
-
-def _script(record: Record, given: str | None) -> str:
-    from autotune.backends import Backend, BuildRequest
-    from autotune.plugins.parts import recorded_part
-    from autotune.targets import Target
-
-    backend: Backend = recorded_part("backend", record.key.backend, given)
-    workload = record.candidate.sketch.workload
-    target = Target.from_json(record.target)
-    threads = record.key.threads
-    return backend.show(BuildRequest(workload, record.program, record.candidate, target, threads))
