@@ -140,6 +140,10 @@ def _run(arguments: Sequence[str]) -> int:
             click.echo(f"autotune: {error}", err=True)
             return INTERRUPTED
         return _fail(str(error))
+    except MemoryError as error:
+        page = os.sysconf("SC_PAGE_SIZE")
+        free = os.sysconf("SC_AVPHYS_PAGES") * page / 2**30
+        return _fail(f"memory is not sufficient: {error}; {free:.1f} GiB are free")
     except (KeyboardInterrupt, click.Abort):
         click.echo("autotune: interrupted", err=True)
         return INTERRUPTED
@@ -148,9 +152,16 @@ def _run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            return _fail(f"{_shortened(error.filename)} cannot be used: {error.strerror}")
         if error.errno != errno.ENOSPC:
             raise
         return _fail(f"what was to be shown cannot be written: {error.strerror}")
+
+
+def _shortened(name: object) -> str:
+    text = repr(name)
+    return text if len(text) < 80 else f"{text[:40]}...{text[-20:]}"
 
 
 def _fail(message: str, status: int = ERROR) -> int:

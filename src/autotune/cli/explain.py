@@ -181,7 +181,7 @@ def _from_file(path: str, options: dict[str, Any]) -> tuple[Candidate, Target]:
         name, config = str(data["sketch"]), dict(data["config"])
     except OSError as error:
         raise InvalidValueError(f"--config {path!r} cannot be read: {error.strerror}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidValueError(
             f'--config {path!r} is not of the form {{"sketch": NAME, "config": '
             f'{{"PARAMETER": VALUE, ...}}}}: {error}'

@@ -162,7 +162,7 @@ def _checked_shape(workload: str, given: dict[str, Any]) -> dict[str, Any]:
                 raise UnknownNameError(f"shape parameter of {workload}", key, known)
     shape: dict[str, Any] = {}
     for key, value in given.items():
-        if not value.lstrip("-").isdigit() or int(value) < 0:
+        if not (value.isascii() and value.isdigit()):
             raise InvalidValueError(f"{workload}: {key} must be a whole number, not {value!r}")
         shape[key] = int(value)
     return shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -132,10 +133,8 @@ def parse_assignments(text: str, what: str) -> dict[str, str]:
 
 def _integer(builder: str, key: str, value: int | str) -> int:
     if isinstance(value, str):
-        try:
+        if re.fullmatch(r"[+-]?[0-9]{1,40}", value):
             return int(value)
-        except ValueError:
-            pass
     elif isinstance(value, int) and not isinstance(value, bool):
         return value
     raise InvalidValueError(f"{builder}: {key} must be a whole number, not {value!r}")

@@ -60,7 +60,7 @@ def _read(path: Path) -> Target:
         raise InvalidValueError(
             f"cannot read the target file {str(path)!r}: {error.strerror}"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"{str(path)!r} is not a JSON file: {error}") from error
     except AutotuneError as error:
         raise InvalidValueError(f"{str(path)!r} does not hold a target: {error}") from error

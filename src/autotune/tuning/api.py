@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
 from autotune.models.host import ModelHost
 from autotune.process.interrupts import InterruptGuard
 from autotune.process.stopwatch import Clock
@@ -121,6 +123,8 @@ def run_tasks(
         for model in models.values():
             stack.enter_context(model)
         parts = resolve_run(given, options, models)
+        for task in parts.tasks:
+            _check_memory(task.name, task.workload)
         warn = _warn_all(options.listeners, [task.name for task in parts.tasks])
         for model in models.values():
             model.on_warning = warn
@@ -141,6 +145,19 @@ def run_tasks(
             began=began,
         )
         return tuner.run()
+
+
+def _check_memory(name: str, workload: Workload) -> None:
+    """Raise where inputs and outputs cannot be in this machine's memory at once."""
+    needed = sum(
+        tensor.bytes
+        for tensor in (*workload.inputs, *(workload.tensors[name] for name in workload.outputs))
+    )
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise InvalidValueError(
+            f"{name}: its inputs and outputs are {needed} bytes, and this machine has {available}"
+        )
 
 
 def _wait_ready(models: Iterable[ModelHost]) -> None:

@@ -29,16 +29,24 @@ __all__ = ["DEFAULT_TRIALS", "TuneOptions", "checked_target", "usable_cpus"]
 
 DEFAULT_TRIALS = 64
 DEFAULT_ROUND_SIZE = 16
+# What a column of a database holds.
+_MOST = 2**63 - 1
+_MOST_IN_ROUND = 1 << 20
 
 
-def _whole(low: int, high: float = math.inf) -> Callable[[object, Any, Any], None]:
+def _whole(low: int, high: int = _MOST) -> Callable[[object, Any, Any], None]:
     """Checks that a value is None where that is the default, or a whole number within bounds."""
 
     def check(_options: object, attribute: attrs.Attribute[Any], value: Any) -> None:
         if value is None and attribute.default is None:
             return
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            bounds = f"of at least {low}" if high == math.inf else f"from {low} to {high:g}"
+            most = isinstance(value, int) and value > high
+            bounds = (
+                f"of at least {low}"
+                if high >= _MOST_IN_ROUND and not most
+                else f"from {low} to {high}"
+            )
             raise InvalidValueError(
                 f"{attribute.name} must be a whole number {bounds}, not {value!r}"
             )
@@ -167,7 +175,9 @@ class TuneOptions:
     time: float | None = field(default=None, validator=_seconds)
     session_time: float | None = field(default=None, validator=_seconds)
     seed: int = field(default=0, validator=_whole(0), metadata={"low": 0})
-    round_size: int = field(validator=_whole(1), metadata={"low": 1})
+    round_size: int = field(
+        validator=_whole(1, _MOST_IN_ROUND), metadata={"low": 1, "high": _MOST_IN_ROUND}
+    )
     lookahead: int = field(validator=_whole(0, 1), metadata={"low": 0, "high": 1})
     database: str = field(default="autotune.db", converter=_path)
     fresh: bool = field(default=False, converter=bool)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import stat
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,6 +24,8 @@ __all__ = ["ModelFile", "SavedModel", "read_model", "write_model"]
 FORMAT = "autotune.cost_model"
 FORMAT_VERSION = 1
 _HEADER = "header"
+# The largest model of this package is a thousandth of it.
+_MOST_BYTES = 1 << 30
 # What numpy and the libraries below it raise when bytes are no npz file.
 _DAMAGE = (
     ValueError,
@@ -157,11 +160,22 @@ def read_model(stream: BinaryIO, model: str, feature_version: int | str) -> Save
 
 def _content(path: str | os.PathLike[str]) -> bytes:
     try:
-        return Path(path).read_bytes()
+        # Looked at first: opening a pipe waits for its writer.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise InvalidValueError(
+                f"the cost model in {os.fspath(path)!r} cannot be read: it is no regular file"
+            )
+        with Path(path).open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
     except OSError as error:
         raise InvalidValueError(
             f"the cost model in {os.fspath(path)!r} cannot be read: {error.strerror}"
         ) from error
+    if len(content) > _MOST_BYTES:
+        raise InvalidValueError(
+            f"the cost model in {os.fspath(path)!r} is larger than {_MOST_BYTES} bytes"
+        )
+    return content
 
 
 def _digest(content: bytes) -> str:

@@ -113,7 +113,7 @@ def _parse(name: str, text: str) -> TaskList:
             raise ValueError(f"its schema is not {SCHEMA!r} of version {VERSION}")
         tasks = tuple(_task(item) for item in data["tasks"])
         description = str(data.get("description", ""))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidValueError(f"{name!r} is no task list: {error!r}") from error
     if not tasks:
         raise InvalidValueError(f"task list {name!r} has no tasks")

@@ -116,7 +116,7 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
         if location == ":memory:":
             return _checked(sqlite3.connect(location, isolation_level=None), location, read_only)
         # SQLite keeps its log beside the file itself, and not beside a link to it.
-        path = Path(location).resolve() if os.path.islink(location) else Path(location)
+        path = Path(os.path.realpath(location) if os.path.islink(location) else location)
         recovery: Recovery | None = None
         false_alarms = 0
         while True:
