@@ -207,6 +207,14 @@ def test_disabled_by_name_of_entry_point_or_distribution(
     [
         ("import a_module_that_is_not_there", "ModuleNotFoundError: No module named"),
         ("raise SystemExit('bye')", "SystemExit: bye"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt: (no message)"),
+        (GOOD.replace("return", "raise KeyboardInterrupt #"), "KeyboardInterrupt: (no message)"),
+        (GOOD.replace("return", "raise GeneratorExit #"), "GeneratorExit: (no message)"),
+        ("class Odd(BaseException):\n    pass\nraise Odd('x')", "Odd: x"),
+        (
+            "class Mute(Exception):\n    def __str__(self):\n        raise self\nraise Mute",
+            "Mute: (its text cannot be made: Mute)",
+        ),
         ("x = 1", "registers nothing"),
         (
             GOOD.format(name="broken") + f"\n    AUTOTUNE_API_VERSION = {API_VERSION + 1}",

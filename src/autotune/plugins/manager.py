@@ -24,6 +24,8 @@ from autotune.plugins.spec import (
     KINDS,
     PluginSpec,
 )
+from autotune.process.child import describe
+from autotune.process.interrupts import InterruptGuard, is_of_user
 
 __all__ = ["DISABLE_VARIABLE", "PluginManager", "PluginStatus", "manager"]
 
@@ -192,13 +194,15 @@ class PluginManager:
                 status = source.status("plugin", source.name, "disabled", "disabled by the user")
                 self._failures.append(status)
                 continue
-            try:
-                self._admit(entry_point.load(), source)
-            except (Exception, SystemExit) as error:  # a foreign module may raise anything
-                reason = str(error)
-                if not isinstance(error, PluginError):
-                    reason = f"{type(error).__name__}: {error}"
-                self._failures.append(source.status("plugin", source.name, "quarantined", reason))
+            with InterruptGuard():
+                try:
+                    self._admit(entry_point.load(), source)
+                except BaseException as error:  # a foreign module may raise anything
+                    if is_of_user(error):
+                        raise
+                    reason = str(error) if isinstance(error, PluginError) else describe(error)
+                    status = source.status("plugin", source.name, "quarantined", reason)
+                    self._failures.append(status)
         for name in sorted(disabled - known - {"*", ""}):
             missing = "asked to be disabled, but not installed"
             self._failures.append(PluginStatus("plugin", name, "", "", "disabled", missing))

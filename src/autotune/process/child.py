@@ -117,11 +117,11 @@ def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
     os._exit(0)
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     """One exception in one string of bounded length that every encoding of Unicode can hold."""
     try:
         text = str(error) or "(no message)"
-    except Exception as second:  # it is not ours
+    except BaseException as second:  # it is not ours
         text = f"(its text cannot be made: {type(second).__name__})"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return f"{type(error).__name__}: {text}"[:_MESSAGE_CHARACTERS]

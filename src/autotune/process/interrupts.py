@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.errors import AutotuneError
 
-__all__ = ["InterruptGuard", "TuningInterrupted"]
+__all__ = ["InterruptGuard", "TuningInterrupted", "UserInterrupt", "is_of_user"]
 
 
 class TuningInterrupted(AutotuneError):
@@ -36,8 +36,23 @@ class TuningInterrupted(AutotuneError):
         return type(self), (self.run_id, self.trials, self.database)
 
 
+class UserInterrupt(KeyboardInterrupt):
+    """An interrupt that a signal has caused; a ``KeyboardInterrupt`` that code raised is not."""
+
+
+def is_of_user(error: BaseException) -> bool:
+    """Whether an error is an interrupt by the user, as far as that can be told.
+
+    Where no :class:`InterruptGuard` handles signals, every ``KeyboardInterrupt`` may be one.
+    """
+    handler = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    if isinstance(handler, InterruptGuard):
+        return isinstance(error, UserInterrupt)
+    return isinstance(error, KeyboardInterrupt)
+
+
 class InterruptGuard:
-    """Turns SIGINT and SIGTERM into ``KeyboardInterrupt``, except inside :meth:`shield`.
+    """Turns SIGINT and SIGTERM into ``UserInterrupt``, except inside :meth:`shield`.
 
     A context manager. Signals reach only the main thread, and a program's own handlers are
     respected: elsewhere, or where a handler is installed, nothing is changed.
@@ -66,7 +81,7 @@ class InterruptGuard:
         if self._depth:
             self._pending = True
         else:
-            raise KeyboardInterrupt
+            raise UserInterrupt
 
     @contextmanager
     def shield(self) -> Iterator[None]:
@@ -78,4 +93,4 @@ class InterruptGuard:
             self._depth -= 1
             if self._pending and not self._depth:
                 self._pending = False
-                raise KeyboardInterrupt
+                raise UserInterrupt

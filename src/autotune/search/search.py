@@ -7,9 +7,10 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.errors import DatabaseError, InvalidValueError
+from autotune.errors import DatabaseError, InvalidValueError, PluginError
 from autotune.models.cost import CostModel
 from autotune.process.stopwatch import Stopwatch
+from autotune.search.held import asked_of, calling, state_of
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate
@@ -75,15 +76,27 @@ class Search:
         """
         with self._watch.timing("search"):
             while True:
-                task = self._scheduler.next_task(outstanding)
+                with calling(self._scheduler, "next_task"):
+                    task = self._scheduler.next_task(outstanding)
                 if task is None:
                     return None
-                asked = [] if given_up(task) else self._strategies[task].ask(self._round_size)
+                self._check_task(task)
+                strategy = self._strategies[task]
+                asked = [] if given_up(task) else asked_of(strategy, self._round_size)
                 if asked:
                     return Round(task, asked)
                 if task in outstanding:
                     return None
-                self._scheduler.tell(task, best_latency(task), 0)
+                with calling(self._scheduler, "tell"):
+                    self._scheduler.tell(task, best_latency(task), 0)
+
+    def _check_task(self, task: object) -> None:
+        """Raise ``PluginError`` unless it is the number of a task."""
+        if task not in range(len(self._strategies)):
+            raise PluginError(
+                f"scheduler {self._scheduler.name!r} returned {task!r} from next_task(); "
+                f"tasks are numbered from 0 to {len(self._strategies) - 1}"
+            )
 
     def learn(
         self, done: Round, outcomes: Sequence[Outcome], best_latency: float | None, gone: bool
@@ -97,11 +110,12 @@ class Search:
             gone: Whether the task gets no more rounds.
         """
         pairs = list(zip(done.asked, outcomes, strict=True))
-        with self._watch.timing("search"):
-            self._strategies[done.task].tell(pairs)
+        strategy = self._strategies[done.task]
+        with self._watch.timing("search"), calling(strategy, "tell"):
+            strategy.tell(pairs)
         with self._watch.timing("model"):
             self._cost_models[done.task].update(pairs)
-        with self._watch.timing("search"):
+        with self._watch.timing("search"), calling(self._scheduler, "tell"):
             self._scheduler.tell(done.task, best_latency, 0 if gone else len(outcomes))
         self.rounds += 1
 
@@ -115,10 +129,10 @@ class Search:
         return {
             "rounds": self.rounds,
             "trials": list(trials),
-            "scheduler": self._scheduler.state(),
+            "scheduler": state_of(self._scheduler),
             "cost_model": self._models[0].state(),
             "other_cost_models": [model.state() for model in self._models[1:]],
-            "strategies": [strategy.state() for strategy in self._strategies],
+            "strategies": [state_of(strategy) for strategy in self._strategies],
             "outstanding": outstanding and self._round_to_json(outstanding),
         }
 
@@ -129,13 +143,15 @@ class Search:
             DatabaseError: the round is not one of these spaces.
         """
         self.rounds = int(state["rounds"])
-        self._scheduler.load_state(dict(state["scheduler"]))
+        with calling(self._scheduler, "load_state"):
+            self._scheduler.load_state(dict(state["scheduler"]))
         # A state of an earlier version has one model only.
         saved_models = [state["cost_model"], *state.get("other_cost_models", [])]
         for model, saved in zip(self._models, saved_models, strict=True):
             model.load_state(dict(saved))
         for strategy, saved in zip(self._strategies, state["strategies"], strict=True):
-            strategy.load_state(dict(saved))
+            with calling(strategy, "load_state"):
+                strategy.load_state(dict(saved))
         outstanding = state["outstanding"]
         return None if outstanding is None else self._round_from_json(outstanding)
 
