@@ -95,7 +95,7 @@ def command(
     from attrs import asdict
 
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, write_text
+    from autotune.cli.output import Output, notify, write_text
     from autotune.errors import InvalidValueError
     from autotune.models.explanation import explain
     from autotune.report.explanation import explanation_svg, explanation_tables
@@ -111,7 +111,7 @@ def command(
     else:
         record, told = _from_database(database, record_id, options)
         if record is None:
-            click.echo(f"autotune: no valid record in {database} matches", err=True)
+            notify(f"autotune: no valid record in {database} matches")
             Output(json_path).json(None)
             return NOTHING_FOUND
         candidate, target = record.candidate, Target.from_json(record.target)

@@ -84,7 +84,7 @@ def command(
     with the step it comes from, and the exact number of solutions.
     """
     from autotune.cli.app import NOTHING_FOUND
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, notify
     from autotune.errors import DatabaseError, InvalidValueError
     from autotune.store.sqlite import open_database
 
@@ -106,7 +106,7 @@ def command(
             raise DatabaseError(f"{error}; {hint}") from error
         raise
     if record is None:
-        click.echo(f"autotune: no valid record in {database} matches", err=True)
+        notify(f"autotune: no valid record in {database} matches")
         output.json(None)
         return NOTHING_FOUND
     return _show_record(output, record, wanted or USUAL, query.backend)

@@ -108,7 +108,7 @@ def command(
     from autotune.cli.app import INTERRUPTED
     from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, notify
     from autotune.cli.progress import chosen_mode, progress
     from autotune.measure import MeasureProtocol
     from autotune.process.interrupts import TuningInterrupted
@@ -138,10 +138,9 @@ def command(
             (result,) = run_tasks([made], asked)
     except TuningInterrupted as interrupted:
         advice = "the same command without --fresh" if options.fresh else "the same command"
-        click.echo(
+        notify(
             f"autotune: interrupted after {interrupted.trials} trials, which are recorded in "
-            f"{interrupted.database}; {advice} resumes the run",
-            err=True,
+            f"{interrupted.database}; {advice} resumes the run"
         )
         return INTERRUPTED
     return _report(result, output, vendor)
@@ -160,6 +159,7 @@ def _named(workload: str | None, shape: tuple[str, ...], dtype: str | None) -> W
 def _report(result: Result, output: Output, vendor: bool) -> int:
     """Show and write a result; returns the exit status."""
     from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import notify
     from autotune.report import comparison_table
 
     if vendor:
@@ -178,6 +178,6 @@ def _report(result: Result, output: Output, vendor: bool) -> int:
         table = comparison_table(result)
     output.table(table)
     if result.best is None:
-        click.echo(f"autotune: error: {result.failure_text()}", err=True)
+        notify(f"autotune: error: {result.failure_text()}")
         return NOTHING_FOUND
     return OK

@@ -25,7 +25,7 @@ def check(database: str, json_path: str | None) -> int:
     what can be read and keeps the damaged file beside it.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, notify
     from autotune.errors import DatabaseDamaged
     from autotune.store.sqlite import open_database
 
@@ -36,7 +36,7 @@ def check(database: str, json_path: str | None) -> int:
             records, runs = opened.count(), len(opened.runs())
     except DatabaseDamaged as error:
         output.json({"database": database, "sound": False, "message": str(error)})
-        click.echo(f"autotune: {error}", err=True)
+        notify(f"autotune: {error}")
         return NOTHING_FOUND
     output.json({"database": database, "sound": True, "records": records, "runs": runs})
     output.say(f"{database} is sound: {records} records, {runs} runs")

@@ -102,6 +102,7 @@ def export(
 
 def _export_lines(output: Output, records: Iterable[Record], path: str, database: str) -> int:
     from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import notify
     from autotune.store.jsonl import write_lines
 
     count = 0
@@ -111,7 +112,7 @@ def _export_lines(output: Output, records: Iterable[Record], path: str, database
         stream.flush()
     output.json({"format": JSON_LINES, "file": path, "records": count})
     if not count:
-        click.echo(f"autotune: no record in {database} matches; the file is empty", err=True)
+        notify(f"autotune: no record in {database} matches; the file is empty")
         return NOTHING_FOUND
     output.say(f"{_records(count)} written to {'standard output' if path == '-' else path}")
     return OK
@@ -143,9 +144,9 @@ def _export_by_backend(
     for name, reason in report.refused[:NAMED]:
         notify(f"autotune: record {name} is left out: {reason}")
     if len(report.refused) > NAMED:
-        click.echo(f"autotune: and {len(report.refused) - NAMED} more are left out", err=True)
+        notify(f"autotune: and {len(report.refused) - NAMED} more are left out")
     if not report.exported:
-        click.echo("autotune: no record could be exported", err=True)
+        notify("autotune: no record could be exported")
         return NOTHING_FOUND
     left_out = f"; {len(report.refused)} left out" if report.refused else ""
     output.say(f"{_records(report.exported)} written to {path}{left_out}")
@@ -209,7 +210,7 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
     ):
         report = import_lines(read_lines(stream), opened, note, progress)
     if report.bad > NAMED:
-        click.echo(f"autotune: and {report.bad - NAMED} more lines are skipped", err=True)
+        notify(f"autotune: and {report.bad - NAMED} more lines are skipped")
     output = Output(json_path)
     output.json(
         {
@@ -234,7 +235,7 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
 def list_(database: str, json_path: str | None, **options: Any) -> int:
     """List recorded workloads with their number of records and the fastest."""
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, notify
     from autotune.report import holdings_table, summarize
     from autotune.store.sqlite import open_database
 
@@ -244,7 +245,7 @@ def list_(database: str, json_path: str | None, **options: Any) -> int:
     output = Output(json_path)
     output.json([holding.to_json() for holding in holdings])
     if not holdings:
-        click.echo(f"autotune: no record in {database} matches", err=True)
+        notify(f"autotune: no record in {database} matches")
         return NOTHING_FOUND
     output.table(holdings_table(holdings))
     return OK

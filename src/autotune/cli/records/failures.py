@@ -41,7 +41,7 @@ def failures(database: str, chance: float, json_path: str | None, **options: Any
     of a workload, then over single ones.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, notify
     from autotune.store.failures import mine_failures
     from autotune.store.sqlite import open_database
 
@@ -49,7 +49,7 @@ def failures(database: str, chance: float, json_path: str | None, **options: Any
     with open_database(database, read_only=True) as opened:
         records = list(query.select(opened))
     if not records:
-        click.echo(f"autotune: no record in {database} matches", err=True)
+        notify(f"autotune: no record in {database} matches")
         return NOTHING_FOUND
     groups = mine_failures(records, chance)
     output = Output(json_path)

@@ -165,7 +165,7 @@ def _recorded_table(done: Sequence[RecordedTask]) -> Table:
 def info(database: str, json_path: str | None) -> int:
     """Show the recorded tasks: programs, outcomes, spread of the latencies."""
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output
+    from autotune.cli.output import Output, notify
     from autotune.report import spread_table, spreads
     from autotune.store.sqlite import open_database
 
@@ -174,7 +174,7 @@ def info(database: str, json_path: str | None) -> int:
     output = Output(json_path)
     output.json([spread.to_json() for spread in found])
     if not found:
-        click.echo(f"autotune: {database} has no records", err=True)
+        notify(f"autotune: {database} has no records")
         return NOTHING_FOUND
     output.table(spread_table(found))
     return OK
