@@ -392,7 +392,7 @@ def test_records_are_exported_from_the_command_line(
     assert len(NAMED.findall(Path("tuned.mlir").read_text(encoding="utf-8"))) == 1
     assert "made.h" in export("made.so", "--format", "shared-library")
     assert run(("records", "export", "autotune.db", "--format", "object", "--best-only")) == 2
-    assert "is a database" in capsys.readouterr().err
+    assert "the file that --database names" in capsys.readouterr().err
 
 
 def test_names_are_made_of_anything(backend: MLIRBackend, tmp_path: Path) -> None:
