@@ -15,7 +15,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    status = _INTERRUPTED
     try:
         try:
             if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
