@@ -22,7 +22,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
-# Share of the peak of multiply-adds that a matrix product can be asked to reach.
+# Share of the peak of multiply-adds that a dense operator can be asked to reach.
 REACHABLE = 0.85
 
 

@@ -19,6 +19,7 @@ from common import (
     finish,
     machine,
     median_of,
+    metaschedule_ceiling,
     parser_for,
     run_trial,
     share_of_the_rest,
@@ -73,7 +74,12 @@ def bars_of(trials: list[Trial]) -> list[Bar]:
     to_tuner = median_of([trial.ratio("metaschedule") for trial in trials])
     return [
         Bar(f"{NAME}, times oneDNN", to_vendor, VENDOR_RATIO, note=missing),
-        Bar(f"{NAME}, times MetaSchedule", to_tuner, METASCHEDULE_RATIO),
+        Bar(
+            f"{NAME}, times MetaSchedule",
+            to_tuner,
+            METASCHEDULE_RATIO,
+            ceiling=metaschedule_ceiling(trials),
+        ),
         Bar(
             f"{NAME}, tuning seconds over MetaSchedule's",
             tuning_time_ratio(trials),

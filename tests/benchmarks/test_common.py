@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from benchmark_scripts import benchmark_scripts
 from toy_parts import REFERENCE_BACKEND
 
@@ -31,6 +32,17 @@ def test_a_bar_that_is_missed_by_little_does_not_read_like_one_that_is_kept() ->
     assert str(missed) == "HIGH  time over theirs: 1.0003, wanted <= 1"
     assert str(common.Bar("time over theirs", 1.0, 1.0, at_most=True)).startswith("ok ")
     assert str(common.Bar("trials", 17.04, 100, at_most=True)) == "ok   trials: 17, wanted <= 100"
+
+
+def test_a_bar_beyond_the_peak_of_the_machine_promises_nothing_there() -> None:
+    final = {"autotune": [1.05], "metaschedule": [1.2], "peak": [0.98]}
+    trial = common.Trial(0, {}, 1.0, None, final, {})
+    ceiling = common.metaschedule_ceiling([trial])
+    assert ceiling == pytest.approx(common.REACHABLE * 1.2 / 0.98)
+    bar = common.Bar("times theirs", trial.ratio("metaschedule"), 1.5, ceiling=ceiling)
+    assert bar.holds and str(bar).startswith("n/a  times theirs: 1.14, wanted >= 1.5, but 85%")
+    assert not common.Bar("times theirs", 1.14, 1.5, ceiling=1.6).holds
+    assert not common.Bar("times theirs", 1.14, 1.5).holds
 
 
 def test_the_least_of_the_samples_counts() -> None:
