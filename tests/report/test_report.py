@@ -31,7 +31,6 @@ from autotune.store.records import (
     Record,
 )
 from autotune.store.rejections import Rejection
-from autotune.store.trial_log import TrialLog, describe_counts
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.result import HistoryPoint, Result
@@ -239,27 +238,6 @@ def test_other_formats() -> None:
         "build 60 %, start-up 20 %, run 20 %"
     )
     assert share_text({}) == share_text(dict.fromkeys(ACTIVITIES, 0.0)) == ""
-
-
-def test_a_log_survives_json() -> None:
-    space = ToySpace()
-    log = TrialLog()
-    outcomes = [
-        Outcome("crash", message="first"),
-        Outcome("ok", 3.0),
-        Outcome("crash", message="first\n2"),
-        Outcome("ok", 2.0).as_cached(),
-    ]
-    for number, (candidate, outcome) in enumerate(zip(space.enumerate(), outcomes, strict=False)):
-        log.add(candidate, outcome, float(number), "run")
-    for copy in (log, TrialLog.from_json(json.loads(json.dumps(log.to_json())))):
-        assert copy.entries == log.entries
-        assert copy.best_latency == 2.0 and copy.cached == 1
-        assert copy.failures == {"crash": "first"}
-        assert copy.rejections == {"crash: first": Rejection(2, "first")}
-        assert describe_counts(copy.counts) == "2 ok, 2 crash"
-        assert [point[2] for point in copy.history()] == [None, 3.0, 3.0, 2.0]
-    assert log.first(2).best_latency == 3.0
 
 
 def test_the_stopwatch_accounts_for_every_second() -> None:

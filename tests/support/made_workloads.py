@@ -22,6 +22,7 @@ __all__ = [
     "ROUND_TRIPS",
     "SMALL_WORKLOADS",
     "VARIED_WORKLOADS",
+    "sum_of_halves",
     "two_products",
 ]
 
@@ -68,6 +69,16 @@ def two_products(rows: int, depth: int) -> Workload:
     )
     stages = (product("C", "B", 16), product("D", "E", 32))
     return Workload("two", inputs, stages, ("C", "D"))
+
+
+def sum_of_halves(rows: int, columns: int) -> Workload:
+    """The left half of a matrix of [rows, 2 * columns] plus the right half: two apart reads."""
+    i, j = var("i"), var("j")
+    body = Binary("add", Load("X", (i, j)), Load("X", (i, j + columns)))
+    stage = Stage(
+        Tensor("Y", (rows, columns), "float32"), (Axis("i", rows), Axis("j", columns)), body
+    )
+    return Workload("halves", (Tensor("X", (rows, 2 * columns), "float32"),), (stage,), ("Y",))
 
 
 VARIED_WORKLOADS = (

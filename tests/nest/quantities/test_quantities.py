@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_workloads import sum_of_halves
 from oracles.nest import nest_quantities
 
 from autotune.ir.workloads import (
@@ -42,6 +43,7 @@ WORKLOADS = (
     softmax(m=4, n=6),
     softmax(m=2, n=32),
     elementwise(m=4, n=6),
+    sum_of_halves(4, 6),
 )
 
 SMALL = st.integers(1, 7)
