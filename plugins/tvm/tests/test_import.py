@@ -20,11 +20,11 @@ from autotune_tvm.importer import (
 from autotune_tvm.passes import narrow_indices
 from made_workloads import ROUND_TRIPS
 from relax_programs import relax_convolution
-from tvm import te
+from tvm import te, tirx, topi
 
 from autotune.backends import BuildRequest
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Binary, Load, Select, const, var
+from autotune.ir.expressions import Binary, Load, Select, Unary, const, var
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Workload, gemm
 from autotune.spaces.sketch_space import SketchSpace
@@ -115,6 +115,23 @@ for i, k in T.grid(4, 5):
         assert workload.stages[0].combiner == "max"
     with pytest.raises(UnsupportedWorkload, match="not the identity of 'max'"):
         import_module(function(text.format("T.float32(0)"), signature))
+
+
+def test_functions_remainders_and_logic(check: Callable[..., Any]) -> None:
+    shape = (5, 6)
+    x, y = te.placeholder(shape, "float32", "X"), te.placeholder(shape, "int32", "Y")
+    a, b = te.placeholder(shape, "bool", "A"), te.placeholder(shape, "bool", "B")
+    made = [
+        *(function(x) for function in (topi.sin, topi.cos, topi.round)),
+        topi.floor_mod(y, tirx.const(3, "int32")),
+        *(logic(a, b) for logic in (topi.bitwise_and, topi.bitwise_or, topi.bitwise_xor)),
+        topi.bitwise_not(a),
+    ]
+    workload, module = import_module(te.create_prim_func([x, y, a, b, *made]))
+    bodies = [stage.body for stage in workload.stages]
+    operations = [body.op for body in bodies if isinstance(body, (Unary, Binary))]
+    assert operations == ["sin", "cos", "round", "mod", "and", "or", "ne", "not"]
+    check(workload, text_of(module))
 
 
 TRANSPOSED = """
@@ -217,8 +234,8 @@ REFUSALS = {
         r"block 'copy': index 1 of its read of 'A' is not affine",
     ),
     "call": (
-        COPY.format("T.sin(A[vi, vj])"),
-        r"block 'copy': calls of tirx.sin are not supported",
+        COPY.format("T.tan(A[vi, vj])"),
+        r"block 'copy': calls of tirx.tan are not supported",
     ),
     "expression": (
         COPY.format('T.Cast("float32", vi << vj)'),

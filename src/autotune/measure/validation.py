@@ -36,7 +36,10 @@ from autotune.process.errors import WorkerStartFailed
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MARGIN = 8.0
 _FUNCTION_WEIGHT = 4.0
-_INEXACT = ("div", "pow", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf")
+_INEXACT = (
+    *("div", "mod", "pow", "exp", "log", "sqrt", "rsqrt"),
+    *("sin", "cos", "tanh", "sigmoid", "erf"),
+)
 
 
 @frozen

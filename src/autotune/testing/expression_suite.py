@@ -48,7 +48,7 @@ SHAPE = (5, 7)
 
 _POSITIVE = ("P", "Q")
 # Functions that are defined for positive numbers only.
-_OF_POSITIVE = ("log", "sqrt", "rsqrt", "pow", "div")
+_OF_POSITIVE = ("log", "sqrt", "rsqrt", "pow", "div", "mod")
 _INTEGERS = ("add", "sub", "mul", "max", "min")
 
 i, j, k = var("i"), var("j"), var("k")
@@ -135,7 +135,7 @@ class ExpressionSuite:
             op: Binary(op, load("X"), load("Z")) for op in _INTEGERS if dtype != "int8"
         }
         if dtype != "uint8":
-            bodies |= {op: Unary(op, load("X")) for op in ("neg", "abs", "floor", "ceil")}
+            bodies |= {op: Unary(op, load("X")) for op in ("neg", "abs", "floor", "ceil", "round")}
         self.check(stages(bodies, dtype, inputs=dtype))
 
     def test_functions_of_integers_are_floats(self) -> None:
@@ -159,9 +159,22 @@ class ExpressionSuite:
         body = Binary("div", load("X"), Constant(3, "int32"))
         self.check(one_stage(body, "int32", inputs="int32"))
 
-    def test_a_branch_that_is_not_taken_may_divide_by_zero(self) -> None:
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "int64", "uint8"])
+    def test_remainders_have_the_sign_of_the_divisor(self, dtype: str) -> None:
+        zero, three = Constant(0, dtype), Constant(3, dtype)
+        divisor = Select(Binary("eq", load("Z"), zero), three, load("Z"))
+        self.check(one_stage(Binary("mod", load("X"), divisor), dtype, inputs=dtype))
+
+    def test_halves_are_rounded_to_even(self) -> None:
+        halves = Binary(
+            "div", Cast("float32", IndexValue(i * 7 + j - 17)), Constant(2.0, "float32")
+        )
+        self.check(one_stage(Unary("round", halves)))
+
+    @pytest.mark.parametrize("op", ["div", "mod"])
+    def test_a_branch_that_is_not_taken_may_divide_by_zero(self, op: str) -> None:
         zero = Constant(0, "int32")
-        quotient = Binary("div", Constant(100, "int32"), load("Z"))
+        quotient = Binary(op, Constant(100, "int32"), load("Z"))
         body = Select(Binary("eq", load("Z"), zero), zero, quotient)
         self.check(one_stage(body, "int32", inputs="int32"))
 

@@ -51,12 +51,15 @@ _MATH = {
     "log": "log",
     "sqrt": "sqrt",
     "rsqrt": "rsqrt",
+    "sin": "sin",
+    "cos": "cos",
     "tanh": "tanh",
     "erf": "erf",
     "floor": "floor",
     "ceil": "ceil",
+    "round": "roundeven",
 }
-_EXACT = ("abs", "floor", "ceil")
+_EXACT = ("abs", "floor", "ceil", "round")
 
 
 @frozen
@@ -171,6 +174,8 @@ class BodyWriter:
             if dtype not in _FLOATS:
                 raise self._unsupported("pow", dtype)
             return self._in_float("math.powf", left, right)
+        if op == "mod" and dtype != "bool":
+            return self._floor_mod(left, right)
         if dtype in _FLOATS:
             return self._arith(_FLOAT_BINARY[op], left, right)
         if dtype == "bool":
@@ -181,6 +186,24 @@ class BodyWriter:
             right = self._nonzero(right)
         table = _UNSIGNED_BINARY if dtype == "uint8" else _INTEGER_BINARY
         return self._arith(table[op], left, right)
+
+    def _floor_mod(self, left: Value, right: Value) -> Value:
+        """The remainder of two values of one type, with the sign of the divisor."""
+        if left.dtype in _FLOATS:
+            remainder = self._in_float("arith.remf", left, right)
+        elif left.dtype == "uint8":
+            return self._arith("remui", left, self._nonzero(right))
+        else:
+            right = self._nonzero(right)
+            remainder = self._arith("remsi", left, right)
+        zero = self.constant(0, left.dtype)
+        signs = [self._compare("lt", value, zero) for value in (remainder, right)]
+        differ = self._arith("xori", *signs)
+        turned = self._arith("andi", differ, self._compare("ne", remainder, zero))
+        raised = self.combine("add", remainder, right)
+        kind = value_type(left.dtype)
+        chosen = f"arith.select {turned.name}, {raised.name}, {remainder.name} : {kind}"
+        return Value(self.operation(chosen), left.dtype)
 
     def cast(self, value: Value, dtype: str) -> Value:
         """``value`` as ``dtype``; a number is true when it is not zero."""

@@ -72,10 +72,13 @@ _UNARY = {
     "math.log": "log",
     "math.sqrt": "sqrt",
     "math.rsqrt": "rsqrt",
+    "math.sin": "sin",
+    "math.cos": "cos",
     "math.tanh": "tanh",
     "math.erf": "erf",
     "math.floor": "floor",
     "math.ceil": "ceil",
+    "math.roundeven": "round",
 }
 _CASTS = (
     "arith.extf",

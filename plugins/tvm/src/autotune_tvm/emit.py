@@ -48,14 +48,17 @@ _UNARY = {
     "log": tirx.log,
     "sqrt": tirx.sqrt,
     "rsqrt": tirx.rsqrt,
+    "sin": tirx.sin,
+    "cos": tirx.cos,
     "tanh": tirx.tanh,
     "sigmoid": tirx.sigmoid,
     "erf": tirx.erf,
     "floor": tirx.floor,
     "ceil": tirx.ceil,
+    "round": tirx.nearbyint,
     "not": tirx.Not,
 }
-_EXACT = ("abs", "floor", "ceil", "not")
+_EXACT = ("abs", "floor", "ceil", "round", "not")
 _REDUCERS = {
     "add": te.sum,
     "max": te.max,
@@ -169,6 +172,11 @@ class _Body:
         if body.op == "div":
             integers = _is_integer(left) and _is_integer(right)
             return tirx.truncdiv(left, right) if integers else tirx.div(left, right)
+        if body.op == "mod":
+            if _is_integer(left) and _is_integer(right):
+                return tirx.floormod(left, right)
+            # LLVM's remainder of floats is not among TVM's intrinsics.
+            return left - tirx.floor(tirx.div(left, right)) * right
         if body.op in ("eq", "ne"):
             # The operators of these two compare references, lazily.
             return (tirx.EQ if body.op == "eq" else tirx.NE)(left, right)
@@ -193,7 +201,7 @@ class _Body:
         Only then it may become a TVM ``Select``, which vectorises; a conditional does not.
         """
         for node in walk(body):
-            if isinstance(node, Binary) and node.op == "div":
+            if isinstance(node, Binary) and node.op in ("div", "mod"):
                 return False
             if isinstance(node, Load):
                 shape = self._tensors[node.tensor].shape

@@ -34,6 +34,7 @@ _BINARY: tuple[tuple[Any, str], ...] = (
     (tirx.Sub, "sub"),
     (tirx.Mul, "mul"),
     (tirx.Div, "div"),
+    (tirx.FloorMod, "mod"),
     (tirx.Max, "max"),
     (tirx.Min, "min"),
     (tirx.LT, "lt"),
@@ -45,17 +46,26 @@ _BINARY: tuple[tuple[Any, str], ...] = (
     (tirx.And, "and"),
     (tirx.Or, "or"),
 )
+# Bitwise operations, of truth values only.
+_LOGIC: tuple[tuple[Any, str], ...] = (
+    (tirx.BitwiseAnd, "and"),
+    (tirx.BitwiseOr, "or"),
+    (tirx.BitwiseXor, "ne"),
+)
 _MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _CALLS = {
     "tirx.exp": "exp",
     "tirx.log": "log",
     "tirx.sqrt": "sqrt",
     "tirx.rsqrt": "rsqrt",
+    "tirx.sin": "sin",
+    "tirx.cos": "cos",
     "tirx.tanh": "tanh",
     "tirx.sigmoid": "sigmoid",
     "tirx.erf": "erf",
     "tirx.floor": "floor",
     "tirx.ceil": "ceil",
+    "tirx.nearbyint": "round",
     "tirx.fabs": "abs",
 }
 _INDEX: tuple[tuple[Any, Any], ...] = (
@@ -114,14 +124,15 @@ class BodyReader:
             return self.load(node)
         if isinstance(node, tirx.Cast):
             return Cast(dtype_of(node), self.scalar(node.value))
-        if isinstance(node, tirx.Not):
+        is_bool = str(node.ty.dtype) == "bool"
+        if isinstance(node, tirx.Not) or (is_bool and isinstance(node, tirx.BitwiseNot)):
             return Unary("not", self.scalar(node.a))
         if isinstance(node, tirx.Select):
             parts = (node.condition, node.true_value, node.false_value)
             return Select(*(self.scalar(part) for part in parts))
         if isinstance(node, Call):
             return self._call(node)
-        for kind, op in _BINARY:
+        for kind, op in (*_BINARY, *(_LOGIC if is_bool else ())):
             if isinstance(node, kind):
                 return self._binary(op, node.a, node.b)
         raise Unsupported(f"{type(node).__name__} expressions are not supported: {_brief(node)}")

@@ -14,7 +14,7 @@ from autotune.ir.expressions.integer import IntExpr
 if TYPE_CHECKING:
     from cattrs import Converter
 
-ARITHMETIC = ("add", "sub", "mul", "div", "max", "min", "pow")
+ARITHMETIC = ("add", "sub", "mul", "div", "max", "min", "pow", "mod")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 LOGIC = ("and", "or")
 UNARY = (
@@ -24,11 +24,14 @@ UNARY = (
     "log",
     "sqrt",
     "rsqrt",
+    "sin",
+    "cos",
     "tanh",
     "sigmoid",
     "erf",
     "floor",
     "ceil",
+    "round",
     "not",
 )
 
@@ -66,7 +69,10 @@ class Cast:
 
 @frozen
 class Unary:
-    """A function of one operand; ``op`` is one of ``UNARY``."""
+    """A function of one operand; ``op`` is one of ``UNARY``.
+
+    ``round`` goes to the even number from halfway.
+    """
 
     op: str
     operand: ScalarExpr
@@ -74,7 +80,10 @@ class Unary:
 
 @frozen
 class Binary:
-    """A function of two operands: arithmetic, comparison or logic."""
+    """A function of two operands: arithmetic, comparison or logic.
+
+    ``div`` of integers truncates; ``mod`` has the sign of its divisor, as in Python.
+    """
 
     op: str
     left: ScalarExpr

@@ -213,7 +213,7 @@ def _unary(op: str, value: Array) -> Array:
         return np.asarray(1.0 / (1.0 + np.exp(-value)))
     if op == "erf":
         return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(value))
-    names = {"neg": "negative", "not": "logical_not"}
+    names = {"neg": "negative", "not": "logical_not", "round": "rint"}
     return np.asarray(getattr(np, names.get(op, op))(value))
 
 

@@ -27,6 +27,7 @@ _CLASSES = {
     "neg": "add",
     "mul": "multiply",
     "div": "divide",
+    "mod": "divide",
     "max": "compare",
     "min": "compare",
 }

@@ -45,10 +45,13 @@ _COPY_INSTRUCTIONS = 8
 # take a sequence of instructions around one of them.
 _COSTS = {
     "div": 10,
+    "mod": 14,
     "sqrt": 8,
     "rsqrt": 6,
     "exp": 6,
     "log": 6,
+    "sin": 20,
+    "cos": 20,
     "tanh": 16,
     "sigmoid": 16,
     "erf": 20,

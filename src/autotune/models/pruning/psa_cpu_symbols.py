@@ -29,9 +29,18 @@ __all__ = ["Reads", "SketchSymbols", "StatementSymbols", "sketch_symbols"]
 
 _LINE_BYTES = 64
 # Issue slots of operations that take more than one.
-_COST = {"div": 8.0, "sqrt": 12.0, "rsqrt": 16.0}
+_COST = {"div": 8.0, "mod": 12.0, "sqrt": 12.0, "rsqrt": 16.0}
 # Cycles per element of functions that compilers call lane by lane.
-_CALLS = {"exp": 9.0, "log": 10.0, "tanh": 20.0, "sigmoid": 12.0, "erf": 20.0, "pow": 30.0}
+_CALLS = {
+    "exp": 9.0,
+    "log": 10.0,
+    "sin": 20.0,
+    "cos": 20.0,
+    "tanh": 20.0,
+    "sigmoid": 12.0,
+    "erf": 20.0,
+    "pow": 30.0,
+}
 
 
 class Reads:

@@ -8,7 +8,10 @@ from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import AffineForm, operation_counts
 from autotune.ir.workloads import Stage, Workload
 
-EXPENSIVE_OPERATIONS = ("exp", "log", "tanh", "sigmoid", "erf", "pow", "sqrt", "rsqrt", "div")
+EXPENSIVE_OPERATIONS = (
+    *("exp", "log", "sin", "cos", "tanh", "sigmoid", "erf"),
+    *("pow", "sqrt", "rsqrt", "div", "mod"),
+)
 
 
 def is_pointwise(stage: Stage) -> bool:
