@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from process_facts import becomes_true
+from process_facts import becomes_true, children_of
 from python_processes import start_python
+from scripted_workers import HELLO, hear
 from thinning import thinned
 
+from autotune.process import WorkerProcess, encode, make_private_folder
 from autotune.process.private_folder import remove_stale_folders
 from autotune.process.processes import marked_processes
+from autotune.testing.reference_backend import REFERENCE_BACKEND
 
 HOST = """
-import json, time
-from autotune.process import WorkerProcess, make_private_folder
+import json, os, sys, time
+from autotune.process import WorkerProcess, encode, make_private_folder
 folder = make_private_folder()
 plan = {"beget": ["child", "group", "daemon", "stopped"], "then": "hang"}
 workers = []
@@ -26,9 +32,20 @@ for number in range(3):
     path = folder.path / f"worker-{number}"
     worker = WorkerProcess("scripted_child", {"plan": json.dumps(plan)}, 1, {}, 1 << 30, path)
     workers.append(worker)
+if "holding" in sys.argv and os.fork() == 0:  # holds the lock as a thread that is slow to die does
+    time.sleep(60)
 print(*[worker.keeper_pid for worker in workers], flush=True)
 time.sleep(60)
 """
+
+
+TUNE = (
+    *("-m", "autotune", "tune", "gemm", "--shape", "m=64,n=64,k=64", "--threads", "1", "--quiet"),
+    *("--backend", REFERENCE_BACKEND, "--round-size", "8", "--trials", "400"),
+)
+KILLS = 60
+SECONDS = 10.0
+"""How soon the temporary folders of a host that was killed are gone."""
 
 
 def others(folder: Path) -> list[int]:
@@ -47,6 +64,70 @@ def test_nothing_is_left_of_a_host_that_worked(tmp_path: Path, number: signal.Si
     assert becomes_true(lambda: not marked_processes(tmp_path))
     # Not even a later host is needed.
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_goes_however_long_a_dying_host_holds_its_lock(tmp_path: Path) -> None:
+    with start_python("-c", HOST, "holding", TMPDIR=str(tmp_path)) as host:
+        assert host.stdout is not None
+        host.stdout.readline()
+        (holder,) = (pid for pid in children_of(host.pid) if _argument(pid) == "holding")
+        host.kill()
+    # Workers and their folders are gone, and keepers have found that the lock is held.
+    assert becomes_true(lambda: [path.name for path in tmp_path.glob("*/*")] == ["lock"])
+    time.sleep(0.5)
+    (left,) = tmp_path.iterdir()
+    os.kill(holder, signal.SIGKILL)
+    assert becomes_true(lambda: not left.exists())
+
+
+def _argument(pid: int) -> str:
+    """The last argument of a process."""
+    return Path("/proc", str(pid), "cmdline").read_text().rstrip("\0").rpartition("\0")[2]
+
+
+@pytest.mark.parametrize("ends", ["worker", "thread"])
+def test_the_folder_of_a_host_that_lives_stays(tmp_path: Path, ends: str) -> None:
+    """Also when the thread has ended that started the worker."""
+    folder = make_private_folder()
+    started: list[WorkerProcess] = []
+    plan = {"plan": json.dumps({"say": encode(HELLO).hex(), "then": "hang"})}
+
+    def start() -> None:
+        worker = WorkerProcess("scripted_child", plan, 1, {}, 1 << 30, folder.path / "worker")
+        started.append(worker)
+        hear(worker)
+
+    if ends == "worker":
+        start()
+    else:
+        starter = threading.Thread(target=start)
+        starter.start()
+        starter.join()
+        assert becomes_true(lambda: not started[0].alive)
+    started[0].end()
+    assert [path.name for path in folder.path.iterdir()] == ["lock"]
+    folder.remove()
+
+
+@pytest.mark.long
+def test_the_folders_of_killed_runs_are_gone_in_time(tmp_path: Path) -> None:
+    """Real runs, killed at random moments while the machine has other work."""
+    moments, left, killed = random.Random(1), [], 0
+    with ExitStack() as ending:
+        for _ in range(3):
+            busy = ending.enter_context(start_python("-c", "while True: pass"))
+            ending.callback(busy.kill)
+        for case in range(KILLS):
+            folder = tmp_path / str(case)
+            (folder / "temporary").mkdir(parents=True)
+            with start_python(*TUNE, cwd=folder, TMPDIR=str(folder / "temporary")) as run:
+                time.sleep(moments.uniform(0.8, 14))
+                killed += run.poll() is None
+                run.kill()
+            gone = becomes_true(lambda it=folder: not any((it / "temporary").iterdir()), SECONDS)
+            left += [] if gone else [case]
+    print(f"{killed} runs were killed; folders of {len(left)} were left after {SECONDS:g} s")
+    assert killed == KILLS and left == []
 
 
 @pytest.mark.parametrize("number", thinned([signal.SIGKILL, signal.SIGTERM, signal.SIGINT], 3))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -38,6 +39,18 @@ def test_a_folder_in_use_stays(temporary_directory: Path) -> None:
     assert folder.path.is_dir()
     for each in (folder, other):
         each.remove()
+
+
+def test_a_folder_that_was_removed_is_made_again_and_held(temporary_directory: Path) -> None:
+    folder = make_private_folder()
+    shutil.rmtree(folder.path)
+    folder.restore()
+    (folder.path / "worker-1").mkdir()
+    assert remove_stale_folders(temporary_directory) == []
+    folder.restore()
+    # As a process that was killed lets go of it: the next one removes it.
+    os.close(folder.descriptor)
+    assert remove_stale_folders(temporary_directory) == [folder.path]
 
 
 def test_a_folder_left_behind_is_removed_by_the_next(temporary_directory: Path) -> None:

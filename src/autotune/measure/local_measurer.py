@@ -138,7 +138,7 @@ class LocalMeasurer(Measurer):
             workers=self._worker_count,
             deadlines=self._protocol.deadlines,
             memory_bytes=default_memory_limit() if memory is None else memory,
-            folder=folder.path,
+            folder=folder,
             clock=self._clock,
         )
         self._workers = _Workers.of(pool, self._cpus, self._protocol, self._seed, self._observers)

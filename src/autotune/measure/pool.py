@@ -10,14 +10,13 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 
 from attrs import define, field, frozen
 
 from autotune.process.channel import Message
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import available_memory, may_build, resident_bytes
-from autotune.process.private_folder import writing_temporary_files
+from autotune.process.private_folder import PrivateFolder
 from autotune.process.worker_process import WorkerDied, WorkerProcess
 
 __all__ = ["MOST_AHEAD", "Job", "Place", "Reply", "WorkerPool"]
@@ -131,7 +130,7 @@ class WorkerPool:
         workers: How many.
         deadlines: Seconds of the phases ``start`` and ``task``.
         memory_bytes: Memory that each worker may allocate.
-        folder: An existing folder for temporary files.
+        folder: For temporary files.
         clock: Monotonic seconds.
     """
 
@@ -144,7 +143,7 @@ class WorkerPool:
         workers: int,
         deadlines: Mapping[str, float],
         memory_bytes: int,
-        folder: Path,
+        folder: PrivateFolder,
         clock: Callable[[], float],
     ) -> None:
         self._backend = backend
@@ -416,16 +415,15 @@ class WorkerPool:
 
     def _spawn(self, slot: _Slot) -> None:
         self._spawned += 1
-        with writing_temporary_files():
-            # What ran in another worker may have removed it.
-            self._folder.mkdir(mode=0o700, exist_ok=True)
+        # What ran in another worker may have removed it.
+        self._folder.restore()
         slot.process = WorkerProcess(
             "autotune.measure.worker",
             {"backend": self._backend},
             self._threads,
             self._environment,
             self._memory_bytes,
-            self._folder / f"worker-{self._spawned}",
+            self._folder.path / f"worker-{self._spawned}",
         )
         slot.in_setup = slot.used = False
         slot.setup = deque([{"op": "hello"}, *self._facts])

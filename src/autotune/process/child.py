@@ -111,8 +111,7 @@ def serve(connection: Connection, handlers: Mapping[str, Handler]) -> None:
         connection.send(answer)
         if left < files:
             break
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if _holds_a_full_disk(folder):
+        if not _keep(folder) or _holds_a_full_disk(folder):
             break
     os._exit(0)
 
@@ -125,6 +124,17 @@ def describe(error: BaseException) -> str:
         text = f"(its text cannot be made: {type(second).__name__})"
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return f"{type(error).__name__}: {text}"[:_MESSAGE_CHARACTERS]
+
+
+def _keep(folder: str) -> bool:
+    """Make a folder again if it is gone; whether that was possible."""
+    try:
+        os.mkdir(folder, mode=0o700)
+    except FileExistsError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _holds_a_full_disk(folder: str) -> bool:

@@ -5,7 +5,8 @@ child becomes the worker, and the parent, the keeper, does nothing but wait. All
 starts, also what makes a session of its own or forks twice, is a descendant of the keeper, which
 the kernel makes its child when it is orphaned. When the worker ends, or a signal asks the keeper
 to end (which the kernel also sends when the host dies), the keeper kills every descendant,
-waits until there is none, and removes the worker's folder.
+waits until there is none, and removes the worker's folder. Where the host is dying, too, it waits
+for its end and removes the host's folder.
 
 Arguments: the descriptor to write its status to, the host's process id, the worker's folder,
 descriptors that only the worker needs (joined by commas), the worker's module, its arguments.
@@ -33,6 +34,12 @@ _ORDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # Less than a host waits for its keeper. Only processes stuck in the kernel take that long.
 _PATIENCE_SECONDS = 4.0
 _POLL_SECONDS = 0.01
+# How long a dying host may take to close its files: it may have much memory to give back.
+_HOST_SECONDS = 30.0
+_HOST_POLL_SECONDS = 0.05
+# After the thread that started this keeper has ended: a host without a sign of dying lives.
+_SIGN_SECONDS = 0.5
+_PF_EXITING = 0x4
 
 
 def main() -> None:
@@ -45,7 +52,8 @@ def main() -> None:
     _control(_PR_SET_CHILD_SUBREAPER, 1)
     _control(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != host:  # it died before the line above
-        _remove_folder(folder, host)
+        _remove_folder(folder)
+        _remove_folder_of(host, os.path.dirname(folder))
         os._exit(0)
     keeper = os.getpid()
     worker = os.fork()
@@ -60,8 +68,10 @@ def main() -> None:
     if sender not in (None, host):
         _tell(status, f"told {sender}")
     code = _end(worker)
-    _remove_folder(folder, host)
+    _remove_folder(folder)
     _tell(status, "gone" if code is None else f"gone {code}")
+    # The kernel gives its order as process 0.
+    _remove_folder_of(host, os.path.dirname(folder), _SIGN_SECONDS if sender == 0 else 0.0)
     os._exit(0)
 
 
@@ -154,8 +164,8 @@ def _descendants(ancestor: int) -> list[int]:
     return found
 
 
-def _remove_folder(folder: str, host: int) -> None:
-    """Remove the worker's folder; the last of a dead host's keepers removes the host's, too."""
+def _remove_folder(folder: str) -> None:
+    """Remove the worker's folder."""
     # What is imported here would only delay the worker's start, and is seldom needed.
     try:
         os.rmdir(folder)
@@ -163,34 +173,51 @@ def _remove_folder(folder: str, host: int) -> None:
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
-    parent = os.path.dirname(folder)
-    if os.getppid() != host or _is_unheld(os.path.join(parent, "lock")):
-        from pathlib import Path
-
-        from autotune.process.private_folder import remove_if_abandoned
-
-        remove_if_abandoned(Path(parent))
 
 
-def _is_unheld(lock: str) -> bool:
-    """Whether the lock is free that the host holds as long as it lives.
+def _remove_folder_of(host: int, folder: str, seconds: float = 0.0) -> None:
+    """Remove the folder of a host that is dying or dead; the last of its keepers does.
 
-    A host that is ending closes its files, at which the worker ends, before it is nobody's
-    parent any more.
+    The kernel gives its order when one thread of the host ends. Others may go on for a while, and
+    hold its lock even when it is nobody's parent any more.
+
+    Args:
+        host: Process id of the host.
+        folder: Its folder.
+        seconds: How long a living host is watched for signs of dying.
     """
-    import fcntl
+    now = time.monotonic()
+    end, watched = now + _HOST_SECONDS, now + seconds
+    while now < end and os.path.isdir(folder):
+        if os.getppid() != host:
+            from pathlib import Path
 
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+            from autotune.process.private_folder import remove_if_abandoned
+
+            remove_if_abandoned(Path(folder))
+        elif _is_ending(host):
+            watched = now + _SIGN_SECONDS
+        elif now >= watched:
+            return
+        time.sleep(_HOST_POLL_SECONDS)
+        now = time.monotonic()
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether a process shows a sign of dying: a thread that ends or is about to be killed."""
+    kill = 1 << (signal.SIGKILL - 1)
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            path = f"/proc/{pid}/task/{thread}"
+            with contextlib.suppress(OSError), open(f"{path}/stat", "rb") as file:
+                # "pid (name) state parent group session terminal group flags ..."
+                if int(file.read().rpartition(b")")[2].split()[6]) & _PF_EXITING:
+                    return True
+            with contextlib.suppress(OSError), open(f"{path}/status", "rb") as file:
+                pending = [line.split()[1] for line in file if line[:6] in (b"SigPnd", b"ShdPnd")]
+                if any(int(signals, 16) & kill for signals in pending):
+                    return True
+    return False
 
 
 if __name__ == "__main__":

@@ -42,6 +42,21 @@ class PrivateFolder:
     path: Path
     descriptor: int
 
+    def restore(self) -> None:
+        """Make the folder again, with its lock held, if somebody has removed it.
+
+        Raises:
+            WorkerStartFailed: there is no room for it.
+        """
+        with writing_temporary_files():
+            self.path.mkdir(mode=0o700, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(self.path / _LOCK), os.fstat(self.descriptor)):
+                    return
+            lock = _held_lock(self.path)
+            os.dup2(lock, self.descriptor, inheritable=False)
+            os.close(lock)
+
     def remove(self) -> None:
         """Remove the folder and release its lock."""
         _remove(self.path)
@@ -58,16 +73,25 @@ def make_private_folder() -> PrivateFolder:
         directory = temporary_directory()
         remove_stale_folders(directory)
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
-        unlocked = path / _UNLOCKED
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(_remove, path)
-            descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            on_failure.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # Renamed when it is held: the lock is never seen free.
-            unlocked.rename(path / _LOCK)
+            descriptor = _held_lock(path)
             on_failure.pop_all()
     return PrivateFolder(path, descriptor)
+
+
+def _held_lock(path: Path) -> int:
+    """Put a lock into a folder; returns the descriptor that holds it."""
+    unlocked = path / _UNLOCKED
+    descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Renamed when it is held: the lock is never seen free.
+        unlocked.rename(path / _LOCK)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def temporary_directory() -> Path:

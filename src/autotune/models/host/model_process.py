@@ -72,6 +72,7 @@ class ModelProcess:
         """Start a new process in place of the one there was, and return at once."""
         self.end()
         self._started += 1
+        self._folder.restore()
         kept = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
         self._process = WorkerProcess(
             _MODULE,
