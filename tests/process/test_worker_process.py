@@ -26,6 +26,10 @@ def test_how_it_ended_is_told(start_child: StartChild, then: str) -> None:
     assert messages == [HELLO]
     assert how.splitlines()[0] == ENDS[then]
     assert ("scripted: an error" in how) == (then == "raise")
+    # Not pushed out by the report of the fault, whose length is that of the paths in it.
+    assert ("scripted: last words\nFatal Python error" in how) == (then == "crash-deep")
+    assert ("scripted_child.py" in how) == (then in ("raise", "crash", "crash-deep"))
+    assert len(how) < 2100
     assert worker.end() == ""
     assert not worker.alive
 

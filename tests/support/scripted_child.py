@@ -37,6 +37,15 @@ def raise_error() -> None:
     raise RuntimeError("scripted: an error")
 
 
+def crash_deep_down(calls: int = 60) -> None:
+    """Say something, then crash with more calls to report than are kept."""
+    if calls == 60:
+        os.write(2, b"scripted: last words\n")
+    if calls == 0:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    crash_deep_down(calls - 1)
+
+
 def sends(number: signal.Signals) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
@@ -101,6 +110,7 @@ ACTS: dict[str, Callable[[], None]] = {
     "kill": sends(signal.SIGKILL),
     "terminate": sends(signal.SIGTERM),
     "crash": sends(signal.SIGSEGV),
+    "crash-deep": crash_deep_down,
     "stop": sends(signal.SIGSTOP),
     "child": child,
     "group": group,

@@ -20,6 +20,7 @@ ENDS = {
     "kill": "killed by SIGKILL",
     "terminate": "killed by SIGTERM",
     "crash": "killed by SIGSEGV",
+    "crash-deep": "killed by SIGSEGV",
     "stop": "killed by its host",
     "hang": "killed by its host",
     "close": "killed by its host",

@@ -215,7 +215,19 @@ class WorkerProcess:
         lines = data.decode(errors="replace").splitlines()
         # The fault handler ends with a long list unrelated to the fault.
         text = "\n".join(line for line in lines if not line.startswith("Extension modules:"))
-        return text.strip()[-_TAIL_BYTES:]
+        return _last_words(text.strip())
+
+
+def _last_words(text: str) -> str:
+    """The end of what a worker wrote, with the innermost calls of the fault handler's report.
+
+    The report names the most recent call first, and paths can make it longer than what is kept.
+    """
+    words, sign, report = text.rpartition("Fatal Python error")
+    if len(text) <= _TAIL_BYTES or not sign:
+        return text[-_TAIL_BYTES:]
+    kept = sign + report[: _TAIL_BYTES // 2]
+    return words[len(kept) - _TAIL_BYTES :] + kept
 
 
 def worker_environment(
