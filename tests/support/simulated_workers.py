@@ -137,7 +137,9 @@ class Machine:
                     return self._fail(message, program, place)
                 program.good_samples -= 1
             samples.append(self._call(program, program.calls))
-        return Reply(message["number"], "done", place, body={"samples": samples})
+        return Reply(
+            message["number"], "done", place, body={"samples": samples, "calls": program.calls}
+        )
 
     def _check(self, message: Message, program: Program, place: Place) -> Reply:
         number = message["number"]
@@ -147,7 +149,12 @@ class Machine:
         timed = _Timed(self, program)
         samples = time_call(timed, self.protocol, message["incumbent"])
         program.calls = timed.calls
-        body = {"samples": samples, "timings": {"run": 1.0}, "readings": {}}
+        body = {
+            "samples": samples,
+            "calls": timed.calls,
+            "timings": {"run": 1.0},
+            "readings": {},
+        }
         return Reply(number, "done", place, body=body)
 
     def _fail(self, message: Message, program: Program, place: Place) -> Reply:

@@ -158,6 +158,11 @@ class Backend(ABC):
     version: str
     element_types: frozenset[str] = frozenset(ELEMENT_TYPES)
     """Names of those that its programs can have; see :meth:`check_workload`."""
+    simulated_times: bool = False
+    """Whether its programs say how long they would take, and no such time passes.
+
+    Nothing can be said then on whether a latency is plausible, and nothing is checked.
+    """
 
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A backend is made like every other part, and needs nothing."""

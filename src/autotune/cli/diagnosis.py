@@ -22,7 +22,7 @@ from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats
-from autotune.targets import Target, detect_cpu, repeat_times
+from autotune.targets import Target, detect_cpu, measure_core_rates, repeat_times
 from autotune.tuning.options import usable_cpus
 from autotune.tuning.programs import NO_BACKEND
 
@@ -75,6 +75,7 @@ def diagnose() -> Diagnosis:
         ("compiler", _compiler),
         ("disk", _disk),
         ("timing", _timing),
+        ("peak", lambda: _peak(target)),
     )
     findings: list[Finding] = []
     for label, check in checks:
@@ -202,6 +203,17 @@ def _disk() -> Iterator[Finding]:
         free = shutil.disk_usage(folder).free
         status = "ok" if free >= LOW_DISK else "warning"
         yield Finding(label, status, f"{formats.size(free)} free in {folder}")
+
+
+def _peak(target: Target | None) -> Iterator[Finding]:
+    """What latencies are held to; see ``autotune.measure.plausibility``."""
+    if target is not None:
+        flops, bandwidth = measure_core_rates(target.cores)
+        text = (
+            f"{flops / 1e9:.0f} Gflop/s of float32, {bandwidth / 1e9:.0f} GB/s from the first "
+            "cache; not known for types of fewer than 4 bytes"
+        )
+        yield Finding("peak", "ok", text)
 
 
 def _timing() -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 from attrs import define
 
+from autotune.backends import Backend
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure.batch import Batch
@@ -20,6 +21,7 @@ from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.held import HeldTrial
 from autotune.measure.measurer import Collecting, LoadedProgram, Measurer
 from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
+from autotune.measure.plausibility import Plausibility
 from autotune.measure.pool import MOST_AHEAD, Place, WorkerPool
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
@@ -128,7 +130,8 @@ class LocalMeasurer(Measurer):
         self._overlaps = bool(self._free_cpus) and not quiet_neighbour_matters(
             self._cpus[0], self._free_cpus[0]
         )
-        environment = create_part("backend", self._backend).worker_environment(self._threads)
+        backend: Backend = create_part("backend", self._backend)
+        environment = backend.worker_environment(self._threads)
         folder = make_private_folder()
         memory = self._protocol.memory_bytes
         pool = WorkerPool(
@@ -141,7 +144,15 @@ class LocalMeasurer(Measurer):
             folder=folder,
             clock=self._clock,
         )
-        self._workers = _Workers.of(pool, self._cpus, self._protocol, self._seed, self._observers)
+        # Before there are workers, like all that is found out about the machine.
+        plausibility = (
+            None
+            if backend.simulated_times
+            else Plausibility.of(self._workload, self._target, self._threads)
+        )
+        self._workers = _Workers.of(
+            pool, self._cpus, self._protocol, self._seed, self._observers, plausibility
+        )
         # Also runs when the interpreter exits or the measurer is forgotten.
         self._cleanup = weakref.finalize(
             self, _clean_up, pool, folder, self._workers.files, os.getpid()
@@ -193,7 +204,7 @@ class LocalMeasurer(Measurer):
         """The outcome of the untuned program, which gets longer deadlines."""
         self.wait_ready()
         workers, trial = self._started(), self._trial(None, always=True)
-        timing = TimingSession(workers.dispatcher, self._protocol, workers.rng)
+        timing = workers.new_session()
         with self._cancelling():
             while trial.outcome is None:
                 self._await_built([trial])
@@ -235,7 +246,7 @@ class LocalMeasurer(Measurer):
         # Workers forget what they hold when they are given other inputs.
         workers.timing.lead(None)
         self._give_inputs("rematch", self._seed + 1)
-        return TimingSession(workers.dispatcher, self._protocol, workers.rng)
+        return workers.new_session()
 
     def take_build_spans(self) -> list[Span]:
         """See :meth:`Measurer.take_build_spans`."""
@@ -452,9 +463,9 @@ class _Workers:
     pool: WorkerPool
     files: ExitStack
     cpus: list[int]
-    rng: np.random.Generator
     dispatcher: Dispatcher
     building: Building
+    new_session: Callable[[], TimingSession]
     timing: TimingSession
 
     @staticmethod
@@ -464,12 +475,23 @@ class _Workers:
         protocol: MeasureProtocol,
         seed: int,
         observers: Sequence[str],
+        plausibility: Plausibility | None,
     ) -> _Workers:
         """Workers that have done nothing yet."""
         dispatcher, rng = Dispatcher(pool, observers), np.random.default_rng(seed)
-        building = Building(dispatcher, protocol)
-        timing = TimingSession(dispatcher, protocol, rng)
-        return _Workers(pool, ExitStack(), list(cpus), rng, dispatcher, building, timing)
+
+        def new_session() -> TimingSession:
+            return TimingSession(dispatcher, protocol, rng, plausibility=plausibility)
+
+        return _Workers(
+            pool,
+            ExitStack(),
+            list(cpus),
+            dispatcher,
+            Building(dispatcher, protocol),
+            new_session,
+            new_session(),
+        )
 
     def holds(self, trial: Trial) -> bool:
         """Whether a living worker has the program of a trial."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.plausibility import Plausibility
 from autotune.measure.pool import Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.racing import (
@@ -22,6 +24,7 @@ from autotune.measure.racing import (
 )
 from autotune.measure.trial import Leader, Trial, outcome_of
 from autotune.process.channel import Message
+from autotune.process.stopwatch import Clock
 from autotune.store.records import Comparison, Outcome
 
 __all__ = ["OnComparison", "TimingSession"]
@@ -45,14 +48,24 @@ class TimingSession:
         dispatcher: The workers.
         protocol: How to time.
         rng: Shuffles the turns.
+        plausibility: What latencies are held to; None where times are simulated.
+        clock: Monotonic seconds of the host.
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, protocol: MeasureProtocol, rng: np.random.Generator
+        self,
+        dispatcher: Dispatcher,
+        protocol: MeasureProtocol,
+        rng: np.random.Generator,
+        *,
+        plausibility: Plausibility | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._dispatcher = dispatcher
         self._protocol = protocol
         self._rng = rng
+        self._plausibility = plausibility
+        self._clock = clock
         self._drift = 1.0
         self._drift_age = 0
         self._contenders: list[Trial] = []
@@ -318,7 +331,9 @@ class TimingSession:
         if trial.place is None or not self._is_held(trial):
             return None
         phases = {phase: deadlines[phase] for phase in _PHASES}
+        began = self._clock()
         reply: Reply = self._dispatcher.ask(message, phases, trial.place)
+        elapsed = self._clock() - began
         if reply.kind != "done":
             self._dispatcher.settle_down()
         if reply.kind in ("lost", "again"):
@@ -327,9 +342,17 @@ class TimingSession:
             trial.take(outcome_of(reply))
         elif "outcome" in reply.body:
             trial.take(Outcome.from_json(reply.body["outcome"]))
+        elif (why := self._contradiction(reply.body, elapsed)) is not None:
+            trial.fail("implausible", why)
         else:
             return reply.body
         return None
+
+    def _contradiction(self, body: Message, elapsed: float) -> str | None:
+        """Why the samples of an answer cannot be true; None where they can."""
+        if self._plausibility is None:
+            return None
+        return self._plausibility.contradiction(body["samples"], body["calls"], elapsed)
 
     def _is_held(self, trial: Trial) -> bool:
         return trial.place is not None and self._dispatcher.pool.holds(trial.place)

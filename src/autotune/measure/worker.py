@@ -221,6 +221,7 @@ class Worker:
             backend.park()
         return {
             "samples": samples,
+            "calls": held.number,
             "timings": timings,
             "readings": readings,
             "warnings": [*observers.take_messages(), *filter(None, [self._pin_problem])],
@@ -254,7 +255,7 @@ class Worker:
             return _failure("crash", describe(error), {})
         finally:
             backend.park()
-        return {"samples": samples}
+        return {"samples": samples, "calls": held.number}
 
     def _call(self, held: _Held, placement: int) -> BoundCall:
         _, task = self._ready()

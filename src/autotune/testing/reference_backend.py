@@ -178,6 +178,7 @@ class ReferenceBackend(Backend):
 
     name = "reference"
     version = "1"
+    simulated_times = True
 
     def compiler_version(self) -> str:
         return "numpy evaluator 1"

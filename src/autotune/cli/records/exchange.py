@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["export", "import_", "list_"]
 
 JSON_LINES = "jsonl"
-STATUSES = ("any", "ok", "invalid", "build_error", "crash", "timeout", "wrong_result")
+STATUSES = (
+    "any",
+    "ok",
+    "invalid",
+    "build_error",
+    "crash",
+    "timeout",
+    "wrong_result",
+    "implausible",
+)
 # So many bad lines, or records that cannot be exported, are named; all are counted.
 NAMED = 20
 PROGRESS_SECONDS = 2.0

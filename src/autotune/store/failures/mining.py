@@ -20,7 +20,12 @@ __all__ = ["FailureGroup", "mine_failures", "phase_of"]
 # Workload, target, backend, threads.
 _Place = tuple[str, str, str, int]
 
-_PHASES = {"invalid": "lower", "build_error": "build", "wrong_result": "verify"}
+_PHASES = {
+    "invalid": "lower",
+    "build_error": "build",
+    "wrong_result": "verify",
+    "implausible": "run",
+}
 
 
 @frozen

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from autotune.store.records.confirmation import Comparison, Confirmation
 from autotune.store.records.contest import Contest
-from autotune.store.records.outcome import OUTCOME_STATUSES, Outcome
+from autotune.store.records.outcome import OUTCOME_STATUSES, RETRIABLE_STATUSES, Outcome
 from autotune.store.records.record import MeasureKey, Record
 from autotune.store.records.run import RUN_STATUSES, Run, run_identity
 
 __all__ = [
     "OUTCOME_STATUSES",
+    "RETRIABLE_STATUSES",
     "RUN_STATUSES",
     "Comparison",
     "Confirmation",

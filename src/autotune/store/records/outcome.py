@@ -14,7 +14,17 @@ from autotune.ir.converter import JsonForm, json_forms, object_form
 if TYPE_CHECKING:
     from cattrs import Converter
 
-OUTCOME_STATUSES = ("ok", "invalid", "build_error", "crash", "timeout", "wrong_result")
+OUTCOME_STATUSES = (
+    "ok",
+    "invalid",
+    "build_error",
+    "crash",
+    "timeout",
+    "wrong_result",
+    "implausible",
+)
+RETRIABLE_STATUSES = ("crash", "timeout", "implausible")
+"""Those for which the machine may have been at fault: a later run may try again."""
 
 
 @frozen
@@ -23,8 +33,9 @@ class Outcome(JsonForm):
 
     Attributes:
         status: ``ok``; ``invalid`` (the backend refused the schedule), ``build_error``,
-            ``crash`` (the worker died), ``timeout`` (a phase passed its deadline) or
-            ``wrong_result`` (it ran and computed other numbers than the reference).
+            ``crash`` (the worker died), ``timeout`` (a phase passed its deadline),
+            ``wrong_result`` (it ran and computed other numbers than the reference) or
+            ``implausible`` (it claimed a latency that cannot be true).
         latency: Seconds per call; None unless ``ok``. It is the median of the samples divided by
             ``drift``, so that outcomes of one task compare although the machine's speed changes.
         samples: Seconds per call of every timed sample, in order, as the clock showed them.
@@ -66,7 +77,7 @@ class Outcome(JsonForm):
     @property
     def retriable(self) -> bool:
         """Whether a later run may try again: the machine may have been at fault."""
-        return self.status in ("crash", "timeout")
+        return self.status in RETRIABLE_STATUSES
 
     def as_cached(self) -> Outcome:
         """The same outcome, flagged as taken from records."""

@@ -16,7 +16,14 @@ from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.store.database import Database, RecordFilter
-from autotune.store.records import RUN_STATUSES, MeasureKey, Outcome, Record, Run
+from autotune.store.records import (
+    RETRIABLE_STATUSES,
+    RUN_STATUSES,
+    MeasureKey,
+    Outcome,
+    Record,
+    Run,
+)
 from autotune.store.sqlite.conditions import condition_of, fastest_of_each
 from autotune.store.sqlite.encoding import (
     baseline_row,
@@ -34,7 +41,7 @@ from autotune.store.sqlite.rows import Row, insert, replace, select, to_json_tex
 __all__ = ["SQLiteDatabase", "make_sqlite_database", "open_database"]
 
 _PAGE = 256
-_NOT_RETRIABLE = "status NOT IN ('crash', 'timeout')"
+_NOT_RETRIABLE = f"status NOT IN {RETRIABLE_STATUSES}"
 # The second half is what the index is of.
 _DUPLICATES = "duplicate_of = ? AND duplicate_of <> ''"
 
