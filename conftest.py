@@ -1,10 +1,10 @@
-"""What all tests share: names of cases, how hard properties are tried, where the time goes."""
+"""What all tests share: names of cases, how hard properties are tried, and what is counted."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator
 from typing import Any
 
@@ -29,6 +29,7 @@ settings.register_profile("long", _UNHURRIED, max_examples=1000)
 settings.load_profile("quick")
 
 _seconds: Counter[str] = Counter()
+_attacks: defaultdict[str, Counter[str]] = defaultdict(Counter)
 _COUNTED = pytest.StashKey[float]()
 
 
@@ -62,10 +63,22 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.when == "teardown":
         folder = "/".join(report.nodeid.split("::")[0].split("/")[:2])
-        _seconds[folder] += dict(report.user_properties).get("processor seconds", 0.0)
+        properties = dict(report.user_properties)
+        _seconds[folder] += properties.get("processor seconds", 0.0)
+        if "attack" in properties:
+            end = "failed" if report.failed else properties.get("ended", "failed")
+            _attacks[properties["attack"]][end] += 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _attacks:
+        terminalreporter.section("attacks")
+    for kind, ends in sorted(_attacks.items()):
+        tried, failed = ends.total(), ends["failed"]
+        held = ", ".join(f"{count} {end}" for end, count in ends.most_common() if end != "failed")
+        terminalreporter.write_line(
+            f"{kind}: {tried} tried, {tried - failed} held ({held or 'none'}), {failed} failed"
+        )
     if len(_seconds) > 1:
         groups = ", ".join(f"{name} {used:.0f}" for name, used in _seconds.most_common())
         terminalreporter.section("processor seconds")

@@ -182,10 +182,25 @@ def _check_inputs(output: _Output, inputs: list[tuple[str, str]]) -> None:
                 )
 
 
+def _is_beside_database(path: str) -> bool:
+    """Whether SQLite would take a file for a part of the database that it is called after."""
+    for suffix in _SIDE_FILES:
+        whole = Path(path.removesuffix(suffix))
+        if path.endswith(suffix) and whole.is_file():
+            with whole.open("rb") as stream:
+                return stream.read(len(_SQLITE)) == _SQLITE
+    return False
+
+
 def _check_place(output: _Output, force: bool) -> None:
     """Raise unless the file can be made, or may be replaced."""
     named = f"{output.option} {output.path!r}"
     try:
+        if _is_beside_database(output.path):
+            raise InvalidValueError(
+                f"{named} is called like a part of a database that lies there, which would read "
+                "it; name another file"
+            )
         mode = _mode(output.path)
         if mode is None:
             _check_folder(output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -173,11 +172,12 @@ def _from_file(path: str, options: dict[str, Any]) -> tuple[Candidate, Target]:
     """The configuration in a file, of a sketch of the space that the options describe."""
     from autotune.cli.show import asked_space
     from autotune.errors import InvalidValueError, UnknownNameError
+    from autotune.ir.text_files import read_text_file
     from autotune.sketches import Candidate, CandidateBatch
     from autotune.tuning.options import checked_target
 
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(read_text_file(path))
         name, config = str(data["sketch"]), dict(data["config"])
     except OSError as error:
         raise InvalidValueError(f"--config {path!r} cannot be read: {error.strerror}") from error

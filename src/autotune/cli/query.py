@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from autotune.store.database import Database, RecordFilter
     from autotune.store.records import Record
 
-__all__ = ["Query", "chosen_record", "query_options"]
+__all__ = ["MOST_THREADS", "Query", "chosen_record", "query_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+# More than any machine has.
+MOST_THREADS = 1 << 20
 
 
 def query_options(command: Command) -> Command:
@@ -36,7 +38,11 @@ def query_options(command: Command) -> Command:
                 help="cpu for this machine, a preset, or a JSON file.",
             ),
             click.option("--backend", help="Name of the backend."),
-            click.option("--threads", type=int, help="Threads the program ran on."),
+            click.option(
+                "--threads",
+                type=click.IntRange(1, MOST_THREADS),
+                help="Threads the program ran on.",
+            ),
             database_option,
         )
     ):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.ir.text_files import read_text_file
 from autotune.targets.detection import detect_cpu
 from autotune.targets.presets import gpu_hint, preset, preset_names
 from autotune.targets.target import Target
@@ -55,7 +56,7 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
 
 def _read(path: Path) -> Target:
     try:
-        return Target.from_json(json.loads(path.read_text(encoding="utf-8")))
+        return Target.from_json(json.loads(read_text_file(path)))
     except OSError as error:
         raise InvalidValueError(
             f"cannot read the target file {str(path)!r}: {error.strerror}"

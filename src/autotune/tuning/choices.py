@@ -117,7 +117,7 @@ def _choice(
     empty = _Given(None, {})
     mine, other = given.get(kind, empty), usual.get(kind, empty)
     fallback = other.name or default
-    name = mine.name or fallback
+    name = fallback if mine.name is None else mine.name
     usual_options = other.options if name == fallback else {}
     if kind == "pruning_model" and name == NONE:
         if options := {**usual_options, **mine.options}:

@@ -3,7 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
+from autotune.errors import InvalidValueError
 from autotune.sketches import Candidate
 from autotune.store.failures import mine_failures, phase_of
 from autotune.store.records import MeasureKey, Outcome, Record
@@ -81,3 +83,9 @@ def test_what_was_tried_again_counts_once() -> None:
     first = records(lambda _: Outcome("timeout"), 50)
     assert mine_failures([*first, *records(lambda _: None, 50)]) == []
     assert mine_failures([*records(lambda _: None, 50), *first]) == []
+
+
+@pytest.mark.parametrize("chance", [0.0, -1.0, 2.0, float("nan")])
+def test_a_chance_is_a_probability(chance: float) -> None:
+    with pytest.raises(InvalidValueError, match=f"above 0 and at most 1, not {chance}"):
+        mine_failures([], chance)

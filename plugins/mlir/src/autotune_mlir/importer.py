@@ -10,6 +10,7 @@ from typing import Any
 
 from autotune.backends import ProgramFile
 from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.text_files import read_text_file
 from autotune.ir.workloads import Workload
 from autotune.process import WorkerDied, ask_once
 from autotune.process.error_codec import error_from_json
@@ -64,7 +65,7 @@ def import_program(program: object) -> tuple[Workload, str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text_file(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise InvalidValueError(f"cannot read {str(path)!r}: {reason}") from error

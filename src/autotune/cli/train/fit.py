@@ -9,6 +9,7 @@ import click
 
 from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import database_option, json_option, read_options
+from autotune.cli.query import MOST_THREADS
 
 if TYPE_CHECKING:
     from autotune.models.training import FoldScore, Trained
@@ -50,7 +51,11 @@ Examples:
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training.")
 @click.option(
-    "--training-threads", type=int, default=1, show_default=True, help="Threads to train with."
+    "--training-threads",
+    type=click.IntRange(1, MOST_THREADS),
+    default=1,
+    show_default=True,
+    help="Threads to train with.",
 )
 @click.option(
     "--output",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.text_files import read_text_file
 from autotune.ir.workloads import Workload
 from autotune.plugins.workload_names import make_workload
 
@@ -86,7 +86,7 @@ class TaskList:
         if not name.endswith(".json"):
             return _read_shipped(name)
         try:
-            text = Path(name).read_text(encoding="utf-8")
+            text = read_text_file(name)
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidValueError(f"task list {name!r} cannot be read: {error}") from error
         return _parse(name, text)

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr, var
 from autotune.nest.tape import build_tape
 from autotune.sketches import Candidate, ProductEquals, Sketch
@@ -102,7 +103,12 @@ def mine_failures(records: Iterable[Record], chance: float = CHANCE) -> list[Fai
 
     Returns:
         Groups with failures; a sketch has one only where it has a rule of its own.
+
+    Raises:
+        InvalidValueError: the chance is no probability.
     """
+    if not 0 < chance <= 1:
+        raise InvalidValueError(f"the chance must be above 0 and at most 1, not {chance}")
     found: dict[_Place, dict[str, Record]] = {}
     for record in records:
         key, name = record.key, str(record.target.get("name", record.key.target))
