@@ -36,6 +36,7 @@ _EVENTS = {
     "subprocess.Popen",
     "webbrowser.open",
 }
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _sprung: list[str] = []
 _allowed: str | None = None
 
@@ -45,11 +46,8 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event in _EVENTS or (event == "import" and arguments[0] in _MODULES):
         _sprung.append(f"{event} {arguments!r:.200}")
-    elif event in ("os.remove", "os.rename"):
+    elif event in ("os.remove", "os.rename") or event == "open" and (arguments[2] or 0) & _WRITING:
         _watch_path(event, arguments[0])
-    elif event == "open" and isinstance(arguments[2], int):
-        if arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            _watch_path(event, arguments[0])
 
 
 def _watch_path(event: str, path: Any) -> None:
