@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import json_option
-from autotune.cli.query import Query, query_options
+from autotune.cli.query import Query, open_for_reading, query_options
 
 if TYPE_CHECKING:
     from autotune.store.records import Record
@@ -54,10 +54,9 @@ def command(database: str, limit: int | None, json_path: str | None, **options: 
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output
     from autotune.report import records_table
-    from autotune.store.sqlite import open_database
 
     query = Query.read(**options)
-    with open_database(database, read_only=True) as opened:
+    with open_for_reading(database) as opened:
         records = query.best(opened)
     if query.backend is None:
         records = fastest_of_backends(records)

@@ -9,7 +9,7 @@ import click
 
 from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import json_option, read_options, space_option
-from autotune.cli.query import Query, chosen_record, query_options
+from autotune.cli.query import Query, chosen_record, open_for_reading, query_options
 
 if TYPE_CHECKING:
     from autotune.models.cost import CostModel, DifferentiableCostModel
@@ -157,9 +157,8 @@ def _from_database(
 ) -> tuple[Record | None, list[Record]]:
     """The record that is meant, and all of the same program under the same conditions."""
     from autotune.store.database import RecordFilter
-    from autotune.store.sqlite import open_database
 
-    with open_database(database, read_only=True) as opened:
+    with open_for_reading(database) as opened:
         record = chosen_record(opened, Query.read(**options), record_id)
         if record is None:
             return None, []

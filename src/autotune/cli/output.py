@@ -14,7 +14,7 @@ from autotune.cli.printable import printable
 if TYPE_CHECKING:
     from autotune.report import Table
 
-__all__ = ["Output", "notify", "write_text"]
+__all__ = ["Output", "notify", "warn", "write_text"]
 
 
 def notify(text: str, stream: TextIO | None = None) -> None:
@@ -29,6 +29,11 @@ def notify(text: str, stream: TextIO | None = None) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
+
+
+def warn(message: str) -> None:
+    """Write a line on something a person should know; the command goes on."""
+    notify(f"autotune: warning: {message}")
 
 
 def write_text(path: str, text: str) -> None:

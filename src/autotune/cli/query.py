@@ -17,11 +17,23 @@ if TYPE_CHECKING:
     from autotune.store.database import Database, RecordFilter
     from autotune.store.records import Record
 
-__all__ = ["MOST_THREADS", "Query", "chosen_record", "query_options"]
+__all__ = ["MOST_THREADS", "Query", "chosen_record", "open_for_reading", "query_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # More than any machine has.
 MOST_THREADS = 1 << 20
+
+
+def open_for_reading(database: str) -> Database:
+    """A database of which nothing is changed; what is wrong with it is said in lines of their own.
+
+    Raises:
+        DatabaseError: it cannot be read.
+    """
+    from autotune.cli.output import warn
+    from autotune.store.sqlite import open_database
+
+    return open_database(database, read_only=True, warn=warn)
 
 
 def query_options(command: Command) -> Command:

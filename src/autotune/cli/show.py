@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import json_option, space_option
-from autotune.cli.query import Query, chosen_record, query_options
+from autotune.cli.query import Query, chosen_record, open_for_reading, query_options
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
@@ -86,7 +86,6 @@ def command(
     from autotune.cli.app import NOTHING_FOUND
     from autotune.cli.output import Output, notify
     from autotune.errors import DatabaseError, InvalidValueError
-    from autotune.store.sqlite import open_database
 
     flags = {"tape": tape, "constraints": constraints}
     wanted = (*parts, *(part for part, given in flags.items() if given))
@@ -98,7 +97,7 @@ def command(
         raise InvalidValueError("--space goes with --sketch; a record has a sketch of its own")
     query = Query.read(**options)
     try:
-        with open_database(database, read_only=True) as opened:
+        with open_for_reading(database) as opened:
             record = chosen_record(opened, query, record_id)
     except DatabaseError as error:
         if wanted and set(wanted) <= set(SYMBOLIC):

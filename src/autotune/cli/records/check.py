@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from autotune.cli.options import database_option, json_option
+from autotune.cli.query import open_for_reading
 
 __all__ = ["check"]
 
@@ -27,11 +28,10 @@ def check(database: str, json_path: str | None) -> int:
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
     from autotune.errors import DatabaseDamaged
-    from autotune.store.sqlite import open_database
 
     output = Output(json_path)
     try:
-        with open_database(database, read_only=True) as opened:
+        with open_for_reading(database) as opened:
             opened.check()
             records, runs = opened.count(), len(opened.runs())
     except DatabaseDamaged as error:

@@ -13,7 +13,7 @@ import click
 
 from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import database_option, json_option
-from autotune.cli.query import Query, query_options
+from autotune.cli.query import Query, open_for_reading, query_options
 
 if TYPE_CHECKING:
     from autotune.backends import ExportReport
@@ -94,7 +94,6 @@ def export(
     """
     from autotune.cli.output import Output
     from autotune.errors import InvalidValueError
-    from autotune.store.sqlite import open_database
 
     to_backend = format_name != JSON_LINES
     wanted = status or ("ok" if to_backend or best_only else "any")
@@ -102,7 +101,7 @@ def export(
         raise InvalidValueError(f"--best-only is for valid records, not for --status {wanted}")
     query = Query.read(status=None if wanted == "any" else wanted, **options)
     output = Output(json_path, path)
-    with open_database(database, read_only=True) as opened:
+    with open_for_reading(database) as opened:
         records: Iterable[Record] = query.best(opened) if best_only else query.select(opened)
         if to_backend:
             return _export_by_backend(output, records, format_name, path, query.backend)
@@ -201,7 +200,7 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
     skipped; the status is then 1, unless --skip-bad is given.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
-    from autotune.cli.output import Output, notify
+    from autotune.cli.output import Output, notify, warn
     from autotune.store.jsonl import import_lines, read_lines
     from autotune.store.sqlite import open_database
 
@@ -214,7 +213,7 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
 
     with (
         _source(path) as stream,
-        open_database(database) as opened,
+        open_database(database, warn=warn) as opened,
         _progress("records read") as progress,
     ):
         report = import_lines(read_lines(stream), opened, note, progress)
@@ -246,10 +245,9 @@ def list_(database: str, json_path: str | None, **options: Any) -> int:
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
     from autotune.report import holdings_table, summarize
-    from autotune.store.sqlite import open_database
 
     query = Query.read(status=None, **options)
-    with open_database(database, read_only=True) as opened:
+    with open_for_reading(database) as opened:
         holdings = summarize(query.select(opened))
     output = Output(json_path)
     output.json([holding.to_json() for holding in holdings])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import json_option
-from autotune.cli.query import Query, query_options
+from autotune.cli.query import Query, open_for_reading, query_options
 
 if TYPE_CHECKING:
     from autotune.report import Table
@@ -43,10 +43,9 @@ def failures(database: str, chance: float, json_path: str | None, **options: Any
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
     from autotune.store.failures import mine_failures
-    from autotune.store.sqlite import open_database
 
     query = Query.read(status=None, **options)
-    with open_database(database, read_only=True) as opened:
+    with open_for_reading(database) as opened:
         records = list(query.select(opened))
     if not records:
         notify(f"autotune: no record in {database} matches")

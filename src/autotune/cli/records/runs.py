@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import database_option, json_option
+from autotune.cli.query import open_for_reading
 
 if TYPE_CHECKING:
     from autotune.store.records import Run
@@ -28,10 +29,9 @@ def runs(database: str, json_path: str | None) -> int:
     from autotune.cli.app import OK
     from autotune.cli.output import Output
     from autotune.report import Table
-    from autotune.store.sqlite import open_database
 
     output = Output(json_path)
-    with open_database(database, read_only=True) as opened:
+    with open_for_reading(database) as opened:
         found = [_as_json(run) for run in opened.runs()]
     output.json(found)
     heads = ("run", "strategy", "space", "seed>", "trials>", "status", "note")

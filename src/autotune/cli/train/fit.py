@@ -9,7 +9,7 @@ import click
 
 from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import database_option, json_option, read_options
-from autotune.cli.query import MOST_THREADS
+from autotune.cli.query import MOST_THREADS, open_for_reading
 
 if TYPE_CHECKING:
     from autotune.models.training import FoldScore, Trained
@@ -129,9 +129,8 @@ def _read_hold_out(text: str | None) -> tuple[int, list[str]]:
 
 
 def _records(database: str) -> list[Record]:
-    from autotune.store.sqlite import open_database
 
-    with open_database(database, read_only=True) as opened:
+    with open_for_reading(database) as opened:
         return list(opened.records())
 
 

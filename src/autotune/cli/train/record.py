@@ -17,6 +17,7 @@ from autotune.cli.options import (
     read_progress_mode,
     tune_options,
 )
+from autotune.cli.query import open_for_reading
 
 if TYPE_CHECKING:
     from autotune.models.training import ListedTask, TaskList
@@ -167,9 +168,8 @@ def info(database: str, json_path: str | None) -> int:
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
     from autotune.report import spread_table, spreads
-    from autotune.store.sqlite import open_database
 
-    with open_database(database, read_only=True) as opened:
+    with open_for_reading(database) as opened:
         found = spreads(opened.records())
     output = Output(json_path)
     output.json([spread.to_json() for spread in found])

@@ -14,6 +14,13 @@ from typing import TypeVar
 
 from autotune.errors import DatabaseDamaged, DatabaseError
 from autotune.store.sqlite.encoding import NotUnderstood
+from autotune.store.sqlite.left_log import (
+    Warn,
+    check_log,
+    note_damage,
+    reading_mode,
+    writable,
+)
 from autotune.store.sqlite.migrations import migrate
 from autotune.store.sqlite.recovery import (
     Recovery,
@@ -27,16 +34,14 @@ from autotune.store.sqlite.recovery import (
 from autotune.store.sqlite.schema import (
     APPLICATION_ID,
     COLUMNS,
+    DAMAGE_NOTE,
     SCHEMA_VERSION,
     row_checksum,
 )
 
-__all__ = ["Warn", "check_everything", "connect", "reporting"]
+__all__ = ["Warn", "check_everything", "connect", "move_log_into_file", "reporting"]
 
 Value = TypeVar("Value")
-Warn = Callable[[str], None]
-"""Called with one sentence on the recovery of a damaged file."""
-
 BUSY_SECONDS = 30.0
 
 _MAGIC = b"SQLite format 3\0"
@@ -45,7 +50,6 @@ _HEADER_BYTES = 100
 # is checked as far as it is read; damage found then is noted for the next opener.
 _CHECKED_BYTES = 16 << 20
 _CHECKED_ROWS_BYTES = 4 << 20
-_NOTE = "-damaged"
 _HINTS = {
     "means nothing here": "a record needs a plugin that is missing here, or a newer version",
     "locked": f"another process kept it locked for {BUSY_SECONDS:g} s; try again later",
@@ -92,7 +96,7 @@ def reporting(location: str, *, note: bool = True) -> Iterator[None]:
         text = str(error)
         if _is_damage(error):
             if note:
-                _note_damage(location)
+                note_damage(location)
             raise DatabaseDamaged(f"database {location!r}: {_DAMAGED} ({text})") from error
         hint = next((hint for part, hint in _HINTS.items() if part in text), "see the message")
         raise DatabaseError(f"database {location!r}: {hint} ({text})") from error
@@ -117,6 +121,7 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
             return _checked(sqlite3.connect(location, isolation_level=None), location, read_only)
         # SQLite keeps its log beside the file itself, and not beside a link to it.
         path = Path(os.path.realpath(location) if os.path.islink(location) else location)
+        warn = _each_once(warn)
         recovery: Recovery | None = None
         false_alarms = 0
         while True:
@@ -126,6 +131,7 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
                 _make_file(path)
             identity = identity_of(path)
             try:
+                check_log(path, read_only, warn)
                 connection = _checked(_connect_file(path, read_only), location, read_only)
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 if _is_replaced(path, identity, read_only):
@@ -144,6 +150,17 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
             if not _is_replaced(path, identity, read_only):
                 return connection
             connection.close()
+
+
+def _each_once(warn: Warn) -> Warn:
+    said: set[str] = set()
+
+    def warn_once(message: str) -> None:
+        if message not in said:
+            said.add(message)
+            warn(message)
+
+    return warn_once
 
 
 def _is_replaced(path: Path, identity: tuple[int, int], read_only: bool) -> bool:
@@ -178,14 +195,6 @@ def _is_damage(error: Exception) -> bool:
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     return not any(part in str(error) for part in _NOT_DAMAGE)
-
-
-def _note_damage(location: str) -> None:
-    """Have the next opener look at the whole file, however large it is."""
-    path = Path(location)
-    if path.is_file():
-        with contextlib.suppress(OSError):
-            path.with_name(path.name + _NOTE).touch()
 
 
 def _check_recoverable(path: Path, read_only: bool, error: Exception) -> None:
@@ -243,9 +252,9 @@ def _check_path(path: Path, read_only: bool) -> None:
             raise DatabaseError(f"database {str(path)!r}: there is no such file")
     elif not os.access(path, os.R_OK, effective_ids=True):
         raise DatabaseError(f"database {str(path)!r}: it cannot be read; check its permissions")
-    elif not read_only and not _writable(path):
+    elif not read_only and not writable(path):
         raise DatabaseError(f"database {str(path)!r}: {_HINTS['readonly']}")
-    if not read_only and not _writable(folder):
+    if not read_only and not writable(folder):
         raise DatabaseError(
             f"database {str(path)!r}: its folder is read-only, and two more files are written "
             "beside it; make the folder writable, or name a file elsewhere"
@@ -260,17 +269,7 @@ def _make_file(path: Path) -> None:
 
 
 def _connect_file(path: Path, read_only: bool) -> sqlite3.Connection:
-    # Even reading a write-ahead log makes files beside it, which only a connection that could
-    # write takes away again. Where that is impossible and there is no log, nobody can be writing
-    # either, and the file may be taken as it is.
-    if not read_only:
-        mode = "rwc"
-    elif _writable(path) and _writable(path.parent):
-        mode = "rw"
-    elif path.with_name(path.name + "-wal").exists():
-        mode = "ro"
-    else:
-        mode = "ro&immutable=1"
+    mode = reading_mode(path) if read_only else "rwc"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -282,10 +281,6 @@ def _connect_file(path: Path, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def _writable(path: Path) -> bool:
-    return os.access(path, os.W_OK, effective_ids=True)
-
-
 def _check_content(connection: sqlite3.Connection, location: str, read_only: bool) -> None:
     """Raise unless the file is sound, ours, and of a version that can be used.
 
@@ -295,7 +290,7 @@ def _check_content(connection: sqlite3.Connection, location: str, read_only: boo
     version = _check_owner(connection, location, read_only)
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-    note = Path(location + _NOTE)
+    note = Path(location + DAMAGE_NOTE)
     noted = note.exists() and not read_only
     if noted or pages * page_bytes <= _CHECKED_BYTES:
         thorough = not read_only and (noted or pages * page_bytes <= _CHECKED_ROWS_BYTES)
@@ -379,6 +374,16 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     migrate(connection)
     connection.execute("COMMIT")
+    # Without it a file would have no table until its log has a thousand pages.
+    move_log_into_file(connection)
+
+
+def move_log_into_file(connection: sqlite3.Connection) -> None:
+    """Have the file itself hold what was committed, as far as no reader needs the log.
+
+    What is in the file outlives the loss of its log.
+    """
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:

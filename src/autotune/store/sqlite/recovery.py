@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import sqlite3
+import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,8 @@ from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.migrations import migrate
 from autotune.store.sqlite.rows import Row, put, select, to_json_text
 from autotune.store.sqlite.salvage import Rows, Salvaged, salvage, with_new_schema
-from autotune.store.sqlite.schema import COLUMNS, SHARED_TABLES
+from autotune.store.sqlite.schema import COLUMNS, DAMAGE_NOTE, SHARED_TABLES
+from autotune.store.sqlite.write_ahead_log import LogDamage, log_damage, mended_log
 
 __all__ = [
     "Recovery",
@@ -34,12 +36,15 @@ __all__ = [
     "has_sound_rows",
     "identity_of",
     "is_begun",
+    "is_open_elsewhere",
     "is_open_here",
     "recover",
 ]
 
 # Where SQLite locks a file for reading as long as it has it open with a write-ahead log.
 _SHARED_BYTES = (510, 0x40000002)
+# ``struct flock`` of Linux: kind, origin, start, length, process.
+_LOCK = "hhqqi"
 _PAUSE = 0.02
 # A file of this program has rows in its first pages.
 _SEARCHED_BYTES = 4 << 20
@@ -56,7 +61,8 @@ class Recovery:
         runs: Runs that could be read.
         baselines: Baselines that could be read.
         lost: How many records, runs and baselines could not be read, as far as their numbers
-            tell; None where the file does not say how many there were.
+            tell; None where what is left does not say how many there were.
+        log: What is wrong with the log, if anything.
     """
 
     path: str
@@ -65,12 +71,14 @@ class Recovery:
     runs: int
     baselines: int
     lost: Mapping[str, int] | None
+    log: LogDamage | None = None
 
     def __str__(self) -> str:
+        log = "" if self.log is None else f" ({self.log.reason})"
         return (
-            f"database {self.path!r} was damaged: {self.records} records, {self.runs} runs and "
-            f"{self.baselines} baselines were recovered, {self._missing()}; the damaged file is "
-            f"{self.quarantine!r}"
+            f"database {self.path!r} was damaged{log}: {self.records} records, "
+            f"{self.runs} runs and {self.baselines} baselines were recovered, "
+            f"{self._missing()}; the damaged file is {self.quarantine!r}"
         )
 
     def _missing(self) -> str:
@@ -114,20 +122,32 @@ def recover(
             return None
         with path.open("r+b") as file:
             _lock(file.fileno(), path, wait)
-            data, logs = file.read(), _logs_of(path)
-            if _is_sound(path, data, logs, check):
+            data, logs, log = file.read(), _logs_of(path), log_damage(path)
+            if log is None and _is_sound(path, data, logs, check):
                 return None
             rows, newest = _salvaged(_beside(path, "-recovering"), data, logs)
             counts = _write_complete(_with_copies(rows), path)
             quarantine = _exchange(path)
     numbered = {table: counts[table] for table in ("records", "runs", "baselines")}
-    lost = None
-    if newest is not None:
-        lost = {
-            table: max([newest.get(table, 0), *rows[table]]) - count
-            for table, count in numbered.items()
-        }
-    return Recovery(str(path), str(quarantine), **numbered, lost=lost)
+    lost = _lost(rows, newest, numbered, log is None or log.whole)
+    return Recovery(str(path), str(quarantine), **numbered, lost=lost, log=log)
+
+
+def _lost(
+    rows: Rows, newest: Mapping[str, int] | None, counts: Mapping[str, int], whole: bool
+) -> dict[str, int] | None:
+    """How many rows of each table are lost, at least; None where that cannot be known.
+
+    Nothing is lost where the numbers that SQLite has noted are those of the newest rows, and all
+    before them are there. Where it has noted none, or the log was cut short, that proves nothing.
+    """
+    newest = newest or {}
+    found = {
+        table: max([newest.get(table, 0), *rows[table]]) - count for table, count in counts.items()
+    }
+    agrees = all(newest.get(table, 0) == max(rows[table], default=0) for table in counts)
+    is_known = any(found.values()) or (whole and bool(newest) and agrees)
+    return found if is_known else None
 
 
 def finish(path: Path, wait: float) -> None:
@@ -155,6 +175,21 @@ def is_open_here(path: Path) -> bool:
     return False
 
 
+def is_open_elsewhere(path: Path) -> bool:
+    """Whether another process has the file open.
+
+    This process must not have it open: looking gives up its locks.
+    """
+    asked = struct.pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, _SHARED_BYTES[1], _SHARED_BYTES[0], 0)
+    try:
+        with path.open("rb") as file:
+            answer = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, asked)
+    except OSError:
+        # A file system without locks does not tell.
+        return True
+    return bool(struct.unpack(_LOCK, answer)[0] != fcntl.F_UNLCK)
+
+
 def identity_of(path: Path) -> tuple[int, int]:
     """Device and number of a file; zeros where there is none."""
     try:
@@ -169,11 +204,13 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _logs_of(path: Path) -> dict[str, bytes]:
-    """The logs beside a file, by suffix."""
+    """The logs beside a file, by suffix, with all that was written to them."""
     found: dict[str, bytes] = {}
     for suffix in ("-wal", "-journal"):
         with contextlib.suppress(FileNotFoundError):
             found[suffix] = _beside(path, suffix).read_bytes()
+    if "-wal" in found:
+        found["-wal"] = mended_log(found["-wal"])
     return found
 
 
@@ -244,7 +281,8 @@ def _salvaged(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Salvaged:
             found = salvage(copy)
         for table in COLUMNS:
             rows[table].update(found.rows[table])
-        newest = newest if found.newest is None else found.newest
+        if found.newest is not None:
+            newest = {**(newest or {}), **found.newest}
     return Salvaged(rows, newest)
 
 
@@ -266,7 +304,7 @@ def _exchange(path: Path) -> Path:
     for suffix in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             os.rename(_beside(path, suffix), _beside(quarantine, suffix))
-    _beside(path, "-damaged").unlink(missing_ok=True)
+    _beside(path, DAMAGE_NOTE).unlink(missing_ok=True)
     _flush_folder(path.parent)
     os.replace(_beside(path, "-recovered"), path)
     _flush_folder(path.parent)

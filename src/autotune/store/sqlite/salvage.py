@@ -39,7 +39,8 @@ def salvage(path: Path) -> Salvaged:
         rows = {table: {row["id"]: row for row in _sound(connection, table)} for table in COLUMNS}
         newest: dict[str, int] | None = None
         with contextlib.suppress(sqlite3.DatabaseError):
-            newest = dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
+            noted = connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
+            newest = {name: number for name, number in noted if isinstance(number, int)}
     return Salvaged(rows, newest)
 
 

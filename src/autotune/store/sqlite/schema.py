@@ -10,6 +10,7 @@ from types import MappingProxyType
 __all__ = [
     "APPLICATION_ID",
     "COLUMNS",
+    "DAMAGE_NOTE",
     "SCHEMA_VERSION",
     "SHARED_TABLES",
     "row_checksum",
@@ -19,6 +20,9 @@ SCHEMA_VERSION = 2
 
 APPLICATION_ID = 0x4154554E
 """Marks a SQLite file as ours ("ATUN"), in its header."""
+
+DAMAGE_NOTE = "-damaged"
+"""Ends the name of an empty file beside one in which damage was found while it was read."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import evolve
 
-from autotune.errors import DatabaseError, InvalidValueError
+from autotune.errors import DatabaseDamaged, DatabaseError, InvalidValueError
 from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
@@ -35,12 +35,20 @@ from autotune.store.sqlite.encoding import (
     run_row,
 )
 from autotune.store.sqlite.interned import Interned
-from autotune.store.sqlite.opening import Warn, check_everything, connect, reporting
+from autotune.store.sqlite.opening import (
+    Warn,
+    check_everything,
+    connect,
+    move_log_into_file,
+    reporting,
+)
 from autotune.store.sqlite.rows import Row, insert, replace, select, to_json_text
 
 __all__ = ["SQLiteDatabase", "make_sqlite_database", "open_database"]
 
 _PAGE = 256
+# After so many rounds of a run the file itself has what its log has: two waits for the disk.
+_CHECKPOINTS_IN_LOG = 4
 _NOT_RETRIABLE = f"status NOT IN {RETRIABLE_STATUSES}"
 # The second half is what the index is of.
 _DUPLICATES = "duplicate_of = ? AND duplicate_of <> ''"
@@ -100,8 +108,13 @@ class SQLiteDatabase(Database):
         warn: Warn | None = None,
     ) -> None:
         self._location = os.fspath(path)
-        self._connection = connect(path, read_only=read_only, warn=warn or _warn)
+        self._warn = warn or _warn
+        self._problems: list[str] = []
+        # What a reader is told is left as it is.
+        told = self._report if read_only else self._warn
+        self._connection = connect(path, read_only=read_only, warn=told)
         self._interned = Interned(self._connection)
+        self._checkpoints = 0
 
     @property
     def location(self) -> str:
@@ -236,6 +249,11 @@ class SQLiteDatabase(Database):
             changes["checkpoint"] = to_json_text(dict(checkpoint))
         with self._transaction():
             replace(self._connection, "runs", self._run_row(run_id), changes)
+        if checkpoint is not None:
+            self._checkpoints += 1
+            if self._checkpoints % _CHECKPOINTS_IN_LOG == 0:
+                with reporting(self._location):
+                    move_log_into_file(self._connection)
 
     def claim_run(self, run: Run, checkpoint: Mapping[str, Any]) -> bool:
         with self._transaction():
@@ -263,6 +281,12 @@ class SQLiteDatabase(Database):
         with reporting(self._location):
             check_everything(self._connection)
         super().check()
+        if self._problems:
+            raise DatabaseDamaged(self._problems[0])
+
+    def _report(self, problem: str) -> None:
+        self._problems.append(problem)
+        self._warn(problem)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -1,0 +1,259 @@
+"""Files whose process was killed, and whose log was damaged after that."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from python_processes import start_python
+from thinning import thinned
+
+from autotune.errors import DatabaseError
+from autotune.store.records import Record
+from autotune.store.sqlite import open_database
+from autotune.store.sqlite.write_ahead_log import log_damage, mended_log
+from autotune.testing.database_suite import sample_record, sample_run
+
+# The last rounds are in the log only.
+ROUNDS, ROUND, IN_FILE = 7, 5, 20
+PAGE = 4096
+FRAME = 24 + PAGE
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
+    """A folder as a killed process leaves it, and what was recorded."""
+    folder = tmp_path_factory.mktemp("killed")
+    truth: list[Record] = []
+    with open_database(folder / "live.db") as database:
+        database.start_run(sample_run("run-1", checkpoint={"trials": 0}))
+        for trial in range(ROUNDS * ROUND):
+            truth.append(sample_record(trial, 1e-3 + trial * 1e-6))
+            database.append_record(truth[-1])
+            if trial % ROUND == ROUND - 1:
+                database.update_run("run-1", checkpoint={"trials": trial})
+        (folder / "left").mkdir()
+        for suffix in ("", "-wal", "-shm"):
+            shutil.copy(folder / f"live.db{suffix}", folder / "left" / f"records.db{suffix}")
+    return folder / "left", truth
+
+
+def log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def index_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-shm")
+
+
+def flip(path: Path, rng: random.Random) -> None:
+    data = bytearray(log_of(path).read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    log_of(path).write_bytes(data)
+
+
+def flip_without_index(path: Path, rng: random.Random) -> None:
+    flip(path, rng)
+    index_of(path).unlink()
+
+
+def cut(path: Path, rng: random.Random) -> None:
+    data = log_of(path).read_bytes()
+    log_of(path).write_bytes(data[: rng.randrange(1, len(data))])
+
+
+def remove(path: Path, rng: random.Random) -> None:
+    log_of(path).unlink()
+
+
+def empty(path: Path, rng: random.Random) -> None:
+    log_of(path).write_bytes(b"")
+
+
+def scribble(path: Path, rng: random.Random) -> None:
+    log_of(path).write_bytes(b"notes\n" * rng.randrange(100, 3000))
+
+
+DAMAGES = (flip, flip_without_index, cut, remove, empty, scribble)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {item.name: item.read_bytes() for item in folder.iterdir()}
+
+
+def sqlite_reads(folder: Path) -> int:
+    """How many records SQLite itself finds in a copy, without a word on the others."""
+    copy = shutil.copytree(folder, folder.with_name("copy"))
+    with contextlib.closing(sqlite3.connect(copy / "records.db")) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM records").fetchone()
+    return int(count)
+
+
+@pytest.mark.parametrize("seed", thinned(range(30), 30))
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_no_loss_is_silent(
+    tmp_path: Path,
+    killed: tuple[Path, list[Record]],
+    damage: Callable[[Path, random.Random], None],
+    seed: int,
+) -> None:
+    folder, truth = killed
+    path = shutil.copytree(folder, tmp_path / "files") / "records.db"
+    damage(path, random.Random(seed))
+    before = contents(path.parent)
+    left = max(IN_FILE, sqlite_reads(path.parent))
+    said: list[str] = []
+    # Pages of before the damage and of after it may contradict each other.
+    with (
+        contextlib.suppress(DatabaseError),
+        open_database(path, read_only=True, warn=said.append) as database,
+    ):
+        found = list(database.records())
+        assert found == truth[: len(found)] and len(found) >= left
+        assert said or found == truth
+    if damage is not flip_without_index:
+        assert contents(path.parent) == before
+    told: list[str] = []
+    with open_database(path, warn=told.append) as database:
+        found = list(database.records())
+        assert all(record == truth[record.trial] for record in found)
+        # What comes before the damage is there; often what comes behind it too.
+        assert {record.trial for record in found} >= set(range(left))
+        assert len(told) == len(said) <= 1
+        assert told or found == truth
+        if len(found) < ROUNDS * ROUND:
+            assert "no record is missed" not in told[0]
+        database.append_record(sample_record(0, run_id="after"))
+    with open_database(path, warn=told.append) as database:
+        assert database.count() == len(found) + 1
+    assert len(told) == len(said)
+
+
+def test_an_undamaged_log_of_a_killed_process(
+    tmp_path: Path, killed: tuple[Path, list[Record]]
+) -> None:
+    folder, truth = killed
+    for without_index in (False, True):
+        path = shutil.copytree(folder, tmp_path / str(without_index)) / "records.db"
+        if without_index:
+            index_of(path).unlink()
+        before = contents(path.parent)
+        for read_only in (True, True, False):
+            with open_database(path, read_only=read_only, warn=pytest.fail) as database:
+                assert list(database.records()) == truth
+            if read_only and not without_index:
+                assert contents(path.parent) == before
+        assert [item.name for item in path.parent.iterdir()] == ["records.db"]
+
+
+def test_the_file_itself_has_tables_at_once_and_records_every_few_rounds(tmp_path: Path) -> None:
+    path, copy = tmp_path / "records.db", tmp_path / "copy.db"
+    held = []
+    with open_database(path) as database:
+        for rounds in range(9):
+            shutil.copy(path, copy)
+            with open_database(copy, read_only=True) as copied:
+                held.append(copied.count())
+            if rounds == 0:
+                database.start_run(sample_run("run-1"))
+            database.append_record(sample_record(rounds))
+            database.update_run("run-1", checkpoint={"trials": rounds})
+    assert held == [0, 0, 0, 0, 4, 4, 4, 4, 8]
+
+
+def test_mending_a_sound_log_changes_nothing(killed: tuple[Path, list[Record]]) -> None:
+    log = log_of(killed[0] / "records.db").read_bytes()
+    own = mended_log(log)
+    # Behind the last commit are frames of before the log began anew.
+    assert own == log[: len(own)] and len(own) > FRAME
+    assert mended_log(own) == own
+
+
+def test_a_mended_log_is_read_to_its_end(
+    tmp_path: Path, killed: tuple[Path, list[Record]]
+) -> None:
+    path = shutil.copytree(killed[0], tmp_path / "files") / "records.db"
+    frames = len(mended_log(log_of(path).read_bytes())) // FRAME
+    data = bytearray(log_of(path).read_bytes())
+    for place in (3, 20, 32 + 3 * FRAME + 9, 32 + 5 * FRAME + 17, 32 + 6 * FRAME + 1000):
+        data[place] ^= 1
+    log_of(path).write_bytes(mended_log(bytes(data)))
+    index_of(path).unlink()
+    assert log_damage(path) is None
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        _, logged, _ = connection.execute("PRAGMA wal_checkpoint").fetchone()
+    assert logged == frames
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"notes\n" * 900, bytes(3 * FRAME)])
+def test_what_is_no_log_is_not_mended(content: bytes) -> None:
+    assert mended_log(content) == content
+
+
+def test_a_page_number_beyond_all_pages_is_not_made(killed: tuple[Path, list[Record]]) -> None:
+    log = bytearray(log_of(killed[0] / "records.db").read_bytes())
+    whole = len(mended_log(bytes(log)))
+    log[32] ^= 0x40
+    assert len(mended_log(bytes(log))) == whole - FRAME
+
+
+def test_a_log_that_others_are_writing_is_not_judged(
+    tmp_path: Path, killed: tuple[Path, list[Record]]
+) -> None:
+    path = shutil.copytree(killed[0], tmp_path / "files") / "records.db"
+    holder = "\n".join(
+        (
+            "import sys",
+            "from autotune.store.sqlite import open_database",
+            "with open_database(sys.argv[1]) as database:",
+            "    print(database.count(), flush=True)",
+            "    sys.stdin.read()",
+        )
+    )
+    with start_python("-c", holder, str(path)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{ROUNDS * ROUND}\n"
+        flip(path, random.Random(0))
+        for read_only in (True, False):
+            with open_database(path, read_only=read_only, warn=pytest.fail) as database:
+                assert database.count() == ROUNDS * ROUND
+        process.communicate()
+
+
+def test_a_file_of_another_program_with_a_damaged_log_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "bookmarks.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+        for _ in range(20):
+            connection.execute("INSERT INTO bookmarks VALUES ('x')")
+        (tmp_path / "left").mkdir()
+        for item in list(tmp_path.glob("bookmarks.db*")):
+            shutil.copy(item, tmp_path / "left")
+    path = tmp_path / "left" / "bookmarks.db"
+    flip(path, random.Random(1))
+    with pytest.raises(DatabaseError, match="belongs to another program"):
+        open_database(path, warn=lambda message: None)
+    assert not list(path.parent.glob("*.corrupt-*"))
+
+
+@pytest.mark.parametrize("pages", [1, 2, 3, 5, 8, 13, 20])
+def test_a_file_that_was_cut_short_does_not_claim_that_it_is_whole(
+    tmp_path: Path, killed: tuple[Path, list[Record]], pages: int
+) -> None:
+    path = shutil.copytree(killed[0], tmp_path / "files") / "records.db"
+    open_database(path).close()
+    data = path.read_bytes()
+    assert len(data) > 20 * PAGE
+    path.write_bytes(data[: pages * PAGE])
+    said: list[str] = []
+    with open_database(path, warn=said.append) as database:
+        lost = ROUNDS * ROUND - database.count()
+    if lost:
+        assert "is not known" in said[0] or "are lost" in said[0]
+        assert "no record is missed" not in said[0]
