@@ -93,6 +93,17 @@ def test_the_buffer_is_twice_the_caches_up_to_a_bound(
     assert flusher.displaces_shared_cache == displaces
 
 
+def test_each_cpu_reads_twice_its_own_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, list[int], int]] = []
+    monkeypatch.setattr(
+        _native,
+        "stream_memory",
+        lambda buffer, cpus, each: asked.append((len(buffer), cpus, each)),
+    )
+    CacheFlusher([1, 0], [*SMALL, Cache(3, 8 << 20, shared=True)]).flush([])
+    assert asked == [(16 << 20, [0, 1], 512 << 10)]
+
+
 def test_this_machine() -> None:
     flusher = CacheFlusher(USABLE)
     assert 32 << 10 <= flusher.buffer_bytes <= 128 << 20
