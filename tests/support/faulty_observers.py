@@ -10,7 +10,17 @@ from collections.abc import Mapping
 from autotune.measure.observers import Availability, Observer
 from autotune.plugins import Context
 
-__all__ = ["Counting", "HangsInBuild", "HangsInRun", "KillsItself", "Missing", "Raises"]
+__all__ = [
+    "Counting",
+    "EndsWhenMade",
+    "Exits",
+    "HangsInBuild",
+    "HangsInRun",
+    "HangsWhenMade",
+    "KillsItself",
+    "Missing",
+    "Raises",
+]
 
 
 class Counting(Observer):
@@ -49,6 +59,23 @@ class Raises(Counting):
 
     def readings(self, calls: int) -> Mapping[str, float | None]:
         raise ZeroDivisionError("some trouble")
+
+
+class Exits(Counting):
+    name = "exits"
+
+    def readings(self, calls: int) -> Mapping[str, float | None]:
+        raise SystemExit(0)
+
+
+class EndsWhenMade(Counting):
+    def __init__(self, context: Context) -> None:
+        os._exit(0)
+
+
+class HangsWhenMade(Counting):
+    def __init__(self, context: Context) -> None:
+        time.sleep(60)
 
 
 class HangsInBuild(Counting):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_parts import valid_outcome
-from tuner_bench import Bench, Killed, SteppingDatabase, nothing
+from tuner_bench import Bench, Killed, SteppingDatabase, nothing, passing_killed
 
 from autotune.errors import DatabaseError
 from autotune.process.interrupts import TuningInterrupted
@@ -88,7 +88,7 @@ def run_once(database: SteppingDatabase, steps: Steps, trials: int, **options: A
     database.step = steps
     tuner = bench.tuner(trials)
     try:
-        with tuner.guard:
+        with tuner.guard, passing_killed():
             tuner.run()
     except (Killed, KeyboardInterrupt, TuningInterrupted):
         pass

@@ -18,8 +18,8 @@ import attrs
 from attrs import frozen
 
 from autotune.errors import AutotuneError
+from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
-from autotune.plugins.parts import create_part
 from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats
 from autotune.targets import Target, detect_cpu, measure_core_rates, repeat_times
@@ -119,7 +119,7 @@ def _backends() -> Iterator[Finding]:
         yield Finding("backends", "error", NO_BACKEND)
     for name in names:
         try:
-            backend = create_part("backend", name)
+            backend = create_held_part("backend", name)
             yield Finding(f"backend {name}", "ok", str(backend.compiler_version()))
             for label, status, message in backend.diagnose():
                 yield Finding(f"{name}: {label}", status, message)
@@ -131,9 +131,9 @@ def _observers() -> Iterator[Finding]:
     # Nothing is wrong with a machine that lacks counters: it can only tell less.
     for name in manager().names("observer"):
         try:
-            found = create_part("observer", name).check()
-        except Exception as error:  # a foreign part may raise anything
-            yield Finding(f"observer {name}", "error", f"{type(error).__name__}: {error}")
+            found = create_held_part("observer", name).check()
+        except AutotuneError as error:
+            yield Finding(f"observer {name}", "error", str(error))
             continue
         parts = [f"reads {', '.join(found.reads)}"] if found.reads else []
         if found.absent:
@@ -163,7 +163,7 @@ def _thread_variables() -> list[str]:
     for name in manager().names("backend"):
         # A backend that does not work is a finding already.
         with suppress(AutotuneError):
-            backend = create_part("backend", name)
+            backend = create_held_part("backend", name)
             one, two = backend.worker_environment(1), backend.worker_environment(2)
             found |= dict.fromkeys(key for key in two if one.get(key) != two[key])
     return list(found)

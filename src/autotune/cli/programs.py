@@ -104,11 +104,11 @@ def importing_backend(program: ProgramFile) -> str:
     Raises:
         InvalidValueError: there is none.
     """
+    from autotune.plugins.held import create_held_part
     from autotune.plugins.manager import manager
-    from autotune.plugins.parts import create_part
 
     for name in manager().names("backend"):
-        if create_part("backend", name).imports(program):
+        if create_held_part("backend", name).imports(program):
             return name
     raise InvalidValueError(
         f"no installed backend imports {program.format} files; "
@@ -124,7 +124,7 @@ def read_workload(program: ProgramFile) -> Workload:
         UnsupportedWorkload: it cannot be expressed.
     """
     from autotune.backends import Backend
-    from autotune.plugins.parts import create_part
+    from autotune.plugins.held import create_held_part
 
-    reader: Backend = create_part("backend", importing_backend(program))
+    reader: Backend = create_held_part("backend", importing_backend(program))
     return reader.import_program(program).workload

@@ -220,7 +220,7 @@ def asked_space(
     from autotune.cli.programs import asked_program, importing_backend, read_workload
     from autotune.errors import InvalidValueError
     from autotune.plugins import Context
-    from autotune.plugins.parts import create_part
+    from autotune.plugins.held import create_held_part
     from autotune.plugins.workload_names import make_workload
     from autotune.tuning.options import checked_target
     from autotune.tuning.programs import default_backend
@@ -234,8 +234,8 @@ def asked_space(
     else:
         raise InvalidValueError("--sketch needs a workload, such as gemm")
     machine = checked_target(target or "cpu", threads)
-    replayer: Backend = create_part("backend", backend or default_backend())
+    replayer: Backend = create_held_part("backend", backend or default_backend())
     replayer.check_workload(made)
     context = Context(workload=made, target=machine, limits=replayer.limits(machine))
-    created: SearchSpace = create_part("search_space", space or "sketch", context)
+    created: SearchSpace = create_held_part("search_space", space or "sketch", context)
     return created

@@ -27,7 +27,7 @@ from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial
 from autotune.measure.validation import write_reference
-from autotune.plugins.parts import create_part
+from autotune.plugins.held import create_held_part
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
 from autotune.process.private_folder import PrivateFolder, make_private_folder
@@ -130,7 +130,7 @@ class LocalMeasurer(Measurer):
         self._overlaps = bool(self._free_cpus) and not quiet_neighbour_matters(
             self._cpus[0], self._free_cpus[0]
         )
-        backend: Backend = create_part("backend", self._backend)
+        backend: Backend = create_held_part("backend", self._backend)
         environment = backend.worker_environment(self._threads)
         folder = make_private_folder()
         memory = self._protocol.memory_bytes

@@ -369,8 +369,9 @@ class WorkerPool:
                 f"no worker for backend {self._backend!r}: {message['failed']}"
             )
         self.versions = message["done"] or self.versions
-        slot.start_failures = 0
         self._advance_setup(slot)
+        if slot.ready:
+            slot.start_failures = 0
         return []
 
     def _died(self, slot: _Slot, kind: str, message: str) -> list[Reply]:
@@ -383,7 +384,8 @@ class WorkerPool:
             if slot.start_failures >= _MOST_START_FAILURES:
                 raise WorkerStartFailed(
                     f"no worker for backend {self._backend!r}: "
-                    f"{slot.start_failures} in a row ended before they were ready; {message}"
+                    f"{slot.start_failures} in a row ended before they were ready, the last one "
+                    f"{self._doing(phase)}: {message}"
                 )
         kind = kind if slot.begun else "lost"
         self._replace(slot)
@@ -391,6 +393,14 @@ class WorkerPool:
         if jobs:
             replies[0] = Reply(jobs[0].number, kind, place, phase, seconds, message=message)
         return replies
+
+    def _doing(self, phase: str) -> str:
+        """What a worker does in a phase before it is ready."""
+        if phase == "start":
+            return "while it loaded the backend"
+        names = [name for fact in self._facts for name in fact.get("observers", ())]
+        made = f"made what observes ({', '.join(names)})"
+        return f"while it {made if phase == 'observe' else 'read its task'}"
 
     def _begin(self, slot: _Slot, phase: str) -> None:
         slot.begun = False

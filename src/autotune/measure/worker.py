@@ -62,7 +62,8 @@ class _Task:
         )
         self._placement: int | None = None
         self._arrays: tuple[list[Array], list[Array]] = ([], [])
-        self.observers = ObserverSet(message["observers"], announce)
+        with announce() if message["observers"] else nullcontext():
+            self.observers = ObserverSet(message["observers"], announce)
 
     def arrays(self, placement: int, *, fresh: bool = False) -> tuple[list[Array], list[Array]]:
         """Inputs and outputs at a placement, which is then the one in use.

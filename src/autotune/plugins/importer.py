@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.ir.workloads import Workload
 from autotune.plugins.context import Context
-from autotune.plugins.parts import create_part
+from autotune.plugins.held import create_held_part
 
 __all__ = ["Importer", "import_program", "import_workload"]
 
@@ -43,11 +43,11 @@ def import_program(importer: str, program: object) -> list[Workload]:
         PluginError: the importer cannot be made, or returned something else.
         AutotuneError: as :meth:`Importer.read`.
     """
-    part: Importer = create_part("importer", importer)
+    part: Importer = create_held_part("importer", importer)
     found = part.read(program)
-    if not found or not all(isinstance(each, Workload) for each in found):
-        raise PluginError(f"importer {importer!r} returned {found!r}, no list of workloads")
-    return list(found)
+    if not found:
+        raise PluginError(f"importer {importer!r} returned no workload from read()")
+    return found
 
 
 def import_workload(importer: str, program: object, function: str | None = None) -> Workload:

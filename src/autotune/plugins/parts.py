@@ -8,12 +8,21 @@ from typing import Any
 
 from attrs import evolve
 
-from autotune.errors import AutotuneError, InvalidValueError, PluginError, UnknownNameError
+from autotune.errors import InvalidValueError, PluginError, UnknownNameError
+from autotune.plugins.calling import Calling
 from autotune.plugins.context import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.spec import KINDS, PluginSpec
 
-__all__ = ["check_part", "create_part", "current_options", "recorded_options", "recorded_part"]
+__all__ = [
+    "check_part",
+    "check_recorded",
+    "create_part",
+    "current_options",
+    "interface_of",
+    "recorded_options",
+    "recorded_part",
+]
 
 
 def check_part(kind: str, name: object) -> str:
@@ -50,22 +59,16 @@ def create_part(kind: str, name: str, context: Context | None = None) -> Any:
     else:
         factory = manager().factory(kind, base)
     noun = f"{kind.replace('_', ' ')} {name!r}"
-    try:
+    with Calling(noun, "on construction"):
         made = factory(context)
-    except AutotuneError:
-        raise
-    except Exception as error:  # a foreign part may raise anything
-        raise PluginError(
-            f"{noun} failed on construction: {type(error).__name__}: {error}"
-        ) from error
-    interface = _interface(kind)
+    interface = interface_of(kind)
     if not isinstance(made, interface):
         raise PluginError(f"{noun} made a {type(made).__name__}, not a {interface.__name__}")
     return made
 
 
-def recorded_part(kind: str, name: str, given: str | None = None) -> Any:
-    """Create a part that a file names; nothing that only a file names is imported.
+def check_recorded(kind: str, name: str, given: str | None = None) -> None:
+    """Check that a part which a file names may be created, importing nothing.
 
     Args:
         kind: Kind of part.
@@ -76,7 +79,6 @@ def recorded_part(kind: str, name: str, given: str | None = None) -> Any:
     Raises:
         UnknownNameError: no installed plugin registers it.
         InvalidValueError: ``given`` is another one.
-        PluginError: as of :func:`create_part`.
     """
     noun = kind.replace("_", " ")
     known = manager().names(kind)
@@ -88,6 +90,16 @@ def recorded_part(kind: str, name: str, given: str | None = None) -> Any:
         raise UnknownNameError(noun, name, known, extra)
     if given not in (None, name):
         raise InvalidValueError(f"the record is of {noun} {name!r}, not of {given!r}")
+
+
+def recorded_part(kind: str, name: str, given: str | None = None) -> Any:
+    """Create a part that a file names; nothing that only a file names is imported.
+
+    Raises:
+        PluginError: as of :func:`create_part`.
+        AutotuneError: as of :func:`check_recorded`, whose arguments these are.
+    """
+    check_recorded(kind, name, given)
     return create_part(kind, name)
 
 
@@ -132,7 +144,7 @@ def _base_and_rules(kind: str, name: str) -> tuple[str, list[str]]:
     return base, rules
 
 
-def _interface(kind: str) -> type[Any]:
+def interface_of(kind: str) -> type[Any]:
     """What a part of a kind is an instance of; it is in a later room than this one."""
     module, _, attribute = KINDS[kind].rpartition(".")
     interface: type[Any] = getattr(importlib.import_module(module), attribute)

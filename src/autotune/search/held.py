@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from autotune.errors import AutotuneError, PluginError
-from autotune.process.child import describe
-from autotune.process.interrupts import is_of_user
+from autotune.errors import PluginError
+from autotune.plugins.calling import Calling, part_noun
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate
@@ -19,23 +17,9 @@ __all__ = ["asked_of", "calling", "state_of"]
 _SHOWN_CHARACTERS = 80
 
 
-@contextmanager
-def calling(part: Strategy | TaskScheduler, method: str) -> Iterator[None]:
-    """Around a call of a part: what it raises is an error that names part and call.
-
-    Also what would end the process, such as ``SystemExit``. An interrupt by the user passes.
-
-    Raises:
-        PluginError: the call raised anything that autotune does not raise on purpose.
-    """
-    try:
-        yield
-    except AutotuneError:
-        raise
-    except (Exception, SystemExit, GeneratorExit, KeyboardInterrupt) as error:
-        if is_of_user(error):
-            raise
-        raise PluginError(f"{_noun(part)} failed in {method}(): {describe(error)}") from error
+def calling(part: Strategy | TaskScheduler, method: str) -> Calling:
+    """Around a call of a part; see :class:`~autotune.plugins.calling.Calling`."""
+    return Calling(_noun(part), f"in {method}()")
 
 
 def asked_of(strategy: Strategy, n: int) -> list[Candidate]:
@@ -73,7 +57,4 @@ def state_of(part: Strategy | TaskScheduler) -> dict[str, Any]:
 
 
 def _noun(part: Strategy | TaskScheduler) -> str:
-    """Names a part by its kind, its name and where it is from."""
-    kind = "strategy" if isinstance(part, Strategy) else "scheduler"
-    name = getattr(part, "name", type(part).__name__)
-    return f"{kind} {name!r} ({type(part).__module__})"
+    return part_noun("strategy" if isinstance(part, Strategy) else "scheduler", part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from attrs import evolve
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.models.host import ModelHost
+from autotune.process.call_watch import CallWatch
 from autotune.process.interrupts import InterruptGuard
 from autotune.process.stopwatch import Clock
 from autotune.store.sqlite import open_database
@@ -119,6 +121,9 @@ def run_tasks(
     # ready in the background, from here on.
     with ExitStack() as stack:
         guard = stack.enter_context(InterruptGuard())
+        if threading.current_thread() is threading.main_thread():
+            # Elsewhere neither an interrupt nor the end of the process would be ours to cause.
+            stack.enter_context(CallWatch())
         models = model_hosts(options)
         for model in models.values():
             stack.enter_context(model)

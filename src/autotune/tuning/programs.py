@@ -10,8 +10,8 @@ from autotune.backends import Backend
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.plugins import Context
+from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
-from autotune.plugins.parts import create_part
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group
 from autotune.spaces import SearchSpace
@@ -200,7 +200,7 @@ def _usable_backends(
     found: dict[str, Backend] = {}
     for name in options.backend:
         try:
-            backend: Backend = create_part("backend", name)
+            backend: Backend = create_held_part("backend", name)
             backend.check_measuring(options.machine, options.machine.cores)
             backend.compiler_version()
         except AutotuneError as error:
@@ -216,7 +216,7 @@ def _not_imported(program: object, backends: Mapping[str, Backend]) -> InvalidVa
     others = [
         other
         for other in manager().names("backend")
-        if other not in backends and create_part("backend", other).imports(program)
+        if other not in backends and create_held_part("backend", other).imports(program)
     ]
     given = " and ".join(repr(name) for name in backends)
     if others:
@@ -247,7 +247,7 @@ def _make_space(workload: Workload, backend: Backend, options: TuneOptions) -> S
         limits=backend.limits(options.machine),
         options=chosen.options,
     )
-    space: SearchSpace = create_part("search_space", chosen.name, context)
+    space: SearchSpace = create_held_part("search_space", chosen.name, context)
     return space
 
 
@@ -277,7 +277,7 @@ def backend_for(programs: Sequence[object]) -> str:
     imported = [program for program in programs if not isinstance(program, Workload)]
     if imported:
         for name in (default, *manager().names("backend")):
-            backend: Backend = create_part("backend", name)
+            backend: Backend = create_held_part("backend", name)
             if all(backend.imports(program) for program in imported):
                 return name
     return default

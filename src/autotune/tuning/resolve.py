@@ -13,6 +13,7 @@ from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
+from autotune.plugins.held import create_held_part
 from autotune.plugins.parts import create_part
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
@@ -171,7 +172,7 @@ def _measurer_factory(
     )
 
     def make() -> Measurer:
-        measurer: Measurer = create_part("measurer", chosen.name, context)
+        measurer: Measurer = create_held_part("measurer", chosen.name, context)
         return measurer
 
     return make

@@ -14,6 +14,7 @@ import autotune
 from autotune import MeasureProtocol
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.ir.workloads import gemm
+from autotune.process import WorkerStartFailed
 from autotune.store.database import RecordFilter
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
@@ -76,13 +77,16 @@ def test_observers_are_no_part_of_the_identity_of_a_run(tmp_path: Path) -> None:
     assert again.result.from_records and again.result.run_id == first.result.run_id
 
 
-def test_one_that_raises_is_left_out_and_named(tmp_path: Path) -> None:
-    run = Run(tmp_path, "faulty_observers:Raises", "faulty_observers:Counting")
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("Raises", "ZeroDivisionError: some trouble"), ("Exits", "SystemExit: 0")],
+)
+def test_one_that_raises_is_left_out_and_named(tmp_path: Path, name: str, error: str) -> None:
+    run = Run(tmp_path, f"faulty_observers:{name}", "faulty_observers:Counting")
     assert [outcome.status for outcome in run.outcomes] == ["ok"] * 8
     assert all(outcome.readings["counting/calls"] for outcome in run.outcomes)
     assert run.warnings == [
-        "observer 'raises': it failed in readings and is not asked again: "
-        "ZeroDivisionError: some trouble"
+        f"observer '{name.lower()}': it failed in readings and is not asked again: {error}"
     ]
 
 
@@ -96,6 +100,20 @@ def test_one_that_hangs_or_ends_the_worker_costs_no_candidate(tmp_path: Path, na
     assert f"faulty_observers:{name}" in warning and "nothing is observed" in warning
     assert ("SIGSEGV" if name == "KillsItself" else "observe took more than") in warning
     assert run.result.baseline is not None and run.result.baseline.ok
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("EndsWhenMade", "exited with status 0"), ("HangsWhenMade", "observe took more than 1 s")],
+)
+def test_one_that_cannot_be_made_ends_the_run(tmp_path: Path, name: str, how: str) -> None:
+    protocol = MeasureProtocol(deadlines={"observe": 1.0})
+    with pytest.raises(WorkerStartFailed) as caught:
+        Run(tmp_path, f"faulty_observers:{name}", protocol=protocol)
+    assert str(caught.value) == (
+        f"no worker for backend {REFERENCE_BACKEND!r}: 3 in a row ended before they were ready, "
+        f"the last one while it made what observes (faulty_observers:{name}): {how}"
+    )
 
 
 @pytest.mark.parametrize(

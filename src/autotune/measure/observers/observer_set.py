@@ -12,6 +12,7 @@ from attrs import define
 from autotune.errors import InvalidValueError
 from autotune.measure.observers.observer import Observer
 from autotune.plugins.parts import create_part
+from autotune.process.child import describe
 
 __all__ = ["ObserverSet"]
 
@@ -132,7 +133,7 @@ class ObserverSet:
             member.absent = tuple(found.absent)
             member.active = bool(found.reads)
             reason = found.reason
-        except Exception as error:  # a foreign part may raise anything
+        except BaseException as error:  # a foreign part may raise anything
             self._disable(member, "check", error)
             return
         if member.absent or not member.active:
@@ -160,7 +161,7 @@ class ObserverSet:
     def _call(self, member: _Member, hook: str) -> None:
         try:
             getattr(member.observer, hook)()
-        except Exception as error:  # a foreign part may raise anything
+        except BaseException as error:  # a foreign part may raise anything
             self._disable(member, hook, error)
 
     def _collect(
@@ -171,14 +172,14 @@ class ObserverSet:
                 continue
             try:
                 found = _checked(read(member.observer))
-            except Exception as error:  # a foreign part may raise anything
+            except BaseException as error:  # a foreign part may raise anything
                 self._disable(member, hook, error)
                 continue
             self._readings |= {f"{member.name}/{name}": value for name, value in found.items()}
 
-    def _disable(self, member: _Member, hook: str, error: Exception) -> None:
+    def _disable(self, member: _Member, hook: str, error: BaseException) -> None:
         member.active = False
-        text = f"{type(error).__name__}: {error}"[:_MESSAGE_CHARACTERS]
+        text = describe(error)[:_MESSAGE_CHARACTERS]
         self._say(member, f"it failed in {hook} and is not asked again: {text}")
 
     def _say(self, member: _Member, text: str) -> None:

@@ -13,8 +13,8 @@ from attrs import evolve
 
 from autotune.errors import DatabaseDamaged, DatabaseError, InvalidValueError
 from autotune.plugins import Context
+from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
-from autotune.plugins.parts import create_part
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (
     RETRIABLE_STATUSES,
@@ -76,7 +76,7 @@ def open_database(
     if not (colon and rest and name in manager().names("database")):
         return SQLiteDatabase(path, read_only=read_only, warn=warn)
     context = Context(path=rest, read_only=read_only, warn=warn)
-    database: Database = create_part("database", name, context)
+    database: Database = create_held_part("database", name, context)
     return database
 
 
