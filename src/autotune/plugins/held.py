@@ -45,7 +45,7 @@ def hold(kind: str, part: Any) -> Any:
     if type(part).__module__.partition(".")[0] == _OWN_PACKAGE:
         return part
     # Measuring takes as long as it takes, and has deadlines of its own.
-    return _held_class(interface_of(kind))(part, part_noun(kind, part), kind != "measurer")
+    return _held_class(kind)(part, part_noun(kind, part), kind != "measurer")
 
 
 class _Held:
@@ -83,7 +83,8 @@ class _Held:
 
 
 @functools.cache
-def _held_class(interface: Any) -> type[Any]:
+def _held_class(kind: str) -> type[Any]:
+    interface = interface_of(kind)
     members: dict[str, Any] = {
         name: _attribute(name, hint) for name, hint in get_type_hints(interface).items()
     }
