@@ -8,16 +8,48 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+from autotune.errors import DatabaseError
 from autotune.store.sqlite.recovery import has_sound_rows, is_open_elsewhere, is_open_here
 from autotune.store.sqlite.schema import DAMAGE_NOTE
 from autotune.store.sqlite.write_ahead_log import LogDamage, log_damage
 
-__all__ = ["Warn", "check_log", "note_damage", "reading_mode", "writable"]
+__all__ = ["Warn", "check_journal", "check_log", "note_damage", "reading_mode", "writable"]
 
 Warn = Callable[[str], None]
 """Called with one sentence on the recovery of a damaged file."""
 
 _FIRST_PAGE = 4096
+_JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+
+
+def check_journal(path: Path, read_only: bool) -> None:
+    """Refuse a rollback journal that must not be used; files without a log have one in a change.
+
+    One of a change to several files names another file, which SQLite removes when it takes the
+    change back. This program never makes one: whatever it names is somebody else's.
+
+    Raises:
+        DatabaseError: there is such a journal; or the file is only read, and would be changed.
+    """
+    journal = path.with_name(path.name + "-journal")
+    try:
+        with journal.open("rb") as file:
+            begins = file.read(len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - len(_JOURNAL_MAGIC)))
+            names_another = file.read() == _JOURNAL_MAGIC and size > len(_JOURNAL_MAGIC)
+    except FileNotFoundError:
+        return
+    if names_another:
+        raise DatabaseError(
+            f"database {str(path)!r}: {str(journal)!r} is a journal that names another file, as "
+            "this program makes none, and using it would remove that file; move it away"
+        )
+    if begins and read_only and not _is_in_use(path):
+        raise DatabaseError(
+            f"database {str(path)!r}: a process was killed within a change, which "
+            f"{str(journal)!r} takes back; open it for writing once"
+        )
 
 
 def check_log(path: Path, read_only: bool, warn: Warn) -> None:

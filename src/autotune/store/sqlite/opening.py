@@ -14,8 +14,10 @@ from typing import TypeVar
 
 from autotune.errors import DatabaseDamaged, DatabaseError
 from autotune.store.sqlite.encoding import NotUnderstood
+from autotune.store.sqlite.guard import check_schema, restrict, restrict_to_reading
 from autotune.store.sqlite.left_log import (
     Warn,
+    check_journal,
     check_log,
     note_damage,
     reading_mode,
@@ -131,6 +133,7 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
                 _make_file(path)
             identity = identity_of(path)
             try:
+                check_journal(path, read_only)
                 check_log(path, read_only, warn)
                 connection = _checked(_connect_file(path, read_only), location, read_only)
             except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -175,6 +178,9 @@ def _is_replaced(path: Path, identity: tuple[int, int], read_only: bool) -> bool
 
 def _checked(connection: sqlite3.Connection, location: str, read_only: bool) -> sqlite3.Connection:
     try:
+        restrict(connection)
+        if read_only:
+            restrict_to_reading(connection)
         _check_content(connection, location, read_only)
         if not read_only:
             _prepare(connection)
@@ -276,8 +282,6 @@ def _connect_file(path: Path, read_only: bool) -> sqlite3.Connection:
         isolation_level=None,
         timeout=BUSY_SECONDS,
     )
-    if read_only:
-        connection.execute("PRAGMA query_only = TRUE")
     return connection
 
 
@@ -288,6 +292,7 @@ def _check_content(connection: sqlite3.Connection, location: str, read_only: boo
     """
     connection.execute("BEGIN")
     version = _check_owner(connection, location, read_only)
+    check_schema(connection, location, version)
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
     note = Path(location + DAMAGE_NOTE)
@@ -326,7 +331,9 @@ def _check_copy(path: Path) -> None:
     """Raise what is wrong with an unshared copy of a file, however large it is."""
     location = str(path)
     with contextlib.closing(_connect_file(path, read_only=False)) as connection:
+        restrict(connection)
         version = _check_owner(connection, location, read_only=False)
+        check_schema(connection, location, version)
         _check_tree(connection, thorough=True)
         if version == SCHEMA_VERSION:
             _check_rows(connection)

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from autotune.store.sqlite.guard import definitions, our_schema, restrict_to_reading
 from autotune.store.sqlite.migrations import migrate
 from autotune.store.sqlite.rows import Row, checked_row
-from autotune.store.sqlite.schema import COLUMNS
+from autotune.store.sqlite.schema import COLUMNS, SCHEMA_VERSION
 
 __all__ = ["Rows", "Salvaged", "salvage", "with_new_schema"]
 
@@ -35,13 +36,34 @@ def salvage(path: Path) -> Salvaged:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         # A file that was cut short is read as far as it goes.
         connection.execute("PRAGMA writable_schema = TRUE")
+        connection.execute("PRAGMA trusted_schema = FALSE")
+        restrict_to_reading(connection)
         connection.text_factory = lambda data: data.decode(errors="replace")
-        rows = {table: {row["id"]: row for row in _sound(connection, table)} for table in COLUMNS}
+        ours = _own_tables(connection)
+        rows: Rows = {
+            table: {row["id"]: row for row in _sound(connection, table)} if table in ours else {}
+            for table in COLUMNS
+        }
         newest: dict[str, int] | None = None
         with contextlib.suppress(sqlite3.DatabaseError):
             noted = connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
             newest = {name: number for name, number in noted if isinstance(number, int)}
     return Salvaged(rows, newest)
+
+
+def _own_tables(connection: sqlite3.Connection) -> set[str]:
+    """Tables that are defined as ours are: reading another may run what its definition says."""
+    try:
+        found = set(definitions(connection))
+    except sqlite3.DatabaseError:
+        return set()
+    versions = range(1, SCHEMA_VERSION + 1)
+    return {
+        name
+        for version in versions
+        for kind, name, *_ in found & our_schema(version)
+        if kind == "table"
+    }
 
 
 def _sound(connection: sqlite3.Connection, table: str) -> Iterator[Row]:
