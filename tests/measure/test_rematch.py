@@ -53,10 +53,7 @@ def turns(*seconds: float, rounds: int = 10, noise: float = 0.01, seed: int = 0)
 
 
 def test_a_winner_that_wins_again() -> None:
-    confirmation, better = judge(
-        [entry("a", 1.0), entry("b", 1.2)], turns(1.0, 1.2, 30.0), ["wrong"]
-    )
-    assert better is None
+    confirmation = judge([entry("a", 1.0), entry("b", 1.2)], turns(1.0, 1.2, 30.0), ["wrong"])
     assert (confirmation.winner, confirmation.runner_up) == ("a", "b")
     assert confirmation.rejected == ("wrong",)
     over, gain = confirmation.over_runner_up, confirmation.over_baseline
@@ -69,15 +66,10 @@ def test_a_winner_that_wins_again() -> None:
     assert confirmation.latency == np.median(confirmation.samples)
 
 
-def test_a_runner_up_that_is_faster_wins_by_as_much_as_is_certain() -> None:
+def test_a_runner_up_that_is_faster_wins() -> None:
     outcomes = turns(1.3, 1.0, 30.0)
-    confirmation, better = judge([entry("a", 1.0), entry("b", 1.01)], outcomes, [])
+    confirmation = judge([entry("a", 1.0), entry("b", 1.01)], outcomes, [])
     assert (confirmation.winner, confirmation.runner_up) == ("b", "a")
-    assert better is not None
-    found, latency = better
-    assert found.digest == "b"
-    # It was said to take longer than the one that takes 1.3 times as long.
-    assert 1 / 1.34 < latency < 1 / 1.2
     assert confirmation.over_runner_up is not None
     assert confirmation.over_runner_up.faster
     assert confirmation.samples == outcomes[1].samples
@@ -86,12 +78,10 @@ def test_a_runner_up_that_is_faster_wins_by_as_much_as_is_certain() -> None:
 def test_a_runner_up_within_the_noise_does_not_win() -> None:
     for seed in range(20):
         outcomes = turns(1.0, 1.0, noise=0.0, seed=seed)
-        confirmation, _ = judge([entry("a", 1.0), entry("b", 1.01)], outcomes, [])
+        confirmation = judge([entry("a", 1.0), entry("b", 1.01)], outcomes, [])
         assert confirmation.winner == "a"
     swapped = sum(
-        judge([entry("a", 1.0), entry("b", 1.01)], turns(1, 1, noise=0.05, seed=seed), [])[
-            0
-        ].winner
+        judge([entry("a", 1.0), entry("b", 1.01)], turns(1, 1, noise=0.05, seed=seed), []).winner
         == "b"
         for seed in range(400)
     )
@@ -144,14 +134,21 @@ def test_a_leader_that_was_timed_in_a_bad_minute_wins_in_the_end() -> None:
     with open_database(":memory:") as database:
         result = Bench(database, strategy=RandomStrategy, outcome=outcome).run(TRIALS)
         recorded = database.best(RecordFilter(run_id=result.run_id))
+        beaten = [it for it in database.records() if it.outcome.beaten_by]
     assert result.best is not None and result.confirmation is not None and recorded is not None
     assert result.best.candidate == fastest == recorded.candidate
     assert result.confirmation.runner_up == second.digest
-    assert recorded.latency == pytest.approx(found[0].latency)
+    # Its latency is what was timed; what it took in the end is kept beside it.
+    assert recorded.latency == place.latency == recorded.outcome.samples[0]
+    assert result.confirmation.latency == pytest.approx(found[0].latency)
+    # Those that seemed faster keep theirs, and are known to have lost.
+    assert len(beaten) == MOST_LEADERS - 2
+    assert {it.outcome.beaten_by for it in beaten} == {fastest.digest}
+    assert all((it.latency or 1.0) <= (recorded.latency or 0.0) for it in beaten)
 
 
 def test_equal_latencies_are_no_gain() -> None:
-    confirmation, _ = judge([entry("a", 1.0)], turns(1.0, 1.0, noise=0.05), [])
+    confirmation = judge([entry("a", 1.0)], turns(1.0, 1.0, noise=0.05), [])
     assert confirmation.runner_up == ""
     assert confirmation.over_runner_up is None
     assert not confirmation.gain
@@ -162,7 +159,7 @@ def test_without_an_untuned_program_nothing_is_said_of_it(failed: bool) -> None:
     outcomes = turns(1.0, 1.2)
     if failed:
         outcomes.append(Outcome("timeout"))
-    confirmation, _ = judge([entry("a", 1.0), entry("b", 1.2)], outcomes, [])
+    confirmation = judge([entry("a", 1.0), entry("b", 1.2)], outcomes, [])
     assert confirmation.over_baseline is None
     assert not confirmation.gain
 

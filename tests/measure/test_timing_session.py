@@ -305,6 +305,50 @@ def test_an_installed_leader_keeps_its_latency() -> None:
     assert leader.outcome.latency == pytest.approx(1e-3)
 
 
+@pytest.mark.parametrize("claim", [1e-9, 1e-3, 10.0])
+def test_what_another_session_claims_of_the_leader_scales_nothing(claim: float) -> None:
+    machine = Machine(lambda _now: 1.5)
+    timing, leader = session(machine), machine.trial(0, Program(1e-3))
+    assert Leader(toy_candidate(0), None).latency is None  # the claim stays with the host
+    timing.install(leader, None)
+    assert timing.leader is leader
+    assert timing.latency == pytest.approx(1.5e-3) != pytest.approx(claim)
+    trial = machine.trial(1, Program(1.2e-3))
+    timing.screen(trial)
+    timing.settle()
+    assert trial.outcome is not None and trial.outcome.ok
+    assert trial.outcome.latency == pytest.approx(1.8e-3)
+    assert trial.outcome.drift == pytest.approx(1.0)
+    assert trial.outcome.reference == pytest.approx(1.5e-3)
+
+
+@pytest.mark.parametrize(("seconds", "leads"), [(0.9e-3, True), (1.1e-3, False), (9e-3, False)])
+def test_one_of_another_session_leads_if_it_is_faster_in_this_one(
+    seconds: float, leads: bool
+) -> None:
+    machine = Machine()
+    timing, leader = with_leader(machine)
+    claimed = machine.trial(1, Program(seconds))
+    timing.install(claimed, None)
+    assert (timing.leader is claimed) == leads
+    assert (timing.leader is leader) != leads
+    assert claimed.outcome is not None
+    assert claimed.outcome.latency == pytest.approx(seconds, rel=1e-3)
+
+
+def test_every_outcome_but_the_first_has_what_the_best_one_took_beside_it() -> None:
+    machine = Machine(lambda now: 1.0 if now < 1 else 1.5)
+    timing, leader = with_leader(machine)
+    assert leader.outcome is not None and leader.outcome.reference is None
+    machine.now = 1.0
+    near, far = machine.trial(1, Program(1.2e-3)), machine.trial(2, Program(9e-3))
+    for trial in (near, far):
+        timing.screen(trial)
+        assert trial.outcome is not None
+        assert trial.outcome.reference == pytest.approx(1.5e-3)
+        assert trial.outcome.drift == pytest.approx(1.5)
+
+
 def test_a_leader_that_fails_its_check_is_no_measure() -> None:
     machine = Machine()
     timing = session(machine)

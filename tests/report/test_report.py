@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from autotune.plugins.manager import PluginStatus
 from autotune.process.stopwatch import ACTIVITIES, Stopwatch
@@ -101,12 +102,13 @@ def test_the_json_form_without_a_best() -> None:
 def test_the_comparison() -> None:
     table = comparison_table(make_result(), Outcome("ok", 1e-6), "numpy (BLAS)")
     assert table.title == (
-        "gemm m=8 n=8 k=8 float32: 2.00 us, 512 MFLOP/s, 0.50x the speed of numpy (BLAS)"
+        "gemm m=8 n=8 k=8 float32: 2.10 us, 488 MFLOP/s, 0.48x the speed of numpy (BLAS)"
     )
     assert table.rows == (
-        ("tuned", "2.00 us", "512 MFLOP/s", "1.00x"),
-        ("numpy (BLAS)", "1.00 us", "1.02 GFLOP/s", "0.50x"),
-        ("naive loop nest (toy)", "8.00 us", "128 MFLOP/s", "4.00x"),
+        ("tuned", "2.10 us", "488 MFLOP/s", "1.00x"),
+        ("numpy (BLAS)", "1.00 us", "1.02 GFLOP/s", "0.48x"),
+        # What the confirmation says below, whatever was recorded of it before.
+        ("naive loop nest (toy)", "8.19 us", "125 MFLOP/s", "3.90x"),
     )
     notes = "\n".join(table.notes)
     assert "trials: 3, 1 of them from records (2 ok, 1 crash)" in notes
@@ -119,9 +121,31 @@ def test_the_comparison() -> None:
 
 def test_a_vendor_that_cannot_be_compared_gets_no_ratio() -> None:
     table = comparison_table(make_result(), Outcome("ok", 24e-3), "BLAS", "the machine is busy")
-    assert table.title == "gemm m=8 n=8 k=8 float32: 2.00 us, 512 MFLOP/s"
+    assert table.title == "gemm m=8 n=8 k=8 float32: 2.10 us, 488 MFLOP/s"
     assert table.rows[1] == ("BLAS", "24.0 ms", formats.rate(1024, 24e-3), "not comparable")
     assert table.notes[-1] == "BLAS is not comparable here: the machine is busy"
+
+
+def test_a_forged_latency_is_in_no_headline() -> None:
+    honest = make_result()
+    assert honest.best is not None
+    forged = evolve(honest.best, outcome=evolve(honest.best.outcome, latency=1e-12))
+    table = comparison_table(make_result(best=forged))
+    assert table.title == comparison_table(honest).title
+    assert table.rows == comparison_table(honest).rows
+
+
+def test_without_turns_at_the_end_the_recorded_latencies_are_compared() -> None:
+    table = comparison_table(make_result(confirmation=None))
+    assert [row[1::2] for row in table.rows] == [("2.00 us", "1.00x"), ("8.00 us", "4.00x")]
+
+
+def test_imported_records_are_said_to_be_claims() -> None:
+    own = make_result().best
+    assert own is not None
+    claim = evolve(own, outcome=evolve(own.outcome, imported=True))
+    assert records_table([own]).notes == ()
+    assert records_table([own, claim]).notes == ("imported, not measured here: 0123456789ab/1",)
 
 
 def test_the_comparison_of_a_failed_run() -> None:

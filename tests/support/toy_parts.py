@@ -128,6 +128,11 @@ class InProcessMeasurer(Measurer):
     def collect(self, collecting: Collecting) -> list[Outcome]:
         """Outcomes by the function, one after the other."""
         outcomes: list[Outcome] = []
+        leader = collecting.leader
+        if leader is not None and leader.latency is None and collecting.on_leader_timed:
+            seconds = self._again(leader.candidate).latency
+            if seconds is not None:
+                collecting.on_leader_timed(seconds)
         for position, candidate in enumerate(self._submitted.popleft()):
             if collecting.enough():
                 break

@@ -308,3 +308,28 @@ def test_the_checkpoint_of_a_space_that_has_changed_is_refused() -> None:
         with pytest.raises(DatabaseError, match="the search space does not.*--fresh"):
             Bench(database, round_size=ROUND).run(TRIALS)
         assert only_run(database).status == "interrupted"
+
+
+@pytest.mark.parametrize("factor", [1.6, 1 / 1.6])
+def test_a_session_on_a_machine_of_another_speed_goes_by_what_it_times(factor: float) -> None:
+    """The best so far is timed again; records keep what was timed, and still compare."""
+
+    def slower(candidate: Candidate) -> Outcome:
+        outcome = valid_outcome(candidate)
+        latency = (outcome.latency or 0.0) * factor
+        return attrs.evolve(outcome, latency=latency, samples=(latency,) * 3)
+
+    trials, after = 48, 20
+    with open_database(":memory:") as database:
+        bench = Bench(database)
+        bench.stop(trials, after, KeyboardInterrupt)
+        later = Bench(database, outcome=slower, again=slower)
+        result = later.run(trials)
+        recorded = list(database.records())
+    assert result.trials == trials and result.best is not None
+    for record in recorded:
+        usual = valid_outcome(record.candidate).latency or 0.0
+        assert record.latency == pytest.approx(usual * (1 if record.trial < after else factor))
+    fastest = min(valid_outcome(record.candidate).latency or 0.0 for record in recorded)
+    # Latencies alone would have it among those of the faster session.
+    assert valid_outcome(result.best.candidate).latency == fastest

@@ -23,7 +23,7 @@ Examples:
 
 
 def fastest_of_backends(records: Sequence[Record]) -> list[Record]:
-    """Of records that differ in backend and its versions only, the fastest; order is kept."""
+    """Of records that differ in backend and its versions only, the best; order is kept."""
     best: dict[tuple[str, str, int, str], Record] = {}
     for record in records:
         key = record.key
@@ -34,7 +34,7 @@ def fastest_of_backends(records: Sequence[Record]) -> list[Record]:
             key.protocol,
         )
         found = best.setdefault(alike, record)
-        if (record.latency or 0.0) < (found.latency or 0.0):
+        if record.rank < found.rank:
             best[alike] = record
     kept = {id(record) for record in best.values()}
     return [record for record in records if id(record) in kept]
@@ -49,7 +49,8 @@ def command(database: str, limit: int | None, json_path: str | None, **options: 
 
     Records of different targets, thread counts and measuring protocols are not comparable and are
     listed separately. Those of different backends are: the fastest is shown, or, with --backend,
-    the fastest of that backend for each of its versions.
+    the fastest of that backend for each of its versions. An imported record is shown, and said to
+    be one, only where nothing was measured here.
     """
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output

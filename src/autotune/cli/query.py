@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -154,11 +155,7 @@ def chosen_record(database: Database, query: Query, record_id: str | None) -> Re
         InvalidValueError: the name is not of that form.
     """
     if record_id is None:
-        return min(
-            query.best(database),
-            key=lambda record: record.latency or 0.0,
-            default=None,
-        )
+        return min(query.best(database), key=attrgetter("rank"), default=None)
     from autotune.store.database import RecordFilter
 
     run, slash, trial = record_id.partition("/")

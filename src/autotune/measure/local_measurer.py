@@ -19,7 +19,7 @@ from autotune.measure.batch import Batch
 from autotune.measure.building import Building, Span
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.held import HeldTrial
-from autotune.measure.measurer import Collecting, LoadedProgram, Measurer
+from autotune.measure.measurer import Collecting, LoadedProgram, Measurer, OnLeaderTimed
 from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
 from autotune.measure.plausibility import Plausibility
 from autotune.measure.pool import MOST_AHEAD, Place, WorkerPool
@@ -185,7 +185,7 @@ class LocalMeasurer(Measurer):
         workers, batch = self._started(), self._batches[0]
         with self._cancelling():
             try:
-                self._hold(collecting.leader)
+                self._hold(collecting.leader, collecting.on_leader_timed)
                 while not batch.is_over and not collecting.enough():
                     self._time(batch, collecting)
             except KeyboardInterrupt:
@@ -276,8 +276,12 @@ class LocalMeasurer(Measurer):
                     batch.next_chunk(_CHUNK_PER_WORKER * self._worker_count)
                 )
 
-    def _hold(self, leader: Leader | None) -> None:
-        """Have the best candidate ready to be timed beside others."""
+    def _hold(self, leader: Leader | None, on_timed: OnLeaderTimed | None = None) -> None:
+        """Have the best candidate ready to be timed beside others.
+
+        One that was not timed in this session is timed first, and is the best one only if that
+        shows it.
+        """
         timing = self._started().timing
         if leader is None or timing.leads(leader.candidate.digest):
             return
@@ -287,6 +291,10 @@ class LocalMeasurer(Measurer):
             with self._undisturbed([trial]):
                 timing.install(trial, leader.latency)
         trial.abandoned = trial.outcome is None
+        if leader.latency is None and trial.outcome is not None and trial.outcome.ok:
+            self._forget([trial])
+            if on_timed is not None:
+                on_timed(trial.latency)
 
     def _time(self, batch: Batch, collecting: Collecting) -> None:
         """Time a chunk; tells outcomes in order as soon as they are known."""

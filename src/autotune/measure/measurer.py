@@ -15,6 +15,7 @@ from autotune.measure.trial import Leader
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 
+OnLeaderTimed = Callable[[float], None]
 OnOutcome = Callable[[int, Outcome], None]
 Recall = Callable[[str], Outcome | None]
 _Self = TypeVar("_Self", bound="Measurer")
@@ -55,6 +56,8 @@ class Collecting:
             called with whatever else is known, in which case positions may be left out, and one
             may come a second time.
         on_comparison: Called after candidates were timed in turns with the best one.
+        on_leader_timed: Called with the latency of the leader, in seconds of this session, where
+            it had to be timed first.
         leader: The best candidate known.
         recall: The outcome of a program by its digest, where it is known already.
         enough: Whether to stop before the next candidate; those that are left get no outcome.
@@ -62,6 +65,7 @@ class Collecting:
 
     on_outcome: OnOutcome | None = None
     on_comparison: OnComparison | None = None
+    on_leader_timed: OnLeaderTimed | None = None
     leader: Leader | None = None
     recall: Recall = _nothing
     enough: Callable[[], bool] = _never

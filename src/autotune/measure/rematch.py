@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from autotune.measure.racing import compare, latency_after, rounded
+from autotune.measure.racing import compare
 from autotune.store.records import Confirmation, Outcome
 from autotune.store.trial_log import LogEntry
 
@@ -19,8 +19,6 @@ MOST_LEADERS = 8
 _SECONDS, _CALLS, _SHORTEST = 2.0, 24, 1e-3
 # Of so many trials one is built again for it.
 _TRIALS = 16
-# What rounding a latency changes is no news.
-_ROUNDED = 1 - 1e-6
 
 
 def places(latency: float, trials: int) -> int:
@@ -69,27 +67,21 @@ def challenger(outcomes: Sequence[Outcome]) -> int:
 
 def judge(
     leaders: Sequence[LogEntry], outcomes: Sequence[Outcome], rejected: Sequence[str]
-) -> tuple[Confirmation, tuple[LogEntry, float] | None]:
-    """The verdict of a rematch.
+) -> Confirmation:
+    """The verdict of a rematch: the winner is the challenger if that was faster beyond the noise.
 
     Args:
         leaders: The best trial and its :func:`challenger`, if there is one.
         outcomes: Theirs, and possibly that of the untuned program, from turns.
         rejected: Digests of candidates that failed before.
-
-    Returns:
-        The confirmation; and, if the winner turned out to be faster than recorded, its trial and
-        its latency. The winner is the challenger if that was faster beyond the noise.
     """
-    winner, latency = 0, leaders[0].latency or 0.0
-    if len(leaders) > 1:
-        over = compare(outcomes[1].samples, outcomes[0].samples)
-        if over.faster:
-            winner, latency = 1, latency_after(over, latency)
+    winner = 0
+    if len(leaders) > 1 and compare(outcomes[1].samples, outcomes[0].samples).faster:
+        winner = 1
     others = [number for number in range(len(leaders)) if number != winner]
     samples = outcomes[winner].samples
     baseline = outcomes[len(leaders)] if len(outcomes) > len(leaders) else None
-    confirmation = Confirmation(
+    return Confirmation(
         winner=leaders[winner].digest,
         latency=statistics.median(samples),
         samples=samples,
@@ -98,7 +90,3 @@ def judge(
         over_baseline=compare(samples, baseline.samples) if baseline and baseline.ok else None,
         rejected=tuple(rejected),
     )
-    # Latencies of a search are never better than is certain; now there is time for the clock.
-    latency = rounded(min(latency, confirmation.latency))
-    better = latency < (leaders[winner].latency or 0.0) * _ROUNDED
-    return confirmation, (leaders[winner], latency) if better else None

@@ -21,6 +21,7 @@ from autotune.measure.racing import (
     credible,
     drift_of,
     latency_after,
+    rounded,
 )
 from autotune.measure.trial import Leader, Trial, outcome_of
 from autotune.process.channel import Message
@@ -94,11 +95,21 @@ class TimingSession:
             return None
         return Leader(leader.candidate, self.latency)
 
-    def install(self, trial: Trial, latency: float) -> None:
-        """Check a held program that is known to be the best one, and make it so.
+    def install(self, trial: Trial, latency: float | None) -> None:
+        """Check a held program that is said to be the best one, and make it so if it is.
 
-        One that fails is no measure for others: there is no best one then.
+        One that was timed in this session keeps its latency: what it takes now tells the drift.
+        One of another session is timed like any other program, since seconds of sessions do not
+        compare. One that fails is no measure for others.
+
+        Args:
+            trial: The program.
+            latency: What it took in this session, in seconds; None if it was timed in another one.
         """
+        if latency is None:
+            self.screen(trial)
+            self.settle()
+            return
         self.lead(None)
         if self._check(trial, latency, None):
             self._drift = trial.drift = drift_of(trial.samples, latency)
@@ -129,8 +140,7 @@ class TimingSession:
         hopeless = min(trial.samples) > self._protocol.drop_factor * (incumbent or 0.0)
         if hopeless and self._drift_age < _OLDEST_DRIFT:
             self._drift_age += 1
-            trial.drift = self._drift
-            trial.finish()
+            self._finish_by_drift(trial)
             return
         self._drift_age = 0
         ours, best = self._beside(self.leader, trial)
@@ -138,16 +148,22 @@ class TimingSession:
             return
         if not ours:
             # The best program is gone; the known speed of the machine must do.
-            trial.drift = self._drift
-            trial.finish()
+            self._finish_by_drift(trial)
             return
         self._drift = drift_of(best, self.latency)
+        trial.reference = statistics.median(best)
         trial.samples += ours[1:]
         trial.set_latency(self.latency / compare(ours, best).ratio)
         if clearly_slower(ours, best):
             trial.finish()
         else:
             self._contenders.append(trial)
+
+    def _finish_by_drift(self, trial: Trial) -> None:
+        """End a program that was not timed beside the best one, by what that one took before."""
+        trial.drift = self._drift
+        trial.reference = rounded(self.latency * self._drift)
+        trial.finish()
 
     def _beside(self, leader: Trial, trial: Trial) -> tuple[list[float], list[float]]:
         """Pairs of samples, of a program and of the best one, each taken one after the other.
@@ -274,6 +290,7 @@ class TimingSession:
             if number and race.times[number] and trial.outcome is None:
                 ratios[number] = comparison = race.against(number, 0)
                 trial.samples += race.times[number]
+                trial.reference = statistics.median(race.times[0])
                 after = latency_after(comparison, latency)
                 if comparison.ratio > 1:
                     after = credible(after, race.times[number])

@@ -21,10 +21,16 @@ _MOST_BUILDS = 3
 
 @frozen
 class Leader:
-    """The best candidate so far, and its latency in seconds: what others are compared with."""
+    """The best candidate so far: what others are compared with.
+
+    Attributes:
+        candidate: The candidate.
+        latency: What it took in this session, in seconds; None where it has not been timed since
+            the workers were started. Then only an earlier session knows, whose seconds are others.
+    """
 
     candidate: Candidate
-    latency: float
+    latency: float | None
 
 
 @define(eq=False)
@@ -44,6 +50,7 @@ class Trial:
         timings: Seconds by phase.
         readings: What observers have read.
         drift: See :class:`Outcome`.
+        reference: See :class:`Outcome`.
         losses: How often its worker ended without its fault.
         abandoned: Whether it was given up before it had an outcome.
     """
@@ -60,6 +67,7 @@ class Trial:
     timings: dict[str, float] = field(factory=dict)
     readings: Mapping[str, Any] = field(factory=dict)
     drift: float = 1.0
+    reference: float | None = None
     losses: int = 0
     abandoned: bool = False
 
@@ -120,6 +128,7 @@ class Trial:
                 tuple(self.samples),
                 self.timings,
                 drift=self.drift,
+                reference=self.reference,
                 readings=self.readings,
             )
         )

@@ -28,7 +28,7 @@ class Holding:
         key: What its measurements depend on.
         target: Name of the target.
         outcomes: How many records there are, by status.
-        best: The fastest, if any is valid.
+        best: The fastest, if any is valid; an imported one only where none was timed here.
     """
 
     workload: Workload
@@ -40,8 +40,7 @@ class Holding:
     def add(self, record: Record) -> None:
         """Count one more record."""
         self.outcomes[record.outcome.status] += 1
-        fastest = None if self.best is None else self.best.latency
-        if record.latency is not None and (fastest is None or record.latency < fastest):
+        if record.latency is not None and (self.best is None or record.rank < self.best.rank):
             self.best = record
 
     def to_json(self) -> dict[str, Any]:
@@ -84,7 +83,9 @@ def holdings_table(holdings: Sequence[Holding]) -> Table:
         "threads>",
         "protocol",
     )
-    return Table("", columns, tuple(map(_row, holdings)))
+    claims = [task_name(it.workload) for it in holdings if it.best and it.best.outcome.imported]
+    notes = (f"the best is imported, not measured here: {', '.join(claims)}",) if claims else ()
+    return Table("", columns, tuple(map(_row, holdings)), notes)
 
 
 def _row(holding: Holding) -> tuple[str, ...]:

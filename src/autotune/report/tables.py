@@ -60,13 +60,12 @@ def comparison_table(
         vendor_name: What that library is called.
         caveat: Why its latency cannot be compared, if it cannot; then no ratio is shown.
     """
-    tuned = None if result.best is None else result.best.outcome.latency
-    naive = None if result.baseline is None else result.baseline.latency
+    tuned, naive = _confirmed_latencies(result)
     backend = short_name(result.backend)
     lines = [(f"tuned ({backend})" if result.rivals else "tuned", tuned)]
     if vendor is not None:
         lines.append((vendor_name, vendor.latency))
-    lines += map(_rival_line, result.rivals)
+    lines += [_rival_line(rival, tuned) for rival in result.rivals]
     lines.append((f"{NAIVE} ({backend})", naive))
     flop = result.workload.flop
     rows = []
@@ -98,9 +97,28 @@ def _headline(result: Result, tuned: float | None, vendor: float | None, vendor_
     return f"{result.task}: {', '.join(figures)}"
 
 
-def _rival_line(rival: Rival) -> tuple[str, float | None]:
+def _confirmed_latencies(result: Result) -> tuple[float | None, float | None]:
+    """Of the tuned program and the baseline, from the turns that they took at the end.
+
+    As recorded where they took none: what was timed in other sessions compares less well.
+    """
+    tuned = None if result.best is None else result.best.outcome.latency
+    naive = None if result.baseline is None else result.baseline.latency
+    confirmation = result.confirmation
+    if result.best is None or confirmation is None:
+        return tuned, naive
+    if confirmation.winner == result.best.candidate.digest:
+        over = confirmation.over_baseline
+        tuned = confirmation.latency
+        naive = naive if over is None else tuned * over.ratio
+    return tuned, naive
+
+
+def _rival_line(rival: Rival, tuned: float | None) -> tuple[str, float | None]:
     best = rival.result.best
     latency = None if best is None else best.outcome.latency
+    if rival.comparison is not None and tuned is not None:
+        latency = tuned * rival.comparison.ratio
     return f"tuned ({short_name(rival.result.backend)})", latency
 
 
@@ -210,7 +228,13 @@ def records_table(records: Sequence[Record]) -> Table:
         "sketch",
         "record",
     )
-    return Table("", columns, tuple(rows))
+    return Table("", columns, tuple(rows), _claims(records))
+
+
+def _claims(records: Sequence[Record]) -> tuple[str, ...]:
+    """Which records nobody has timed here."""
+    claims = [f"{it.run_id}/{it.trial}" for it in records if it.outcome.imported]
+    return (f"imported, not measured here: {', '.join(claims)}",) if claims else ()
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

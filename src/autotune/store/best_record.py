@@ -41,5 +41,5 @@ def find_record(
     record = (own or {}).get((key, entry.digest))
     if record is not None and record.run_id == entry.source:
         return record
-    where = RecordFilter(run_id=entry.source, candidate=entry.digest, key=key)
+    where = RecordFilter(run_id=entry.source, candidate=entry.digest, key=key, imported=False)
     return next(database.records(where), None)

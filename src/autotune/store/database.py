@@ -29,6 +29,7 @@ class RecordFilter:
         run_id: The run that measured it.
         status: Status of the outcome.
         candidate: Digest of the candidate.
+        imported: Whether it came from a file, and was not timed here.
     """
 
     workload: str | None = None
@@ -41,6 +42,7 @@ class RecordFilter:
     run_id: str | None = None
     status: str | None = None
     candidate: str | None = None
+    imported: bool | None = None
 
 
 class Database(ABC):
@@ -95,7 +97,11 @@ class Database(ABC):
 
     @abstractmethod
     def best(self, where: RecordFilter) -> Record | None:
-        """The record with the lowest latency among those that are ok; the first of equals."""
+        """The record with the lowest latency among those that are ok; the first of equals.
+
+        Records that were timed here come before imported ones, and those that were not beaten in
+        turns before those that were.
+        """
 
     @abstractmethod
     def best_of_each(self, where: RecordFilter | None = None) -> list[Record]:
@@ -105,15 +111,15 @@ class Database(ABC):
     def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
         """The most recent record of a candidate (by digest) that need not be measured again.
 
-        Records that are retriable (a crash, a timeout) are passed over.
+        Records that are retriable (a crash, a timeout) are passed over, and so are imported ones.
         """
 
     @abstractmethod
     def lookup_program(self, program: str, workload: str, key: MeasureKey) -> Record | None:
         """The most recent record of a program that need not be measured again.
 
-        Records that are retriable are passed over, and so are those whose outcome is that of
-        another candidate with the same program: the other one's is given.
+        Records that are retriable are passed over, and so are imported ones, and those whose
+        outcome is that of another candidate with the same program: the other one's is given.
 
         Args:
             program: Digest of the lowered program or of the machine code.

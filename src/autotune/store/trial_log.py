@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
@@ -28,12 +29,15 @@ class LogEntry:
     Attributes:
         digest: The candidate's digest.
         status: Status of its outcome.
-        latency: Seconds per call, when it is valid.
+        latency: Seconds per call, when it is valid; those of other sessions as
+            :meth:`TrialLog.rescale` has converted them.
         elapsed: Seconds since the run began.
         cached: Whether the outcome came from another run's records.
         source: The run whose record holds the outcome.
         message: What went wrong, if something did; kept for the first failure of each class.
         reason: The class of what went wrong, "" when nothing did.
+        beaten: Whether another one was faster in turns at the end of a run although its latency is
+            higher.
     """
 
     digest: str
@@ -44,6 +48,12 @@ class LogEntry:
     source: str
     message: str = ""
     reason: str = ""
+    beaten: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What orders valid trials, the best first: those that were beaten come last."""
+        return self.beaten, self.latency or 0.0
 
 
 class TrialLog:
@@ -79,6 +89,7 @@ class TrialLog:
             source,
             "" if known else outcome.message,
             reason,
+            bool(outcome.beaten_by),
         )
         self._append(entry)
         return entry
@@ -90,7 +101,7 @@ class TrialLog:
             reason = entry.reason or entry.status  # logs of earlier versions have no classes
             earlier = self._rejections.get(reason, Rejection(0, entry.message))
             self._rejections[reason] = Rejection(earlier.count + 1, earlier.message)
-        elif self._best is None or entry.latency < (self._best.latency or 0.0):
+        elif self._best is None or entry.rank < self._best.rank:
             self._best = entry
 
     def amend(self, digest: str, outcome: Outcome) -> None:
@@ -105,7 +116,17 @@ class TrialLog:
                     latency=outcome.latency,
                     message=outcome.message,
                     reason=reject_reason(outcome),
+                    beaten=bool(outcome.beaten_by),
                 )
+            self._append(entry)
+
+    def rescale(self, digests: Collection[str], factor: float) -> None:
+        """Convert the latencies of these candidates into the seconds of another session."""
+        old, self._entries, self._best = self._entries, [], None
+        self._failures, self._rejections = {}, {}
+        for entry in old:
+            if entry.latency is not None and entry.digest in digests:
+                entry = evolve(entry, latency=entry.latency * factor)
             self._append(entry)
 
     def first(self, trials: int) -> TrialLog:
@@ -120,7 +141,7 @@ class TrialLog:
     def leaders(self, count: int) -> list[LogEntry]:
         """The fastest valid trials, the best first; each candidate once."""
         valid = {entry.digest: entry for entry in self._entries if entry.latency is not None}
-        return sorted(valid.values(), key=lambda entry: entry.latency or 0.0)[:count]
+        return sorted(valid.values(), key=attrgetter("rank"))[:count]
 
     @property
     def best_latency(self) -> float | None:
@@ -161,7 +182,8 @@ class TrialLog:
         points = []
         best: float | None = None
         for trial, entry in enumerate(self._entries):
-            if entry.latency is not None and (best is None or entry.latency < best):
+            counts = entry.latency is not None and not entry.beaten
+            if counts and (best is None or (entry.latency or 0.0) < best):
                 best = entry.latency
             points.append((trial, entry.elapsed, best))
         return points

@@ -19,7 +19,7 @@ from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate
 from autotune.spaces import SearchSpace
 from autotune.store.best_record import find_record
-from autotune.store.database import Database
+from autotune.store.database import Database, RecordFilter
 from autotune.store.records import Comparison, Confirmation, MeasureKey, Outcome, Record
 from autotune.store.trial_log import LogEntry, TrialLog
 from autotune.targets import Target
@@ -37,6 +37,8 @@ __all__ = ["RunContext", "TaskSession", "TaskSpec"]
 
 # Trials that are looked at for programs to compare: many may be duplicates of each other.
 _LOOKED_AT = 32
+# What rounding a latency changes is no news.
+_ROUNDED = 1e-6
 
 MakeMeasurer = Callable[[], Measurer]
 
@@ -133,6 +135,10 @@ class TaskSession:
         self._has_baseline = False
         self._submitted: deque[_Submitted] = deque()
         self._best: Candidate | None = None
+        # Candidates that were timed since the workers were started, and those whose latencies
+        # in the log are seconds of this session.
+        self._timed: set[str] = set()
+        self._comparable: set[str] = set()
 
     def start(self) -> None:
         """Let workers get ready in the background."""
@@ -149,6 +155,8 @@ class TaskSession:
             self._measurer.close()
             self._measurer = None
             self._ready = False
+            self._timed.clear()
+            self._comparable.clear()
 
     def submit(self, batch: Sequence[Candidate]) -> None:
         """Begin to build those of ``batch`` that no record answers, and return at once."""
@@ -173,18 +181,36 @@ class TaskSession:
             index = current.missing[position]
             with self._context.guard.shield():
                 if current.known[index] is None:
-                    self._store(current.batch[index], outcome, first_trial + index)
+                    candidate = current.batch[index]
+                    self._store(candidate, outcome, first_trial + index)
                     current.known[index] = (outcome, self._context.run_id)
                 self._log_known(current)
 
         self._log_known(current)
         if current.missing:
             collecting = Collecting(
-                on_outcome, self._on_comparison, self._leader(), self._recall, enough
+                on_outcome,
+                self._on_comparison,
+                self._on_leader_timed,
+                self._leader(),
+                self._recall,
+                enough,
             )
             with self._accounting(self._prepared()) as measurer:
                 measurer.collect(collecting)
+            self._note_timed(current)
         return current.outcomes
+
+    def _note_timed(self, current: _Submitted) -> None:
+        """Remember which candidates of a batch, or their equals, were timed in this session."""
+        measured = current.missing[: len(current.outcomes)]
+        found = [(current.batch[at].digest, current.known[at]) for at in measured]
+        outcomes = {digest: known[0] for digest, known in found if known is not None}
+        new = {digest for digest, outcome in outcomes.items() if not outcome.duplicate_of}
+        self._timed |= new
+        new |= {it for it, outcome in outcomes.items() if outcome.duplicate_of in self._timed}
+        self._timed |= new
+        self._comparable |= new
 
     def find_baseline(self) -> None:
         """Find or measure the outcome of the untuned program; does so once."""
@@ -203,6 +229,24 @@ class TaskSession:
                 self.baseline = outcome
         self._has_baseline = True
         context.emit(BaselineMeasured(self.spec.name, self.baseline))
+
+    def find_claim(self) -> Candidate | None:
+        """The candidate to time first: of the fastest imported record, if that claims most.
+
+        None where there is none, where something that was timed here is as fast, or where this
+        run has begun already or ignores records.
+        """
+        context, spec = self._context, self.spec
+        if context.fresh or len(self.log):
+            return None
+        workload, key = spec.workload.digest, spec.key
+        claim = context.database.best(RecordFilter(workload=workload, key=key, imported=True))
+        if claim is None or self._known(claim.candidate) is not None:
+            return None
+        best = context.database.best(RecordFilter(workload=workload, key=key, imported=False))
+        if best is not None and (best.latency or 0.0) <= (claim.latency or 0.0):
+            return None
+        return claim.candidate
 
     @property
     def is_to_be_confirmed(self) -> bool:
@@ -229,15 +273,22 @@ class TaskSession:
             outcomes = self._rematch(leaders, rejected, beside_untuned=is_untuned_valid)
             if outcomes is None:
                 continue
-            confirmation, better = judge(leaders, outcomes, rejected)
-            if better is not None:
-                entry, latency = better
-                record = self._record_of(entry)
-                self._amend(entry, evolve(record.outcome, latency=latency))
+            confirmation = judge(leaders, outcomes, rejected)
+            self._note_winner(confirmation.winner)
             self.confirmation = confirmation
             self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
             return
         self.confirmation = None
+
+    def _note_winner(self, winner: str) -> None:
+        """Record which leaders were beaten by one with a higher latency; latencies stay."""
+        for entry in self.log.leaders(len(self.log)):
+            outcome = self._record_of(entry).outcome
+            if entry.digest == winner:
+                if outcome.beaten_by:
+                    self._amend(entry, evolve(outcome, beaten_by=""))
+                return
+            self._amend(entry, evolve(outcome, beaten_by=winner))
 
     def _rematch(
         self, leaders: Sequence[LogEntry], rejected: list[str], *, beside_untuned: bool = False
@@ -337,7 +388,7 @@ class TaskSession:
             return None
         if self._best is None or self._best.digest != best.digest:
             self._best = self._candidate_of(best)
-        return Leader(self._best, best.latency)
+        return Leader(self._best, best.latency if best.digest in self._timed else None)
 
     def _candidate_of(self, entry: LogEntry) -> Candidate:
         return self._record_of(entry).candidate
@@ -360,6 +411,23 @@ class TaskSession:
             self.log.amend(entry.digest, outcome)
             if own in context.own:
                 context.own[own] = evolve(context.own[own], outcome=outcome)
+
+    def _on_leader_timed(self, latency: float) -> None:
+        """Take note of what the best candidate of an earlier session takes in this one.
+
+        It is the anchor: what was timed in the session that it comes from is compared with what is
+        timed now through it.
+        """
+        anchor = self.log.best
+        if anchor is None or anchor.latency is None:
+            return
+        alike = {entry.digest for entry in self.log.entries if entry.source == anchor.source}
+        foreign = (alike - self._comparable) | {anchor.digest}
+        self._timed.add(anchor.digest)
+        self._comparable |= foreign
+        factor = latency / anchor.latency
+        if abs(factor - 1) > _ROUNDED:
+            self.log.rescale(foreign, factor)
 
     def _on_comparison(
         self, leader: str, challenger: str, comparison: Comparison, replaced: bool

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from python_processes import start_python
 
 from autotune.store.jsonl import (
@@ -27,12 +28,17 @@ def many(count: int) -> list[Record]:
     return [sample_record(trial) for trial in range(count)]
 
 
+def imported(records: Iterable[Record]) -> list[Record]:
+    """What becomes of records on their way through a file."""
+    return [evolve(it, outcome=evolve(it.outcome, imported=True)) for it in records]
+
+
 def test_what_is_there_is_not_added_again(tmp_path: Path) -> None:
     bad: list[BadLine] = []
     with open_database(tmp_path / "records.db") as database:
         assert import_lines(many(3), database, bad.append) == ImportReport(3, 0, 0)
         assert import_lines(many(5), database, bad.append) == ImportReport(2, 3, 0)
-        assert list(database.records()) == many(5)
+        assert list(database.records()) == imported(many(5))
     assert bad == []
 
 
@@ -60,7 +66,7 @@ def test_what_was_read_before_a_failure_stays(tmp_path: Path) -> None:
         assert told == [256, 512] and stored == 512
         report = import_lines(many(600), database, lambda line: None)
         assert report == ImportReport(600 - stored, stored, 0)
-        assert list(database.records()) == many(600)
+        assert list(database.records()) == imported(many(600))
 
 
 def test_little_is_held_at_a_time(tmp_path: Path) -> None:
@@ -85,7 +91,7 @@ def test_from_one_database_to_another(tmp_path: Path) -> None:
         assert max(write_lines(one.records(), stream)) == 300
         stream.seek(0)
         import_lines(read_lines(stream), two, lambda line: None)
-        assert list(two.records()) == list(one.records())
+        assert list(two.records()) == imported(one.records())
 
 
 def test_processes_that_import_the_same_file_add_it_once(tmp_path: Path) -> None:
@@ -101,4 +107,4 @@ def test_processes_that_import_the_same_file_add_it_once(tmp_path: Path) -> None
     assert all(report["added"] + report["known"] == 600 for report in reports)
     with open_database(database, read_only=True) as opened:
         stored = sorted(opened.records(), key=lambda record: record.trial)
-    assert stored == many(600)
+    assert stored == imported(many(600))

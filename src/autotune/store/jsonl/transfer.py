@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from autotune.store.database import Database
 from autotune.store.jsonl.json_lines import BadLine
@@ -43,8 +43,8 @@ def import_lines(
 ) -> ImportReport:
     """Store the records that a database lacks, a few hundred at once.
 
-    What was stored stays when a later line cannot be read, or when the process ends; doing the
-    same again adds the rest.
+    They are marked as imported. What was stored stays when a later line cannot be read, or when
+    the process ends; doing the same again adds the rest.
 
     Args:
         lines: Records and bad lines, in the order of the file.
@@ -62,7 +62,8 @@ def import_lines(
             bad += 1
             on_bad(line)
             continue
-        batch.append(line)
+        # Whatever the line says of it: what others have timed is a claim here.
+        batch.append(evolve(line, outcome=evolve(line.outcome, imported=True)))
         if len(batch) == _BATCH:
             added += database.append_missing(batch)
             records += len(batch)

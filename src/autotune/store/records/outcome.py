@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, field, frozen
 from attrs.validators import in_
@@ -26,6 +26,9 @@ OUTCOME_STATUSES = (
 RETRIABLE_STATUSES = ("crash", "timeout", "implausible")
 """Those for which the machine may have been at fault: a later run may try again."""
 
+# Left out of the JSON form where they do not apply, as for most outcomes.
+_WHEN_SO = ("reference", "imported", "beaten_by")
+
 
 @frozen
 class Outcome(JsonForm):
@@ -36,19 +39,25 @@ class Outcome(JsonForm):
             ``crash`` (the worker died), ``timeout`` (a phase passed its deadline),
             ``wrong_result`` (it ran and computed other numbers than the reference) or
             ``implausible`` (it claimed a latency that cannot be true).
-        latency: Seconds per call; None unless ``ok``. It is the median of the samples divided by
-            ``drift``, so that outcomes of one task compare although the machine's speed changes.
+        latency: Seconds per call as timed; None unless ``ok``. It is the median of the samples
+            divided by ``drift``, so that outcomes of one session compare although the machine's
+            speed changes. No other record has a part in it.
         samples: Seconds per call of every timed sample, in order, as the clock showed them.
         timings: Seconds spent, by phase: build, load, verify, run.
         message: What went wrong, for people.
         cached: Whether it was taken from records instead of being measured now; not stored.
-        drift: How much slower the machine was than when the latency of the best candidate so far
-            was set: what that candidate took beside this one, over its latency.
+        drift: How much slower the machine was than when the best candidate so far was first timed
+            in this session: what that candidate took beside this one, over its latency.
+        reference: What the best candidate so far took beside this one, in seconds as the clock
+            showed them; None where there was none, or an earlier version timed it.
         lowered: Digest of the lowered program; "" where the backend names none.
         binary: Digest of the machine code; "" where the backend names none.
         duplicate_of: Digest of the candidate with the same program, whose measurement this is;
             "" for one that was measured itself.
         readings: What observers read while it ran, by name; None for what cannot be read here.
+        imported: Whether it came from a file: it was not timed here, and its latency is a claim.
+        beaten_by: Digest of the candidate that was faster in turns at the end of a run, although
+            its latency is higher; "" where there is none.
     """
 
     status: str = field(validator=in_(OUTCOME_STATUSES))
@@ -62,6 +71,9 @@ class Outcome(JsonForm):
     binary: str = ""
     duplicate_of: str = ""
     readings: Mapping[str, float | None] = field(factory=dict)
+    reference: float | None = None
+    imported: bool = False
+    beaten_by: str = ""
 
     def __attrs_post_init__(self) -> None:
         if (self.status == "ok") != (self.latency is not None):
@@ -87,4 +99,12 @@ class Outcome(JsonForm):
 @json_forms
 def _forms(converter: Converter) -> None:
     first = ("latency", "samples", "timings", "message")
-    object_form(converter, Outcome, required=first, left_out=("cached",), ignores_others=True)
+    write, _ = object_form(
+        converter, Outcome, required=first, left_out=("cached",), ignores_others=True
+    )
+
+    def write_what_is_so(outcome: Outcome) -> dict[str, Any]:
+        data = write(outcome)
+        return {name: value for name, value in data.items() if value or name not in _WHEN_SO}
+
+    converter.register_unstructure_hook(Outcome, write_what_is_so)

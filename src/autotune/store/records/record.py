@@ -75,6 +75,15 @@ class Record(JsonForm):
         """Seconds per call; None unless the outcome is ok."""
         return self.outcome.latency
 
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """What orders valid records, the best first.
+
+        Those that were timed here come before imported ones, whose latencies are claims, and those
+        that were not beaten in turns before those that were.
+        """
+        return self.outcome.imported, bool(self.outcome.beaten_by), self.latency or 0.0
+
 
 @json_forms
 def _forms(converter: Converter) -> None:

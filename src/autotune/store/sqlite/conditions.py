@@ -9,7 +9,7 @@ from attrs import frozen
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite.interned import KEY_EQUALS, key_values
 
-__all__ = ["Condition", "condition_of", "fastest_of_each"]
+__all__ = ["TIMED_HERE", "Condition", "condition_of", "fastest_of_each"]
 
 # A filter is a condition on the rows of `records`. The plus signs keep SQLite from using the
 # index of such a column: rows are read in the order of their numbers, page by page. Only a
@@ -18,6 +18,11 @@ _NAMED = (
     "sketch_id IN (SELECT sketches.id FROM sketches JOIN workloads "
     "ON workloads.id = workload_id WHERE workloads.name = ?)"
 )
+# Few rows have these; the fastest that lacks them is among the first of the index.
+_IMPORTED = "json_extract(outcome, '$.imported')"
+_BEATEN = "json_extract(outcome, '$.beaten_by')"
+TIMED_HERE = f"{_IMPORTED} IS NULL"
+"""The condition on rows of ``records`` that were timed here, and not imported."""
 
 
 @frozen
@@ -39,21 +44,29 @@ def condition_of(where: RecordFilter) -> Condition:
     }
     parts = {text: value for text, value in given.items() if value is not None}
     keys = _keys(where)
-    texts = [*parts, *([f"+key_id IN ({keys.text})"] if keys.values else [])]
+    texts = [*parts, *_origin(where), *([f"+key_id IN ({keys.text})"] if keys.values else [])]
     return Condition(" AND ".join(texts) or "TRUE", (*parts.values(), *keys.values))
+
+
+def _origin(where: RecordFilter) -> list[str]:
+    if where.imported is None:
+        return []
+    return [f"{_IMPORTED} IS NOT NULL" if where.imported else TIMED_HERE]
 
 
 def fastest_of_each(where: RecordFilter) -> Condition:
     """A query for the numbers of the fastest records of each workload under each key.
 
-    Only records of a run or of a candidate are read through; otherwise the index has each of them
-    first. Where a workload has no such record under a key, the number is NULL.
+    Those that were timed here come first, and of these those that nobody has beaten. Only records
+    of a run or of a candidate are read through; otherwise the index has each of them first. Where
+    a workload has no such record under a key, the number is NULL.
     """
     if where.run_id is not None or where.candidate is not None:
         condition = condition_of(where)
         text = (
             "SELECT id FROM (SELECT id, row_number() OVER "
-            "(PARTITION BY workload, key_id ORDER BY latency, id) AS place "
+            f"(PARTITION BY workload, key_id ORDER BY {_IMPORTED} IS NOT NULL, "
+            f"{_BEATEN} IS NOT NULL, latency, id) AS place "
             f"FROM records WHERE status = 'ok' AND {condition.text}) WHERE place = 1"
         )
         return Condition(text, condition.values)
@@ -66,12 +79,18 @@ def fastest_of_each(where: RecordFilter) -> Condition:
     else:
         workloads = Condition("SELECT DISTINCT digest FROM workloads", ())
     keys = _keys(where)
+    wishes = (f"{TIMED_HERE} AND {_BEATEN} IS NULL", TIMED_HERE, "TRUE")
+    origin = "".join(f"AND {text} " for text in _origin(where))
+    tried = [
+        "(SELECT id FROM records WHERE workload = wanted.digest AND key_id = wanted_keys.id "
+        f"AND status = 'ok' {named}{origin}AND {wish} ORDER BY latency, id LIMIT 1)"
+        for wish in wishes
+    ]
     text = (
-        "SELECT (SELECT id FROM records WHERE workload = wanted.digest "
-        f"AND key_id = wanted_keys.id AND status = 'ok' {named}ORDER BY latency, id LIMIT 1) "
+        f"SELECT coalesce({', '.join(tried)}) "
         f"FROM ({workloads.text}) AS wanted, ({keys.text}) AS wanted_keys"
     )
-    return Condition(text, (*names, *workloads.values, *keys.values))
+    return Condition(text, (*names * len(tried), *workloads.values, *keys.values))
 
 
 def _keys(where: RecordFilter) -> Condition:

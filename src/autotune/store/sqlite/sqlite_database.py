@@ -7,6 +7,7 @@ import os
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from attrs import evolve
@@ -24,7 +25,7 @@ from autotune.store.records import (
     Record,
     Run,
 )
-from autotune.store.sqlite.conditions import condition_of, fastest_of_each
+from autotune.store.sqlite.conditions import TIMED_HERE, condition_of, fastest_of_each
 from autotune.store.sqlite.encoding import (
     baseline_row,
     outcome_columns,
@@ -145,7 +146,8 @@ class SQLiteDatabase(Database):
         self, run_id: str, candidate: str, outcome: Outcome, key: MeasureKey | None = None
     ) -> None:
         with self._transaction():
-            own = self._select("records", "run_id = ? AND +candidate = ?", (run_id, candidate))
+            condition = f"run_id = ? AND +candidate = ? AND {TIMED_HERE}"
+            own = self._select("records", condition, (run_id, candidate))
             if key is not None:
                 key_id = self._interned.find_key(key)
                 own = [row for row in own if row["key_id"] == key_id]
@@ -184,14 +186,13 @@ class SQLiteDatabase(Database):
         return int(self._query(query, condition.values)[0][0])
 
     def best(self, where: RecordFilter) -> Record | None:
-        fastest = min(self._fastest(where), key=_by_latency, default=None)
-        return None if fastest is None else self._record(fastest)
+        return min(self.best_of_each(where), key=attrgetter("rank"), default=None)
 
     def best_of_each(self, where: RecordFilter | None = None) -> list[Record]:
         return [self._record(row) for row in self._fastest(where or RecordFilter())]
 
     def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
-        row = self._latest("records", {"candidate": candidate}, key)
+        row = self._latest("records", {"candidate": candidate}, key, TIMED_HERE)
         return None if row is None else self._record(row)
 
     def lookup_program(self, program: str, workload: str, key: MeasureKey) -> Record | None:
@@ -202,7 +203,7 @@ class SQLiteDatabase(Database):
                 "records",
                 {"workload": workload, column: program},
                 key,
-                f"{column} <> '' AND duplicate_of = ''",
+                f"{column} <> '' AND duplicate_of = '' AND {TIMED_HERE}",
             )
             for column in ("lowered", "binary")
         ]
@@ -357,10 +358,6 @@ class SQLiteDatabase(Database):
 
 def _warn(message: str) -> None:
     warnings.warn(message, RuntimeWarning, stacklevel=5)
-
-
-def _by_latency(row: Row) -> tuple[float, int]:
-    return row["latency"], row["id"]
 
 
 def _of_duplicate(outcome: Outcome, row: Row) -> Outcome:
