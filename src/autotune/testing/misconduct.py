@@ -21,6 +21,7 @@ __all__ = ["HANGING", "MISCONDUCT"]
 HANGING = "hanging"
 """File in the temporary directory of a process that hangs, with its process id."""
 
+_HOST_FOLDER = "autotune-"
 _BLOCK_BYTES = 1 << 20
 _MOST_BLOCKS = 64
 
@@ -113,7 +114,11 @@ def _chatter() -> None:
 
 
 def _folder() -> None:
-    shutil.rmtree(os.path.dirname(tempfile.gettempdir()), ignore_errors=True)
+    folder = os.path.dirname(tempfile.gettempdir())
+    # Where TMPDIR is gone this is the root of the file system.
+    if not os.path.basename(folder).startswith(_HOST_FOLDER):
+        raise RuntimeError(f"scripted: {folder!r} is no folder of a host, and stays")
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _files() -> None:
