@@ -118,6 +118,20 @@ def test_import_adds_what_is_missing(cli: Any) -> None:
     assert (cli.folder / "again").read_bytes() == (cli.folder / "out").read_bytes()
 
 
+def test_records_of_others_are_shown_as_claims_where_there_is_nothing_else(cli: Any) -> None:
+    cli("records", "export", "out", "--status", "ok")
+    cli("records", "import", "out", "--database", "other.db")
+    for command in (("best",), ("show", "--part", "steps"), ("records", "list")):
+        shown = cli(*command, "--database", "other.db").stdout
+        assert "imported, not measured here" in shown
+        assert "imported" not in cli(*command).stdout
+    found = json.loads(cli("best", "--database", "other.db", "--json", "-").stdout)
+    assert found and all(record["imported"] for record in found)
+    # What was measured here is preferred, however fast others claim to be.
+    cli("records", "import", "out")
+    assert "imported" not in cli("best").stdout
+
+
 def test_bad_lines_are_named_and_skipped(cli: Any) -> None:
     good = [record_line(record) for record in RECORDS]
     content = good[0] + b"garbage\n" + good[1] + good[2][:100]
@@ -169,7 +183,8 @@ def test_import_from_standard_input(cli: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("sys.stdin", stream)
     assert cli("records", "import", "-", "--database", "other.db").status == 0
     with open_database(cli.folder / "other.db", read_only=True) as opened:
-        assert list(opened.records()) == [RECORDS[0]]
+        (found,) = opened.records()
+        assert found.outcome.imported and found.to_json() == RECORDS[0].to_json()
 
 
 def test_list(cli: Any) -> None:

@@ -41,3 +41,33 @@ def test_the_earliest_of_equals_is_the_best_until_it_is_found_wrong() -> None:
     log.amend(first.digest, Outcome("wrong_result", message="off by one"))
     assert log.best and log.best.digest == second.digest
     assert describe_counts(log.counts) == "2 ok, 1 wrong_result"
+
+
+def test_one_that_was_beaten_in_turns_is_behind_all_others() -> None:
+    first, second, third = list(ToySpace().enumerate())[:3]
+    log = TrialLog()
+    for number, (candidate, latency) in enumerate([(first, 1.0), (second, 2.0), (third, 3.0)]):
+        log.add(candidate, Outcome("ok", latency), float(number), "run")
+    log.amend(first.digest, Outcome("ok", 1.0, beaten_by=second.digest))
+    for copy in (log, TrialLog.from_json(json.loads(json.dumps(log.to_json())))):
+        assert [entry.digest for entry in copy.leaders(3)] == [
+            second.digest,
+            third.digest,
+            first.digest,
+        ]
+        assert copy.best_latency == 2.0
+        assert [point[2] for point in copy.history()] == [None, 2.0, 2.0]
+
+
+def test_latencies_of_another_session_are_converted_and_those_of_this_one_are_not() -> None:
+    first, second, third = list(ToySpace().enumerate())[:3]
+    log = TrialLog()
+    log.add(first, Outcome("ok", 1.0), 0.0, "old")
+    log.add(second, Outcome("crash", message="why"), 1.0, "old")
+    log.add(third, Outcome("ok", 2.0), 2.0, "new")
+    log.rescale({first.digest, second.digest}, 3.0)
+    assert [entry.latency for entry in log.entries] == [3.0, None, 2.0]
+    assert log.best and log.best.digest == third.digest
+    assert log.failures == {"crash": "why"} and log.rejections == {
+        "crash: why": Rejection(1, "why")
+    }

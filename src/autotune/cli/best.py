@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import json_option
-from autotune.cli.query import Query, open_for_reading, query_options
+from autotune.cli.query import Query, open_for_reading, query_options, record_json
 
 if TYPE_CHECKING:
     from autotune.store.records import Record
@@ -63,7 +63,7 @@ def command(database: str, limit: int | None, json_path: str | None, **options: 
         records = fastest_of_backends(records)
     records = records[:limit]
     output = Output(json_path)
-    output.json([record.to_json() for record in records])
+    output.json([record_json(record) for record in records])
     if not records:
         click.echo(f"autotune: no valid record in {database} matches", err=True)
         return NOTHING_FOUND

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from autotune.store.database import Database, RecordFilter
     from autotune.store.records import Record
 
-__all__ = ["MOST_THREADS", "Query", "chosen_record", "open_for_reading", "query_options"]
+__all__ = [
+    "MOST_THREADS",
+    "Query",
+    "chosen_record",
+    "open_for_reading",
+    "query_options",
+    "record_json",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # More than any machine has.
@@ -146,6 +153,12 @@ class Query:
     def _matches(self, record: Record) -> bool:
         parameters = record.candidate.sketch.workload.parameters
         return all(parameters.get(key) == value for key, value in self.parameters.items())
+
+
+def record_json(record: Record) -> dict[str, Any]:
+    """A record as JSON, with ``imported`` where it was not measured here."""
+    origin = {"imported": True} if record.outcome.imported else {}
+    return {**record.to_json(), **origin}
 
 
 def chosen_record(database: Database, query: Query, record_id: str | None) -> Record | None:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autotune.cli.options import json_option, space_option
-from autotune.cli.query import Query, chosen_record, open_for_reading, query_options
+from autotune.cli.query import (
+    Query,
+    chosen_record,
+    open_for_reading,
+    query_options,
+    record_json,
+)
 
 if TYPE_CHECKING:
     from autotune.cli.output import Output
@@ -132,7 +138,7 @@ def _show_record(
     shown = {part: texts[part]() for part in TITLES if part in wanted}
     if wanted is USUAL and not record.outcome.readings:
         del shown["readings"]
-    output.json({"record": record.to_json(), **shown, **_problem(candidate.sketch, shown)})
+    output.json({"record": record_json(record), **shown, **_problem(candidate.sketch, shown)})
     output.table(records_table([record]))
     return _say(output, shown)
 

@@ -205,6 +205,11 @@ class TrialLog:
 @json_forms
 def _forms(converter: Converter) -> None:
     list_form(converter, LogEntry)
+    write = converter.get_unstructure_hook(LogEntry)
+    # The last field is written where it is set, as for few trials.
+    converter.register_unstructure_hook(
+        LogEntry, lambda entry: write(entry) if entry.beaten else write(entry)[:-1]
+    )
     converter.register_unstructure_hook(TrialLog, lambda log: converter.unstructure(log.entries))
     converter.register_structure_hook(
         TrialLog, lambda data, _: TrialLog(converter.structure(data, list[LogEntry]))

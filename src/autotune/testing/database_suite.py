@@ -204,6 +204,42 @@ class DatabaseSuite:
             assert loose is not None
             assert loose.trial == 5
 
+    def test_what_was_timed_here_comes_before_claims(self, open_database: OpenDatabase) -> None:
+        def marked(trial: int, latency: float, **marks: Any) -> Record:
+            record = sample_record(trial, latency, tile=trial, lowered=f"program {trial}")
+            return evolve(record, outcome=evolve(record.outcome, **marks))
+
+        claim, beaten = marked(0, 1e-9, imported=True), marked(1, 1e-4, beaten_by="somebody")
+        workload = claim.candidate.sketch.workload.digest
+
+        def best(database: Database, **where: Any) -> int | None:
+            alike = {"workload": workload, "key": KEY, **where}
+            record = database.best(RecordFilter(**alike))
+            each = [record.trial for record in database.best_of_each(RecordFilter(**alike))]
+            assert each == ([] if record is None else [record.trial])
+            return None if record is None else record.trial
+
+        with open_database() as database:
+            database.append_record(claim)
+            assert best(database) == best(database, run_id="run-1") == 0
+            database.append_record(beaten)
+            assert best(database) == best(database, run_id="run-1") == 1
+            database.append_record(marked(2, 2e-3))
+            database.append_record(marked(3, 1e-3))
+        with open_database() as database:
+            assert best(database) == best(database, run_id="run-1") == 3
+            assert best(database, imported=True) == 0
+            assert best(database, imported=False) == 3
+            ours = RecordFilter(imported=False)
+            assert [record.trial for record in database.records(ours)] == [1, 2, 3]
+            assert database.count(RecordFilter(imported=True)) == 1
+            assert database.lookup(claim.candidate.digest, KEY) is None
+            assert database.lookup_program("program 0", workload, KEY) is None
+            assert database.lookup(beaten.candidate.digest, KEY) == beaten
+            with pytest.raises(DatabaseError, match="no record"):
+                database.amend("run-1", claim.candidate.digest, Outcome("crash"))
+            assert list(database.records())[:2] == [claim, beaten]
+
     def test_lookup_gives_the_most_recent_that_counts(self, open_database: OpenDatabase) -> None:
         with open_database() as database:
             digest = sample_record(0, tile=4).candidate.digest

@@ -21,7 +21,7 @@ import attrs
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Sketch
-from autotune.store.records import Record
+from autotune.store.records import WRITTEN_WHEN_SET, Outcome, Record
 from autotune.tuning.events import Event
 
 __all__ = ["EVENT_VERSION", "event_from_json", "event_name", "event_to_json", "read_events"]
@@ -111,10 +111,10 @@ def _write(value: Any, sketches: Sketches) -> Any:
     if isinstance(value, Record):
         return value.to_json()
     if attrs.has(type(value)):
-        return {
-            item.name: _write(getattr(value, item.name), sketches)
-            for item in attrs.fields(type(value))
-        }
+        names = [item.name for item in attrs.fields(type(value))]
+        if isinstance(value, Outcome):
+            names = [it for it in names if getattr(value, it) or it not in WRITTEN_WHEN_SET]
+        return {name: _write(getattr(value, name), sketches) for name in names}
     if isinstance(value, Mapping):
         return {str(name): _write(item, sketches) for name, item in value.items()}
     if isinstance(value, tuple):

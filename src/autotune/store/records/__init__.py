@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from autotune.store.records.confirmation import Comparison, Confirmation
 from autotune.store.records.contest import Contest
-from autotune.store.records.outcome import OUTCOME_STATUSES, RETRIABLE_STATUSES, Outcome
+from autotune.store.records.outcome import (
+    OUTCOME_STATUSES,
+    RETRIABLE_STATUSES,
+    WRITTEN_WHEN_SET,
+    Outcome,
+)
 from autotune.store.records.record import MeasureKey, Record
 from autotune.store.records.run import RUN_STATUSES, Run, run_identity
 
@@ -12,6 +17,7 @@ __all__ = [
     "OUTCOME_STATUSES",
     "RETRIABLE_STATUSES",
     "RUN_STATUSES",
+    "WRITTEN_WHEN_SET",
     "Comparison",
     "Confirmation",
     "Contest",

@@ -26,8 +26,8 @@ OUTCOME_STATUSES = (
 RETRIABLE_STATUSES = ("crash", "timeout", "implausible")
 """Those for which the machine may have been at fault: a later run may try again."""
 
-# Left out of the JSON form where they do not apply, as for most outcomes.
-_WHEN_SO = ("reference", "imported", "beaten_by")
+WRITTEN_WHEN_SET = ("reference", "imported", "beaten_by")
+"""Left out of JSON forms where they do not apply, as for most outcomes."""
 
 
 @frozen
@@ -56,6 +56,7 @@ class Outcome(JsonForm):
             "" for one that was measured itself.
         readings: What observers read while it ran, by name; None for what cannot be read here.
         imported: Whether it came from a file: it was not timed here, and its latency is a claim.
+            That is so in one database, which remembers it; the JSON form is without it.
         beaten_by: Digest of the candidate that was faster in turns at the end of a run, although
             its latency is higher; "" where there is none.
     """
@@ -100,11 +101,11 @@ class Outcome(JsonForm):
 def _forms(converter: Converter) -> None:
     first = ("latency", "samples", "timings", "message")
     write, _ = object_form(
-        converter, Outcome, required=first, left_out=("cached",), ignores_others=True
+        converter, Outcome, required=first, left_out=("cached", "imported"), ignores_others=True
     )
 
-    def write_what_is_so(outcome: Outcome) -> dict[str, Any]:
+    def write_what_is_set(outcome: Outcome) -> dict[str, Any]:
         data = write(outcome)
-        return {name: value for name, value in data.items() if value or name not in _WHEN_SO}
+        return {key: it for key, it in data.items() if it or key not in WRITTEN_WHEN_SET}
 
-    converter.register_unstructure_hook(Outcome, write_what_is_so)
+    converter.register_unstructure_hook(Outcome, write_what_is_set)

@@ -64,11 +64,16 @@ def outcome_columns(outcome: Outcome) -> Row:
     return {
         "status": outcome.status,
         "latency": None if latency is None else float(latency),
-        "outcome": to_json_text(outcome.to_json()),
+        "outcome": to_json_text({**outcome.to_json(), **_origin(outcome)}),
         "lowered": outcome.lowered,
         "binary": outcome.binary,
         "duplicate_of": outcome.duplicate_of,
     }
+
+
+def _origin(outcome: Outcome) -> dict[str, bool]:
+    """What this database knows beside the outcome itself."""
+    return {"imported": True} if outcome.imported else {}
 
 
 def read_record(row: Row, interned: Interned) -> Record:

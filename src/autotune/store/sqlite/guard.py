@@ -40,7 +40,15 @@ _PRAGMAS = {
     "quick_check",
     "user_version",
 }
-_FUNCTIONS = {"coalesce", "count", "max", "min", "row_checksum", "row_number"}
+_FUNCTIONS = {
+    "coalesce",
+    "count",
+    "json_extract",
+    "max",
+    "min",
+    "row_checksum",
+    "row_number",
+}
 
 
 def restrict(connection: sqlite3.Connection) -> None:
