@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from autotune import errors
-from autotune.errors import AutotuneError, UnknownNameError, near_matches
+from autotune.errors import AutotuneError, UnknownNameError, near_matches, one_line
 
 
 def test_unknown_name_lists_the_allowed_ones_and_the_nearest() -> None:
@@ -39,6 +39,11 @@ def test_unknown_name_can_be_rebuilt_from_its_parts() -> None:
     assert rebuilt.allowed == ("b",)
 
 
-@pytest.mark.parametrize("name", [n for n in errors.__all__ if n != "near_matches"])
+@pytest.mark.parametrize("name", [n for n in errors.__all__ if n[0].isupper()])
 def test_every_error_is_an_autotune_error(name: str) -> None:
     assert issubclass(getattr(errors, name), AutotuneError)
+
+
+def test_one_line() -> None:
+    assert one_line("a\n b" + "c" * 200, 10) == "a bcccc..."
+    assert one_line(" a\tb ") == "a b"

@@ -16,6 +16,7 @@ __all__ = [
     "UnsupportedTarget",
     "UnsupportedWorkload",
     "near_matches",
+    "one_line",
 ]
 
 
@@ -86,3 +87,9 @@ def near_matches(name: str, allowed: Iterable[str]) -> list[str]:
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
     found = difflib.get_close_matches(name.casefold(), by_folded, n=2, cutoff=0.6)
     return [by_folded[folded] for folded in found]
+
+
+def one_line(text: str, width: int = 120) -> str:
+    """Returns `text` on one line of at most `width` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 3] + "..."

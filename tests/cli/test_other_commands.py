@@ -148,14 +148,35 @@ def test_a_record_names_installed_parts_only(cli: Any) -> None:
     assert done.status == 2 and "the record is of backend 'hostile:x', not of" in done.stderr
 
 
-def test_a_compiler_that_dies_of_a_program_is_one_line(cli: Any) -> None:
-    dying = "dying_backend:DyingBackend"
-    foreign = sample_record(key=evolve(KEY, backend=dying), program="module {" * 8)
+DYING = "dying_backend:DyingBackend"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", "--part", "script", "--backend", DYING), "record run-1/0 has no script"),
+        (
+            ("records", "export", "out", "--format", "text", "--backend", DYING),
+            "the records cannot be exported",
+        ),
+        (("tune", "--mlir", "foreign.mlir", "--backend", DYING), "foreign.mlir cannot be read"),
+        (
+            ("tune", "foreign.mlir", "--importer", "dying_backend:DyingImporter"),
+            "importer 'dying_backend:DyingImporter' cannot read 'foreign.mlir'",
+        ),
+    ],
+    ids=["show", "export", "import", "importer"],
+)
+def test_a_compiler_that_dies_of_a_program_is_one_line(
+    arguments: tuple[str, ...], message: str, cli: Any
+) -> None:
+    foreign = sample_record(key=evolve(KEY, backend=DYING), program="module {" * 8)
     (cli.folder / "foreign.jsonl").write_bytes(record_line(foreign))
+    (cli.folder / "foreign.mlir").write_text("module {" * 8)
     assert cli("records", "import", "foreign.jsonl").status == 0
-    done = cli("show", "--part", "script", "--backend", dying)
+    done = cli(*arguments)
     assert done.status == 2 and len(done.stderr.splitlines()) == 1
-    assert "record run-1/0 has no script" in done.stderr and "SIGSEGV" in done.stderr
+    assert message in done.stderr and "SIGSEGV" in done.stderr
 
 
 def test_show_lists_the_tape_of_a_schedule(tuned_cli: Any) -> None:

@@ -256,7 +256,6 @@ def test_other_formats() -> None:
     assert formats.rate(100, None) == "-"
     assert formats.size(48 * 1024) == "48.0 KiB"
     assert formats.percent(1, 0) == "-"
-    assert formats.one_line("a\n b" + "c" * 200, 10) == "a bcccc..."
     assert time_line(dict.fromkeys(ACTIVITIES, 0.0)).startswith("time: 0.00 ns")
     assert share_text({"build": 6.0, "startup": 2.0, "run": 2.0, "other": 0.01}) == (
         "build 60 %, start-up 20 %, run 20 %"

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, one_line
 from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
 from autotune.process import THREAD_VARIABLES
@@ -195,7 +195,7 @@ def _compiler() -> Iterator[Finding]:
         yield Finding("C compiler", "warning", "no cc; needed to export programs, not to tune")
         return
     done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
-    yield Finding("C compiler", "ok", f"{path}: {formats.one_line(done.stdout[:90])}")
+    yield Finding("C compiler", "ok", f"{path}: {one_line(done.stdout[:90])}")
 
 
 def _disk() -> Iterator[Finding]:

@@ -87,15 +87,15 @@ def imported_workload(
 
     Raises:
         InvalidValueError: no program is given, or its shape is.
-        AutotuneError: as :func:`autotune.plugins.importer.import_workload`.
+        AutotuneError: as :func:`autotune.tuning.foreign_programs.import_by`.
     """
-    from autotune.plugins.importer import import_workload
+    from autotune.tuning.foreign_programs import import_by
 
     if program is None:
         raise InvalidValueError(f"--importer {importer} needs a program in place of WORKLOAD")
     if shape or dtype:
         raise InvalidValueError("--importer excludes --shape and --dtype: the program says it all")
-    return import_workload(importer, program, function)
+    return import_by(importer, program, function)
 
 
 def importing_backend(program: ProgramFile) -> str:
@@ -123,8 +123,6 @@ def read_workload(program: ProgramFile) -> Workload:
         InvalidValueError: no backend imports it, or the file cannot be read.
         UnsupportedWorkload: it cannot be expressed.
     """
-    from autotune.backends import Backend
-    from autotune.plugins.held import create_held_part
+    from autotune.tuning.foreign_programs import import_file
 
-    reader: Backend = create_held_part("backend", importing_backend(program))
-    return reader.import_program(program).workload
+    return import_file(program, importing_backend(program)).workload

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from autotune.cli.output import notify
 from autotune.cli.run_state import RunState, compared_text, joined
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, one_line
 from autotune.report import NAIVE, confirmation_lines, contest_text, formats
 from autotune.tuning.events import (
     AnsweredFromRecords,
@@ -236,14 +236,14 @@ def started_text(event: RunStarted) -> str:
 def baseline_text(event: BaselineMeasured) -> str:
     """The latency of the baseline, or why there is none."""
     if event.outcome.latency is None:
-        why = formats.one_line(event.outcome.message)
+        why = one_line(event.outcome.message)
         return f"{NAIVE}: {event.outcome.status} ({why})"
     return f"{NAIVE}: {formats.seconds(event.outcome.latency)}"
 
 
 def warning_text(event: WarningRaised) -> str:
     """A warning on one line."""
-    return f"warning: {formats.one_line(event.message, 400)}"
+    return f"warning: {one_line(event.message, 400)}"
 
 
 def chosen_mode(mode: str, stream: TextIO) -> str:

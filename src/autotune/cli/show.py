@@ -120,9 +120,9 @@ def command(
 def _show_record(
     output: Output, record: Record, wanted: Sequence[str], backend: str | None
 ) -> int:
-    from autotune.cli.script import recorded_script
     from autotune.nest import describe, describe_tape, nest_tape
     from autotune.report import reading_lines, records_table, step_lines
+    from autotune.tuning.foreign_programs import show_record
 
     candidate = record.candidate
     texts = {
@@ -130,7 +130,7 @@ def _show_record(
             "\n".join(reading_lines(record.outcome.readings)) or "nothing was observed"
         ),
         "steps": lambda: "\n".join(step_lines(candidate)),
-        "script": lambda: recorded_script(record, backend),
+        "script": lambda: show_record(record, backend),
         "nest": lambda: describe(candidate.sketch, candidate.config),
         "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
         "constraints": lambda: _constraints(candidate.sketch),

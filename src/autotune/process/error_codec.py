@@ -7,11 +7,36 @@ import json
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.process import Message
+from autotune.process.channel import Message
+from autotune.process.child import Handler
 
-__all__ = ["error_from_json", "error_to_json"]
+__all__ = ["accepted", "error_from_json", "error_to_json", "refusing"]
 
 _OWN_PACKAGE = "autotune."
+
+
+def refusing(handler: Handler) -> Handler:
+    """A handler that lets errors which are meant for the user through to the host's user."""
+
+    def handle(message: Message) -> Message:
+        try:
+            return handler(message)
+        except AutotuneError as error:
+            return {"refused": error_to_json(error)}
+
+    return handle
+
+
+def accepted(answer: Message) -> Message:
+    """The answer of a handler that was :func:`refusing`.
+
+    Raises:
+        AutotuneError: what the handler raised.
+    """
+    refused = answer.get("refused")
+    if isinstance(refused, dict):
+        raise error_from_json(refused)
+    return answer
 
 
 def error_to_json(error: AutotuneError) -> Message:

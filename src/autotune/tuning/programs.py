@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attrs import evolve, frozen
 
-from autotune.backends import Backend
+from autotune.backends import Backend, ImportedProgram, ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune.ir.workloads import Workload
 from autotune.plugins import Context
@@ -16,6 +16,7 @@ from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group
 from autotune.spaces import SearchSpace
 from autotune.store.records import MeasureKey
+from autotune.tuning.foreign_programs import import_file
 from autotune.tuning.options import TuneOptions
 
 __all__ = [
@@ -302,7 +303,7 @@ def import_on_each(
     imported: dict[str, _Imported] = {}
     for name in importers:
         try:
-            read = backends[name].import_program(program)
+            read = _import(program, name, backends[name])
         except AutotuneError as error:
             failures[name] = error
         else:
@@ -319,6 +320,13 @@ def import_on_each(
                 f"program of its own, made from what {reader!r} has read"
             )
     return result
+
+
+def _import(program: object, name: str, backend: Backend) -> ImportedProgram:
+    """A program as a backend understands it; the text of a file is read in another process."""
+    if isinstance(program, ProgramFile):
+        return import_file(program, name)
+    return backend.import_program(program)
 
 
 def no_backend_error(failures: Mapping[str, AutotuneError]) -> AutotuneError:

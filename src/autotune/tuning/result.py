@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from autotune.errors import NoValidCandidate
+from autotune.errors import NoValidCandidate, one_line
 from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
 from autotune.process.stopwatch import ACTIVITIES
@@ -248,10 +248,5 @@ class Rival:
 def _describe_rejection(reason: str, found: Rejection) -> str:
     """``"3 crash: SIGSEGV in run, the first: ..."``, without a message that says no more."""
     text = f"{found.count} {reason}"
-    message = _one_line(found.message)
+    message = one_line(found.message, 160)
     return f"{text}, the first: {message}" if message and message not in reason else text
-
-
-def _one_line(text: str, width: int = 160) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 3] + "..."

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import Backend, BuildRequest, Executable, bind_copies
+from autotune.backends import Backend, Executable, bind_copies
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Tensor, Workload
 from autotune.plugins.parts import recorded_part
 from autotune.store.records import Record
-from autotune.targets import Target
+from autotune.tuning.foreign_programs import build_request, check_build
 
 __all__ = ["TunedFunction", "compile_record"]
 
@@ -76,6 +76,9 @@ def compile_record(
 ) -> TunedFunction:
     """Compile a record's candidate in this process.
 
+    A program that the record itself holds was perhaps written by somebody else: it is compiled in
+    another process first, which may die of it, and here only if that went well.
+
     Args:
         record: A record, such as the best of a result or of a database query.
         program: The imported program that the schedule is replayed on, for a record that does not
@@ -88,6 +91,7 @@ def compile_record(
         InvalidValueError: the record is of another backend than ``backend``.
         InvalidSchedule: the backend refuses the candidate.
         BuildFailed: the compiler rejects it.
+        InvalidValueError: the compiler dies of the record's program, or does not end.
     """
     compiler: Backend = recorded_part("backend", record.key.backend, backend)
     # A compiler's runtime reads its thread count when it is first imported; what the user has
@@ -95,10 +99,10 @@ def compile_record(
     for name, value in compiler.worker_environment(record.key.threads).items():
         os.environ.setdefault(name, value)
     workload = record.candidate.sketch.workload
-    target = Target.from_json(record.target)
-    program = record.program if program is None else program
-    request = BuildRequest(workload, program, record.candidate, target, record.key.threads)
-    return TunedFunction(workload, compiler.build(request))
+    if program is None and record.program is not None:
+        check_build(record, backend)
+        program = record.program
+    return TunedFunction(workload, compiler.build(build_request(record, program)))
 
 
 def _checked(tensor: Tensor, value: Array) -> Array:

@@ -133,7 +133,9 @@ def _export_by_backend(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import notify
     from autotune.errors import InvalidValueError, UnknownNameError
+    from autotune.plugins.held import hold
     from autotune.plugins.parts import recorded_part
+    from autotune.tuning.foreign_programs import export_records
 
     found = iter(records)
     first = next(found, None)
@@ -141,13 +143,14 @@ def _export_by_backend(
     if path == "-":
         raise InvalidValueError(f"format {format_name!r} cannot be written to standard output")
     if first is not None:
-        backend: Backend = recorded_part("backend", first.key.backend, given)
+        backend: Backend = hold("backend", recorded_part("backend", first.key.backend, given))
         formats = (JSON_LINES, *backend.export_formats())
         if format_name not in formats:
             raise UnknownNameError("export format", format_name, formats)
         with _progress("records exported") as progress:
             one_backend = _of_one_backend(first, found, progress)
-            report = backend.export_records(one_backend, format_name, Path(path))
+            name = first.key.backend
+            report = export_records(one_backend, format_name, Path(path), name)
     output.json(_report_json(report, format_name, path))
     for name, reason in report.refused[:NAMED]:
         notify(f"autotune: record {name} is left out: {reason}")

@@ -17,7 +17,7 @@ from autotune.models.host.transport import SketchWriter
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import check_part
 from autotune.process import Message
-from autotune.process.error_codec import error_from_json
+from autotune.process.error_codec import accepted
 from autotune.targets import Target
 
 __all__ = ["ModelHost", "HostedModel", "HostLimits", "ModelSpec"]
@@ -208,7 +208,7 @@ class ModelHost:
                 if model.failure is not None:
                     return None
                 try:
-                    return read(_accepted(self._ask(make, seconds)))
+                    return read(accepted(self._ask(make, seconds)))
                 except ModelFailed as error:
                     failure = str(error)
                     self._process.end()
@@ -247,7 +247,7 @@ class ModelHost:
                 # An interrupt may come anywhere: then all of this is done again.
                 self._launched = False
                 for culprit in self._used():
-                    answer = _accepted(self._process.answer(self._limits.start_seconds))
+                    answer = accepted(self._process.answer(self._limits.start_seconds))
                     culprit.own_name = str(answer.get("name"))
                 for culprit in self._used():
                     self._restore(culprit)
@@ -265,7 +265,7 @@ class ModelHost:
 
     def _restore(self, model: HostedModel) -> None:
         for make in model.history():
-            _accepted(self._ask(make, self._limits.call_seconds))
+            accepted(self._ask(make, self._limits.call_seconds))
 
     def _note_bad_start(self, culprit: HostedModel | None, how: str) -> None:
         for model in self._used() if culprit is None else [culprit]:
@@ -275,11 +275,3 @@ class ModelHost:
             if not self._was_ready:
                 raise PluginError(f"{model.spec} failed on construction: {how}")
             self.give_up(model, f"failed when it was started again: {how}")
-
-
-def _accepted(answer: Message) -> Message:
-    """The answer, unless it is an error that is meant for the user."""
-    refused = answer.get("refused")
-    if isinstance(refused, dict):
-        raise error_from_json(refused)
-    return answer

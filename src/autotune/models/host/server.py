@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.errors import AutotuneError, InvalidValueError
+from autotune.errors import InvalidValueError
 from autotune.models.cost import (
     CostModel,
     DifferentiableCostModel,
@@ -27,7 +27,7 @@ from autotune.plugins.parts import create_part
 from autotune.plugins.spec import HOOK
 from autotune.process import ATTACHMENTS, Message
 from autotune.process.child import Handler, connect, serve
-from autotune.process.error_codec import error_to_json
+from autotune.process.error_codec import refusing
 from autotune.targets import Target
 
 PROGRAM = "autotune.models.host.server"
@@ -49,12 +49,12 @@ class ModelServer:
     def handlers(self) -> dict[str, Handler]:
         """What answers each kind of message."""
         return {
-            "make": _refusing(self._make),
+            "make": refusing(self._make),
             "score": self._score,
-            "relaxed": _refusing(self._relaxed),
+            "relaxed": refusing(self._relaxed),
             "update": self._update,
             "state": self._state,
-            "load_state": _refusing(self._load_state),
+            "load_state": refusing(self._load_state),
         }
 
     def _make(self, message: Message) -> Message:
@@ -127,18 +127,6 @@ def _load(name: str, model: object, file: ModelFile) -> None:
         model.load(file.open())
     except InvalidValueError as error:
         raise InvalidValueError(f"{file.path}: {error}") from error
-
-
-def _refusing(handler: Handler) -> Handler:
-    """Let errors that are meant for the user through to the user."""
-
-    def handle(message: Message) -> Message:
-        try:
-            return handler(message)
-        except AutotuneError as error:
-            return {"refused": error_to_json(error)}
-
-    return handle
 
 
 def _register(spec: PluginSpec) -> None:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from attrs import frozen
 
-from autotune.errors import AutotuneError, InvalidValueError
+from autotune.errors import AutotuneError, InvalidValueError, one_line
 from autotune.sketches import Factor
 from autotune.store.jsonl.content import check_content
 from autotune.store.records import Outcome, Record
@@ -83,24 +83,24 @@ def _read(number: int, line: bytes) -> Record | BadLine:
         data = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         torn = "" if line.endswith(b"\n") else "; the file ends within this line"
-        return BadLine(number, f"not JSON: {_one_line(error)}{torn}")
+        return BadLine(number, f"not JSON: {_reason(error)}{torn}")
     try:
         check_content(data)
         _check_steps(data)
         return _checked(Record.from_json(data))
     except AutotuneError as error:
-        return BadLine(number, _one_line(error))
+        return BadLine(number, _reason(error))
     # Code that reads what programs wrote trips over what is of another shape altogether.
     except (AttributeError, IndexError, OverflowError, RecursionError) as error:
-        return BadLine(number, f"not a record: {_one_line(error)}")
+        return BadLine(number, f"not a record: {_reason(error)}")
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+def _reason(error: Exception) -> str:
+    return one_line(str(error), 300) or type(error).__name__
 
 
 def _check_steps(data: Any) -> None:

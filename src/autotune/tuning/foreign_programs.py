@@ -1,0 +1,227 @@
+"""Programs of others, read by compilers and importers in a process that may die of them.
+
+Whatever reads the text of a program, from a record or a file, may crash on it or not end. Each
+function here starts a process for one question, with a deadline, so that both are an error. What
+an object of a compiler is, the caller has made in this process: that is not isolated again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict
+
+from autotune.backends import Backend, BuildRequest, ExportReport, ImportedProgram, ProgramFile
+from autotune.errors import InvalidValueError, one_line
+from autotune.ir.workloads import Workload
+from autotune.plugins.held import create_held_part, hold
+from autotune.plugins.importer import import_workload
+from autotune.plugins.parts import check_recorded, recorded_part
+from autotune.process import Message, WorkerDied, ask_once, make_private_folder
+from autotune.process.child import Handler, connect, serve
+from autotune.process.error_codec import accepted, refusing
+from autotune.store.jsonl import BadLine, read_lines, write_lines
+from autotune.store.records import Record
+from autotune.targets import Target
+
+__all__ = [
+    "build_request",
+    "check_build",
+    "export_records",
+    "import_file",
+    "import_by",
+    "show_record",
+]
+
+SECONDS = 120.0
+"""How long a compiler may take to read a program and answer, its import included."""
+
+SECONDS_PER_RECORD = 60.0
+"""How much longer, for every record that it exports."""
+
+_MODULE = "autotune.tuning.foreign_programs"
+
+
+def show_record(record: Record, backend: str | None) -> str:
+    """The scheduled program of a record as its backend shows it.
+
+    Args:
+        record: The record.
+        backend: As of :func:`autotune.plugins.parts.recorded_part`.
+
+    Raises:
+        InvalidValueError: the backend dies of it or does not end.
+        UnknownNameError: no plugin registers the backend.
+        AutotuneError: the backend refuses it.
+    """
+    return str(_ask_about(record, "has no script", "show", backend)["text"])
+
+
+def check_build(record: Record, backend: str | None) -> None:
+    """Compile a record's candidate on the program that the record holds; raises where that fails.
+
+    Args:
+        record: The record.
+        backend: As of :func:`autotune.plugins.parts.recorded_part`.
+
+    Raises:
+        AutotuneError: as :func:`show_record`.
+    """
+    _ask_about(record, "cannot be compiled", "build", backend)
+
+
+def import_file(program: ProgramFile, backend: str) -> ImportedProgram:
+    """A program in a file, as a backend understands it.
+
+    Raises:
+        InvalidValueError: the backend dies of it or does not end.
+        AutotuneError: as :meth:`autotune.backends.Backend.import_program`.
+    """
+    question = asdict(program, value_serializer=lambda _, __, value: _plain(value))
+    answer = _ask(f"{program.path} cannot be read", "import", {"file": question, "name": backend})
+    return ImportedProgram(Workload.from_json(answer["workload"]), str(answer["program"]))
+
+
+def import_by(importer: str, program: str, function: str | None) -> Workload:
+    """What an importer reads in a file, as of :func:`autotune.plugins.importer.import_workload`.
+
+    Raises:
+        InvalidValueError: the importer ends its process or does not end.
+        AutotuneError: as :func:`autotune.plugins.importer.import_workload`.
+    """
+    question = {"importer": importer, "program": program, "function": function}
+    what = f"importer {importer!r} cannot read {program!r}"
+    return Workload.from_json(_ask(what, "read", question)["workload"])
+
+
+def export_records(
+    records: Iterable[Record], format_name: str, path: Path, backend: str
+) -> ExportReport:
+    """Records in a format of their backend; see :meth:`autotune.backends.Backend.export_records`.
+
+    Args:
+        records: Records of one backend.
+        format_name: Name of the format.
+        path: Where to.
+        backend: Name or import string of the backend, which the caller trusts.
+
+    Raises:
+        InvalidValueError: the backend dies of a program or does not end: files may be incomplete.
+        AutotuneError: as :meth:`autotune.backends.Backend.export_records`.
+    """
+    folder = make_private_folder()
+    try:
+        lines = folder.path / "records.jsonl"
+        with lines.open("wb") as stream:
+            count = sum(1 for _ in write_lines(records, stream))
+        question = {"lines": str(lines), "format": format_name, "path": str(path), "name": backend}
+        more = count * SECONDS_PER_RECORD
+        answer = _ask("the records cannot be exported", "export", question, more_seconds=more)
+    finally:
+        folder.remove()
+    refused = tuple((str(name), str(why)) for name, why in answer["refused"])
+    files = tuple(map(str, answer["files"]))
+    return ExportReport(int(answer["exported"]), refused, files, str(answer["usage"]))
+
+
+def build_request(record: Record, program: str | None) -> BuildRequest:
+    """The request to build a record's candidate."""
+    target = Target.from_json(record.target)
+    workload = record.candidate.sketch.workload
+    return BuildRequest(workload, program, record.candidate, target, record.key.threads)
+
+
+def _ask_about(record: Record, lacks: str, op: str, backend: str | None) -> Message:
+    # Said here, before anything is started.
+    check_recorded("backend", record.key.backend, backend)
+    question = {"record": record.to_json(), "backend": backend}
+    return _ask(f"record {record.run_id}/{record.trial} {lacks}", op, question, record.key.threads)
+
+
+def _ask(
+    what: str, op: str, question: Message, threads: int = 1, more_seconds: float = 0.0
+) -> Message:
+    """The answer of a process of its own; ``what`` begins the message of an error."""
+    try:
+        answer = ask_once(_MODULE, {"op": op, **question}, threads, SECONDS + more_seconds)
+    except (TimeoutError, WorkerDied) as error:
+        raise InvalidValueError(f"{what}: its compiler: {_end(str(error))}") from error
+    if "failed" in answer:
+        raise InvalidValueError(f"{what}: {one_line(answer['failed'], 300)}")
+    return accepted(answer["done"])
+
+
+def _end(text: str) -> str:
+    """How a process ended: killed by a signal, or what it said last."""
+    lines = text.splitlines() or [""]
+    last = f": {lines[-1]}" if len(lines) > 1 and lines[0].startswith("exited") else ""
+    return one_line(lines[0] + last, 300)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+# What follows runs in that process.
+
+
+def _compiler_of(question: Message) -> tuple[Backend, BuildRequest]:
+    record = Record.from_json(question["record"])
+    backend = hold("backend", recorded_part("backend", record.key.backend, question["backend"]))
+    request = build_request(record, record.program)
+    for name, value in backend.worker_environment(request.threads).items():
+        os.environ.setdefault(name, value)
+    return backend, request
+
+
+def _show(question: Message) -> Message:
+    backend, request = _compiler_of(question)
+    return {"text": backend.show(request)}
+
+
+def _build(question: Message) -> Message:
+    backend, request = _compiler_of(question)
+    backend.build(request)
+    return {}
+
+
+def _import(question: Message) -> Message:
+    backend: Backend = create_held_part("backend", question["name"])
+    found = backend.import_program(ProgramFile(**question["file"]))
+    return {"workload": found.workload.to_json(), "program": found.program}
+
+
+def _read(question: Message) -> Message:
+    found = import_workload(question["importer"], question["program"], question["function"])
+    return {"workload": found.to_json()}
+
+
+def _export(question: Message) -> Message:
+    backend: Backend = create_held_part("backend", question["name"])
+    with Path(question["lines"]).open("rb") as stream:
+        records = (_good(line) for line in read_lines(stream))
+        report = backend.export_records(records, question["format"], Path(question["path"]))
+    return asdict(report)
+
+
+def _good(line: Record | BadLine) -> Record:
+    if isinstance(line, BadLine):
+        raise InvalidValueError(f"a record cannot be exported: {line.reason}")
+    return line
+
+
+_HANDLERS: Mapping[str, Handler] = {
+    "show": _show,
+    "build": _build,
+    "import": _import,
+    "read": _read,
+    "export": _export,
+}
+
+
+if __name__ == "__main__":
+    connection, _ = connect(_MODULE)
+    serve(connection, {name: refusing(handler) for name, handler in _HANDLERS.items()})
