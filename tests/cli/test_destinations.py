@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from command_lines import IN_PROCESS, TUNE
-from toy_parts import TOY_TREES
+from toy_parts import REFERENCE_BACKEND, TOY_TREES
 
 TUNED = (*TUNE, *IN_PROCESS, "--trials", "20", "--quiet")
 COMMANDS = {
@@ -41,6 +41,19 @@ def test_a_database_is_never_replaced(
         message = refused(tuned_cli(*COMMANDS[command], name, *force))
         assert "is the file that --database names" in message
         assert Path("autotune.db").read_bytes() == before
+
+
+def test_an_export_does_not_write_beside_what_it_reads(tuned_cli: Any) -> None:
+    os.makedirs("below/further")
+    os.symlink("..", "below/up")
+    before = tuned_cli.files()
+    export = ("records", "export", "--format", "names", "--backend", REFERENCE_BACKEND)
+    for folder in (".", "below/..", "below/up"):
+        message = refused(tuned_cli(*export, folder, "--force"))
+        assert "is a folder that holds 'autotune.db', which --database names" in message
+    assert tuned_cli.files() == before
+    # Another one is for the backend to refuse.
+    assert "unknown export format 'names'" in refused(tuned_cli(*export, "below/further"))
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])

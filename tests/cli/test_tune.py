@@ -83,6 +83,14 @@ def test_options_of_the_cost_model_are_its_own(cli: Any) -> None:
         (["gem", "--shape", "m=1"], "unknown workload 'gem'; .*Did you mean 'gemm'"),
         (["gemm", "--shape", "m=8,n=8"], "gemm: the shape lacks k; it takes m, n, k"),
         (["gemm"], "the shape lacks m, n, k"),
+        (
+            [*TUNE[1:], "--strategy", "random"],
+            "strategy 'random' asks no cost model: leave out --cost-model random, or choose",
+        ),
+        (
+            ["gemm", "--shape", "m=8,n=8,k=8", "--strategy", "grid", "--pruning-model", "psa"],
+            "strategy 'grid' asks no pruning model: leave out --pruning-model psa, or choose",
+        ),
         ([*TUNE[1:], "--pruning-model-option", "figures"], "is not of the form name=value"),
         (["gemm", "--shape", "m=8,n=8,k=8,q=2"], "unknown shape parameter of gemm 'q'.*k, m, n"),
         (["gemm", "--shape", "m=8,n=0,k=8"], "n must be a positive integer, not 0"),

@@ -48,6 +48,7 @@ def changed(search_space: ToySpace, **changes: Any) -> ToySpace:
 def test_the_part_resolves_and_every_option_is_described() -> None:
     (spec,) = (spec for spec in plugin.autotune_parts() if spec.kind == "strategy")
     assert spec.name == FelixStrategy.name and spec.resolve() is FelixStrategy
+    assert spec.unused == ("pruning_model",)
     described = re.findall(r"^    (\w+): ", inspect.getdoc(FelixOptions) or "", re.MULTILINE)
     assert described == [attribute.name for attribute in attrs.fields(FelixOptions)]
 

@@ -174,6 +174,11 @@ def _check_inputs(output: _Output, inputs: list[tuple[str, str]]) -> None:
                 f"{output.option} {output.path!r} is the file that {option} names, and would "
                 "replace it; name another file"
             )
+        if output.kind == "export" and _is_within(path, output.path):
+            raise InvalidValueError(
+                f"{output.option} {output.path!r} is a folder that holds {path!r}, which {option} "
+                "names: an export writes there under names of its own; name another folder"
+            )
         for suffix in _SIDE_FILES:
             if _same_file(output.path, os.path.realpath(path) + suffix):
                 raise InvalidValueError(
@@ -190,6 +195,12 @@ def _is_beside_database(path: str) -> bool:
             with whole.open("rb") as stream:
                 return stream.read(len(_SQLITE)) == _SQLITE
     return False
+
+
+def _is_within(path: str, folder: str) -> bool:
+    """Whether a path leads to something in a folder, or below it."""
+    parents = Path(os.path.realpath(path)).parents
+    return os.path.isdir(folder) and Path(os.path.realpath(folder)) in parents
 
 
 def _check_place(output: _Output, force: bool) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 import click
 
 from autotune.cli.destinations import InputFile, OutputFile, checked_destinations
 from autotune.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from autotune.tuning.options import TuneOptions
 
 __all__ = [
     "database_option",
@@ -99,7 +102,9 @@ def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], 
             }
             if parts:
                 given["parts"] = {kind: part for kind, part in chosen.items() if part is not None}
-            return command(options=TuneOptions(**given), **values)
+            options = TuneOptions(**given)
+            _refuse_unasked(options, chosen)
+            return command(options=options, **values)
 
         decorated: Any = filled
         for kind in reversed(parts):
@@ -152,6 +157,21 @@ def _part_flags(kind: str) -> Callable[[Command], Command]:
         return name(options(command))
 
     return decorate
+
+
+def _refuse_unasked(options: TuneOptions, parts: Mapping[str, object]) -> None:
+    """Raise where a part is named that the strategy of the run never asks."""
+    from autotune.tuning.choices import NONE, unused_by
+
+    strategy = options.chosen["strategy"].name
+    for kind in unused_by(strategy):
+        given = parts.get(kind)
+        if isinstance(given, tuple) and given[0] != NONE:
+            noun = kind.replace("_", " ")
+            raise InvalidValueError(
+                f"strategy {strategy!r} asks no {noun}: leave out {_part_flag(kind)} {given[0]}, "
+                "or choose another strategy"
+            )
 
 
 def _part_flag(kind: str) -> str:

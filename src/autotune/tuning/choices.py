@@ -148,7 +148,8 @@ def unused_by(strategy: str) -> tuple[str, ...]:
 def _refuse_options(kind: str, strategy: str, given: _Given | None) -> Choice:
     """No part, as the strategy does not ask one: it decides nothing, and options of it are wrong.
 
-    Naming one is no mistake, so that strategies can be compared by changing one word.
+    Naming one is no mistake here, so that scripts can compare strategies by changing one word; a
+    command line that names one is refused.
     """
     from autotune.plugins.parts import check_part
 

@@ -30,6 +30,7 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_felix.strategy:FelixStrategy",
             "Descends along the cost model's gradient on relaxed schedules, as in Felix",
             default_cost_model="felix-gp",
+            unused=("pruning_model",),
         ),
         PluginSpec(
             "preset",
