@@ -194,6 +194,21 @@ def test_what_was_given_up_is_measured_when_it_comes_again(
     assert [it.duplicate_of for it in outcomes] == ["", pairs[5].digest, pairs[5].digest]
 
 
+def test_the_best_one_of_another_session_is_timed_before_it_is_a_measure(
+    make_measurer: MakeMeasurer, pairs: list[Candidate]
+) -> None:
+    measurer, told = make_measurer(ignored=["unroll"], workers=1), list[float]()
+    leader = Leader(pairs[0], None)
+    # The second is the best one's program under another name.
+    for candidate, timed in ((pairs[3], pairs[3]), (pairs[1], pairs[0])):
+        measurer.submit([candidate])
+        (outcome,) = measurer.collect(Collecting(on_leader_timed=told.append, leader=leader))
+        expected = virtual_latency(timed.sketch.workload, timed)
+        assert outcome.latency == pytest.approx(expected, rel=1e-6)
+    # Only once, unless it has lost to the other one meanwhile.
+    assert set(told) == {virtual_latency(pairs[0].sketch.workload, pairs[0])}
+
+
 def test_a_program_like_the_best_one_of_an_earlier_session_takes_its_latency(
     make_measurer: MakeMeasurer, pairs: list[Candidate]
 ) -> None:

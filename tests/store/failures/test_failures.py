@@ -33,11 +33,17 @@ def test_phases_are_those_that_outcomes_tell() -> None:
             ("invalid", {}),
             ("build_error", {"build": 1.0}),
             ("wrong_result", {"build": 1.0, "run": 2.0}),
+            ("implausible", {"build": 1.0, "run": 2.0}),
             ("crash", {"build": 1.0, "run": 2.0}),
             ("timeout", {}),
         )
     }
-    expected = {"invalid": "lower", "build_error": "build", "wrong_result": "verify"}
+    expected = {
+        "invalid": "lower",
+        "build_error": "build",
+        "wrong_result": "verify",
+        "implausible": "run",
+    }
     assert found == {**expected, "crash": "run", "timeout": "unknown"}
 
 

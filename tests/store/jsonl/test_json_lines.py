@@ -16,7 +16,7 @@ from autotune.errors import InvalidValueError
 from autotune.store.jsonl import BadLine, read_lines, record_line, write_lines
 from autotune.store.jsonl.content import MOST_DEPTH
 from autotune.store.jsonl.json_lines import MOST_BYTES
-from autotune.store.records import Outcome, Record
+from autotune.store.records import OUTCOME_STATUSES, Outcome, Record
 from autotune.testing.database_suite import sample_record
 
 HERE = Path(__file__).parent
@@ -43,6 +43,12 @@ def changed(path: str, value: Any) -> bytes:
         place = place[name]
     place[last] = value
     return json.dumps(data).encode() + b"\n"
+
+
+@pytest.mark.parametrize("status", OUTCOME_STATUSES)
+def test_outcomes_of_every_status_are_read(status: str) -> None:
+    record = sample_record(0, status=status)
+    assert read(record_line(record)) == [record]
 
 
 def test_round_trip() -> None:

@@ -29,6 +29,16 @@ class TestOutcome:
         assert cached.cached
         assert not Outcome.from_json(cached.to_json()).cached
 
+    def test_what_seldom_applies_is_written_where_it_does(self) -> None:
+        plain = Outcome("ok", 1.0)
+        assert not {"reference", "imported", "beaten_by"} & plain.to_json().keys()
+        beside = Outcome("ok", 1.0, reference=2.0, beaten_by="ab" * 8)
+        assert Outcome.from_json(beside.to_json()) == beside
+
+    def test_being_imported_is_known_to_a_database_and_not_to_a_file(self) -> None:
+        claim = Outcome("ok", 1.0, imported=True)
+        assert not Outcome.from_json(claim.to_json()).imported
+
     @pytest.mark.parametrize("status", ["ok", "timeout"])
     def test_a_latency_goes_with_being_ok(self, status: str) -> None:
         with pytest.raises(InvalidValueError, match="exactly when it is ok"):
@@ -36,7 +46,13 @@ class TestOutcome:
 
     @pytest.mark.parametrize(
         ("status", "retriable"),
-        [("crash", True), ("timeout", True), ("invalid", False), ("wrong_result", False)],
+        [
+            ("crash", True),
+            ("timeout", True),
+            ("implausible", True),
+            ("invalid", False),
+            ("wrong_result", False),
+        ],
     )
     def test_what_may_be_tried_again(self, status: str, retriable: bool) -> None:
         assert Outcome(status).retriable is retriable
