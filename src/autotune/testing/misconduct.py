@@ -114,8 +114,8 @@ def _chatter() -> None:
 
 
 def _folder() -> None:
-    folder = os.path.dirname(tempfile.gettempdir())
-    # Where TMPDIR is gone this is the root of the file system.
+    # Not what tempfile says: once the folder is gone that is /tmp, below the root of it all.
+    folder = os.path.dirname(os.environ.get("TMPDIR", ""))
     if not os.path.basename(folder).startswith(_HOST_FOLDER):
         raise RuntimeError(f"scripted: {folder!r} is no folder of a host, and stays")
     shutil.rmtree(folder, ignore_errors=True)
