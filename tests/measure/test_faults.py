@@ -64,7 +64,7 @@ def test_all_is_well(
             assert outcome.latency == pytest.approx(expected)
             assert set(outcome.timings) == {"build", "load", "verify", "run"}
             assert all(sample == pytest.approx(expected) for sample in outcome.samples)
-        baseline = measurer.measure_baseline()
+        (baseline,) = measurer.measure_baselines([None])
         assert baseline.latency == pytest.approx(virtual_latency(workload, None))
         assert measurer.measure([]) == []
         assert measurer.versions == {
@@ -315,8 +315,8 @@ THEN
     thinned(
         [
             ("raise KeyboardInterrupt", "hang", None),
-            ("measurer.measure_baseline()", "grandchild", signal.SIGINT),
-            ("measurer.measure_baseline()", "grandchild", signal.SIGKILL),
+            ("measurer.measure_baselines([None])", "grandchild", signal.SIGINT),
+            ("measurer.measure_baselines([None])", "grandchild", signal.SIGKILL),
         ],
         2,
     ),

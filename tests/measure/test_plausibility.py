@@ -169,9 +169,9 @@ def test_a_backend_that_claims_next_to_nothing_never_wins(
     result = tuned(tmp_path / "records.db", CLOCKED_BACKEND)
     assert result.outcomes["implausible"] > 0 and result.outcomes["ok"] > 0
     assert sum(result.outcomes.values()) == 8
-    assert result.best is not None and result.confirmation is not None
-    assert int(result.best.candidate.digest, 16) % 2 == 1
-    assert result.confirmation.winner == result.best.candidate.digest
+    assert result.fastest is not None and result.confirmation is not None
+    assert int(result.fastest.candidate.digest, 16) % 2 == 1
+    assert result.confirmation.winner == result.fastest.candidate.digest
     assert "a call is claimed to take 1e-300 s" in result.failures["implausible"]
     with open_database(tmp_path / "records.db") as database:
         records = list(database.records(RecordFilter(run_id=result.run_id)))

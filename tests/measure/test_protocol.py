@@ -16,7 +16,7 @@ def test_the_default_is_called_by_its_version() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"deadlines": {"run": 1.0}}, {"baseline_patience": 2.0}, {"memory_bytes": 1 << 30}],
+    [{"deadlines": {"run": 1.0}}, {"hopeless_factor": 2.0}, {"memory_bytes": 1 << 30}],
 )
 def test_what_is_given_up_on_is_no_part_of_the_identity(options: dict[str, Any]) -> None:
     assert MeasureProtocol(**options).identity == "warm-3"
@@ -36,12 +36,6 @@ def test_json_round_trip() -> None:
     assert MeasureProtocol.from_json(json.loads(json.dumps(protocol.to_json()))) == protocol
     with pytest.raises(InvalidValueError, match="not a measure protocol"):
         MeasureProtocol.from_json({"colour": "red"})
-
-
-def test_the_baseline_has_more_time() -> None:
-    protocol = MeasureProtocol(deadlines={"run": 2.0}, baseline_patience=3.0)
-    assert protocol.for_baseline().deadlines["run"] == 6.0
-    assert protocol.for_baseline().identity == protocol.identity
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ from autotune.report import (
     step_lines,
     time_line,
 )
+from autotune.sketches import UNTUNED
 from autotune.store.records import (
     OUTCOME_STATUSES,
+    Baseline,
     Comparison,
     Confirmation,
     MeasureKey,
@@ -37,6 +39,13 @@ from autotune.testing.toy_space import ToySpace
 from autotune.tuning.result import HistoryPoint, Result
 
 GOLDEN = Path(__file__).with_name("result_version_1.json")
+
+
+def baseline(latency: float | None, name: str = UNTUNED, status: str = "ok") -> Baseline:
+    samples = () if latency is None else (latency,)
+    outcome = Outcome(status, latency, samples, message="" if latency else "verify took 20 s")
+    workload, key = ToySpace().workload.digest, MeasureKey("t", "toy", "1.0", "2", 4, "warm-1")
+    return Baseline("0123456789ab", workload, key, outcome, 1e9, name)
 
 
 def make_result(**changes: object) -> Result:
@@ -66,7 +75,8 @@ def make_result(**changes: object) -> Result:
         },
         "cached": 1,
         "seconds": dict(zip(ACTIVITIES, (1.0, 0.5, 0.25, 4.0, 2.0, 0.25), strict=True)),
-        "baseline": Outcome("ok", 8e-6, (8e-6,)),
+        "baselines": (baseline(8e-6),),
+        "fastest": record,
         "best": record,
         "history": (
             HistoryPoint(0, 1.5, 4e-6),
@@ -94,7 +104,7 @@ def test_the_json_form_is_the_documented_one() -> None:
 
 
 def test_the_json_form_without_a_best() -> None:
-    data = make_result(best=None, baseline=None).to_json()
+    data = make_result(best=None, fastest=None, baselines=()).to_json()
     assert data["best"] is None and data["baseline"] is None
     assert set(data) == set(json.loads(GOLDEN.read_text()))
 
@@ -102,7 +112,8 @@ def test_the_json_form_without_a_best() -> None:
 def test_the_comparison() -> None:
     table = comparison_table(make_result(), Outcome("ok", 1e-6), "numpy (BLAS)")
     assert table.title == (
-        "gemm m=8 n=8 k=8 float32: 2.10 us, 488 MFLOP/s, 0.48x the speed of numpy (BLAS)"
+        "gemm m=8 n=8 k=8 float32: 2.10 us, 488 MFLOP/s, 0.48x the speed of numpy (BLAS), "
+        "3.90x the speed of the naive loop nest"
     )
     assert table.rows == (
         ("tuned", "2.10 us", "488 MFLOP/s", "1.00x"),
@@ -121,7 +132,9 @@ def test_the_comparison() -> None:
 
 def test_a_vendor_that_cannot_be_compared_gets_no_ratio() -> None:
     table = comparison_table(make_result(), Outcome("ok", 24e-3), "BLAS", "the machine is busy")
-    assert table.title == "gemm m=8 n=8 k=8 float32: 2.10 us, 488 MFLOP/s"
+    assert table.title == (
+        "gemm m=8 n=8 k=8 float32: 2.10 us, 488 MFLOP/s, 3.90x the speed of the naive loop nest"
+    )
     assert table.rows[1] == ("BLAS", "24.0 ms", formats.rate(1024, 24e-3), "not comparable")
     assert table.notes[-1] == "BLAS is not comparable here: the machine is busy"
 
@@ -130,7 +143,7 @@ def test_a_forged_latency_is_in_no_headline() -> None:
     honest = make_result()
     assert honest.best is not None
     forged = evolve(honest.best, outcome=evolve(honest.best.outcome, latency=1e-12))
-    table = comparison_table(make_result(best=forged))
+    table = comparison_table(make_result(best=forged, fastest=forged))
     assert table.title == comparison_table(honest).title
     assert table.rows == comparison_table(honest).rows
 
@@ -149,13 +162,59 @@ def test_imported_records_are_said_to_be_claims() -> None:
 
 
 def test_the_comparison_of_a_failed_run() -> None:
-    result = make_result(best=None, outcomes={"ok": 0, "crash": 3})
+    result = make_result(best=None, fastest=None, outcomes={"ok": 0, "crash": 3})
     table = comparison_table(result)
     assert table.rows[0] == ("tuned", "-", "-", "-")
     assert table.notes[-1] == (
         "gemm m=8 n=8 k=8 float32: none of 3 candidates was valid (3 crash); 1 crash: SIGSEGV in "
         "run, the first: worker failed during run: killed by SIGSEGV"
     )
+
+
+def test_the_comparison_names_the_baseline_that_was_used() -> None:
+    known = baseline(4e-6, "TVM's default schedule"), baseline(None, status="timeout")
+    table = comparison_table(make_result(baselines=known))
+    assert table.title.endswith("3.90x the speed of TVM's default schedule")
+    assert [row[:2] for row in table.rows] == [
+        ("tuned", "2.10 us"),
+        ("TVM's default schedule (toy)", "8.19 us"),
+        ("naive loop nest (toy)", "-"),
+    ]
+    assert "winner beats TVM's default schedule 3.90x (3.75x to 4.10x)" in table.notes
+    slow = "naive loop nest: too slow to be timed: timeout (verify took 20 s)"
+    assert slow in table.notes
+
+
+def test_a_schedule_that_a_compiler_does_not_have_is_not_mentioned() -> None:
+    known = baseline(8e-6), baseline(None, "TVM's default schedule", "invalid")
+    table = comparison_table(make_result(baselines=known))
+    assert "TVM" not in table.to_text()
+
+
+def test_the_comparison_where_the_baseline_is_kept() -> None:
+    tuned = make_result().require_best()
+    kept = baseline(5e-7)
+    result = make_result(best=kept.record(tuned), baselines=(kept,), confirmation=None)
+    table = comparison_table(result)
+    assert table.title == (
+        "gemm m=8 n=8 k=8 float32: 500 ns, 2.05 GFLOP/s, the naive loop nest, which no candidate "
+        "beats"
+    )
+    assert [row[:2] for row in table.rows] == [
+        ("tuned, not used", "2.00 us"),
+        ("naive loop nest (toy)", "500 ns"),
+    ]
+    assert "no candidate is a gain over the naive loop nest: it is the result" in table.notes
+    assert table.notes[-1] == "record: records.db, 0123456789ab/untuned: naive loop nest"
+    data = result.to_json()
+    assert data["best"]["baseline"] == "naive loop nest" == data["baseline"]["name"]
+    assert data["best"]["record"]["name"] == "0123456789ab/untuned"
+    assert data["fastest"] == {
+        "latency": 2e-6,
+        "digest": tuned.candidate.digest,
+        "record": "0123456789ab/1",
+        "is_best": False,
+    }
 
 
 def test_the_comparison_of_a_known_run() -> None:

@@ -154,14 +154,16 @@ class InProcessMeasurer(Measurer):
             for candidate in candidates
         ]
 
-    def hold(self, candidate: Candidate) -> LoadedProgram:
+    def hold(self, candidate: Candidate | None) -> LoadedProgram:
         """What takes as long as it does in a rematch."""
+        if candidate is None:
+            return _HeldOutcome(self._baseline_outcome())
         return _HeldOutcome(self._again(candidate))
 
-    def measure_baseline(self) -> Outcome:
+    def measure_baselines(self, programs: Sequence[Candidate | None]) -> list[Outcome]:
         """The reference backend's latency of the untuned program."""
         self.baselines += 1
-        return self._baseline_outcome()
+        return [self._baseline_outcome() for _ in programs]
 
     def _baseline_outcome(self) -> Outcome:
         latency = virtual_latency(self._workload, None)

@@ -163,6 +163,11 @@ class Backend(ABC):
 
     Nothing can be said then on whether a latency is plausible, and nothing is checked.
     """
+    default_schedule: str = ""
+    """What the schedule is called that programs get where nobody chooses one, "" where there is
+    none: ``TVM's default schedule``. Tuned programs then have to beat it, too; :meth:`lower` and
+    :meth:`show` are given the candidate that :func:`autotune.sketches.baseline_candidate` makes,
+    and raise InvalidSchedule where there is none for a program."""
 
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A backend is made like every other part, and needs nothing."""

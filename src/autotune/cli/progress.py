@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from autotune.cli.output import notify
 from autotune.cli.run_state import RunState, compared_text, joined
 from autotune.errors import InvalidValueError, one_line
-from autotune.report import NAIVE, confirmation_lines, contest_text, formats
+from autotune.report import baseline_phrase, confirmation_lines, contest_text, formats
 from autotune.tuning.events import (
     AnsweredFromRecords,
     BackendsCompared,
@@ -38,7 +38,7 @@ _REDRAW_SECONDS = 0.25
 _MOST_TASKS = 8
 _BAR_WIDTH = 30
 # As in a `report.Table`: numbers end in ">".
-_COLUMNS = ("task", "trials>", "best>", "rate>", "outcomes", "last comparison", "x naive>")
+_COLUMNS = ("task", "trials>", "best>", "rate>", "outcomes", "last comparison", "x baseline>")
 
 
 class PlainProgress:
@@ -67,7 +67,7 @@ class PlainProgress:
         for task in sorted(self._dirty):
             state = run.tasks[task]
             done = f"{state.trials}/{run.budget} trials"
-            gain = state.gain_text and f"{state.gain_text} the {NAIVE}"
+            gain = state.gain_text and f"{state.gain_text} {baseline_phrase(state.baseline_name)}"
             texts = (done, state.speed_text, state.count_text, run.time_text, run.share_text, gain)
             self._say(task, joined(texts))
             if state.rejection_text != self._rejections.get(task, ""):
@@ -206,7 +206,8 @@ def remark(event: Event, run: RunState) -> tuple[str, str] | None:
     if isinstance(event, LeadersCompared):
         return (event.task, compared_text(event)) if event.replaced else None
     if isinstance(event, WinnerConfirmed):
-        return event.task, "; ".join(confirmation_lines(event.confirmation))
+        baseline = run.baseline_name(event.task)
+        return event.task, "; ".join(confirmation_lines(event.confirmation, baseline))
     if isinstance(event, BackendsCompared):
         return event.program, contest_text(event.contest)
     if isinstance(event, WarningRaised):
@@ -234,11 +235,11 @@ def started_text(event: RunStarted) -> str:
 
 
 def baseline_text(event: BaselineMeasured) -> str:
-    """The latency of the baseline, or why there is none."""
+    """The latency of a baseline, or why there is none."""
     if event.outcome.latency is None:
         why = one_line(event.outcome.message)
-        return f"{NAIVE}: {event.outcome.status} ({why})"
-    return f"{NAIVE}: {formats.seconds(event.outcome.latency)}"
+        return f"{event.name}: {event.outcome.status} ({why})"
+    return f"{event.name}: {formats.seconds(event.outcome.latency)}"
 
 
 def warning_text(event: WarningRaised) -> str:

@@ -128,8 +128,15 @@ class Query:
         """The records that match, in the order in which they were measured."""
         return filter(self._matches, database.records(self._where()))
 
+    def everything(self, database: Database) -> Iterable[Record]:
+        """What :meth:`select` gives, and then the records of baselines that match."""
+        yield from self.select(database)
+        for record in filter(self._matches, database.baseline_records(self._where())):
+            if self.status in (None, record.outcome.status):
+                yield record
+
     def best(self, database: Database) -> list[Record]:
-        """The fastest record that matches of each workload under each measure key, oldest first.
+        """The record to use that matches of each workload under each measure key, oldest first.
 
         However many records there are, few are read.
         """
@@ -170,12 +177,19 @@ def chosen_record(database: Database, query: Query, record_id: str | None) -> Re
     if record_id is None:
         return min(query.best(database), key=attrgetter("rank"), default=None)
     from autotune.store.database import RecordFilter
+    from autotune.store.records import BASELINE_PLACES
 
-    run, slash, trial = record_id.partition("/")
-    if not (slash and trial.isdigit()):
-        raise InvalidValueError(f"--record {record_id!r} is not of the form RUN/TRIAL")
+    run, slash, place = record_id.partition("/")
+    if place in BASELINE_PLACES:
+        found = database.baseline_records(RecordFilter(run_id=run))
+        return next((record for record in found if record.name == record_id), None)
+    if not (slash and place.isdigit()):
+        raise InvalidValueError(
+            f"--record {record_id!r} is not of the form RUN/TRIAL, "
+            f"{' or '.join(f'RUN/{name}' for name in BASELINE_PLACES)}"
+        )
     records = database.records(RecordFilter(run_id=run))
-    return next((record for record in records if record.trial == int(trial)), None)
+    return next((record for record in records if record.trial == int(place)), None)
 
 
 def _checked_shape(workload: str, given: dict[str, Any]) -> dict[str, Any]:

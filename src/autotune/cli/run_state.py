@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from autotune.report import comparison_text, formats, share_text, short_digest
+from autotune.sketches import UNTUNED
 from autotune.store.rejections import describe_rejections
 from autotune.store.trial_log import describe_counts
 from autotune.tuning.events import (
@@ -57,11 +58,18 @@ class TaskState:
         self.trials = started.resumed_trials
         self.best = started.resumed_best
         self.baseline: float | None = None
+        self.baseline_name = UNTUNED
         self.counts = Counter(started.resumed_outcomes)
         self.rejections = Counter(started.resumed_rejections)
         self.cached = 0
         self.compared: LeadersCompared | None = None
         self.finished = ""
+
+    def note_baseline(self, event: BaselineMeasured) -> None:
+        """Keep the fastest of the baselines."""
+        latency = event.outcome.latency
+        if latency is not None and (self.baseline is None or latency < self.baseline):
+            self.baseline, self.baseline_name = latency, event.name
 
     def update(self, event: TrialFinished) -> None:
         """Count one trial."""
@@ -121,6 +129,10 @@ class RunState:
         self._resumed_seconds = 0.0
         self._startup = 0.0
 
+    def baseline_name(self, task: str) -> str:
+        """What the fastest program without tuning is called."""
+        return self.tasks[task].baseline_name if task in self.tasks else UNTUNED
+
     def update(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, RunStarted):
@@ -129,7 +141,7 @@ class RunState:
         elif isinstance(event, WorkersReady):
             self._startup = self._startup or event.seconds
         elif isinstance(event, BaselineMeasured):
-            self.tasks[event.task].baseline = event.outcome.latency
+            self.tasks[event.task].note_baseline(event)
         elif isinstance(event, TrialFinished):
             self.tasks[event.task].update(event)
             self.elapsed = event.elapsed

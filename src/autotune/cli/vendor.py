@@ -19,7 +19,8 @@ from attrs import evolve, frozen
 from autotune.cli.machine import MOST_BUSY_CORES, busy_cores
 from autotune.measure import MeasureProtocol
 from autotune.measure.vendor import vendor_latency
-from autotune.store.records import MeasureKey, Outcome
+from autotune.store.database import RecordFilter
+from autotune.store.records import Baseline, MeasureKey, Outcome
 from autotune.store.sqlite import open_database
 from autotune.tuning.result import Result
 
@@ -55,15 +56,15 @@ class VendorTiming:
 def time_vendor(result: Result) -> VendorTiming | None:
     """Time the vendor's library on a result's workload and threads; None if it has no routine.
 
-    The timing is kept beside the untuned program's. A result that comes from records is compared
+    The timing is kept beside the baselines. A result that comes from records is compared
     with what was timed then.
     """
     key = _vendor_key(result)
     if key is not None and result.from_records:
         with closing(open_database(result.database, read_only=True)) as database:
-            known = database.baseline(result.workload.digest, key)
-        if known is not None:
-            return VendorTiming(known, known.message)
+            alike = RecordFilter(workload=result.workload.digest, key=key)
+            for known in database.baselines(alike):
+                return VendorTiming(known.outcome, known.outcome.message)
     outcomes: list[Outcome] = []
     busy = 0.0
     for _ in range(REPEATS):
@@ -76,7 +77,8 @@ def time_vendor(result: Result) -> VendorTiming | None:
     if key is not None:
         kept = evolve(timing.outcome, message=timing.caveat or timing.outcome.message)
         with closing(open_database(result.database)) as database:
-            database.append_baseline(result.run_id, result.workload.digest, key, kept, time.time())
+            timed = (result.workload.digest, key, kept, time.time(), VENDOR_NAME)
+            database.append_baseline(Baseline(result.run_id, *timed))
     return timing
 
 

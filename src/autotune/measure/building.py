@@ -30,8 +30,6 @@ class Building:
     def __init__(self, dispatcher: Dispatcher, protocol: MeasureProtocol) -> None:
         self._dispatcher = dispatcher
         self._deadlines = {phase: protocol.deadlines[phase] for phase in _PHASES}
-        patient = protocol.for_baseline().deadlines
-        self._patient = {phase: patient[phase] for phase in _PHASES}
         self._by_program: dict[str, Trial] = {}
         self._in_flight: set[int] = set()
         self._spans: list[Span] = []
@@ -85,8 +83,8 @@ class Building:
 
     def _post(self, trial: Trial) -> None:
         self._in_flight.add(trial.number)
-        deadlines = self._patient if trial.candidate is None else self._deadlines
-        self._dispatcher.post(trial.build_message(), deadlines, partial(self._built, trial))
+        report = partial(self._built, trial)
+        self._dispatcher.post(trial.build_message(), self._deadlines, report)
 
     def _built(self, trial: Trial, reply: Reply) -> None:
         self._in_flight.discard(trial.number)
@@ -112,8 +110,8 @@ class Building:
             self._assign_duplicate(trial)
 
     def _assign_duplicate(self, trial: Trial) -> None:
-        if trial.candidate is None:
-            # The untuned program is measured in a way of its own: no candidate duplicates it.
+        if trial.is_baseline:
+            # Baselines are measured in a way of their own: no candidate duplicates them.
             return
         digests = [digest for digest in (trial.lowered, trial.binary) if digest]
         for digest in digests:

@@ -25,7 +25,7 @@ from autotune.measure.plausibility import Plausibility
 from autotune.measure.pool import MOST_AHEAD, Place, WorkerPool
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
-from autotune.measure.trial import Leader, Trial
+from autotune.measure.trial import Leader, Trial, mark_duplicates
 from autotune.measure.validation import write_reference
 from autotune.plugins.held import create_held_part
 from autotune.process.errors import WorkerStartFailed
@@ -200,19 +200,27 @@ class LocalMeasurer(Measurer):
             self._build_ahead()
         return batch.delivered
 
-    def measure_baseline(self) -> Outcome:
-        """The outcome of the untuned program, which gets longer deadlines."""
+    def measure_baselines(self, programs: Sequence[Candidate | None]) -> list[Outcome]:
+        """See :meth:`Measurer.measure_baselines`."""
         self.wait_ready()
-        workers, trial = self._started(), self._trial(None, always=True)
+        workers = self._started()
+        trials = [self._trial(program, always=True) for program in programs]
         timing = workers.new_session()
         with self._cancelling():
-            while trial.outcome is None:
-                self._await_built([trial])
-                if trial.outcome is None:
-                    with self._undisturbed([trial]):
-                        timing.screen(trial)
-            self._forget([trial])
-        return trial.outcome
+            self._await_built(trials)
+            mark_duplicates(trials)
+            while waiting := [trial for trial in trials if timing.is_untimed(trial)]:
+                self._await_built(waiting)
+                with self._undisturbed(trials):
+                    for trial in waiting:
+                        if trial.outcome is None:
+                            timing.screen(trial)
+            with self._undisturbed(trials):
+                timing.settle()
+            for trial in trials:
+                trial.take_from_original()
+            self._forget(trials)
+        return [trial.outcome for trial in trials if trial.outcome is not None]
 
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
         """See :meth:`Measurer.rematch`."""
@@ -225,7 +233,7 @@ class LocalMeasurer(Measurer):
                     timing.rematch([trial for trial in waiting if trial.outcome is None])
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
-    def hold(self, candidate: Candidate) -> LoadedProgram:
+    def hold(self, candidate: Candidate | None) -> LoadedProgram:
         """See :meth:`Measurer.hold`."""
         trial = self._trial(candidate, always=True)
         with self._cancelling():

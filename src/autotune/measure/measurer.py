@@ -103,20 +103,30 @@ class Measurer(ABC):
         """
 
     @abstractmethod
-    def measure_baseline(self) -> Outcome:
-        """The outcome of the untuned program."""
+    def measure_baselines(self, programs: Sequence[Candidate | None]) -> list[Outcome]:
+        """Outcomes of the programs that a user has without tuning, in order.
+
+        Those that are near each other take turns; one that is much slower is timed briefly. Each
+        has the deadlines of a candidate.
+
+        Args:
+            programs: The backend's default schedule, where it has one, and None, which is the
+                untuned program.
+        """
 
     @abstractmethod
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
         """Build programs again and time them in turns, on other inputs than before.
 
-        Samples at the same position were taken in the same turn. None stands for the untuned
-        program; it comes last and has only as many samples as tell that it is slower.
+        Samples at the same position were taken in the same turn. A baseline (None stands for the
+        untuned program) comes last and has only as many samples as tell that it is slower.
         """
 
     @abstractmethod
-    def hold(self, candidate: Candidate) -> LoadedProgram:
+    def hold(self, candidate: Candidate | None) -> LoadedProgram:
         """Build a program again and check it on other inputs, to be timed beside those of others.
+
+        None stands for the untuned program.
 
         A caller with several measurers times their held programs in turns. It is held until the
         measurer is asked for anything else, or closed.

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import attrs
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.converter import JsonForm
@@ -23,7 +23,6 @@ _NOT_IN_IDENTITY = (
     "version",
     "cold",
     "deadlines",
-    "baseline_patience",
     "memory_bytes",
     "hopeless_factor",
     "hopeless_seconds",
@@ -83,7 +82,6 @@ class MeasureProtocol(JsonForm):
         pin: Whether threads are kept on their CPUs while they are timed.
         hopeless_factor: Checking a candidate may take this many times the best latency.
         hopeless_seconds: Fewest seconds that it may take, however fast the best one is.
-        baseline_patience: The untuned program's deadlines are longer by this factor.
         memory_bytes: Memory that a worker may allocate; None allows most of the machine's.
         version: Version of the procedure itself.
     """
@@ -106,7 +104,6 @@ class MeasureProtocol(JsonForm):
     pin: bool = True
     hopeless_factor: float = field(default=100.0, validator=_positive)
     hopeless_seconds: float = field(default=3.0, validator=_positive)
-    baseline_patience: float = field(default=6.0, validator=_positive)
     memory_bytes: int | None = None
     version: str = PROTOCOL_VERSION
 
@@ -155,16 +152,6 @@ class MeasureProtocol(JsonForm):
             enough = max(self.hopeless_seconds, self.hopeless_factor * latency)
             deadlines["verify"] = min(deadlines["verify"], enough)
         return deadlines
-
-    def for_baseline(self) -> MeasureProtocol:
-        """The same protocol with the untuned program's longer deadlines."""
-        return evolve(
-            self,
-            deadlines={
-                phase: seconds * self.baseline_patience
-                for phase, seconds in self.deadlines.items()
-            },
-        )
 
     @staticmethod
     def named(name: str) -> MeasureProtocol:

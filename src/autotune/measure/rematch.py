@@ -72,7 +72,7 @@ def judge(
 
     Args:
         leaders: The best trial and its :func:`challenger`, if there is one.
-        outcomes: Theirs, and possibly that of the untuned program, from turns.
+        outcomes: Theirs, and possibly that of a baseline, from turns.
         rejected: Digests of candidates that failed before.
     """
     winner = 0

@@ -36,7 +36,7 @@ its challenger, the challenger against it, and whether the challenger is the bes
 
 _PHASES = ("load", "verify", "run", "observe")
 # A candidate that seemed slower than this, compared with the best one, is no challenger of it;
-# and so much slower than the winner an untuned program has to be to be left out early.
+# and so much slower than the winner a baseline has to be to be left out early.
 _NEAR = 1.15
 # How many candidates that were much slower may be timed before the best one is looked at again.
 _OLDEST_DRIFT = 2
@@ -236,7 +236,8 @@ class TimingSession:
     def rematch(self, trials: Sequence[Trial]) -> None:
         """Check programs and time them in turns; every sample is of one turn.
 
-        The last one is left out as soon as it is clearly slower than the first. When a worker
+        The last one, if it is a baseline, is left out as soon as it is clearly slower than the
+        first. When a worker
         ends without the fault of its program, those that have not failed have no outcome: they
         are to be timed all together again.
         """
@@ -252,7 +253,7 @@ class TimingSession:
             # one ends this early.
             last = race.running[-1]
             is_slow = last > 0 and race.against(last, 0).high * _NEAR < 1
-            if is_slow and race.rounds >= 3 and able[last].candidate is None:
+            if is_slow and race.rounds >= 3 and able[last].is_baseline:
                 race.withdraw(last)
 
         race = Race.under(self._protocol, len(able))
@@ -317,10 +318,7 @@ class TimingSession:
     def _check(self, trial: Trial, incumbent: float | None, best: float | None) -> bool:
         """Check a program and take its first samples; returns whether there are any."""
         message = {"op": "run", "number": trial.number, "incumbent": incumbent}
-        deadlines: Mapping[str, float] = self._protocol.deadlines_beside(best)
-        if trial.candidate is None:
-            deadlines = self._protocol.for_baseline().deadlines
-        body = self._ask(trial, message, deadlines)
+        body = self._ask(trial, message, self._protocol.deadlines_beside(best))
         if body is None:
             return False
         trial.timings = dict(body["timings"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -11,10 +11,10 @@ from attrs import define, evolve, field, frozen
 from autotune.measure.pool import Place, Reply
 from autotune.measure.racing import rounded
 from autotune.process.channel import Message
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, is_baseline
 from autotune.store.records import Outcome
 
-__all__ = ["Leader", "Trial", "outcome_of"]
+__all__ = ["Leader", "Trial", "mark_duplicates", "outcome_of"]
 
 _MOST_BUILDS = 3
 
@@ -70,6 +70,11 @@ class Trial:
     reference: float | None = None
     losses: int = 0
     abandoned: bool = False
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether this is a program that nobody has tuned."""
+        return is_baseline(self.candidate)
 
     @property
     def is_inconclusive(self) -> bool:
@@ -145,6 +150,13 @@ class Trial:
 
     def _complete(self, outcome: Outcome) -> Outcome:
         return evolve(outcome, lowered=self.lowered, binary=self.binary)
+
+
+def mark_duplicates(trials: Sequence[Trial]) -> None:
+    """Let those that have the program of a later one take its outcome."""
+    for number, trial in enumerate(trials):
+        alike = (it for it in trials[number + 1 :] if it.lowered == trial.lowered != "")
+        trial.duplicate_of = next(alike, None)
 
 
 def outcome_of(reply: Reply) -> Outcome:

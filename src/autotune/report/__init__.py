@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.report.confirmation import (
-    NAIVE,
+    baseline_phrase,
     comparison_text,
     confirmation_lines,
     contest_text,
@@ -26,7 +26,7 @@ from autotune.report.tables import (
 )
 
 __all__ = [
-    "NAIVE",
+    "baseline_phrase",
     "Finding",
     "Holding",
     "Spread",

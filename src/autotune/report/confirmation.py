@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from autotune.report import formats
+from autotune.sketches import UNTUNED
 from autotune.store.records import Comparison, Confirmation, Contest
 
-__all__ = ["NAIVE", "comparison_text", "confirmation_lines", "contest_text", "short_digest"]
-
-NAIVE = "naive loop nest"
-"""What the baseline is: the program as it was imported, without a schedule."""
+__all__ = [
+    "baseline_phrase",
+    "comparison_text",
+    "confirmation_lines",
+    "contest_text",
+    "short_digest",
+]
 
 _DIGITS = 8
 
@@ -23,8 +27,18 @@ def comparison_text(comparison: Comparison, other: str) -> str:
     return f"ties {other} {interval}"
 
 
-def confirmation_lines(confirmation: Confirmation) -> list[str]:
-    """The winner beside the runner-up, what was found wrong, and the gain over the baseline."""
+def baseline_phrase(name: str) -> str:
+    """A baseline within a sentence: ``"the naive loop nest"``, ``"TVM's default schedule"``."""
+    return f"the {name}" if name == UNTUNED else name
+
+
+def confirmation_lines(confirmation: Confirmation, baseline: str = UNTUNED) -> list[str]:
+    """The winner beside the runner-up, what was found wrong, and the gain over the baseline.
+
+    Args:
+        confirmation: The winner, timed again.
+        baseline: What the baseline is called.
+    """
     lines = []
     if confirmation.over_runner_up is not None:
         name = f"runner-up {short_digest(confirmation.runner_up)}"
@@ -34,9 +48,9 @@ def confirmation_lines(confirmation: Confirmation) -> list[str]:
         lines.append(f"faster, but wrong on other inputs: {digests}")
     over = confirmation.over_baseline
     if over is None:
-        lines.append(f"winner not compared with the {NAIVE}")
+        lines.append(f"winner not compared with {baseline_phrase(baseline)}")
     else:
-        lines.append(f"winner {comparison_text(over, f'the {NAIVE}')}")
+        lines.append(f"winner {comparison_text(over, baseline_phrase(baseline))}")
     return lines
 
 

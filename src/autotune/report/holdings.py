@@ -14,7 +14,14 @@ from autotune.report import formats
 from autotune.report.confirmation import short_name
 from autotune.report.grouping import by_measure_key
 from autotune.report.table import Table
-from autotune.store.records import OUTCOME_STATUSES, MeasureKey, Record
+from autotune.store.records import (
+    OUTCOME_STATUSES,
+    Baseline,
+    MeasureKey,
+    Record,
+    best_baseline,
+    standing,
+)
 
 __all__ = ["Holding", "holdings_table", "summarize"]
 
@@ -27,21 +34,36 @@ class Holding:
         workload: What was tuned.
         key: What its measurements depend on.
         target: Name of the target.
-        outcomes: How many records there are, by status.
-        best: The fastest, if any is valid; an imported one only where none was timed here.
+        outcomes: How many records of candidates there are, by status.
+        fastest: The fastest of these, if any is valid; an imported one only where
+            none was timed here.
+        baselines: Records of what there is without tuning.
     """
 
     workload: Workload
     key: MeasureKey
     target: str
     outcomes: Counter[str] = field(factory=Counter)
-    best: Record | None = None
+    fastest: Record | None = None
+    baselines: list[Record] = field(factory=list)
 
     def add(self, record: Record) -> None:
-        """Count one more record."""
+        """Count one more record; a baseline is none of a trial."""
+        if record.baseline:
+            self.baselines.append(record)
+            return
         self.outcomes[record.outcome.status] += 1
-        if record.latency is not None and (self.best is None or record.rank < self.best.rank):
-            self.best = record
+        if record.latency is not None and (
+            self.fastest is None or record.rank < self.fastest.rank
+        ):
+            self.fastest = record
+
+    @property
+    def best(self) -> Record | None:
+        """Of the program to use: of the fastest, or of the baseline that it is no gain over."""
+        if self.fastest is None:
+            return None
+        return standing(self.fastest, map(Baseline.of, self.baselines))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object; the latency is in seconds."""
@@ -56,9 +78,17 @@ class Holding:
             "key": self.key.to_json(),
             "records": self.outcomes.total(),
             "outcomes": {name: self.outcomes[name] for name in OUTCOME_STATUSES},
-            "best": None
-            if best is None
-            else {"record": f"{best.run_id}/{best.trial}", "latency": best.latency},
+            "best": None if best is None else {"record": best.name, "latency": best.latency},
+            "baselines": [
+                {
+                    "record": it.name,
+                    "name": it.baseline,
+                    "status": it.outcome.status,
+                    "latency": it.latency,
+                    "is_best": best is not None and it.name == best.name,
+                }
+                for it in self.baselines
+            ],
         }
 
 
@@ -78,6 +108,7 @@ def holdings_table(holdings: Sequence[Holding]) -> Table:
         "valid>",
         "best>",
         "rate>",
+        "baseline",
         "target",
         "backend",
         "threads>",
@@ -97,8 +128,18 @@ def _row(holding: Holding) -> tuple[str, ...]:
         str(holding.outcomes["ok"]),
         formats.seconds(latency),
         formats.rate(holding.workload.flop, latency),
+        _baseline_text(holding),
         holding.target,
         f"{short_name(key.backend)} {key.backend_version}",
         str(key.threads),
         key.protocol,
     )
+
+
+def _baseline_text(holding: Holding) -> str:
+    """The fastest program without tuning, marked where it is the best."""
+    baseline = best_baseline(map(Baseline.of, holding.baselines))
+    if baseline is None:
+        return "-"
+    text = f"{baseline.name} {formats.seconds(baseline.outcome.latency)}"
+    return f"{text}, kept" if holding.best is not None and holding.best.baseline else text

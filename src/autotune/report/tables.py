@@ -6,13 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
+from autotune.errors import one_line
 from autotune.plugins.manager import PluginStatus
 from autotune.plugins.workload_names import BuilderInfo, task_name
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.report import formats
-from autotune.report.confirmation import NAIVE, comparison_text, confirmation_lines, short_name
+from autotune.report.confirmation import (
+    baseline_phrase,
+    comparison_text,
+    confirmation_lines,
+    short_name,
+)
 from autotune.report.table import Table
-from autotune.store.records import Outcome, Record
+from autotune.sketches import UNTUNED
+from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.rejections import describe_rejections
 from autotune.store.trial_log import describe_counts
 from autotune.tuning.result import Result, Rival
@@ -50,7 +57,7 @@ class Finding:
 def comparison_table(
     result: Result, vendor: Outcome | None = None, vendor_name: str = "", caveat: str = ""
 ) -> Table:
-    """The tuned program beside what it can be compared with, and the baseline last.
+    """The tuned program beside what it can be compared with, and the baselines last.
 
     Below it trials, time, confirmation and record.
 
@@ -60,13 +67,14 @@ def comparison_table(
         vendor_name: What that library is called.
         caveat: Why its latency cannot be compared, if it cannot; then no ratio is shown.
     """
-    tuned, naive = _confirmed_latencies(result)
+    tuned, baseline = _confirmed_latencies(result)
     backend = short_name(result.backend)
-    lines = [(f"tuned ({backend})" if result.rivals else "tuned", tuned)]
+    label = f"tuned ({backend})" if result.rivals else "tuned"
+    lines = [(f"{label}, not used" if result.keeps_baseline else label, tuned)]
     if vendor is not None:
         lines.append((vendor_name, vendor.latency))
     lines += [_rival_line(rival, tuned) for rival in result.rivals]
-    lines.append((f"{NAIVE} ({backend})", naive))
+    lines += _baseline_lines(result.baselines, backend, baseline)
     flop = result.workload.flop
     rows = []
     for label, latency in lines:
@@ -79,43 +87,73 @@ def comparison_table(
         notes = (*notes, f"{vendor_name} is not comparable here: {caveat}")
     columns = ("program", "latency>", "rate>", "tuned speedup>")
     comparable = None if vendor is None or caveat else vendor.latency
-    return Table(_headline(result, tuned, comparable, vendor_name), columns, tuple(rows), notes)
+    used = baseline if result.keeps_baseline else tuned
+    title = _headline(result, used, comparable, vendor_name)
+    return Table(title, columns, tuple(rows), notes)
 
 
-def _headline(result: Result, tuned: float | None, vendor: float | None, vendor_name: str) -> str:
-    """The task, and the speed of its program beside what is comparable with it."""
-    if tuned is None:
+def _baseline_lines(
+    baselines: Sequence[Baseline], backend: str, fastest: float | None
+) -> list[tuple[str, float | None]]:
+    """What there is without tuning, the untuned program even where it could not be timed.
+
+    Args:
+        baselines: The fastest first; they were timed one beside the other.
+        backend: Name of the backend.
+        fastest: Seconds of the first of them, from the turns at the end.
+    """
+    lines = []
+    for it in baselines:
+        latency, first = it.outcome.latency, baselines[0].outcome.latency
+        if latency is not None and first is not None and fastest is not None:
+            latency *= fastest / first
+        if it.name == UNTUNED or latency is not None:
+            lines.append((f"{it.name} ({backend})", latency))
+    return lines or [(f"{UNTUNED} ({backend})", None)]
+
+
+def _headline(
+    result: Result, latency: float | None, vendor: float | None, vendor_name: str
+) -> str:
+    """The task, and the speed of the program to use beside what is comparable with it."""
+    if latency is None:
         return result.task
-    figures = [formats.seconds(tuned)]
+    figures = [formats.seconds(latency)]
     if result.workload.flop:
-        figures.append(formats.rate(result.workload.flop, tuned))
+        figures.append(formats.rate(result.workload.flop, latency))
     if vendor is not None:
-        figures.append(f"{formats.ratio(vendor / tuned)} the speed of {vendor_name}")
+        figures.append(f"{formats.ratio(vendor / latency)} the speed of {vendor_name}")
     for rival in result.rivals:
         if rival.comparison is not None:
             figures.append(comparison_text(rival.comparison, short_name(rival.result.backend)))
+    if result.keeps_baseline:
+        figures.append(f"{baseline_phrase(result.baseline_name)}, which no candidate beats")
+    elif result.speedup is not None:
+        figures.append(
+            f"{formats.ratio(result.speedup)} the speed of {baseline_phrase(result.baseline_name)}"
+        )
     return f"{result.task}: {', '.join(figures)}"
 
 
 def _confirmed_latencies(result: Result) -> tuple[float | None, float | None]:
-    """Of the tuned program and the baseline, from the turns that they took at the end.
+    """Of the fastest candidate and the baseline, from the turns that they took at the end.
 
     As recorded where they took none: what was timed in other sessions compares less well.
     """
-    tuned = None if result.best is None else result.best.outcome.latency
-    naive = None if result.baseline is None else result.baseline.latency
+    tuned = None if result.fastest is None else result.fastest.outcome.latency
+    untuned = None if result.baseline is None else result.baseline.latency
     confirmation = result.confirmation
-    if result.best is None or confirmation is None:
-        return tuned, naive
-    if confirmation.winner == result.best.candidate.digest:
+    if result.fastest is None or confirmation is None:
+        return tuned, untuned
+    if confirmation.winner == result.fastest.candidate.digest:
         over = confirmation.over_baseline
         tuned = confirmation.latency
-        naive = naive if over is None else tuned * over.ratio
-    return tuned, naive
+        untuned = untuned if over is None else tuned * over.ratio
+    return tuned, untuned
 
 
 def _rival_line(rival: Rival, tuned: float | None) -> tuple[str, float | None]:
-    best = rival.result.best
+    best = rival.result.fastest
     latency = None if best is None else best.outcome.latency
     if rival.comparison is not None and tuned is not None:
         latency = tuned * rival.comparison.ratio
@@ -151,12 +189,34 @@ def _notes(result: Result) -> tuple[str, ...]:
         best = result.best
         notes += _rival_notes(result)
         if result.confirmation is not None:
-            notes += confirmation_lines(result.confirmation)
-        notes.append(
-            f"record: {result.database}, run {best.run_id}, trial {best.trial}, "
-            f"candidate {best.candidate.digest}"
-        )
+            notes += confirmation_lines(result.confirmation, result.baseline_name or UNTUNED)
+        notes += _baseline_notes(result)
+        notes.append(_record_note(result.database, best))
     return tuple(notes)
+
+
+def _baseline_notes(result: Result) -> list[str]:
+    """What could not be timed of the programs without tuning, and whether one of them is used."""
+    notes = []
+    for baseline in result.baselines:
+        outcome = baseline.outcome
+        if not outcome.ok and (baseline.name == UNTUNED or outcome.status != "invalid"):
+            slow = "too slow to be timed: " if outcome.status == "timeout" else ""
+            why = one_line(outcome.message) or "no message"
+            notes.append(f"{baseline.name}: {slow}{outcome.status} ({why})")
+    if result.keeps_baseline:
+        name = baseline_phrase(result.baseline_name)
+        notes.append(f"no candidate is a gain over {name}: it is the result")
+    return notes
+
+
+def _record_note(database: str, best: Record) -> str:
+    if best.baseline:
+        return f"record: {database}, {best.name}: {best.baseline}"
+    return (
+        f"record: {database}, run {best.run_id}, trial {best.trial}, "
+        f"candidate {best.candidate.digest}"
+    )
 
 
 def time_line(seconds: Mapping[str, float]) -> str:
@@ -215,7 +275,7 @@ def records_table(records: Sequence[Record]) -> Table:
                 f"{short_name(record.key.backend)} {record.key.backend_version}",
                 str(record.key.threads),
                 record.candidate.sketch.name,
-                f"{record.run_id}/{record.trial}",
+                record.name,
             )
         )
     columns = (
@@ -233,7 +293,7 @@ def records_table(records: Sequence[Record]) -> Table:
 
 def _claims(records: Sequence[Record]) -> tuple[str, ...]:
     """Which records nobody has timed here."""
-    claims = [f"{it.run_id}/{it.trial}" for it in records if it.outcome.imported]
+    claims = [it.name for it in records if it.outcome.imported]
     return (f"imported, not measured here: {', '.join(claims)}",) if claims else ()
 
 

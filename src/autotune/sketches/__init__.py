@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from autotune.sketches.baselines import (
+    UNTUNED,
+    DefaultSchedule,
+    baseline_candidate,
+    is_baseline,
+    is_default,
+)
 from autotune.sketches.candidates import Candidate, CandidateBatch
 from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, ProductEquals
 from autotune.sketches.open_step import STEP_CLASSES, OpenStep
@@ -39,6 +46,7 @@ __all__ = [
     "STEP_CLASSES",
     "STEP_TYPES",
     "STEP_VARIANTS",
+    "UNTUNED",
     "Accumulate",
     "AtLeast",
     "AtMost",
@@ -47,6 +55,7 @@ __all__ = [
     "CandidateBatch",
     "Categorical",
     "Constraint",
+    "DefaultSchedule",
     "TileCeil",
     "Factor",
     "CooperativeFetch",
@@ -71,6 +80,9 @@ __all__ = [
     "Unroll",
     "UnrollLimit",
     "Vectorize",
+    "baseline_candidate",
+    "is_baseline",
+    "is_default",
     "lane_axis",
     "names_used",
     "partial_name",

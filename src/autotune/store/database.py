@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, TypeVar
 
 from attrs import frozen
 
-from autotune.store.records import MeasureKey, Outcome, Record, Run
+from autotune.store.records import Baseline, MeasureKey, Outcome, Record, Run, standing
 
 _Self = TypeVar("_Self", bound="Database")
 
@@ -65,7 +66,8 @@ class Database(ABC):
     def append_missing(self, records: Sequence[Record]) -> int:
         """Store those records that are not there, at once; returns how many these were.
 
-        A record is there when one of the same run, trial, candidate and measure key is.
+        A record is there when one of the same run, trial, candidate and measure key is; that of a
+        baseline when it is there as it is.
         """
 
     @abstractmethod
@@ -89,23 +91,44 @@ class Database(ABC):
 
     @abstractmethod
     def records(self, where: RecordFilter | None = None) -> Iterator[Record]:
-        """Records in the order in which they were appended."""
+        """Records of candidates in the order in which they were appended; of no baseline."""
 
     @abstractmethod
     def count(self, where: RecordFilter | None = None) -> int:
         """How many records :meth:`records` would give."""
 
     @abstractmethod
-    def best(self, where: RecordFilter) -> Record | None:
-        """The record with the lowest latency among those that are ok; the first of equals.
+    def fastest_of_each(self, where: RecordFilter | None = None) -> list[Record]:
+        """The fastest candidate of each workload under each measure key, oldest first.
 
+        It is the record with the lowest latency among those that are ok; the first of equals.
         Records that were timed here come before imported ones, and those that were not beaten in
         turns before those that were.
         """
 
-    @abstractmethod
     def best_of_each(self, where: RecordFilter | None = None) -> list[Record]:
-        """What :meth:`best` gives for each workload under each measure key, oldest first."""
+        """The program to use of each workload under each measure key, oldest first.
+
+        That is the fastest candidate, or the baseline where that one is no gain over it; see
+        :func:`~autotune.store.records.standing`.
+        """
+        found = self.fastest_of_each(where)
+        if where is not None and (where.candidate is not None or where.imported is not None):
+            return found
+        return [
+            standing(
+                record,
+                self.baselines(
+                    RecordFilter(workload=record.candidate.sketch.workload.digest, key=record.key)
+                ),
+            )
+            for record in found
+        ]
+
+    def best(self, where: RecordFilter) -> Record | None:
+        """The fastest of :meth:`best_of_each`; the first of equals."""
+        found = self.best_of_each(where)
+        return min(found, key=attrgetter("rank"), default=None)
 
     @abstractmethod
     def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
@@ -131,14 +154,23 @@ class Database(ABC):
         """
 
     @abstractmethod
-    def append_baseline(
-        self, run_id: str, workload: str, key: MeasureKey, outcome: Outcome, created: float
-    ) -> None:
-        """Store the outcome of a workload's untuned program (workload by digest)."""
+    def append_baseline(self, baseline: Baseline) -> None:
+        """Store the outcome of a program that nobody has tuned."""
 
     @abstractmethod
-    def baseline(self, workload: str, key: MeasureKey) -> Outcome | None:
-        """The most recent outcome of a workload's untuned program that is not retriable."""
+    def baselines(self, where: RecordFilter | None = None) -> list[Baseline]:
+        """The most recent baseline of each name that is not retriable, oldest first.
+
+        Of each workload under each measure key that matches; what the filter says of candidates
+        is no matter. One that was timed here and one that was imported count as two.
+        """
+
+    def baseline_records(self, where: RecordFilter | None = None) -> Iterator[Record]:
+        """What :meth:`baselines` gives as records, where a candidate has a valid record, too."""
+        for baseline in self.baselines(where):
+            alike = RecordFilter(workload=baseline.workload, key=baseline.key)
+            for record in self.fastest_of_each(alike):
+                yield baseline.record(record)
 
     @abstractmethod
     def start_run(self, run: Run) -> None:

@@ -20,9 +20,9 @@ from attrs import evolve
 from autotune.errors import DatabaseError, InvalidValueError
 from autotune.ir.expressions import var
 from autotune.ir.workloads import Workload, gemm
-from autotune.sketches import AtMost, Candidate, Ordinal, Sketch, Tile
+from autotune.sketches import UNTUNED, AtMost, Candidate, Ordinal, Sketch, Tile
 from autotune.store.database import Database, RecordFilter
-from autotune.store.records import MeasureKey, Outcome, Record, Run, run_identity
+from autotune.store.records import Baseline, MeasureKey, Outcome, Record, Run, run_identity
 from autotune.targets import Target
 
 OpenDatabase = Callable[[], Database]
@@ -67,6 +67,13 @@ def sample_record(
     return evolve(record, **changes)
 
 
+def sample_baseline(latency: float | None = 1.0, **changes: Any) -> Baseline:
+    """A baseline of the workload of :func:`sample_record`; without a latency it took too long."""
+    outcome = Outcome("timeout") if latency is None else Outcome("ok", latency, (latency,))
+    baseline = Baseline("run-1", gemm(m=8, n=8, k=8).digest, KEY, outcome, 1.0)
+    return evolve(baseline, **changes)
+
+
 def sample_run(run_id: str = "run-1", **changes: Any) -> Run:
     """A run for tests; ``changes`` replace its attributes."""
     workload = gemm(m=8, n=8, k=8).digest
@@ -90,7 +97,7 @@ class DatabaseSuite:
             assert database.count() == 0
             assert database.best(RecordFilter()) is None
             assert database.lookup("0" * 16, KEY) is None
-            assert database.baseline("0" * 16, KEY) is None
+            assert database.baselines() == []
             assert database.runs() == []
             assert database.run("run-1") is None
             assert database.find_run("nothing") is None
@@ -388,15 +395,82 @@ class DatabaseSuite:
             assert list(database.records()) == [sample_record()]
 
     def test_baselines(self, open_database: OpenDatabase) -> None:
-        slow, slower = Outcome("ok", 1.0, (1.0,)), Outcome("ok", 2.0, (2.0,))
+        workload, other = gemm(m=8, n=8, k=8).digest, evolve(KEY, threads=1)
+        slow = sample_baseline(1.0)
+        slower = sample_baseline(2.0, run_id="run-2", created=2.0)
+        default = sample_baseline(0.5, name="the default schedule", counts_as=0.25)
+        elsewhere = sample_baseline(3.0, key=other, workload="b" * 16)
+        late = sample_baseline(None, run_id="run-3", created=3.0)
         with open_database() as database:
-            database.append_baseline("run-1", "a" * 16, KEY, slow, 1.0)
-            database.append_baseline("run-2", "a" * 16, KEY, slower, 2.0)
-            database.append_baseline("run-3", "a" * 16, KEY, Outcome("timeout"), 3.0)
-            assert database.baseline("a" * 16, KEY) == slower
-            assert database.baseline("b" * 16, KEY) is None
-            assert database.baseline("a" * 16, evolve(KEY, threads=1)) is None
+            for baseline in (slow, default, slower, late, elsewhere):
+                database.append_baseline(baseline)
+        with open_database() as database:
+
+            def found(**where: Any) -> list[Baseline]:
+                return database.baselines(RecordFilter(**where))
+
+            assert found() == [default, slower, elsewhere]
+            assert found(workload=workload, key=KEY) == [default, slower]
+            assert found(key=other) == found(threads=1) == [elsewhere]
+            assert found(run_id="run-1") == [slow, default, elsewhere]
+            assert found(workload="c" * 16) == found(workload_name="conv2d") == []
             assert database.count() == 0
+            assert list(database.records()) == list(database.baseline_records()) == []
+
+    @pytest.mark.parametrize(
+        ("latency", "counts_as", "used"),
+        [
+            (2e-3, None, "run-1/0"),
+            (1e-3, None, "run-1/untuned"),
+            (5e-4, None, "run-1/untuned"),
+            # It has taken turns with the fastest, which tell more than its own latency.
+            (2e-3, 1e-3, "run-1/untuned"),
+            (5e-4, 2e-3, "run-1/0"),
+            (None, None, "run-1/0"),
+        ],
+    )
+    def test_the_best_is_the_baseline_where_nothing_is_a_gain_over_it(
+        self,
+        open_database: OpenDatabase,
+        latency: float | None,
+        counts_as: float | None,
+        used: str,
+    ) -> None:
+        with open_database() as database:
+            for trial, seconds in enumerate((1e-3, 4e-3)):
+                database.append_record(sample_record(trial, seconds))
+            database.append_baseline(sample_baseline(latency, counts_as=counts_as))
+        with open_database() as database:
+            wheres = (RecordFilter(), RecordFilter(key=KEY), RecordFilter(run_id="run-1"))
+            for where in wheres:
+                (each,), best = database.best_of_each(where), database.best(where)
+                assert best == each
+                assert best is not None
+                assert best.name == used
+                assert Record.from_json(json.loads(json.dumps(best.to_json()))) == best
+            (fastest,) = database.fastest_of_each()
+            assert (fastest.trial, database.count()) == (0, 2)
+            candidate = database.best(RecordFilter(candidate=fastest.candidate.digest))
+            assert candidate == fastest
+
+    def test_the_faster_of_two_baselines_is_used(self, open_database: OpenDatabase) -> None:
+        with open_database() as database:
+            database.append_record(sample_record(0, 1e-3))
+            for name, latency in (("the default schedule", 5e-4), (UNTUNED, 8e-4)):
+                database.append_baseline(sample_baseline(latency, name=name))
+            best = database.best(RecordFilter())
+        assert best is not None
+        assert (best.baseline, best.name) == ("the default schedule", "run-1/default")
+
+    def test_baselines_of_others_are_stored_once(self, open_database: OpenDatabase) -> None:
+        fastest = sample_record(0, 1e-3)
+        records = [fastest, sample_baseline(5e-4, counts_as=1e-3).record(fastest)]
+        with open_database() as database:
+            assert database.append_missing(records) == 2
+            assert database.append_missing(records) == 0
+            assert list(database.records()) == [fastest]
+            assert list(database.baseline_records()) == records[1:]
+            assert database.best(RecordFilter()) == records[1]
 
     def test_a_run_from_start_to_end(self, open_database: OpenDatabase) -> None:
         run = sample_run()

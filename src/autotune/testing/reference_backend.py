@@ -11,7 +11,8 @@ a JSON object, given as the request's program text or in the environment variabl
                 {"fault": "wrong", "where": {"tile": 4}, "inputs": 1},
                 {"fault": "build_error", "every": 7, "offset": 2}]}
 
-A fault applies to the candidate with this digest (``"baseline"``: the untuned program), to
+A fault applies to the candidate with this digest (``"baseline"``: the untuned program,
+``"default"``: the default schedule), to
 those with these values, or to those whose digest modulo ``every`` is ``offset``. ``phase`` is
 ``lower``, ``build``, ``load``, ``verify`` (the call that is checked) or ``run`` (the timed ones).
 With ``inputs`` it happens only on the random inputs of that seed. What a program does wrong
@@ -21,6 +22,9 @@ and raises). One that says nonsense has the ``time`` or the ``digest`` that its 
 ``value``. Programs that differ only in parameters named in ``"ignored"`` have one digest when
 lowered; only in those named in ``"optimised_away"``, one when compiled. With ``drift_factor``
 every other stretch of ``drift_seconds`` of the clock is slower by it, for all processes.
+
+``"latencies"`` are those of programs, by digest or as above; ``"others"`` are all the others. The
+schedule that programs get by default is only one of :class:`ReferenceBackendWithDefault`.
 
 With ``log``, the beginning and end of every ``build`` and ``time`` (and of ``start``, where the
 script comes from the environment) are appended to that file:
@@ -56,7 +60,7 @@ from autotune.backends import (
 from autotune.backends.backend import Array
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import Workload, random_inputs, reference_outputs
-from autotune.sketches import STEP_TYPES, Candidate
+from autotune.sketches import STEP_TYPES, Candidate, is_baseline, is_default
 from autotune.spaces import ScheduleLimits
 from autotune.targets import Target
 from autotune.testing.misconduct import MISCONDUCT
@@ -90,8 +94,8 @@ class Fault:
 
     def applies(self, candidate: Candidate | None) -> bool:
         """Whether it happens to ``candidate`` (None is the untuned program)."""
-        if candidate is None:
-            return self.candidate == "baseline"
+        if candidate is None or is_default(candidate):
+            return self.candidate == _called(candidate)
         if self.candidate is not None:
             return self.candidate == candidate.digest
         if self.where is not None:
@@ -113,6 +117,14 @@ class Script:
     drift_seconds: float = 0.5
     ignored: tuple[str, ...] = field(default=(), converter=tuple)
     optimised_away: tuple[str, ...] = field(default=(), converter=tuple)
+    latencies: Mapping[str, float] = field(factory=dict, hash=False)
+
+    def latency(self, workload: Workload, candidate: Candidate | None) -> float:
+        """Seconds that a call takes; None is the untuned program."""
+        others = self.latencies.get("others")
+        if others is None or is_baseline(candidate):
+            others = virtual_latency(workload, candidate, self.seed)
+        return self.latencies.get(_called(candidate), others)
 
     @staticmethod
     def read(text: str | None) -> Script:
@@ -130,6 +142,13 @@ class Script:
             return Script(faults=faults, **data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidValueError(f"not a script: {text[:200]!r}: {error!r}") from error
+
+
+def _called(candidate: Candidate | None) -> str:
+    """What a script calls a program."""
+    if candidate is None:
+        return "baseline"
+    return "default" if is_default(candidate) else candidate.digest
 
 
 def _fault(data: Mapping[str, Any]) -> Fault:
@@ -232,6 +251,12 @@ class ReferenceBackend(Backend):
         return f"# {request.workload.name}, {request.threads} threads, config {config}"
 
 
+class ReferenceBackendWithDefault(ReferenceBackend):
+    """A reference backend that has a schedule for programs for which nobody chooses one."""
+
+    default_schedule = "reference schedule"
+
+
 @frozen
 class ReferenceProgram:
     """The reference backend's own kind of program: a workload and a script."""
@@ -273,7 +298,7 @@ class _ReferenceCall(BoundCall):
         if wanted == "nothing":
             return
         candidate = self._request.candidate
-        if candidate is None:
+        if candidate is None or is_default(candidate):
             results = reference_outputs(self._request.workload, self._inputs)
         else:
             results = run_candidate(candidate, self._inputs)
@@ -290,7 +315,7 @@ class _ReferenceCall(BoundCall):
         if lie is not None:
             value: float = lie.value
             return value
-        latency = virtual_latency(self._request.workload, candidate, script.seed)
+        latency = script.latency(self._request.workload, candidate)
         is_slow = int(time.monotonic() / script.drift_seconds) % 2
         return latency * script.drift_factor if is_slow else latency
 

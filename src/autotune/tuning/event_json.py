@@ -22,7 +22,7 @@ from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, Sketch
 from autotune.store.records import WRITTEN_WHEN_SET, Outcome, Record
-from autotune.tuning.events import Event
+from autotune.tuning.events import LATER, Event
 
 __all__ = ["EVENT_VERSION", "event_from_json", "event_name", "event_to_json", "read_events"]
 
@@ -49,7 +49,9 @@ def event_to_json(event: Event, time: float, sketches: Sketches | None = None) -
     """
     known = {} if sketches is None else sketches
     fields = {
-        item.name: _write(getattr(event, item.name), known) for item in attrs.fields(type(event))
+        item.name: _write(getattr(event, item.name), known)
+        for item in attrs.fields(type(event))
+        if not (item.metadata.get(LATER) and getattr(event, item.name) == item.default)
     }
     head = {"event": event_name(type(event)), "version": EVENT_VERSION, "time": time}
     return {**head, **fields}

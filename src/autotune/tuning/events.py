@@ -10,11 +10,12 @@ from typing import TypeAlias
 
 from attrs import field, frozen
 
-from autotune.sketches import Candidate
+from autotune.sketches import UNTUNED, Candidate
 from autotune.store.records import Comparison, Confirmation, Contest, Outcome, Record
 from autotune.store.rejections import reject_reason
 
 __all__ = [
+    "LATER",
     "AnsweredFromRecords",
     "BackendsCompared",
     "BaselineMeasured",
@@ -32,6 +33,9 @@ __all__ = [
     "WinnerConfirmed",
     "WorkersReady",
 ]
+
+LATER = "later"
+"""Marks fields that came with a later version: they are written unless they have the default."""
 
 
 @frozen
@@ -81,10 +85,17 @@ class WorkersReady:
 
 @frozen
 class BaselineMeasured:
-    """The untuned program was built and timed, or found in the records."""
+    """A program that nobody has tuned was built and timed, or found in the records.
+
+    Attributes:
+        task: The task.
+        outcome: Its outcome.
+        name: What it is called: that it is untuned, or the backend's default schedule.
+    """
 
     task: str
     outcome: Outcome
+    name: str = field(default=UNTUNED, metadata={LATER: True})
 
 
 @frozen

@@ -131,14 +131,14 @@ def build_request(record: Record, program: str | None) -> BuildRequest:
     """The request to build a record's candidate."""
     target = Target.from_json(record.target)
     workload = record.candidate.sketch.workload
-    return BuildRequest(workload, program, record.candidate, target, record.key.threads)
+    return BuildRequest(workload, program, record.scheduled, target, record.key.threads)
 
 
 def _ask_about(record: Record, lacks: str, op: str, backend: str | None) -> Message:
     # Said here, before anything is started.
     check_recorded("backend", record.key.backend, backend)
     question = {"record": record.to_json(), "backend": backend}
-    return _ask(f"record {record.run_id}/{record.trial} {lacks}", op, question, record.key.threads)
+    return _ask(f"record {record.name} {lacks}", op, question, record.key.threads)
 
 
 def _ask(

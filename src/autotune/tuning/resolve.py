@@ -151,6 +151,7 @@ def _task_spec(
         key=task.key(options),
         make_measurer=_measurer_factory(task, options, input_seed),
         program=task.program,
+        default_schedule=task.backend.default_schedule,
         contest=task.contest,
     )
 

@@ -11,7 +11,14 @@ from autotune.errors import NoValidCandidate, one_line
 from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
 from autotune.process.stopwatch import ACTIVITIES
-from autotune.store.records import Comparison, Confirmation, MeasureKey, Outcome, Record
+from autotune.store.records import (
+    Baseline,
+    Comparison,
+    Confirmation,
+    MeasureKey,
+    Outcome,
+    Record,
+)
 from autotune.store.rejections import Rejection
 from autotune.store.trial_log import describe_counts
 from autotune.targets import Target
@@ -55,8 +62,10 @@ class Result:
         cached: How many trials were answered from records.
         seconds: Wall seconds of the run by activity, the keys of ``ACTIVITIES``; a resumed run
             counts its earlier sessions.
-        baseline: Outcome of the untuned program, if it was measured.
-        best: Record of the fastest valid candidate; None when there is none.
+        baselines: What there is without tuning, the fastest first.
+        fastest: Record of the fastest valid candidate; None when there is none.
+        best: Record of the program to use: of the fastest candidate, or of the baseline that it
+            is no gain over. None when no candidate is valid.
         history: One point per trial.
         database: Where the records are.
         program: The imported program's text, when one was imported.
@@ -83,7 +92,8 @@ class Result:
     failures: Mapping[str, str]
     cached: int
     seconds: Mapping[str, float]
-    baseline: Outcome | None
+    baselines: tuple[Baseline, ...]
+    fastest: Record | None
     best: Record | None
     history: tuple[HistoryPoint, ...]
     database: str
@@ -106,11 +116,32 @@ class Result:
         return self.key.threads
 
     @property
-    def speedup(self) -> float | None:
-        """How much faster the best candidate is than the untuned program, if both are known.
+    def baseline(self) -> Outcome | None:
+        """Outcome of the fastest program without tuning; of one that failed where all have.
 
-        From the turns that they took at the end, where there were any.
+        None where none was measured.
         """
+        return self.baselines[0].outcome if self.baselines else None
+
+    @property
+    def baseline_name(self) -> str:
+        """What that program is called; "" where none was measured."""
+        return self.baselines[0].name if self.baselines else ""
+
+    @property
+    def keeps_baseline(self) -> bool:
+        """Whether no candidate is a gain over the baseline, which is therefore the best."""
+        return self.best is not None and bool(self.best.baseline)
+
+    @property
+    def speedup(self) -> float | None:
+        """How much faster the best program is than the baseline, if both are known.
+
+        From the turns that they took at the end, where there were any; 1 where the best program
+        is the baseline.
+        """
+        if self.keeps_baseline:
+            return 1.0
         if self.confirmation is not None and self.confirmation.over_baseline is not None:
             return self.confirmation.over_baseline.ratio
         if self.best is None or self.baseline is None or self.baseline.latency is None:
@@ -118,7 +149,9 @@ class Result:
         return self.baseline.latency / (self.best.outcome.latency or self.baseline.latency)
 
     def build(self) -> TunedFunction:
-        """Compile the best schedule in this process; returns a callable on numpy arrays.
+        """Compile the best program in this process; returns a callable on numpy arrays.
+
+        Where no candidate is a gain over the baseline, that is the baseline's.
 
         The callable takes the workload's inputs in order and returns its output, or a tuple of
         outputs when there are several.
@@ -130,7 +163,7 @@ class Result:
         return compile_record(self.require_best(), self.program, self.key.backend)
 
     def require_best(self) -> Record:
-        """The record of the fastest valid candidate.
+        """The record of the program to use.
 
         Raises:
             NoValidCandidate: there is none; says what happened to the candidates.
@@ -180,6 +213,8 @@ class Result:
             "rejections": to_json(self.rejections),
             "seconds": self._seconds_json(),
             "baseline": self._baseline_json(),
+            "baselines": [self._program_json(item) for item in self.baselines],
+            "fastest": self._fastest_json(),
             "best": self._best_json(),
             "confirmation": to_json(self.confirmation),
             "rivals": [rival.to_json() for rival in self.rivals],
@@ -198,13 +233,27 @@ class Result:
         return {**parts, "total": sum(parts.values())}
 
     def _baseline_json(self) -> dict[str, Any] | None:
-        if self.baseline is None:
+        return self._program_json(self.baselines[0]) if self.baselines else None
+
+    def _program_json(self, baseline: Baseline) -> dict[str, Any]:
+        outcome = baseline.outcome
+        return {
+            "name": baseline.name,
+            "status": outcome.status,
+            "latency": outcome.latency,
+            "flop_per_second": self._rate(outcome.latency),
+            "message": outcome.message,
+        }
+
+    def _fastest_json(self) -> dict[str, Any] | None:
+        """The fastest candidate, which is the best program or was no gain over the baseline."""
+        if self.fastest is None:
             return None
         return {
-            "status": self.baseline.status,
-            "latency": self.baseline.latency,
-            "flop_per_second": self._rate(self.baseline.latency),
-            "message": self.baseline.message,
+            "latency": self.fastest.latency,
+            "digest": self.fastest.candidate.digest,
+            "record": self.fastest.name,
+            "is_best": not self.keeps_baseline,
         }
 
     def _best_json(self) -> dict[str, Any] | None:
@@ -220,7 +269,8 @@ class Result:
             "digest": candidate.digest,
             "sketch": candidate.sketch.to_json(),
             "config": dict(candidate.config),
-            "record": {"run": self.best.run_id, "trial": self.best.trial},
+            "record": {"run": self.best.run_id, "trial": self.best.trial, "name": self.best.name},
+            "baseline": self.best.baseline,
         }
 
     def _rate(self, latency: float | None) -> float | None:

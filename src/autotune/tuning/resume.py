@@ -179,7 +179,9 @@ def _decided(run: Run) -> dict[str, Any]:
 class Progress:
     """The progress of a run, whether or not the search state includes it.
 
-    ``contests`` are those of the programs that several backends compete for, by name.
+    ``contests`` are those of the programs that several backends compete for, by name;
+    ``baselines`` the outcomes of untuned programs: a database does not tell of one that took too
+    long.
     """
 
     logs: tuple[TrialLog, ...]

@@ -16,13 +16,23 @@ from autotune.models.cost import CostModel
 from autotune.process.interrupts import InterruptGuard
 from autotune.process.stopwatch import Clock, Stopwatch
 from autotune.search.strategies import Strategy
-from autotune.sketches import Candidate
+from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.spaces import SearchSpace
 from autotune.store.best_record import find_record
 from autotune.store.database import Database, RecordFilter
-from autotune.store.records import Comparison, Confirmation, MeasureKey, Outcome, Record
+from autotune.store.records import (
+    Baseline,
+    Comparison,
+    Confirmation,
+    MeasureKey,
+    Outcome,
+    Record,
+    best_baseline,
+    standing,
+)
 from autotune.store.trial_log import LogEntry, TrialLog
 from autotune.targets import Target
+from autotune.tuning.baselines import after_turns, current, fastest_first, known_here
 from autotune.tuning.events import (
     BaselineMeasured,
     EventListener,
@@ -57,6 +67,7 @@ class TaskSpec:
         key: What measurements depend on.
         make_measurer: Makes the measurer, not started.
         program: The imported program's text, when one was imported.
+        default_schedule: What the backend's default schedule is called; "" where it has none.
         contest: What a person calls the program that tasks of several backends compete for, the
             same for all of them; "" where nothing competes.
     """
@@ -70,7 +81,13 @@ class TaskSpec:
     key: MeasureKey
     make_measurer: MakeMeasurer
     program: str | None = None
+    default_schedule: str = ""
     contest: str = ""
+
+    @property
+    def baseline_names(self) -> tuple[str, ...]:
+        """What a user has without tuning: the default schedule, and the untuned program."""
+        return (*filter(None, [self.default_schedule]), UNTUNED)
 
 
 @frozen(eq=False)
@@ -121,18 +138,18 @@ class TaskSession:
         spec: TaskSpec,
         context: RunContext,
         log: TrialLog,
-        baseline: Outcome | None,
+        untuned: Outcome | None,
         confirmation: Confirmation | None = None,
     ) -> None:
         self.spec = spec
         self.log = log
-        self.baseline = baseline
+        self.untuned = untuned
         self.confirmation = confirmation
         self.given_up = False
         self._context = context
         self._measurer: Measurer | None = None
         self._ready = False
-        self._has_baseline = False
+        self._has_baselines = False
         self._submitted: deque[_Submitted] = deque()
         self._best: Candidate | None = None
         # Candidates that were timed since the workers were started, and those whose latencies
@@ -212,23 +229,51 @@ class TaskSession:
         self._timed |= new
         self._comparable |= new
 
-    def find_baseline(self) -> None:
-        """Find or measure the outcome of the untuned program; does so once."""
-        if self._has_baseline:
+    def find_baselines(self) -> None:
+        """Find or measure what there is without tuning; does so once.
+
+        All are measured together unless all are known, so that they compare.
+        """
+        if self._has_baselines:
             return
+        context, spec = self._context, self.spec
+        own_only = context.run_id if context.fresh else None
+        recorded = known_here(context.database, spec.workload.digest, spec.key, own_only)
+        known = {baseline.name: baseline for baseline in recorded}
+        if self.untuned is not None:
+            known.setdefault(UNTUNED, self._new_baseline(UNTUNED, self.untuned))
+        if not known.keys() >= set(spec.baseline_names):
+            known = self._measure_baselines()
+        self.untuned = known[UNTUNED].outcome
+        self._has_baselines = True
+        for baseline in fastest_first([known[name] for name in spec.baseline_names]):
+            # A backend that has no schedule for this program says nothing.
+            if baseline.name == UNTUNED or baseline.outcome.status != "invalid":
+                context.emit(BaselineMeasured(spec.name, baseline.outcome, baseline.name))
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Those that are known by now, the fastest first."""
+        context, spec = self._context, self.spec
+        return current(
+            context.database, spec.workload.digest, spec.key, context.run_id, self.untuned
+        )
+
+    def _measure_baselines(self) -> dict[str, Baseline]:
+        context, spec = self._context, self.spec
+        programs = [_program(spec.workload, name) for name in spec.baseline_names]
+        with self._accounting(self._prepared()) as measurer:
+            outcomes = measurer.measure_baselines(programs)
+        measured: dict[str, Baseline] = {}
+        with context.guard.shield():
+            for name, outcome in zip(spec.baseline_names, outcomes, strict=True):
+                measured[name] = self._new_baseline(name, outcome)
+                context.database.append_baseline(measured[name])
+        return measured
+
+    def _new_baseline(self, name: str, outcome: Outcome) -> Baseline:
         context, workload = self._context, self.spec.workload.digest
-        if self.baseline is None and not context.fresh:
-            self.baseline = context.database.baseline(workload, self.spec.key)
-        if self.baseline is None:
-            with self._accounting(self._prepared()) as measurer:
-                outcome = measurer.measure_baseline()
-            with context.guard.shield():
-                context.database.append_baseline(
-                    context.run_id, workload, self.spec.key, outcome, context.now()
-                )
-                self.baseline = outcome
-        self._has_baseline = True
-        context.emit(BaselineMeasured(self.spec.name, self.baseline))
+        return Baseline(context.run_id, workload, self.spec.key, outcome, context.now(), name)
 
     def find_claim(self) -> Candidate | None:
         """The candidate to time first: of the fastest imported record, if that claims most.
@@ -240,10 +285,10 @@ class TaskSession:
         if context.fresh or len(self.log):
             return None
         workload, key = spec.workload.digest, spec.key
-        claim = context.database.best(RecordFilter(workload=workload, key=key, imported=True))
+        claim = _first(context.database, RecordFilter(workload=workload, key=key, imported=True))
         if claim is None or self._known(claim.candidate) is not None:
             return None
-        best = context.database.best(RecordFilter(workload=workload, key=key, imported=False))
+        best = _first(context.database, RecordFilter(workload=workload, key=key, imported=False))
         if best is not None and (best.latency or 0.0) <= (claim.latency or 0.0):
             return None
         return claim.candidate
@@ -257,7 +302,7 @@ class TaskSession:
         )
 
     def confirm(self) -> None:
-        """Time the best candidate again, beside its challenger and the untuned program.
+        """Time the best candidate again, beside its challenger and the fastest baseline.
 
         The challenger is the fastest of the other leaders when all of them take turns. Candidates
         that fail now are recorded as such, and the next best take their place.
@@ -269,12 +314,14 @@ class TaskSession:
                 if outcomes is None:
                     continue
                 leaders = [leaders[0], leaders[challenger(outcomes)]]
-            is_untuned_valid = self.baseline is not None and self.baseline.ok
-            outcomes = self._rematch(leaders, rejected, beside_untuned=is_untuned_valid)
+            baseline = best_baseline(self.baselines)
+            outcomes = self._rematch(leaders, rejected, baseline)
             if outcomes is None:
                 continue
             confirmation = judge(leaders, outcomes, rejected)
             self._note_winner(confirmation.winner)
+            if baseline is not None:
+                self._note_turns(baseline, confirmation, outcomes[-1])
             self.confirmation = confirmation
             self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
             return
@@ -290,16 +337,36 @@ class TaskSession:
                 return
             self._amend(entry, evolve(outcome, beaten_by=winner))
 
+    def _note_turns(
+        self, baseline: Baseline, confirmation: Confirmation, outcome: Outcome
+    ) -> None:
+        """Record what a baseline counts as beside the winner, or that it is wrong after all."""
+        context, over = self._context, confirmation.over_baseline
+        if over is not None:
+            entries = self.log.leaders(len(self.log))
+            winner = next(entry for entry in entries if entry.digest == confirmation.winner)
+            latency = self._record_of(winner).latency or 0.0
+            changed = after_turns(baseline, over, latency, context.now())
+        elif outcome.ok or outcome.retriable:
+            return
+        else:
+            changed = self._new_baseline(baseline.name, outcome)
+        with context.guard.shield():
+            context.database.append_baseline(changed)
+
     def _rematch(
-        self, leaders: Sequence[LogEntry], rejected: list[str], *, beside_untuned: bool = False
+        self,
+        leaders: Sequence[LogEntry],
+        rejected: list[str],
+        baseline: Baseline | None = None,
     ) -> list[Outcome] | None:
-        """Outcomes of leaders, and perhaps of the untuned program, from turns.
+        """Outcomes of leaders, and perhaps of a baseline, from turns.
 
         None where a leader failed; it is recorded so, and its digest added to ``rejected``.
         """
         programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
-        if beside_untuned:
-            programs.append(None)
+        if baseline is not None:
+            programs.append(_program(self.spec.workload, baseline.name))
         with self._accounting(self._prepared()) as measurer:
             outcomes = measurer.rematch(programs)
         failed = [pair for pair in zip(leaders, outcomes, strict=False) if not pair[1].ok]
@@ -309,12 +376,13 @@ class TaskSession:
         return None if failed else outcomes
 
     def hold_winner(self) -> LoadedProgram:
-        """Build the best candidate again, to be timed in turns with those of other backends."""
+        """Build the program to use again, to be timed in turns with those of other backends."""
         entry = self.log.best
         if entry is None:
             raise RuntimeError(f"{self.spec.name} has no valid candidate to hold")
+        chosen = standing(self._record_of(entry), self.baselines)
         with self._accounting(self._prepared()) as measurer:
-            return measurer.hold(self._candidate_of(entry))
+            return measurer.hold(chosen.scheduled)
 
     def _leaders(self, rejected: list[str]) -> list[LogEntry]:
         """The fastest valid trial, and the fastest of some other programs.
@@ -480,3 +548,13 @@ class TaskSession:
                 elapsed=entry.elapsed,
             )
         )
+
+
+def _program(workload: Workload, name: str) -> Candidate | None:
+    """What a measurer builds for the baseline of this name; None is the untuned program."""
+    return None if name == UNTUNED else baseline_candidate(workload, name)
+
+
+def _first(database: Database, where: RecordFilter) -> Record | None:
+    """The fastest candidate of a workload under a key, if there is any."""
+    return next(iter(database.fastest_of_each(where)), None)

@@ -22,8 +22,9 @@ from autotune.search.schedulers import TaskScheduler
 from autotune.search.search import Round, Search
 from autotune.store.best_record import find_best
 from autotune.store.database import Database, RecordFilter
-from autotune.store.records import MeasureKey, Outcome, Record, Run
+from autotune.store.records import Baseline, MeasureKey, Outcome, Record, Run, standing
 from autotune.store.trial_log import TrialLog
+from autotune.tuning.baselines import current
 from autotune.tuning.contest import compare_backends, joined_results, needs_comparison, rivals
 from autotune.tuning.events import (
     AnsweredFromRecords,
@@ -148,10 +149,12 @@ class Tuner:
         found = zip(
             self.tasks, progress.logs, progress.baselines, progress.confirmations, strict=True
         )
-        for spec, log, baseline, confirmation in found:
-            best = find_best(self.database, log, spec.key)
-            self.emit(AnsweredFromRecords(run.run_id, spec.name, len(log), best))
-            result = self.result(spec, run, log, baseline, best)
+        for spec, log, untuned, confirmation in found:
+            digest = spec.workload.digest
+            baselines = current(self.database, digest, spec.key, run.run_id, untuned)
+            fastest = find_best(self.database, log, spec.key)
+            result = self.result(spec, run, log, baselines, fastest)
+            self.emit(AnsweredFromRecords(run.run_id, spec.name, len(log), result.best))
             results.append(
                 evolve(
                     result,
@@ -168,10 +171,18 @@ class Tuner:
         spec: TaskSpec,
         run: Run,
         log: TrialLog,
-        baseline: Outcome | None,
-        best: Record | None,
+        baselines: Sequence[Baseline],
+        fastest: Record | None,
     ) -> Result:
-        """A task's result, without what is known of the whole run only."""
+        """A task's result, without what is known of the whole run only.
+
+        Args:
+            spec: The task.
+            run: The run.
+            log: The task's trials.
+            baselines: What there is without tuning.
+            fastest: Record of the fastest valid candidate.
+        """
         options = self.spec.options
         return Result(
             run_id=run.run_id,
@@ -189,8 +200,9 @@ class Tuner:
             rejections=log.rejections,
             cached=log.cached,
             seconds={},
-            baseline=baseline,
-            best=best,
+            baselines=tuple(baselines),
+            fastest=fastest,
+            best=None if fastest is None else standing(fastest, baselines),
             history=tuple(HistoryPoint(*point) for point in log.history()),
             database=self.database.location,
             program=spec.program,
@@ -224,8 +236,8 @@ class _Session:
         )
         counts = self._saved["trials"] if self._saved else [0] * len(tuner.tasks)
         self._tasks = [
-            TaskSession(spec, self._context, log.first(count), baseline, confirmation)
-            for spec, log, baseline, confirmation, count in zip(
+            TaskSession(spec, self._context, log.first(count), untuned, confirmation)
+            for spec, log, untuned, confirmation, count in zip(
                 tuner.tasks,
                 state.progress.logs,
                 state.progress.baselines,
@@ -384,7 +396,7 @@ class _Session:
         """Begin to build as much of a round as the budget allows."""
         task = self._tasks[proposed.task]
         self._use(task)
-        task.find_baseline()
+        task.find_baselines()
         self._time_claim(task)
         task.submit(proposed.asked[: self._tuner.budget.trials - self._trials])
 
@@ -468,7 +480,7 @@ class _Session:
         """The run's state."""
         progress = Progress(
             tuple(task.log for task in self._tasks),
-            tuple(task.baseline for task in self._tasks),
+            tuple(task.untuned for task in self._tasks),
             tuple(task.confirmation for task in self._tasks),
             self._watch.seconds,
             reason,
@@ -493,9 +505,10 @@ class _Session:
         results = []
         for task in self._tasks:
             own = self._context.own
-            best = find_best(tuner.database, task.log, task.spec.key, own)
-            tuner.emit(RunFinished(self._run.run_id, task.spec.name, len(task.log), reason, best))
-            result = tuner.result(task.spec, self._run, task.log, task.baseline, best)
+            fastest = find_best(tuner.database, task.log, task.spec.key, own)
+            result = tuner.result(task.spec, self._run, task.log, task.baselines, fastest)
+            name, trials = task.spec.name, len(task.log)
+            tuner.emit(RunFinished(self._run.run_id, name, trials, reason, result.best))
             confirmation = task.confirmation
             results.append(
                 evolve(result, seconds=seconds, reason=reason, confirmation=confirmation)

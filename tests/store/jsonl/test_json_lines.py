@@ -17,7 +17,7 @@ from autotune.store.jsonl import BadLine, read_lines, record_line, write_lines
 from autotune.store.jsonl.content import MOST_DEPTH
 from autotune.store.jsonl.json_lines import MOST_BYTES
 from autotune.store.records import OUTCOME_STATUSES, Outcome, Record
-from autotune.testing.database_suite import sample_record
+from autotune.testing.database_suite import sample_baseline, sample_record
 
 HERE = Path(__file__).parent
 
@@ -34,9 +34,9 @@ def reason(content: bytes) -> str:
     return bad.reason
 
 
-def changed(path: str, value: Any) -> bytes:
+def changed(path: str, value: Any, line: bytes | None = None) -> bytes:
     """A record's line with one part replaced."""
-    data = sample_record().to_json()
+    data = json.loads(record_line(sample_record()) if line is None else line)
     place: Any = data
     *outer, last = path.split(".")
     for name in outer:
@@ -107,7 +107,9 @@ def test_a_line_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("schema", 3, "schema 3; this version reads 1 and 2"),
+        ("schema", 4, "schema 4; this version reads 1, 2, 3"),
+        ("schema", 3, "schema 3, baseline None"),
+        ("baseline", "naive loop nest", "schema 2, baseline 'naive loop nest'"),
         ("trial", "0", "trial is not a whole number"),
         ("trial", -1, "trial is not a whole number"),
         ("trial", True, "trial is not a whole number"),
@@ -159,6 +161,22 @@ def test_a_line_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_what_is_wrong_is_said(path: str, value: Any, message: str) -> None:
     assert message in reason(changed(path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("counts_as", 0.0, "counts_as is not a number above 0"),
+        ("counts_as", "1", "counts_as is not a number"),
+        ("baseline", "another", "sketch is not that of another"),
+        ("baseline", 7, "baseline is not a text"),
+        ("sketch.steps", [{"step": "inline", "stage": "C"}], "sketch is not that of naive"),
+    ],
+)
+def test_what_is_wrong_with_a_baseline_is_said(path: str, value: Any, message: str) -> None:
+    line = record_line(sample_baseline().record(sample_record()))
+    assert read(line) == [sample_baseline().record(sample_record())]
+    assert message in reason(changed(path, value, line))
 
 
 def test_depth_is_limited() -> None:

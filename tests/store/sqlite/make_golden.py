@@ -6,10 +6,9 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.store.sqlite.schema import SCHEMA_VERSION
-from autotune.testing.database_suite import KEY, sample_record, sample_run
+from autotune.testing.database_suite import sample_baseline, sample_record, sample_run
 
 if __name__ == "__main__":
     path = Path(__file__).parent / f"schema_{SCHEMA_VERSION}.db"
@@ -22,8 +21,7 @@ if __name__ == "__main__":
         record = sample_record(0, lowered="lowered", binary="binary", program="def main(): ...\n")
         database.append_record(record)
         database.append_record(sample_record(1, status="timeout"))
-        workload = record.candidate.sketch.workload.digest
-        database.append_baseline("run-1", workload, KEY, Outcome("ok", 0.5, (0.5,)), 1e9)
+        database.append_baseline(sample_baseline(0.5, created=1e9))
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("VACUUM")

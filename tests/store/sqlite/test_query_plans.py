@@ -13,7 +13,7 @@ from autotune.ir.workloads import gemm
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import Outcome
 from autotune.store.sqlite import SQLiteDatabase, open_database
-from autotune.testing.database_suite import KEY, sample_record, sample_run
+from autotune.testing.database_suite import KEY, sample_baseline, sample_record, sample_run
 
 WORKLOAD = gemm(m=8, n=8, k=8).digest
 CANDIDATE = sample_record(1).candidate.digest
@@ -21,10 +21,11 @@ CANDIDATE = sample_record(1).candidate.digest
 OPERATIONS: dict[str, Callable[[Database], object]] = {
     "append": lambda database: database.append_record(sample_record(9, program="text")),
     "append missing": lambda database: database.append_missing([sample_record(0)]),
-    "append baseline": lambda database: database.append_baseline(
-        "run-1", WORKLOAD, KEY, Outcome("crash"), 1.0
+    "append baseline": lambda database: database.append_baseline(sample_baseline()),
+    "append a missing baseline": lambda database: database.append_missing(
+        [sample_baseline().record(sample_record(1))]
     ),
-    "baseline": lambda database: database.baseline(WORKLOAD, KEY),
+    "baselines": lambda database: database.baselines(RecordFilter(workload=WORKLOAD, key=KEY)),
     "best": lambda database: database.best(RecordFilter(workload=WORKLOAD, key=KEY)),
     "best of a workload": lambda database: database.best(RecordFilter(workload=WORKLOAD)),
     "best of a run": lambda database: database.best(RecordFilter(run_id="run-1")),

@@ -21,11 +21,12 @@ from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import SQLiteDatabase, open_database
 from autotune.store.sqlite.recovery import recover
 from autotune.store.sqlite.rows import replace, select
-from autotune.testing.database_suite import KEY, sample_record, sample_run
+from autotune.testing.database_suite import KEY, sample_baseline, sample_record, sample_run
 
 RECORDS = 500
 PAGE = 4096
 GOLDEN = Path(__file__).parent / "schema_1.db"
+INVALID_BASELINE = sample_baseline(outcome=Outcome("invalid"))
 
 Truth = dict[tuple[str, int], Record]
 
@@ -37,7 +38,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Truth]:
     truth: Truth = {}
     with open_database(path) as database:
         database.start_run(sample_run())
-        database.append_baseline("run-1", gemm(m=8, n=8, k=8).digest, KEY, Outcome("invalid"), 1.0)
+        database.append_baseline(INVALID_BASELINE)
         for trial in range(RECORDS):
             record = sample_record(trial, 1e-3 + trial * 1e-6, run_id=f"run-{trial % 7}")
             database.append_record(record)
@@ -182,7 +183,7 @@ def test_everything_else_is_recovered_too(tmp_path: Path, sound: tuple[bytes, Tr
     said: list[str] = []
     with open_database(path, warn=said.append) as database:
         workload = gemm(m=8, n=8, k=8).digest
-        assert database.baseline(workload, KEY) == Outcome("invalid")
+        assert database.baselines() == [INVALID_BASELINE]
         run = database.run("run-1")
         assert run is not None
         assert run.checkpoint == {"state": list(range(450, 3000))}

@@ -24,6 +24,7 @@ from autotune.testing.database_suite import (
     KEY,
     DatabaseSuite,
     OpenDatabase,
+    sample_baseline,
     sample_record,
     sample_run,
 )
@@ -234,9 +235,7 @@ class TestSchema:
             assert records == [first, sample_record(1, status="timeout")]
             assert database.run("run-1") == sample_run(checkpoint={"rng": [1, 2, 3]})
             workload = first.candidate.sketch.workload.digest
-            baseline = database.baseline(workload, KEY)
-            assert baseline is not None
-            assert baseline.latency == 0.5
+            assert database.baselines() == [sample_baseline(0.5, created=1e9)]
             assert database.lookup(first.candidate.digest, KEY) == first
             if version > 1:
                 assert database.lookup_program("lowered", workload, KEY) == first

@@ -17,11 +17,13 @@ from autotune.backends import (
     park_threads,
 )
 from autotune.errors import UnknownNameError, UnsupportedWorkload
+from autotune.sketches import is_default
 from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import compiler, host, openmp
 from autotune_mlir.limits import LIMITS
+from autotune_mlir.passes import DEFAULT_SCHEDULE
 from autotune_mlir.scripted import program_of, schedule_of, scheduled_text
 
 __all__ = ["MLIRBackend"]
@@ -58,6 +60,7 @@ class MLIRBackend(Backend):
 
     name = "mlir"
     version = "2"
+    default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:
         """Name and version of MLIR's distribution.
@@ -137,6 +140,7 @@ class MLIRBackend(Backend):
             schedule_of(request),
             threads=request.threads,
             disabled=host.disabled_features(request.target),
+            by_default=is_default(request.candidate),
         )
         return LoweredProgram(request, lowered, lowered.digest)
 
@@ -152,6 +156,8 @@ class MLIRBackend(Backend):
 
     def show(self, request: BuildRequest) -> str:
         """The scheduled program as MLIR's text, before the passes that lower it.
+
+        Of its default pipeline, which consists of passes, it is the text after the first of them.
 
         Raises:
             InvalidSchedule: a step cannot be applied.

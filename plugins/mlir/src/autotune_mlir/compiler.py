@@ -17,7 +17,7 @@ from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
-from autotune_mlir.passes import bufferization, lowering
+from autotune_mlir.passes import bufferization, fusion, lowering
 from autotune_mlir.rewrites import rewrite
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "apply_schedule",
     "brief",
     "compiler_version",
+    "fuse_elementwise",
     "generate",
     "llvm_version",
     "lower",
@@ -188,8 +189,29 @@ def apply_schedule(module: Any, schedule: str, sequence: str = _MAIN_SEQUENCE) -
             raise InvalidSchedule(brief(error)) from error
 
 
+def fuse_elementwise(module: Any) -> None:
+    """Fuse elementwise operations, as MLIR's default pipeline begins.
+
+    Args:
+        module: The ``ir.Module``; changed.
+
+    Raises:
+        BuildFailed: the pass rejected it.
+    """
+    with _here(module.context) as ir:
+        try:
+            bindings.load().passmanager.PassManager.parse(fusion()).run(module.operation)
+        except ir.MLIRError as error:
+            raise BuildFailed(brief(error)) from error
+
+
 def lower(
-    payload: str, schedule: str | None, *, threads: int, disabled: Sequence[str] = ()
+    payload: str,
+    schedule: str | None,
+    *,
+    threads: int,
+    disabled: Sequence[str] = (),
+    by_default: bool = False,
 ) -> Lowered:
     """Schedule a program and bring it into LLVM's dialect.
 
@@ -199,6 +221,8 @@ def lower(
             program as it is.
         threads: Threads that parallel loops use.
         disabled: Features of this machine that the program must not use, by LLVM's names.
+        by_default: Whether MLIR's own passes fuse operations and make loops parallel; see
+            :data:`autotune_mlir.passes.DEFAULT_SCHEDULE`.
 
     Raises:
         InvalidSchedule: the schedule cannot be applied.
@@ -212,9 +236,10 @@ def lower(
     with _here(module.context) as ir:
         try:
             parse = loaded.passmanager.PassManager.parse
-            parse(bufferization(threads)).run(module.operation)
+            parse(bufferization(threads, by_default)).run(module.operation)
             rewrite(ir, module)
-            parse(lowering(loaded.distribution, threads)).run(module.operation)
+            passes = lowering(loaded.distribution, threads, by_default)
+            parse(passes).run(module.operation)
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
         _add_entry(ir, module, shapes)

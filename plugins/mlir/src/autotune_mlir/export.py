@@ -11,6 +11,7 @@ from attrs import define, field, frozen
 
 from autotune.backends import BuildRequest, ExportReport, LoweredProgram
 from autotune.errors import AutotuneError, InvalidValueError
+from autotune.sketches import is_default
 from autotune.store.jsonl import replacing
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -21,6 +22,7 @@ from autotune_mlir.native_library import (
     link_object,
     native_function,
 )
+from autotune_mlir.schedule.script import module_of
 from autotune_mlir.scripted import program_of, schedule_of
 from autotune_mlir.transform_library import (
     NamedSchedule,
@@ -103,11 +105,16 @@ class _Tally:
 def _named(record: Record, threads: bool) -> _Named:
     workload = record.candidate.sketch.workload
     target = Target.from_json(record.target)
-    request = BuildRequest(workload, record.program, record.candidate, target, record.key.threads)
+    request = BuildRequest(workload, record.program, record.scheduled, target, record.key.threads)
     program = program_of(workload, record.program)
-    script = schedule_of(request)
-    assert script is not None  # there is a candidate
-    distinct = [program, script, str(request.threads if threads else 0)]
+    # A baseline has no steps: of the untuned program no sequence is applied.
+    script = schedule_of(request) or module_of({})
+    distinct = [
+        program,
+        script,
+        *filter(None, [record.baseline]),
+        str(request.threads if threads else 0),
+    ]
     digest = hashlib.sha256("\0".join(distinct).encode()).hexdigest()[:8]
     return _Named(f"{_identifier(workload.name)}_{digest}", record, request, program, script)
 
@@ -119,7 +126,7 @@ def _identifier(name: str) -> str:
 
 
 def _label(record: Record) -> str:
-    return f"{record.run_id}/{record.trial}"
+    return record.name
 
 
 def _comment(record: Record) -> str:
@@ -139,6 +146,10 @@ def _export_schedules(records: Iterable[Record], path: Path) -> ExportReport:
     payloads: dict[Path, str] = {}
 
     def write(named: _Named) -> None:
+        if is_default(named.request.candidate):
+            raise InvalidValueError(
+                f"it is {named.record.baseline}, which is no script but passes of mlir-opt"
+            )
         if named.name in schedules:
             return
         file = _payload_path(path, named)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from autotune_mlir.bindings import Distribution
 
-__all__ = ["bufferization", "lowering"]
+__all__ = ["DEFAULT_SCHEDULE", "bufferization", "fusion", "lowering"]
+
+DEFAULT_SCHEDULE = "MLIR's default pipeline"
+"""What users of MLIR have without a schedule: its passes fuse elementwise operations, and, for
+several threads, make loops parallel that carry nothing, which OpenMP then runs."""
+
+_FUSION = ("func.func(linalg-fuse-elementwise-ops)",)
 
 # Before bufferization, or what hoisting leaves behind is bufferized into copies between buffers
 # with strides, for which there is no function to call.
@@ -21,12 +27,17 @@ _PLACES = (
     "buffer-deallocation-pipeline",
 )
 _LOOPS = (
-    "func.func(convert-linalg-to-loops,lower-vector-mask,lower-vector-multi-reduction)",
+    "func.func(lower-vector-mask,lower-vector-multi-reduction)",
     "func.func(convert-vector-to-scf{full-unroll=true})",
 )
 
 
-def bufferization(threads: int) -> str:
+def fusion() -> str:
+    """Elementwise operations as one where they can be, as ``PassManager.parse`` takes it."""
+    return f"builtin.module({','.join(_FUSION)})"
+
+
+def bufferization(threads: int, by_default: bool = False) -> str:
     """From tensors to buffers, as ``PassManager.parse`` takes it.
 
     A parallel loop is the scope of what its body puts on the stack, and an ordinary loop is not:
@@ -35,19 +46,26 @@ def bufferization(threads: int) -> str:
 
     Args:
         threads: On how many threads parallel loops run; with one they are ordinary loops.
+        by_default: Whether elementwise operations are fused; see :data:`DEFAULT_SCHEDULE`.
     """
+    fusion = _FUSION if by_default else ()
     loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
-    return f"builtin.module({','.join((*_CLEANUP, *_BUFFERS, *loops, *_PLACES, *_CLEANUP))})"
+    return (
+        f"builtin.module({','.join((*fusion, *_CLEANUP, *_BUFFERS, *loops, *_PLACES, *_CLEANUP))})"
+    )
 
 
-def lowering(distribution: Distribution, threads: int) -> str:
+def lowering(distribution: Distribution, threads: int, by_default: bool = False) -> str:
     """From buffers to LLVM's dialect, as ``PassManager.parse`` takes it.
 
     Args:
         distribution: Of the bindings: releases of LLVM differ in the names of options.
         threads: On how many threads parallel loops run; with one there are none any more.
+        by_default: Whether operations become parallel loops; see :data:`DEFAULT_SCHEDULE`.
     """
+    kind = "parallel-loops" if by_default and threads > 1 else "loops"
     passes = (
+        f"func.func(convert-linalg-to-{kind})",
         *_LOOPS,
         *_parallel(threads),
         "expand-strided-metadata",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
+from autotune.sketches import is_default
 
 __all__ = ["program_of", "schedule_of", "scheduled_text"]
 
@@ -22,12 +23,14 @@ def program_of(workload: Workload, program: str | None) -> str:
 
 
 def schedule_of(request: BuildRequest) -> str | None:
-    """The Transform dialect's script of the request's candidate; None for the untuned program.
+    """The Transform dialect's script of the request's candidate; None for a baseline.
+
+    The untuned program has none, and the default pipeline consists of passes.
 
     Raises:
         InvalidSchedule: a step cannot be applied.
     """
-    if request.candidate is None:
+    if request.candidate is None or is_default(request.candidate):
         return None
     from autotune_mlir.operands import operands_of
     from autotune_mlir.schedule import schedule
@@ -44,10 +47,12 @@ def scheduled_text(request: BuildRequest) -> str:
         InvalidSchedule: a step cannot be applied.
         BuildFailed: the program does not parse.
     """
-    from autotune_mlir.compiler import apply_schedule, parse_payload
+    from autotune_mlir.compiler import apply_schedule, fuse_elementwise, parse_payload
 
     module = parse_payload(program_of(request.workload, request.program))
     script = schedule_of(request)
     if script is not None:
         apply_schedule(module, script)
+    if is_default(request.candidate):
+        fuse_elementwise(module)
     return str(module)

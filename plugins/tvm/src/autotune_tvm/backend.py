@@ -31,6 +31,7 @@ from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
+from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
 from autotune_tvm.digests import module_digest
 from autotune_tvm.native import native_call
 from autotune_tvm.scheduled import scheduled_module
@@ -71,6 +72,7 @@ class TVMBackend(Backend):
 
     name = "tvm"
     version = "1"
+    default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:
         """Versions of TVM and of its FFI layer."""

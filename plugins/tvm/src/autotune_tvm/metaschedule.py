@@ -20,16 +20,19 @@ from tvm_ffi import structural_equal
 from autotune.backends import ExportReport, InvalidSchedule
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.sketches import Tensorize
+from autotune.sketches import Tensorize, is_default
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
+from autotune_tvm.default_schedule import default_schedule
 from autotune_tvm.scheduled import program_of, schedule_of
 
 __all__ = ["FILES", "export"]
 
 FILES = ("database_workload.json", "database_tuning_record.json")
 """In the order in which they are put in place: records refer to workloads."""
+
+_BEFORE_EQUALS = 1 - 1e-6
 
 
 def export(records: Iterable[Record], folder: Path) -> ExportReport:
@@ -116,7 +119,7 @@ class _Writer:
                 raise InvalidValueError(f"its outcome is {record.outcome.status!r}, not ok")
             self._write(record)
         except AutotuneError as error:
-            self.refused.append((f"{record.run_id}/{record.trial}", str(error)))
+            self.refused.append((record.name, str(error)))
         else:
             self.exported += 1
 
@@ -147,10 +150,10 @@ class _Writer:
             )
         workload = record.candidate.sketch.workload
         modules = self._modules(workload, record.program)
-        schedule = schedule_of(modules[0], workload, record.candidate, record.program is not None)
+        schedule = _schedule(modules[0], record)
         arguments = ArgInfo.from_entry_func(modules[0], remove_preproc=True)
         target = compiler.described_target(Target.from_json(record.target), record.key.threads)
-        conditions = [record.outcome.latency], target, arguments
+        conditions = [_counted_seconds(record)], target, arguments
         first = TuningRecord(schedule.trace, Workload(modules[0]), *conditions)
         _check_written(first, schedule.mod, self.scratch)
         if self.database is None:
@@ -158,6 +161,25 @@ class _Writer:
         for module in modules:
             known = self.database.commit_workload(module)
             self.database.commit_tuning_record(TuningRecord(schedule.trace, known, *conditions))
+
+
+def _schedule(module: Any, record: Record) -> Any:
+    """The schedule of a record on ``module``, with its trace; that of a baseline is TVM's own."""
+    if record.scheduled is None:
+        return runtime.load().s_tir.Schedule(module)
+    if is_default(record.candidate):
+        target = Target.from_json(record.target)
+        return default_schedule(module, target, record.key.threads)
+    workload, imported = record.candidate.sketch.workload, record.program is not None
+    return schedule_of(module, workload, record.candidate, imported)
+
+
+def _counted_seconds(record: Record) -> float | None:
+    """What MetaSchedule compares: of a baseline, just less than what it counts as.
+
+    MetaSchedule takes the fastest of equals, and a candidate that is no gain is not to be taken.
+    """
+    return record.latency if record.counts_as is None else record.counts_as * _BEFORE_EQUALS
 
 
 def _looked_up(workload: Workload, program: str | None) -> list[Any]:

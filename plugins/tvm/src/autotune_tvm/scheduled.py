@@ -6,8 +6,9 @@ from typing import Any
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, is_default
 from autotune_tvm import runtime
+from autotune_tvm.default_schedule import default_schedule
 
 __all__ = ["program_of", "schedule_of", "scheduled_module"]
 
@@ -57,6 +58,8 @@ def scheduled_module(request: BuildRequest) -> Any:
     module = program_of(request.workload, request.program)
     if request.candidate is None:
         return module
+    if is_default(request.candidate):
+        return default_schedule(module, request.target, request.threads).mod
     imported = request.program is not None
     from autotune_tvm.passes import PASSES, narrow_indices
 

@@ -102,7 +102,7 @@ def export(
     query = Query.read(status=None if wanted == "any" else wanted, **options)
     output = Output(json_path, path)
     with open_for_reading(database) as opened:
-        records: Iterable[Record] = query.best(opened) if best_only else query.select(opened)
+        records: Iterable[Record] = query.best(opened) if best_only else query.everything(opened)
         if to_backend:
             return _export_by_backend(output, records, format_name, path, query.backend)
         return _export_lines(output, records, path, database)
@@ -244,14 +244,14 @@ def import_(path: str, database: str, skip_bad: bool, json_path: str | None) -> 
 @query_options
 @json_option
 def list_(database: str, json_path: str | None, **options: Any) -> int:
-    """List recorded workloads with their number of records and the fastest."""
+    """List recorded workloads with their number of records, the best, and what untuned is."""
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
     from autotune.report import holdings_table, summarize
 
     query = Query.read(status=None, **options)
     with open_for_reading(database) as opened:
-        holdings = summarize(query.select(opened))
+        holdings = summarize(query.everything(opened))
     output = Output(json_path)
     output.json([holding.to_json() for holding in holdings])
     if not holdings:

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, NoReturn
 from attrs import frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, one_line
-from autotune.sketches import Factor
+from autotune.sketches import Factor, baseline_candidate
 from autotune.store.jsonl.content import check_content
 from autotune.store.records import Outcome, Record
 from autotune.targets import Target
@@ -45,8 +45,7 @@ def record_line(record: Record) -> bytes:
     try:
         text = json.dumps(record.to_json(), separators=(",", ":"), allow_nan=False)
     except ValueError as error:
-        name = f"{record.run_id}/{record.trial}"
-        raise InvalidValueError(f"record {name} cannot be written: {error}") from error
+        raise InvalidValueError(f"record {record.name} cannot be written: {error}") from error
     return text.encode() + b"\n"
 
 
@@ -124,6 +123,11 @@ def _checked(record: Record) -> Record:
     _require(threads >= 1, "key.threads", "a whole number above 0", threads)
     _check_outcome(record.outcome)
     candidate = record.candidate
+    if record.baseline:
+        untuned = baseline_candidate(candidate.sketch.workload, record.baseline)
+        _require(candidate == untuned, "sketch", f"that of {record.baseline}", candidate.sketch)
+        counts_as = 1.0 if record.counts_as is None else record.counts_as
+        _require(counts_as > 0, "counts_as", "a number above 0", counts_as)
     for param, value in zip(candidate.sketch.params, candidate.values, strict=True):
         least = 1 if isinstance(param, Factor) else 0
         _require(value >= least, f"config.{param.name}", f"{least} or more", value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.store.records.baseline import Baseline, best_baseline, standing
 from autotune.store.records.confirmation import Comparison, Confirmation
 from autotune.store.records.contest import Contest
 from autotune.store.records.outcome import (
@@ -10,14 +11,16 @@ from autotune.store.records.outcome import (
     WRITTEN_WHEN_SET,
     Outcome,
 )
-from autotune.store.records.record import MeasureKey, Record
+from autotune.store.records.record import BASELINE_PLACES, MeasureKey, Record
 from autotune.store.records.run import RUN_STATUSES, Run, run_identity
 
 __all__ = [
+    "BASELINE_PLACES",
     "OUTCOME_STATUSES",
     "RETRIABLE_STATUSES",
     "RUN_STATUSES",
     "WRITTEN_WHEN_SET",
+    "Baseline",
     "Comparison",
     "Confirmation",
     "Contest",
@@ -25,5 +28,7 @@ __all__ = [
     "Outcome",
     "Record",
     "Run",
+    "best_baseline",
     "run_identity",
+    "standing",
 ]

@@ -54,7 +54,7 @@ class Confirmation(JsonForm):
         samples: Seconds per call of every round.
         runner_up: Digest of the fastest of the other leaders; "" when there is none.
         over_runner_up: The winner against the runner-up.
-        over_baseline: The winner against the untuned program, when that could be run.
+        over_baseline: The winner against the fastest baseline, when that could be run.
         rejected: Digests of leaders that failed, or computed wrong numbers on these inputs.
     """
 
@@ -68,7 +68,7 @@ class Confirmation(JsonForm):
 
     @property
     def gain(self) -> bool:
-        """Whether the winner is faster than the untuned program beyond the noise."""
+        """Whether the winner is faster than the baseline beyond the noise."""
         return self.over_baseline is not None and self.over_baseline.faster
 
 

@@ -9,14 +9,21 @@ from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import JsonForm, json_forms, object_form
-from autotune.sketches import Candidate
+from autotune.sketches import UNTUNED, Candidate
 from autotune.store.records.outcome import Outcome
 
 if TYPE_CHECKING:
     from cattrs import Converter
 
 RECORD_SCHEMA = 2
-_READABLE = (1, 2)
+BASELINE_SCHEMA = 3
+"""Of records of baselines: versions that do not know them must not take them for trials."""
+_READABLE = (1, 2, 3)
+_OF_BASELINES = ("baseline", "counts_as")
+
+
+BASELINE_PLACES = ("default", "untuned")
+"""What stands for the number of a trial in the name of a baseline's record."""
 
 
 @frozen
@@ -57,6 +64,9 @@ class Record(JsonForm):
         elapsed: Seconds that its run had taken by then.
         program: The imported program's text that the schedule is replayed on; None where the
             backend makes the program from the workload.
+        baseline: What the program is called, where this is no candidate of a search but what a
+            user has without tuning; "" for a candidate.
+        counts_as: See :class:`~autotune.store.records.Baseline`; None for a candidate.
     """
 
     run_id: str
@@ -69,6 +79,19 @@ class Record(JsonForm):
     created: float
     elapsed: float = 0.0
     program: str | None = field(default=None, repr=False)
+    baseline: str = ""
+    counts_as: float | None = None
+
+    @property
+    def name(self) -> str:
+        """``RUN/TRIAL``; of a baseline ``RUN/untuned`` or ``RUN/default``."""
+        place = BASELINE_PLACES[self.baseline == UNTUNED] if self.baseline else self.trial
+        return f"{self.run_id}/{place}"
+
+    @property
+    def scheduled(self) -> Candidate | None:
+        """What a backend is asked to build; None is the untuned program."""
+        return None if self.baseline == UNTUNED else self.candidate
 
     @property
     def latency(self) -> float | None:
@@ -92,9 +115,11 @@ def _forms(converter: Converter) -> None:
     )
 
     def write(record: Record) -> dict[str, Any]:
-        data: dict[str, Any] = {"schema": RECORD_SCHEMA}
+        data: dict[str, Any] = {"schema": BASELINE_SCHEMA if record.baseline else RECORD_SCHEMA}
         workload = converter.unstructure(record.candidate.sketch.workload)
         for name, value in write_fields(record).items():
+            if name in _OF_BASELINES and not record.baseline:
+                continue
             data |= {"workload": workload, **value} if name == "candidate" else {name: value}
         return data
 
@@ -103,7 +128,12 @@ def _forms(converter: Converter) -> None:
         if schema not in _READABLE:
             raise InvalidValueError(
                 f"a record of schema {schema!r}; this version reads "
-                f"{' and '.join(map(str, _READABLE))}"
+                f"{', '.join(map(str, _READABLE))}"
+            )
+        if (schema == BASELINE_SCHEMA) != bool(data.get("baseline")):
+            raise InvalidValueError(
+                f"a record of schema {BASELINE_SCHEMA} names its baseline, and no other does: "
+                f"schema {schema}, baseline {data.get('baseline')!r}"
             )
         candidate = {name: data[name] for name in ("workload", "sketch", "config")}
         later = {"program": None} if schema == 1 else {}

@@ -9,7 +9,7 @@ from attrs import frozen
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite.interned import KEY_EQUALS, key_values
 
-__all__ = ["TIMED_HERE", "Condition", "condition_of", "fastest_of_each"]
+__all__ = ["TIMED_HERE", "Condition", "baselines_of", "condition_of", "fastest_of_each"]
 
 # A filter is a condition on the rows of `records`. The plus signs keep SQLite from using the
 # index of such a column: rows are read in the order of their numbers, page by page. Only a
@@ -52,6 +52,19 @@ def _origin(where: RecordFilter) -> list[str]:
     if where.imported is None:
         return []
     return [f"{_IMPORTED} IS NOT NULL" if where.imported else TIMED_HERE]
+
+
+def baselines_of(where: RecordFilter) -> Condition:
+    """The condition on rows of ``baselines``; what is said of candidates is left out."""
+    given = {
+        "workload = ?": where.workload,
+        "+run_id = ?": where.run_id,
+        "workload IN (SELECT digest FROM workloads WHERE name = ?)": where.workload_name,
+    }
+    parts = {text: value for text, value in given.items() if value is not None}
+    keys = _keys(where)
+    texts = [*parts, *([f"key_id IN ({keys.text})"] if keys.values else [])]
+    return Condition(" AND ".join(texts) or "TRUE", (*parts.values(), *keys.values))
 
 
 def fastest_of_each(where: RecordFilter) -> Condition:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from autotune.errors import AutotuneError, InvalidValueError
-from autotune.sketches import Candidate
-from autotune.store.records import Outcome, Record, Run
+from autotune.sketches import UNTUNED, Candidate
+from autotune.store.records import Baseline, Outcome, Record, Run
 from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.rows import Row, to_json_text
 
@@ -18,7 +18,7 @@ __all__ = [
     "NotUnderstood",
     "baseline_row",
     "outcome_columns",
-    "read_outcome",
+    "read_baseline",
     "read_record",
     "read_run",
     "record_row",
@@ -105,26 +105,44 @@ def read_record(row: Row, interned: Interned) -> Record:
     return _reading("records", row, read)
 
 
-def baseline_row(run_id: str, workload: str, key_id: int, outcome: Outcome, created: float) -> Row:
-    """The row of an untuned program's outcome."""
+def baseline_row(baseline: Baseline, key_id: int) -> Row:
+    """The row of a baseline under the measure key with this number.
+
+    What versions do not know that have untuned programs only is beside the outcome, where they
+    pass over it: they still open the file, and this one opens theirs without writing to it.
+    """
+    more = {"name": baseline.name, "counts_as": baseline.counts_as, **_origin(baseline.outcome)}
     return {
-        "run_id": run_id,
-        "workload": workload,
+        "run_id": baseline.run_id,
+        "workload": baseline.workload,
         "key_id": key_id,
-        "status": outcome.status,
-        "outcome": to_json_text(outcome.to_json()),
-        "created": float(created),
+        "status": baseline.outcome.status,
+        "outcome": to_json_text({**baseline.outcome.to_json(), **more}),
+        "created": float(baseline.created),
     }
 
 
-def read_outcome(row: Row) -> Outcome:
-    """The outcome of a row of ``baselines``.
+def read_baseline(row: Row, interned: Interned) -> Baseline:
+    """The baseline of a row.
 
     Raises:
         NotUnderstood: it means nothing to this version.
         sqlite3.Error: it, or what it refers to, cannot be read.
     """
-    return _reading("baselines", row, lambda: Outcome.from_json(json.loads(row["outcome"])))
+
+    def read() -> Baseline:
+        data = json.loads(row["outcome"])
+        return Baseline(
+            row["run_id"],
+            row["workload"],
+            interned.key(row["key_id"]),
+            Outcome.from_json(data),
+            row["created"],
+            str(data.get("name", UNTUNED)),
+            data.get("counts_as"),
+        )
+
+    return _reading("baselines", row, read)
 
 
 def run_row(run: Run, interned: Interned) -> Row:

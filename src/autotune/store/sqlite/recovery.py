@@ -22,7 +22,7 @@ from pathlib import Path
 from attrs import frozen
 
 from autotune.errors import DatabaseError
-from autotune.store.sqlite.encoding import NotUnderstood, read_outcome, read_record, read_run
+from autotune.store.sqlite.encoding import NotUnderstood, read_baseline, read_record, read_run
 from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.migrations import migrate
 from autotune.store.sqlite.rows import Row, put, select, to_json_text
@@ -361,7 +361,7 @@ def _write(rows: Rows, path: Path) -> dict[str, int]:
     _remove(path)
     readers: dict[str, Callable[[Row, Interned], object]] = {
         "records": read_record,
-        "baselines": lambda row, interned: (read_outcome(row), interned.key(row["key_id"])),
+        "baselines": read_baseline,
         "runs": read_run,
     }
     counts = dict.fromkeys(COLUMNS, 0)

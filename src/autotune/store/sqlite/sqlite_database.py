@@ -7,7 +7,7 @@ import os
 import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any
 
 from attrs import evolve
@@ -20,16 +20,22 @@ from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (
     RETRIABLE_STATUSES,
     RUN_STATUSES,
+    Baseline,
     MeasureKey,
     Outcome,
     Record,
     Run,
 )
-from autotune.store.sqlite.conditions import TIMED_HERE, condition_of, fastest_of_each
+from autotune.store.sqlite.conditions import (
+    TIMED_HERE,
+    baselines_of,
+    condition_of,
+    fastest_of_each,
+)
 from autotune.store.sqlite.encoding import (
     baseline_row,
     outcome_columns,
-    read_outcome,
+    read_baseline,
     read_record,
     read_run,
     record_row,
@@ -131,16 +137,27 @@ class SQLiteDatabase(Database):
 
     def append_missing(self, records: Sequence[Record]) -> int:
         with self._transaction():
-            rows = [record_row(record, self._interned) for record in records]
-            return sum(self._add_if_missing(row) for row in rows)
+            return sum(map(self._add_if_missing, records))
 
-    def _add_if_missing(self, row: Row) -> bool:
-        identity = ("candidate", "key_id", "run_id", "trial")
-        condition = "candidate = ? AND key_id = ? AND +run_id = ? AND trial = ? LIMIT 1"
-        if self._select("records", condition, tuple(row[column] for column in identity)):
+    def _add_if_missing(self, record: Record) -> bool:
+        identity: tuple[str, ...]
+        if record.baseline:
+            table, row = "baselines", self._baseline_row(Baseline.of(record))
+            identity = ("workload", "key_id", "run_id", "outcome", "created")
+            condition = (
+                "workload = ? AND key_id = ? AND run_id = ? AND outcome = ? AND created = ?"
+            )
+        else:
+            table, row = "records", record_row(record, self._interned)
+            identity = ("candidate", "key_id", "run_id", "trial")
+            condition = "candidate = ? AND key_id = ? AND +run_id = ? AND trial = ?"
+        if self._select(table, f"{condition} LIMIT 1", tuple(row[name] for name in identity)):
             return False
-        insert(self._connection, "records", row)
+        insert(self._connection, table, row)
         return True
+
+    def _baseline_row(self, baseline: Baseline) -> Row:
+        return baseline_row(baseline, self._interned.add_key(baseline.key))
 
     def amend(
         self, run_id: str, candidate: str, outcome: Outcome, key: MeasureKey | None = None
@@ -185,10 +202,7 @@ class SQLiteDatabase(Database):
         query = f"SELECT count(*) FROM records WHERE {condition.text}"
         return int(self._query(query, condition.values)[0][0])
 
-    def best(self, where: RecordFilter) -> Record | None:
-        return min(self.best_of_each(where), key=attrgetter("rank"), default=None)
-
-    def best_of_each(self, where: RecordFilter | None = None) -> list[Record]:
+    def fastest_of_each(self, where: RecordFilter | None = None) -> list[Record]:
         return [self._record(row) for row in self._fastest(where or RecordFilter())]
 
     def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
@@ -210,18 +224,23 @@ class SQLiteDatabase(Database):
         found = [row for row in rows if row is not None]
         return self._record(max(found, key=lambda row: int(row["id"]))) if found else None
 
-    def append_baseline(
-        self, run_id: str, workload: str, key: MeasureKey, outcome: Outcome, created: float
-    ) -> None:
+    def append_baseline(self, baseline: Baseline) -> None:
         with self._transaction():
-            key_id = self._interned.add_key(key)
-            row = baseline_row(run_id, workload, key_id, outcome, created)
-            insert(self._connection, "baselines", row)
+            insert(self._connection, "baselines", self._baseline_row(baseline))
 
-    def baseline(self, workload: str, key: MeasureKey) -> Outcome | None:
-        row = self._latest("baselines", {"workload": workload}, key)
+    def baselines(self, where: RecordFilter | None = None) -> list[Baseline]:
+        condition = baselines_of(where or RecordFilter())
+        rows = self._select(
+            "baselines", f"{condition.text} AND {_NOT_RETRIABLE}", condition.values
+        )
+        latest: dict[tuple[str, MeasureKey, str, bool], Baseline] = {}
         with reporting(self._location):
-            return None if row is None else read_outcome(row)
+            for row in sorted(rows, key=itemgetter("id")):
+                found = read_baseline(row, self._interned)
+                place = (found.workload, found.key, found.name, found.outcome.imported)
+                latest.pop(place, None)
+                latest[place] = found
+        return list(latest.values())
 
     def start_run(self, run: Run) -> None:
         _check_status(run.status)

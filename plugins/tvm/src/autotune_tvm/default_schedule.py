@@ -1,0 +1,46 @@
+"""What TVM schedules a program as that nobody has tuned: the rules of its dlight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autotune.backends import InvalidSchedule
+from autotune.targets import Target
+from autotune_tvm import compiler
+
+__all__ = ["DEFAULT_SCHEDULE", "default_schedule"]
+
+DEFAULT_SCHEDULE = "TVM's default schedule"
+
+
+def default_schedule(module: Any, target: Target, threads: int) -> Any:
+    """The ``tvm.s_tir.Schedule`` that the first fitting rule of dlight makes, with its trace.
+
+    For GPUs these are the rules of TVM's pipeline for models, in its order; for CPUs those that
+    dlight has: of matrix-vector products, and of softmax and its like.
+
+    Args:
+        module: One function ``main``.
+        target: What it is for.
+        threads: Threads that it may use.
+
+    Raises:
+        InvalidSchedule: no rule fits, or the one that does fails.
+    """
+    from tvm.s_tir import dlight
+
+    if target.kind == "cuda":
+        gpu = dlight.gpu
+        rules = [gpu.Matmul, gpu.GEMV, gpu.Reduction, gpu.GeneralReduction, gpu.Fallback]
+    else:
+        rules = [dlight.cpu.GEMV, dlight.cpu.Reduction]
+    described = compiler.described_target(target, threads)
+    try:
+        with described:
+            for rule in rules:
+                found = rule().apply(module["main"], described, False)
+                if found is not None:
+                    return found
+    except Exception as error:  # rules raise whatever TVM does
+        raise InvalidSchedule(f"{DEFAULT_SCHEDULE}: {compiler.brief(error)}") from error
+    raise InvalidSchedule("TVM has no default schedule for this program")

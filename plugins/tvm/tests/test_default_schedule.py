@@ -1,0 +1,57 @@
+"""TVM's default schedule: what users have without tuning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
+
+import autotune
+from autotune.backends import InvalidSchedule
+from autotune.ir.workloads import Workload, elementwise, gemm, softmax
+from autotune.sketches import UNTUNED, baseline_candidate
+from autotune.store.database import RecordFilter
+from autotune.store.sqlite import open_database
+from autotune.targets import Target, detect_cpu, preset
+from autotune.testing.programs import check_program, request_for
+
+TARGET = detect_cpu()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_it_is_right_where_there_is_one(threads: int) -> None:
+    candidate = baseline_candidate(softmax(m=24, n=80), DEFAULT_SCHEDULE)
+    backend = TVMBackend()
+    request = request_for(candidate, TARGET, threads)
+    check_program(backend, request)
+    assert "T.parallel" in backend.show(request)
+    untuned = evolve(request, candidate=None)
+    assert backend.lower(request).digest != backend.lower(untuned).digest
+
+
+@pytest.mark.parametrize("workload", [gemm(m=16, n=16, k=16), elementwise(m=8, n=64)])
+def test_a_program_that_no_rule_fits_has_none(workload: Workload) -> None:
+    candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)
+    with pytest.raises(InvalidSchedule, match="no default schedule for this program"):
+        TVMBackend().lower(request_for(candidate, TARGET, 1))
+
+
+@pytest.mark.parametrize("workload", [gemm(m=64, n=64, k=64), elementwise(m=8, n=64)])
+def test_gpus_have_one_for_every_program(workload: Workload) -> None:
+    target: Target = preset("a100")
+    candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)
+    assert "threadIdx.x" in TVMBackend().show(request_for(candidate, target, 1))
+
+
+def test_tuning_compares_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    result = autotune.tune(softmax(m=64, n=256), backend="tvm", trials=4, database=path)
+    assert {it.name: it.outcome.status for it in result.baselines} == {
+        UNTUNED: "ok",
+        DEFAULT_SCHEDULE: "ok",
+    }
+    with open_database(path) as database:
+        assert database.best(RecordFilter()) == result.best

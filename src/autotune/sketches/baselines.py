@@ -1,0 +1,51 @@
+"""The programs that a user has without tuning, as candidates like any other."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from attrs import frozen
+
+from autotune.ir.workloads import Workload
+from autotune.sketches.candidates import Candidate
+from autotune.sketches.open_step import OpenStep
+from autotune.sketches.sketch import Sketch
+
+__all__ = ["UNTUNED", "DefaultSchedule", "baseline_candidate", "is_baseline", "is_default"]
+
+UNTUNED = "naive loop nest"
+"""What the untuned program is called: the one that was imported, without a schedule."""
+
+
+@frozen
+class DefaultSchedule(OpenStep):
+    """Whatever the backend does with a program for which nobody has chosen a schedule.
+
+    The only step of its sketch. It says nothing about loops, so that it has no symbolic nest; a
+    backend that has a default schedule (``Backend.default_schedule``) knows what it means.
+    """
+
+    name: ClassVar[str] = "default_schedule"
+
+
+def baseline_candidate(workload: Workload, name: str) -> Candidate:
+    """A program of ``workload`` that a user has without tuning.
+
+    Args:
+        workload: What it computes.
+        name: :data:`UNTUNED` for the program without any step; otherwise what the backend's
+            default schedule is called.
+    """
+    steps = () if name == UNTUNED else (DefaultSchedule(workload.stages[-1].name),)
+    return Candidate(Sketch(name, workload, (), (), steps), ())
+
+
+def is_baseline(candidate: Candidate | None) -> bool:
+    """Whether nobody has tuned this program: the untuned one (None), or the default schedule."""
+    return candidate is None or is_default(candidate)
+
+
+def is_default(candidate: Candidate | None) -> bool:
+    """Whether the candidate is the backend's default schedule (None is the untuned program)."""
+    steps = () if candidate is None else candidate.sketch.steps
+    return any(isinstance(step, DefaultSchedule) for step in steps)
