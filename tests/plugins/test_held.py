@@ -13,6 +13,7 @@ from autotune.ir.workloads import Workload, gemm
 from autotune.plugins.held import fits, hold
 from autotune.plugins.importer import Importer, import_program
 from autotune.plugins.parts import create_part
+from autotune.plugins.workload_names import make_workload
 from autotune.process.interrupts import InterruptGuard
 from autotune.sketches import Sketch
 from autotune.store.database import RecordFilter
@@ -174,6 +175,17 @@ def test_what_a_factory_raises(error: BaseException, monkeypatch: pytest.MonkeyP
     name = f"{__name__}:Reader"
     with pytest.raises(PluginError, match=f"importer '{name}' failed on construction: "):
         create_part("importer", name)
+
+
+def test_what_a_builder_of_workloads_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(*, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
+        raise Stop("no luck")
+
+    monkeypatch.setattr("autotune.ir.workloads.builders.gemm", build)
+    with pytest.raises(
+        PluginError, match="^workload 'gemm' failed on construction: Stop: no luck$"
+    ):
+        make_workload("gemm", {"m": 1, "n": 1, "k": 1})
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,9 @@ def test_errors_keep_their_class_and_text(tmp_path: Path) -> None:
 def test_a_compiler_that_dies_is_an_error(tmp_path: Path, how: str) -> None:
     record, path = foreign(DYING, "module {" * 8), tmp_path / "foreign.mlir"
     path.write_text("module {" * 8)
-    with pytest.raises(InvalidValueError, match="its compiler: killed by SIGSEGV") as caught:
+    with pytest.raises(
+        InvalidValueError, match="the process that reads it: killed by SIGSEGV"
+    ) as caught:
         {
             "show": lambda: show_record(record, DYING),
             "build": lambda: compile_record(record, backend=DYING),
@@ -85,7 +87,7 @@ def test_a_compiler_that_dies_is_an_error(tmp_path: Path, how: str) -> None:
 def test_a_compiler_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign_programs, "SECONDS", 3.0)
     with pytest.raises(
-        InvalidValueError, match="cannot be compiled: its compiler: no answer in 3"
+        InvalidValueError, match="cannot be compiled: the process that reads it: no answer in 3"
     ):
         compile_record(foreign(REFERENCE_BACKEND, HANGING), backend=REFERENCE_BACKEND)
 

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError, PluginError, UnknownNameError
 from autotune.ir.workloads import Workload
+from autotune.plugins.calling import Calling
 from autotune.plugins.manager import manager
 
 __all__ = [
@@ -95,7 +96,9 @@ def make_workload(name: str, shape: Mapping[str, int | str], dtype: str | None =
         if info.dtype is None:
             raise InvalidValueError(f"{name} takes no dtype, got {dtype!r}")
         arguments["dtype"] = dtype
-    workload = manager().factory("workload", name)(**arguments)
+    builder = manager().factory("workload", name)
+    with Calling(f"workload {name!r}", "on construction"):
+        workload = builder(**arguments)
     if not isinstance(workload, Workload):
         raise PluginError(f"workload {name!r} built a {type(workload).__name__}, not a Workload")
     return workload

@@ -148,7 +148,9 @@ def _ask(
     try:
         answer = ask_once(_MODULE, {"op": op, **question}, threads, SECONDS + more_seconds)
     except (TimeoutError, WorkerDied) as error:
-        raise InvalidValueError(f"{what}: its compiler: {_end(str(error))}") from error
+        raise InvalidValueError(
+            f"{what}: the process that reads it: {_end(str(error))}"
+        ) from error
     if "failed" in answer:
         raise InvalidValueError(f"{what}: {one_line(answer['failed'], 300)}")
     return accepted(answer["done"])

@@ -251,6 +251,24 @@ def test_what_cannot_be_an_observer_is_refused() -> None:
         ObserverSet([f"{HERE}:Recorder", f"{HERE}:again"])
 
 
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("name", 5, "has a name that is no text: 5"),
+        ("name", property(lambda self: 1 // 0), "failed in name: ZeroDivisionError"),
+        ("run_seconds", None, "has run_seconds that are no seconds: None"),
+        ("run_seconds", float("nan"), "has run_seconds that are no seconds: nan"),
+        ("run_seconds", -1.0, "has run_seconds that are no seconds: -1.0"),
+    ],
+)
+def test_attributes_that_would_harm_candidates_are_refused(
+    attribute: str, value: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, attribute, value)
+    with pytest.raises(PluginError, match=f"observer '{HERE}:Recorder' {message}"):
+        ObserverSet([f"{HERE}:Recorder"])
+
+
 def nothing_known(_context: Context) -> Availability:
     return Availability(())
 

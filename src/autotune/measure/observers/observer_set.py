@@ -9,8 +9,9 @@ from numbers import Real
 
 from attrs import define
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, PluginError
 from autotune.measure.observers.observer import Observer
+from autotune.plugins.calling import Calling
 from autotune.plugins.parts import create_part
 from autotune.process.child import describe
 
@@ -28,6 +29,7 @@ class _Member:
 
     observer: Observer
     name: str
+    run_seconds: float
     absent: tuple[str, ...] = ()
     active: bool = True
 
@@ -59,7 +61,7 @@ class ObserverSet:
         self._readings: dict[str, float | None] = {}
         self._checked = False
         for name in dict.fromkeys(names):
-            self._add(create_part("observer", name))
+            self._add(name, create_part("observer", name))
 
     @property
     def active(self) -> bool:
@@ -76,7 +78,7 @@ class ObserverSet:
 
     def calls(self, seconds_per_call: float) -> int:
         """How many calls to make in :meth:`run`, so that every observer has enough to see."""
-        wanted = max((it.observer.run_seconds for it in self._members if it.active), default=0.0)
+        wanted = max((it.run_seconds for it in self._members if it.active), default=0.0)
         return min(_MOST_CALLS, max(1, math.ceil(wanted / max(seconds_per_call, 1e-9))))
 
     def take_messages(self) -> list[str]:
@@ -120,11 +122,19 @@ class ObserverSet:
             for name in member.absent:
                 self._readings.setdefault(f"{member.name}/{name}", None)
 
-    def _add(self, observer: Observer) -> None:
-        name = observer.name
+    def _add(self, given: str, observer: Observer) -> None:
+        noun = f"observer {given!r}"
+        with Calling(noun, "in name"):
+            name: object = observer.name
+        with Calling(noun, "in run_seconds"):
+            seconds: object = observer.run_seconds
+        if not isinstance(name, str):
+            raise PluginError(f"{noun} has a name that is no text: {name!r:.80}")
+        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            raise PluginError(f"{noun} has run_seconds that are no seconds: {seconds!r:.80}")
         if any(member.name == name for member in self._members):
             raise InvalidValueError(f"two observers are called {name!r}")
-        self._members.append(_Member(observer, name))
+        self._members.append(_Member(observer, name, float(seconds)))
 
     def _check(self, member: _Member) -> None:
         """Find out what an observer can read: if that is nothing, it is not asked."""
