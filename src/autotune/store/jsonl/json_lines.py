@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn
 
 from attrs import frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, one_line
-from autotune.sketches import Factor, baseline_candidate
-from autotune.store.jsonl.content import check_content
-from autotune.store.records import Outcome, Record
+from autotune.store.records import Record
+from autotune.store.records.validity import (
+    check_baseline,
+    check_config,
+    check_content,
+    check_key,
+    check_outcome,
+    check_steps,
+    check_trial,
+)
 from autotune.targets import Target
 
-__all__ = ["MOST_BYTES", "MOST_STEPS", "BadLine", "read_lines", "record_line", "write_lines"]
+__all__ = ["MOST_BYTES", "BadLine", "read_lines", "record_line", "write_lines"]
 
 MOST_BYTES = 64 << 20
 """A longer line is no record, and is not kept in memory to find out."""
-
-MOST_STEPS = 4096
-"""Sketches have a few dozen steps, those of whole networks hundreds."""
 
 
 @frozen
@@ -85,7 +89,7 @@ def _read(number: int, line: bytes) -> Record | BadLine:
         return BadLine(number, f"not JSON: {_reason(error)}{torn}")
     try:
         check_content(data)
-        _check_steps(data)
+        check_steps(data.get("sketch") if isinstance(data, dict) else None)
         return _checked(Record.from_json(data))
     except AutotuneError as error:
         return BadLine(number, _reason(error))
@@ -102,49 +106,17 @@ def _reason(error: Exception) -> str:
     return one_line(str(error), 300) or type(error).__name__
 
 
-def _check_steps(data: Any) -> None:
-    """Check the number of steps before any is read."""
-    sketch = data.get("sketch") if isinstance(data, dict) else None
-    steps = sketch.get("steps") if isinstance(sketch, dict) else None
-    if isinstance(steps, list) and len(steps) > MOST_STEPS:
-        raise InvalidValueError(
-            f"not a record: its sketch has {len(steps)} steps, more than {MOST_STEPS}"
-        )
-
-
 def _checked(record: Record) -> Record:
     """A record whose numbers are of the ranges that a measurement can have.
 
     Raises:
         InvalidValueError: a part is not; names it.
     """
-    _require(record.trial >= 0, "trial", "a whole number", record.trial)
-    threads = record.key.threads
-    _require(threads >= 1, "key.threads", "a whole number above 0", threads)
-    _check_outcome(record.outcome)
+    check_trial(record.trial)
+    check_key(record.key)
+    check_outcome(record.outcome)
     candidate = record.candidate
-    if record.baseline:
-        untuned = baseline_candidate(candidate.sketch.workload, record.baseline)
-        _require(candidate == untuned, "sketch", f"that of {record.baseline}", candidate.sketch)
-        counts_as = 1.0 if record.counts_as is None else record.counts_as
-        _require(counts_as > 0, "counts_as", "a number above 0", counts_as)
-    for param, value in zip(candidate.sketch.params, candidate.values, strict=True):
-        least = 1 if isinstance(param, Factor) else 0
-        _require(value >= least, f"config.{param.name}", f"{least} or more", value)
+    check_baseline(record)
+    check_config(candidate.sketch, candidate.values)
     Target.from_json(record.target)
     return record
-
-
-def _check_outcome(outcome: Outcome) -> None:
-    if outcome.latency is not None:
-        _require(outcome.latency > 0, "outcome.latency", "a number above 0", outcome.latency)
-    for seconds in outcome.samples:
-        _require(seconds > 0, "outcome.samples", "made of numbers above 0", seconds)
-    for phase, seconds in outcome.timings.items():
-        _require(seconds >= 0, f"outcome.timings.{phase}", "0 or more", seconds)
-    _require(outcome.drift > 0, "outcome.drift", "a number above 0", outcome.drift)
-
-
-def _require(holds: bool, name: str, kind: str, value: Any) -> None:
-    if not holds:
-        raise InvalidValueError(f"not a record: {name} is not {kind}: {str(value)[:80]}")

@@ -9,7 +9,7 @@ from attrs import frozen
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite.interned import KEY_EQUALS, key_values
 
-__all__ = ["TIMED_HERE", "Condition", "baselines_of", "condition_of", "fastest_of_each"]
+__all__ = ["RANK", "TIMED_HERE", "Condition", "baselines_of", "condition_of", "fastest_of_each"]
 
 # A filter is a condition on the rows of `records`. The plus signs keep SQLite from using the
 # index of such a column: rows are read in the order of their numbers, page by page. Only a
@@ -19,10 +19,15 @@ _NAMED = (
     "ON workloads.id = workload_id WHERE workloads.name = ?)"
 )
 # Few rows have these; the fastest that lacks them is among the first of the index.
-_IMPORTED = "json_extract(outcome, '$.imported')"
-_BEATEN = "json_extract(outcome, '$.beaten_by')"
+# A row of others may have no JSON at all.
+_GIVEN = "CASE WHEN json_valid(outcome) THEN json_extract(outcome, '$.{}') END"
+_IMPORTED = _GIVEN.format("imported")
+_BEATEN = _GIVEN.format("beaten_by")
 TIMED_HERE = f"{_IMPORTED} IS NULL"
 """The condition on rows of ``records`` that were timed here, and not imported."""
+
+RANK = f"{_IMPORTED} IS NOT NULL, {_BEATEN} IS NOT NULL, latency, id"
+"""What orders rows of valid records, the best first."""
 
 
 @frozen
@@ -78,8 +83,7 @@ def fastest_of_each(where: RecordFilter) -> Condition:
         condition = condition_of(where)
         text = (
             "SELECT id FROM (SELECT id, row_number() OVER "
-            f"(PARTITION BY workload, key_id ORDER BY {_IMPORTED} IS NOT NULL, "
-            f"{_BEATEN} IS NOT NULL, latency, id) AS place "
+            f"(PARTITION BY workload, key_id ORDER BY {RANK}) AS place "
             f"FROM records WHERE status = 'ok' AND {condition.text}) WHERE place = 1"
         )
         return Condition(text, condition.values)

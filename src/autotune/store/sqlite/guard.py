@@ -44,6 +44,7 @@ _FUNCTIONS = {
     "coalesce",
     "count",
     "json_extract",
+    "json_valid",
     "max",
     "min",
     "row_checksum",

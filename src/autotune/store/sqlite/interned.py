@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Sketch
 from autotune.store.records import MeasureKey
-from autotune.store.sqlite.rows import Row, insert_shared, select, to_json_text
+from autotune.store.records.validity import check_key, check_steps
+from autotune.store.sqlite.rows import (
+    BrokenRow,
+    Row,
+    insert_shared,
+    read_json,
+    reason_of,
+    select,
+    to_json_text,
+)
 from autotune.store.sqlite.schema import COLUMNS
+from autotune.targets import Target
 
 __all__ = ["KEY_COLUMNS", "KEY_EQUALS", "Interned", "key_values"]
 
@@ -34,7 +46,8 @@ class Interned:
         self._connection = connection
         self._sketches: dict[int, Sketch] = {}
         self._keys: dict[int, MeasureKey] = {}
-        self._texts: dict[tuple[str, int], str] = {}
+        self._targets: dict[int, tuple[dict[str, Any], list[str]]] = {}
+        self._programs: dict[int, str] = {}
 
     def add_sketch(self, sketch: Sketch) -> int:
         """The number of a sketch, which is added if it is not there."""
@@ -49,11 +62,17 @@ class Interned:
         """The sketch with this number."""
         if number not in self._sketches:
             row = self._row("sketches", number)
-            workload = json.loads(self._row("workloads", row["workload_id"])["content"])
-            self._sketches[number] = Sketch.from_json(
-                json.loads(row["content"]), Workload.from_json(workload)
-            )
+            workload = self._row("workloads", row["workload_id"])
+            content = read_json("sketches", row, "content")
+            with _breaking("sketches", number):
+                check_steps(content)
+            of = Workload.from_json(read_json("workloads", workload, "content"))
+            self._sketches[number] = Sketch.from_json(content, of)
         return self._sketches[number]
+
+    def has_sketch(self, number: int) -> bool:
+        """Whether the sketch with this number was read, and is none that means nothing here."""
+        return number in self._sketches
 
     def add_target(self, target: Mapping[str, Any]) -> int:
         """The number of a target's description, which is added if it is not there."""
@@ -61,7 +80,16 @@ class Interned:
 
     def target(self, number: int) -> dict[str, Any]:
         """A copy of the description with this number."""
-        description: dict[str, Any] = json.loads(self._text("targets", number))
+        if number not in self._targets:
+            content = read_json("targets", self._row("targets", number), "content")
+            with _breaking("targets", number):
+                Target.from_json(content)
+            lists = [name for name, value in content.items() if isinstance(value, (list, dict))]
+            self._targets[number] = content, lists
+        content, lists = self._targets[number]
+        description: dict[str, Any] = content.copy()
+        for name in lists:
+            description[name] = _copied(content[name])
         return description
 
     def add_program(self, program: str | None) -> int | None:
@@ -73,7 +101,12 @@ class Interned:
 
     def program(self, number: int | None) -> str | None:
         """The text with this number."""
-        return None if number is None else self._text("programs", number)
+        if number is not None and number not in self._programs:
+            text = self._row("programs", number)["content"]
+            if not isinstance(text, str):
+                raise BrokenRow(f"row {number} of programs: {text[:40]!r} is no text")
+            self._programs[number] = text
+        return None if number is None else self._programs[number]
 
     def add_key(self, key: MeasureKey) -> int:
         """The number of a measure key, which is added if it is not there."""
@@ -93,14 +126,11 @@ class Interned:
         """The measure key with this number."""
         if number not in self._keys:
             row = self._row("measure_keys", number)
-            self._keys[number] = MeasureKey(*(row[column] for column in KEY_COLUMNS))
+            key = MeasureKey(*(row[column] for column in KEY_COLUMNS))
+            with _breaking("measure_keys", number):
+                check_key(key)
+            self._keys[number] = key
         return self._keys[number]
-
-    def _text(self, table: str, number: int) -> str:
-        place = (table, number)
-        if place not in self._texts:
-            self._texts[place] = self._row(table, number)["content"]
-        return self._texts[place]
 
     def _row(self, table: str, number: int) -> Row:
         found = select(self._connection, table, "id = ?", (number,))
@@ -119,6 +149,23 @@ class Interned:
         query = f"SELECT id FROM {table} WHERE content_digest = ?"
         found = self._connection.execute(query, (row["content_digest"],)).fetchone()
         return insert_shared(self._connection, table, row) if found is None else int(found[0])
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a JSON value."""
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    return value
+
+
+@contextlib.contextmanager
+def _breaking(table: str, number: int) -> Iterator[None]:
+    try:
+        yield
+    except AutotuneError as error:
+        raise BrokenRow(f"row {number} of {table}: {reason_of(error)}") from error
 
 
 def key_values(key: MeasureKey) -> tuple[Any, ...]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.errors import DatabaseDamaged, DatabaseError
-from autotune.store.sqlite.encoding import NotUnderstood
 from autotune.store.sqlite.guard import check_schema, restrict, restrict_to_reading
 from autotune.store.sqlite.left_log import (
     Warn,
@@ -33,6 +32,7 @@ from autotune.store.sqlite.recovery import (
     is_open_here,
     recover,
 )
+from autotune.store.sqlite.rows import NotUnderstood
 from autotune.store.sqlite.schema import (
     APPLICATION_ID,
     COLUMNS,

@@ -22,10 +22,10 @@ from pathlib import Path
 from attrs import frozen
 
 from autotune.errors import DatabaseError
-from autotune.store.sqlite.encoding import NotUnderstood, read_baseline, read_record, read_run
+from autotune.store.sqlite.encoding import read_baseline, read_record, read_run
 from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.migrations import migrate
-from autotune.store.sqlite.rows import Row, put, select, to_json_text
+from autotune.store.sqlite.rows import NotUnderstood, Row, put, select, to_json_text
 from autotune.store.sqlite.salvage import Rows, Salvaged, salvage, with_new_schema
 from autotune.store.sqlite.schema import COLUMNS, DAMAGE_NOTE, SHARED_TABLES
 from autotune.store.sqlite.write_ahead_log import LogDamage, log_damage, mended_log

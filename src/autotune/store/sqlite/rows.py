@@ -7,14 +7,20 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from autotune.errors import InvalidValueError, one_line
+from autotune.store.records.validity import check_content
 from autotune.store.sqlite.schema import COLUMNS, row_checksum
 
 __all__ = [
+    "BrokenRow",
+    "NotUnderstood",
     "Row",
     "checked_row",
     "insert",
     "insert_shared",
     "put",
+    "read_json",
+    "reason_of",
     "replace",
     "select",
     "to_json_text",
@@ -22,6 +28,16 @@ __all__ = [
 
 Row = dict[str, Any]
 """Values by column, in the order of `COLUMNS`; without the checksum."""
+
+_MOST_LETTERS = 300
+
+
+class NotUnderstood(sqlite3.DatabaseError):
+    """A row is what was written, but means nothing here: a part that it names may be missing."""
+
+
+class BrokenRow(NotUnderstood):
+    """A row is what was written, but has values that no version of this program writes."""
 
 
 def select(
@@ -108,6 +124,25 @@ def replace(
         f"UPDATE {table} SET {assignments} WHERE id = ?",
         (*changes.values(), row_checksum(table, *values.values()), values["id"]),
     )
+
+
+def read_json(table: str, row: Row, column: str) -> Any:
+    """The content of a column of JSON text.
+
+    Raises:
+        BrokenRow: it is no JSON, or has texts, numbers or depths that no record has.
+    """
+    try:
+        content = json.loads(row[column])
+        check_content(content)
+    except (TypeError, ValueError, RecursionError, InvalidValueError) as error:
+        raise BrokenRow(f"row {row['id']} of {table}: {reason_of(error)}") from error
+    return content
+
+
+def reason_of(error: Exception) -> str:
+    """The beginning of a message that may quote a file, on one line."""
+    return one_line(str(error), _MOST_LETTERS) or type(error).__name__
 
 
 def to_json_text(value: Any) -> str:

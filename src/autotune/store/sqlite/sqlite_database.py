@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import evolve
 
@@ -27,6 +29,7 @@ from autotune.store.records import (
     Run,
 )
 from autotune.store.sqlite.conditions import (
+    RANK,
     TIMED_HERE,
     baselines_of,
     condition_of,
@@ -49,11 +52,15 @@ from autotune.store.sqlite.opening import (
     move_log_into_file,
     reporting,
 )
-from autotune.store.sqlite.rows import Row, insert, replace, select, to_json_text
+from autotune.store.sqlite.rows import BrokenRow, Row, insert, replace, select, to_json_text
 
 __all__ = ["SQLiteDatabase", "make_sqlite_database", "open_database"]
 
+Value = TypeVar("Value")
+
 _PAGE = 256
+# So many rows that are skipped are named.
+_NAMED = 20
 # After so many rounds of a run the file itself has what its log has: two waits for the disk.
 _CHECKPOINTS_IN_LOG = 4
 _NOT_RETRIABLE = f"status NOT IN {RETRIABLE_STATUSES}"
@@ -117,6 +124,7 @@ class SQLiteDatabase(Database):
         self._location = os.fspath(path)
         self._warn = warn or _warn
         self._problems: list[str] = []
+        self._skipped: set[str] = set()
         # What a reader is told is left as it is.
         told = self._report if read_only else self._warn
         self._connection = connect(path, read_only=read_only, warn=told)
@@ -192,7 +200,8 @@ class SQLiteDatabase(Database):
                 (*condition.values, last, _PAGE),
             )
             for row in rows:
-                yield self._record(row)
+                if (record := self._record(row)) is not None:
+                    yield record
             if len(rows) < _PAGE:
                 return
             last = rows[-1]["id"]
@@ -203,11 +212,18 @@ class SQLiteDatabase(Database):
         return int(self._query(query, condition.values)[0][0])
 
     def fastest_of_each(self, where: RecordFilter | None = None) -> list[Record]:
-        return [self._record(row) for row in self._fastest(where or RecordFilter())]
+        where = where or RecordFilter()
+        found = [self._record(row) or self._next_best(row, where) for row in self._fastest(where)]
+        return [record for record in found if record is not None]
 
     def lookup(self, candidate: str, key: MeasureKey) -> Record | None:
         row = self._latest("records", {"candidate": candidate}, key, TIMED_HERE)
-        return None if row is None else self._record(row)
+        record = None if row is None else self._record(row)
+        if row is not None and record is not None and record.candidate.digest != candidate:
+            # Another candidate's outcome would be taken for this one's.
+            self._skip(f"row {row['id']} of records: it is found by another candidate")
+            return None
+        return record
 
     def lookup_program(self, program: str, workload: str, key: MeasureKey) -> Record | None:
         if not program:
@@ -234,9 +250,9 @@ class SQLiteDatabase(Database):
             "baselines", f"{condition.text} AND {_NOT_RETRIABLE}", condition.values
         )
         latest: dict[tuple[str, MeasureKey, str, bool], Baseline] = {}
-        with reporting(self._location):
-            for row in sorted(rows, key=itemgetter("id")):
-                found = read_baseline(row, self._interned)
+        for row in sorted(rows, key=itemgetter("id")):
+            found = self._read(partial(read_baseline, row, self._interned))
+            if found is not None:
                 place = (found.workload, found.key, found.name, found.outcome.imported)
                 latest.pop(place, None)
                 latest[place] = found
@@ -365,14 +381,49 @@ class SQLiteDatabase(Database):
             raise DatabaseError(f"database {self._location!r}: there is no run {run_id!r}")
         return rows[0]
 
-    def _record(self, row: Row) -> Record:
-        with reporting(self._location):
-            return read_record(row, self._interned)
+    def _next_best(self, broken: Row, where: RecordFilter) -> Record | None:
+        """The best of a workload under a key where the fastest row is none of a record."""
+        condition = condition_of(where)
+        for page in itertools.count():
+            rows = self._select(
+                "records",
+                f"{condition.text} AND workload = ? AND key_id = ? AND +status = 'ok' "
+                f"ORDER BY {RANK} LIMIT ? OFFSET ?",
+                (*condition.values, broken["workload"], broken["key_id"], _PAGE, page * _PAGE),
+            )
+            found = (self._record(row) for row in rows)
+            if (record := next(filter(None, found), None)) is not None or len(rows) < _PAGE:
+                return record
+        raise AssertionError("pages do not end")
+
+    def _record(self, row: Row) -> Record | None:
+        return self._read(lambda: read_record(row, self._interned))
 
     def _runs(self, condition: str, *values: str) -> list[Run]:
         rows = self._select("runs", condition, values)
-        with reporting(self._location):
-            return [read_run(row, self._interned) for row in rows]
+        found = [self._read(partial(read_run, row, self._interned)) for row in rows]
+        return [run for run in found if run is not None]
+
+    def _read(self, read: Callable[[], Value]) -> Value | None:
+        """What is read of a row; None where the row has what no record has, which is said."""
+        try:
+            return read()
+        except BrokenRow as error:
+            self._skip(str(error))
+            return None
+        except (sqlite3.Error, UnicodeDecodeError):
+            with reporting(self._location):
+                raise
+
+    def _skip(self, problem: str) -> None:
+        """Say once that a row is passed over; of very many rows, how many are not named."""
+        if problem in self._skipped:
+            return
+        self._skipped.add(problem)
+        if len(self._skipped) <= _NAMED:
+            self._report(f"database {self._location!r} is not as it was made: {problem}; skipped")
+        elif len(self._skipped) == _NAMED + 1:
+            self._report(f"database {self._location!r}: more rows are skipped and not named")
 
 
 def _warn(message: str) -> None:
