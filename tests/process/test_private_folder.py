@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from process_facts import becomes_true
@@ -51,6 +52,26 @@ def test_a_folder_that_was_removed_is_made_again_and_held(temporary_directory: P
     # As a process that was killed lets go of it: the next one removes it.
     os.close(folder.descriptor)
     assert remove_stale_folders(temporary_directory) == [folder.path]
+
+
+def test_a_folder_that_is_still_being_removed_is_made_again_after_that(
+    temporary_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_private_folder()
+    shutil.rmtree(folder.path)
+    opened, removals = os.open, [1, 2, 3]
+
+    def open_late(path: object, *options: Any, **named: Any) -> int:
+        # Between the folder and its lock.
+        if removals and str(path).endswith("lock.new"):
+            removals.pop()
+            shutil.rmtree(folder.path)
+        return opened(path, *options, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("os.open", open_late)
+    folder.restore()
+    assert not removals and (folder.path / "lock").exists()
+    assert remove_stale_folders(temporary_directory) == []
 
 
 def test_a_folder_left_behind_is_removed_by_the_next(temporary_directory: Path) -> None:

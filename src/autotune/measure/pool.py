@@ -348,6 +348,8 @@ class WorkerPool:
     def _answered(self, slot: _Slot, message: Message) -> list[Reply]:
         if slot.jobs:
             job = slot.jobs.popleft()
+            # What ran in the worker may have removed it; the worker waits for it.
+            self._folder.restore()
             if slot.process is not None:
                 self._largest = max(self._largest, resident_bytes(slot.process.pid))
             seconds = self._clock() - slot.since

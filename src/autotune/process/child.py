@@ -22,6 +22,8 @@ Handler = Callable[[Message], Message]
 """Does what a message asks for and returns the body of ``done``; what it raises is ``failed``."""
 
 _LEAST_FREE_BYTES = 1 << 20
+# How long a host may take to make its folder again, and how often that is looked for.
+_HOST_SECONDS, _HOST_POLL_SECONDS = 2.0, 0.01
 _MESSAGE_CHARACTERS = 2000
 
 
@@ -127,14 +129,20 @@ def describe(error: BaseException) -> str:
 
 
 def _keep(folder: str) -> bool:
-    """Make a folder again if it is gone; whether that was possible."""
-    try:
-        os.mkdir(folder, mode=0o700)
-    except FileExistsError:
-        return True
-    except OSError:
-        return False
-    return True
+    """Make a folder again if it is gone; whether that was possible.
+
+    Where that of the host is gone too, the host makes it again when it has the answer: only it
+    may, as it holds the lock that tells others whose it is.
+    """
+    end = time.monotonic() + _HOST_SECONDS
+    while True:
+        with contextlib.suppress(OSError):
+            os.mkdir(folder, mode=0o700)
+        if os.path.isdir(folder):
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_HOST_POLL_SECONDS)
 
 
 def _holds_a_full_disk(folder: str) -> bool:

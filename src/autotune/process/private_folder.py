@@ -33,6 +33,7 @@ _PREFIX = "autotune-"
 _LOCK = "lock"
 _UNLOCKED = "lock.new"
 _SECONDS_TO_MAKE = 60.0
+_RESTORING_TRIES, _RESTORING_SECONDS = 20, 0.01
 
 
 @frozen
@@ -46,16 +47,28 @@ class PrivateFolder:
         """Make the folder again, with its lock held, if somebody has removed it.
 
         Raises:
-            WorkerStartFailed: there is no room for it.
+            WorkerStartFailed: there is no room for it, or it is removed again and again.
         """
         with writing_temporary_files():
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.stat(self.path / _LOCK), os.fstat(self.descriptor)):
+            for left in reversed(range(_RESTORING_TRIES)):
+                try:
+                    self._restore()
+                except FileNotFoundError:
+                    # Whoever removes it is still at it.
+                    if not left:
+                        raise
+                    time.sleep(_RESTORING_SECONDS)
+                else:
                     return
-            lock = _held_lock(self.path)
-            os.dup2(lock, self.descriptor, inheritable=False)
-            os.close(lock)
+
+    def _restore(self) -> None:
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self.path / _LOCK), os.fstat(self.descriptor)):
+                return
+        lock = _held_lock(self.path)
+        os.dup2(lock, self.descriptor, inheritable=False)
+        os.close(lock)
 
     def remove(self) -> None:
         """Remove the folder and release its lock."""
