@@ -413,6 +413,25 @@ def test_after_a_loss_all_of_a_rematch_are_timed_again_together(place: int) -> N
     assert len(trials[0].samples) == len(trials[1].samples)
 
 
+def test_a_large_gain_on_a_busy_machine_gets_more_turns() -> None:
+    found, turns = 0, []
+    for seed in range(20):
+        machine = Machine(noise=2.0, seed=seed)
+        first, untuned = rematch(machine, Program(1e-3), Program(8e-3))
+        comparison = compare(first.samples, untuned.samples)
+        found += comparison.faster
+        turns.append(comparison.rounds)
+    assert found >= 19
+    assert PROTOCOL.max_rounds < max(turns) <= 8 * PROTOCOL.max_rounds
+
+
+def test_long_calls_get_no_more_turns() -> None:
+    for seed in range(20):
+        machine = Machine(noise=2.0, seed=seed)
+        first, _ = rematch(machine, Program(1.0), Program(8.0))
+        assert len(first.samples) <= PROTOCOL.max_rounds
+
+
 def test_equal_programs_are_rarely_told_apart_in_a_rematch() -> None:
     # A claim about the second one may go either way, and only one way about the untuned one.
     bounds, repeats = {"second": 0.05, "untuned": 0.025}, 300

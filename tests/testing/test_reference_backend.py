@@ -15,6 +15,7 @@ from autotune.testing.backend_suite import BackendSuite
 from autotune.testing.reference_backend import (
     SCRIPT_VARIABLE,
     ReferenceBackend,
+    ReferenceBackendWithDefault,
     ReferenceProgram,
     virtual_latency,
 )
@@ -38,7 +39,7 @@ class TestReferenceBackend(BackendSuite):
 
     @pytest.fixture
     def backend(self) -> Backend:
-        return ReferenceBackend()
+        return ReferenceBackendWithDefault()
 
     @pytest.fixture
     def candidates(self, workload: Workload) -> list[Candidate]:

@@ -120,6 +120,28 @@ def test_everything_that_applies_records_gives_the_same_program(
     assert not [event for event in events if isinstance(event, BaselineMeasured)]
 
 
+def test_a_default_schedule_is_shown_and_a_candidate_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "records.db")
+    result, _ = tune(Path(path), {"latencies": CASES[1][0]}, monkeypatch)
+    best = result.require_best()
+    assert best.baseline == DEFAULT
+    shown = command("show", "--database", path, "--backend", WITH_DEFAULT)
+    assert shown["nest"] == f"{DEFAULT} is the compiler's own: it has no symbolic nest"
+    untuned = f"{result.run_id}/untuned"
+    nest = command("show", "--database", path, "--record", untuned, "--part", "nest")["nest"]
+    assert nest.startswith("for C.i.0 in 8:")
+
+    explained = command("explain", "--database", path, "--cost-model", "analytic")
+    assert result.fastest is not None
+    assert explained["candidate"] == result.fastest.candidate.to_json()
+    for name in (best.name, untuned):
+        done = CliRunner().invoke(command_group, ["explain", "--database", path, "--record", name])
+        assert done.exit_code != 0
+        assert "no parameters to explain" in str(done.exception)
+
+
 def test_baselines_are_no_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "records.db"
     result, events = tune(path, {"latencies": CASES[0][0]}, monkeypatch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -156,12 +157,23 @@ def _from_database(
     database: str, record_id: str | None, options: dict[str, Any]
 ) -> tuple[Record | None, list[Record]]:
     """The record that is meant, and all of the same program under the same conditions."""
+    from autotune.errors import InvalidValueError
     from autotune.store.database import RecordFilter
 
     with open_for_reading(database) as opened:
-        record = chosen_record(opened, Query.read(**options), record_id)
+        query = Query.read(**options)
+        if record_id is None:
+            # A baseline has nothing that could be changed.
+            record = min(query.fastest(opened), key=attrgetter("rank"), default=None)
+        else:
+            record = chosen_record(opened, query, record_id)
         if record is None:
             return None, []
+        if record.baseline:
+            raise InvalidValueError(
+                f"record {record.name} is {record.baseline}, which has no parameters to explain; "
+                "name a candidate's record: RUN/TRIAL"
+            )
         workload = record.candidate.sketch.workload.digest
         where = RecordFilter(workload=workload, key=record.key)
         return record, list(opened.records(where))

@@ -143,6 +143,10 @@ class Query:
         # What a shape leaves out are whole workloads.
         return list(filter(self._matches, database.best_of_each(self._where())))
 
+    def fastest(self, database: Database) -> list[Record]:
+        """As :meth:`best`, of candidates only."""
+        return list(filter(self._matches, database.fastest_of_each(self._where())))
+
     def _where(self) -> RecordFilter:
         from autotune.store.database import RecordFilter
 

@@ -122,6 +122,7 @@ def _show_record(
 ) -> int:
     from autotune.nest import describe, describe_tape, nest_tape
     from autotune.report import reading_lines, records_table, step_lines
+    from autotune.sketches import is_default
     from autotune.tuning.foreign_programs import show_record
 
     candidate = record.candidate
@@ -135,10 +136,15 @@ def _show_record(
         "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
         "constraints": lambda: _constraints(candidate.sketch),
     }
+    if is_default(candidate):
+        # Its one step says nothing about loops.
+        opaque = f"{record.baseline} is the compiler's own: it has no symbolic nest"
+        texts |= dict.fromkeys(SYMBOLIC, lambda: opaque)
     shown = {part: texts[part]() for part in TITLES if part in wanted}
     if wanted is USUAL and not record.outcome.readings:
         del shown["readings"]
-    output.json({"record": record_json(record), **shown, **_problem(candidate.sketch, shown)})
+    problem = {} if is_default(candidate) else _problem(candidate.sketch, shown)
+    output.json({"record": record_json(record), **shown, **problem})
     output.table(records_table([record]))
     return _say(output, shown)
 

@@ -40,6 +40,9 @@ _PHASES = ("load", "verify", "run", "observe")
 _NEAR = 1.15
 # How many candidates that were much slower may be timed before the best one is looked at again.
 _OLDEST_DRIFT = 2
+# A winner that seems faster than the baseline by more than that, and is not so beyond the noise,
+# gets so many times the turns, and seconds at most: on a busy machine few turns tell nothing.
+_MORE_TURNS, _MORE_SECONDS = 8, 3.0
 
 
 class TimingSession:
@@ -237,15 +240,17 @@ class TimingSession:
         """Check programs and time them in turns; every sample is of one turn.
 
         The last one, if it is a baseline, is left out as soon as it is clearly slower than the
-        first. When a worker
-        ends without the fault of its program, those that have not failed have no outcome: they
-        are to be timed all together again.
+        first; where it only seems so, there are more turns. When a worker ends without the fault
+        of its program, those that have not failed have no outcome: they are to be timed all
+        together again.
         """
         able = [trial for trial in trials if self._check(trial, 0.0, None)]
 
         def is_over(race: Race) -> bool:
-            if not race.running or race.rounds >= race.max_rounds:
+            if not race.running:
                 return True
+            if race.rounds >= race.max_rounds:
+                return not (able[race.running[-1]].is_baseline and self._needs_more(race))
             return race.rounds >= race.min_rounds and _is_decided(race)
 
         def drop(race: Race) -> None:
@@ -264,6 +269,18 @@ class TimingSession:
             if trial.outcome is None:
                 trial.samples = race.times[number] or trial.samples
                 trial.finish()
+
+    def _needs_more(self, race: Race) -> bool:
+        """Whether the last program only seems slower than the first, and more turns are cheap."""
+        last = race.running[-1]
+        if last == 0 or race.rounds >= _MORE_TURNS * race.max_rounds:
+            return False
+        shortest = self._protocol.min_sample_seconds
+        spent = sum(max(seconds, shortest) for times in race.times for seconds in times)
+        if spent * self._protocol.samples_per_turn > _MORE_SECONDS:
+            return False
+        over = race.against(0, last)
+        return over.ratio > _NEAR and not over.faster
 
     def check(self, trial: Trial) -> bool:
         """Check a held program and take its first samples; returns whether there are any."""

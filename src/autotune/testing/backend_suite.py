@@ -38,7 +38,7 @@ from autotune.ir import element_types
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
 from autotune.process.worker_process import worker_environment
-from autotune.sketches import STEP_TYPES, Candidate, Sketch, Tile
+from autotune.sketches import STEP_TYPES, Candidate, Sketch, Tile, baseline_candidate
 from autotune.spaces import SketchSpace
 from autotune.store.records import MeasureKey, Outcome, Record
 from autotune.targets import Target, detect_cpu
@@ -143,6 +143,23 @@ class BackendSuite:
         self, backend: Backend, target: Target, workload: Workload, program: str | None
     ) -> None:
         self._check_between_guards(backend, self.request(workload, target, None, program))
+
+    def test_the_default_schedule_is_right_where_there_is_one(
+        self, backend: Backend, target: Target
+    ) -> None:
+        assert isinstance(backend.default_schedule, str)
+        if not backend.default_schedule:
+            return
+        for workload in (gemm(m=7, n=5, k=3), softmax(m=5, n=9)):
+            candidate = baseline_candidate(workload, backend.default_schedule)
+            request = self.request(workload, target, candidate, None)
+            try:
+                backend.lower(request)
+            except InvalidSchedule as error:
+                assert str(error)
+            else:
+                self._check_between_guards(backend, request)
+                assert backend.show(request)
 
     @pytest.mark.parametrize(
         "workload",
