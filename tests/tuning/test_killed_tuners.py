@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tuner_processes import TUNE, Stored, finish, start, stop, wait_for_records
+from tuner_processes import PATIENCE, TUNE, Stored, finish, start, stop, wait_for_records
 
 TRIALS = 36
 COMMAND = (*TUNE, "--quiet", "--trials", str(TRIALS))
@@ -95,6 +95,24 @@ def test_two_tasks_that_are_killed_again_and_again(
     finish(complete)
     assert stopped >= 1
     compare(command, whole, pieces)
+
+
+def test_a_strategy_that_ends_the_process_is_named_and_its_run_goes_on(tmp_path: Path) -> None:
+    command = (*TUNE, "--quiet", "--trials", "24", "--strategy", "ending_strategy:Ending")
+    with start(tmp_path, *command) as process:
+        said, errors = process.communicate(timeout=PATIENCE)
+    assert (said, errors) == (
+        "",
+        "autotune: error: the process ended in a call: strategy 'random' (ending_strategy) in "
+        "ask(); the same call resumes the run\n",
+    )
+    (left,) = Stored.read(tmp_path / "records.db").runs
+    assert left.status == "running"
+    finish(start(tmp_path, *command))
+    stored = Stored.read(tmp_path / "records.db")
+    (run,) = stored.runs
+    assert (run.run_id, run.status) == (left.run_id, "finished")
+    assert len(stored.facts(run)["logs"][0]) == 24
 
 
 @pytest.mark.slow
