@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import index as as_index
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from attrs import frozen
@@ -59,7 +60,7 @@ class Candidate:
         """Read what :meth:`to_json` wrote.
 
         Raises:
-            InvalidValueError: a parameter is missing or unknown.
+            InvalidValueError: a parameter is missing or unknown, or its value no integer.
         """
         return from_json(Candidate, {**data, "workload": workload})
 
@@ -75,7 +76,15 @@ class Candidate:
                 f"sketch {sketch.name!r} has parameters {list(sketch.param_names)}, "
                 f"got {list(config)}"
             )
-        return Candidate(sketch, tuple(int(config[name]) for name in sketch.param_names))
+        return Candidate(
+            sketch, tuple(_integer(name, config[name]) for name in sketch.param_names)
+        )
+
+
+def _integer(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise InvalidValueError(f"parameter {name!r} is not a whole number: {str(value)[:80]}")
+    return as_index(value)
 
 
 @json_forms

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import from_json, to_json
 from autotune.ir.expressions import IntExpr, ceildiv, const, maximum, minimum, var
-from autotune.ir.expressions.integer import evaluate
+from autotune.ir.expressions.integer import MOST_OPERANDS, evaluate
 
 NAMES = ("x", "y", "z")
 x, y, z = (var(name) for name in NAMES)
@@ -227,3 +227,12 @@ def test_a_number_stays_in_front_of_a_product_with_a_sum() -> None:
 def test_malformed_json_is_refused(data: Any) -> None:
     with pytest.raises(InvalidValueError):
         from_json(IntExpr, data)
+
+
+def test_the_operands_of_an_expression_that_is_read_are_limited() -> None:
+    names = [f"x{number}" for number in range(MOST_OPERANDS)]
+    read = from_json(IntExpr, ["mul", *names])
+    assert len(read.args) == MOST_OPERANDS
+    for wide in (["mul", *names, "y"], ["mul", ["mul", *names], "y"], ["add", *names, 1]):
+        with pytest.raises(InvalidValueError, match="has 1025 operands, more than 1024"):
+            from_json(IntExpr, wide)

@@ -124,7 +124,22 @@ def test_a_line_without_an_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
             [["ordinal", "tile", [1, 1 << 70]], ["ordinal", "unroll", [0]]],
             "64-bit",
         ),
-        ("sketch.steps", [{"step": "inline", "stage": "C"}] * 4097, "4097 steps, more than 4096"),
+        (
+            "sketch.steps",
+            [{}] * 4097,
+            "its sketch has 4097 steps, more than 4096",
+        ),
+        ("sketch.constraints", [{}] * 4097, "its sketch has 4097 constraints, more than 4096"),
+        ("workload.stages", [{}] * 4097, "its workload has 4097 stages, more than 4096"),
+        (
+            "sketch.params",
+            [["ordinal", "tile", list(range(4097))]],
+            "a parameter has 4097 values, more than 4096",
+        ),
+        ("config", {"tile": 8.5, "unroll": 16}, "parameter 'tile' is not a whole number: 8.5"),
+        ("config", {"tile": 1e308, "unroll": 16}, "parameter 'tile' is not a whole number"),
+        ("config", {"tile": "8", "unroll": 16}, "parameter 'tile' is not a whole number: 8"),
+        ("config", {"tile": True, "unroll": 16}, "parameter 'tile' is not a whole number"),
         (
             "sketch.params",
             [["factor", "tile", None], ["ordinal", "unroll", [0]]],

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _SYMBOLS = {"floordiv": "//", "mod": "%"}
 # A nest asks for the same products and sums again and again, depth by depth.
 _REMEMBERED = 8192
+# Those of programs have a few dozen; a product of n factors takes n^2 steps to be read.
+MOST_OPERANDS = 1024
 _BINARY = ("floordiv", "mod", "min", "max", "less")
 
 
@@ -402,10 +404,21 @@ def _read(data: Any, _: Any = None) -> IntExpr:
         return const(data)
     if isinstance(data, str):
         return var(data)
+    if len(data) > MOST_OPERANDS + 1:
+        raise _too_many(len(data) - 1)
     if len(data) < 3 or data[0] not in ("add", "mul", "select", *_BINARY):
         raise InvalidValueError(f"not an integer expression: {data!r}")
     if data[0] in _BINARY and len(data) != 3:
         raise InvalidValueError(f"{data[0]} takes two operands: {data!r}")
     if data[0] == "select" and len(data) != 4:
         raise InvalidValueError(f"select takes three operands: {data!r}")
-    return _rebuild(data[0], list(map(_read, data[1:])))
+    found = _rebuild(data[0], list(map(_read, data[1:])))
+    if len(found.args) > MOST_OPERANDS:
+        raise _too_many(len(found.args))
+    return found
+
+
+def _too_many(operands: int) -> InvalidValueError:
+    return InvalidValueError(
+        f"an integer expression has {operands} operands, more than {MOST_OPERANDS}"
+    )

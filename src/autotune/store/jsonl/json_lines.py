@@ -15,8 +15,8 @@ from autotune.store.records.validity import (
     check_config,
     check_content,
     check_key,
+    check_lengths,
     check_outcome,
-    check_steps,
     check_trial,
 )
 from autotune.targets import Target
@@ -89,7 +89,8 @@ def _read(number: int, line: bytes) -> Record | BadLine:
         return BadLine(number, f"not JSON: {_reason(error)}{torn}")
     try:
         check_content(data)
-        check_steps(data.get("sketch") if isinstance(data, dict) else None)
+        for name in ("sketch", "workload") if isinstance(data, dict) else ():
+            check_lengths(name, data.get(name))
         return _checked(Record.from_json(data))
     except AutotuneError as error:
         return BadLine(number, _reason(error))

@@ -16,14 +16,14 @@ from autotune.store.records.record import MeasureKey, Record
 __all__ = [
     "INT64",
     "MOST_DEPTH",
-    "MOST_STEPS",
+    "MOST_PARTS",
     "check_baseline",
     "check_config",
     "check_content",
     "check_counts_as",
     "check_key",
     "check_outcome",
-    "check_steps",
+    "check_lengths",
     "check_trial",
 ]
 
@@ -33,9 +33,9 @@ INT64 = 1 << 63
 MOST_DEPTH = 200
 """Lists and objects within each other. Expressions of programs have a few dozen."""
 
-
-MOST_STEPS = 4096
-"""Sketches have a few dozen steps, those of whole networks hundreds."""
+MOST_PARTS = 4096
+"""Sketches have a few dozen steps, those of whole networks hundreds; the same holds for
+parameters, their values, constraints and stages."""
 
 
 def check_content(data: object) -> None:
@@ -77,16 +77,30 @@ def _problem(item: object) -> str | None:
     return None
 
 
-def check_steps(sketch: object) -> None:
-    """Check the number of steps of a sketch in JSON before any is read.
+def check_lengths(owner: str, data: object) -> None:
+    """Check how many parts a sketch or a workload in JSON has before any is read.
+
+    Args:
+        owner: What it is called in messages.
+        data: The JSON.
 
     Raises:
         InvalidValueError: there are too many.
     """
-    steps = sketch.get("steps") if isinstance(sketch, dict) else None
-    if isinstance(steps, list) and len(steps) > MOST_STEPS:
+    if not isinstance(data, dict):
+        return
+    for name in ("steps", "params", "constraints", "stages"):
+        _check_length(f"its {owner} has", name, data.get(name))
+    params = data.get("params")
+    for param in params if isinstance(params, list) else ():
+        for values in param if isinstance(param, list) else ():
+            _check_length("a parameter has", "values", values)
+
+
+def _check_length(owner: str, name: str, parts: object) -> None:
+    if isinstance(parts, list) and len(parts) > MOST_PARTS:
         raise InvalidValueError(
-            f"not a record: its sketch has {len(steps)} steps, more than {MOST_STEPS}"
+            f"not a record: {owner} {len(parts)} {name}, more than {MOST_PARTS}"
         )
 
 

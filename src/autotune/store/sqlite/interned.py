@@ -13,7 +13,7 @@ from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
 from autotune.sketches import Sketch
 from autotune.store.records import MeasureKey
-from autotune.store.records.validity import check_key, check_steps
+from autotune.store.records.validity import check_key, check_lengths
 from autotune.store.sqlite.rows import (
     BrokenRow,
     Row,
@@ -65,7 +65,7 @@ class Interned:
             workload = self._row("workloads", row["workload_id"])
             content = read_json("sketches", row, "content")
             with _breaking("sketches", number):
-                check_steps(content)
+                check_lengths("sketch", content)
             of = Workload.from_json(read_json("workloads", workload, "content"))
             self._sketches[number] = Sketch.from_json(content, of)
         return self._sketches[number]
