@@ -271,7 +271,7 @@ def test_the_default_backend(
 def test_a_program_is_for_the_backend_that_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"tvm": BackendWithoutImports(), "other": ReferenceBackend()}
     monkeypatch.setattr(plugins.manager(), "names", lambda kind: tuple(made))
-    monkeypatch.setattr(programs, "create_part", lambda kind, name: made[name])
+    monkeypatch.setattr(programs, "create_held_part", lambda kind, name: made[name])
     program = ReferenceProgram(SQUARE)
     assert backend_for([SQUARE]) == "tvm"
     assert backend_for([SQUARE, program]) == "other"
