@@ -217,6 +217,27 @@ def test_a_table_that_has_lost_its_root(
     assert re.search(said, told[0])
 
 
+def test_where_no_number_is_noted_nothing_proves_that_no_record_is_missed(
+    tmp_path: Path, sound: tuple[bytes, Truth]
+) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(sound[0])
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM sqlite_sequence")
+        connection.commit()
+        (root,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'records'"
+        ).fetchone()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(path.read_bytes())
+    data[(root - 1) * PAGE : root * PAGE] = bytes(PAGE)
+    path.write_bytes(data)
+    told: list[str] = []
+    with open_database(path, warn=told.append) as database:
+        assert database.count() == 0
+    assert "0 records, 1 runs" in told[0] and "how many are lost is not known" in told[0]
+
+
 def test_rows_between_two_damaged_pages(tmp_path: Path, sound: tuple[bytes, Truth]) -> None:
     data = bytearray(sound[0])
     with_records = [at for at in range(0, len(data), PAGE) if b"samples" in data[at : at + PAGE]]
