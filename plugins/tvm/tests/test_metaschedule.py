@@ -12,6 +12,7 @@ import tvm
 from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import compile_module, described_target
+from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
 from autotune_tvm.emit import module_for, prim_func
 from autotune_tvm.importer import module_from_text
 from autotune_tvm.metaschedule import FILES
@@ -37,10 +38,10 @@ from autotune.ir.workloads import (
     reference_outputs,
     softmax,
 )
-from autotune.sketches import Candidate, PadExtent, Sketch
+from autotune.sketches import UNTUNED, Candidate, PadExtent, Sketch
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.store.jsonl import read_lines, record_line
-from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.store.records import Baseline, MeasureKey, Outcome, Record
 from autotune.targets import Target, preset
 
 BUILT = {
@@ -80,7 +81,7 @@ def records_of(
 
 def request(record: Record, target: Target) -> BuildRequest:
     workload = record.candidate.sketch.workload
-    return BuildRequest(workload, record.program, record.candidate, target, record.key.threads)
+    return BuildRequest(workload, record.program, record.scheduled, target, record.key.threads)
 
 
 def numbers_are_right(module: Any, workload: Workload, target: Target) -> None:
@@ -116,6 +117,27 @@ def test_every_candidate_of_a_built_workload_is_exported(
         again = theirs.as_measure_candidate().sch.mod
         ours = scheduled_module(request(record, target))
         tvm.ir.assert_structural_equal(again, ours)
+
+
+@pytest.mark.parametrize(("name", "baseline"), [("gemm", UNTUNED), ("softmax", DEFAULT_SCHEDULE)])
+def test_tvm_finds_a_baseline_that_no_candidate_beats(
+    name: str, baseline: str, backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    workload = BUILT[name]
+    records = records_of(workload, target, backend, 1)
+    fastest = records[0].latency or 0.0
+    outcome = Outcome("ok", 2 * fastest, (2 * fastest,))
+    # As slow by its own latency, and as fast in turns.
+    kept = Baseline("run", workload.digest, records[0].key, outcome, 1.0, baseline, fastest)
+    records.append(kept.record(records[0]))
+    report = backend.export_records(records, "metaschedule", tmp_path)
+    assert report.refused == () and report.exported == len(records)
+    expected = scheduled_module(request(records[-1], target))
+    schedule = meta_schedule.tir_integration.compile_tir(
+        opened(tmp_path), prim_func(workload), described_target(target, 1)
+    )
+    assert schedule is not None
+    tvm.ir.assert_structural_equal(schedule.mod, expected)
 
 
 @pytest.mark.parametrize("name", ["gemm", "conv2d", "softmax"])

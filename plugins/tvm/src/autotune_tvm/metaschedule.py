@@ -165,12 +165,18 @@ class _Writer:
 
 def _schedule(module: Any, record: Record) -> Any:
     """The schedule of a record on ``module``, with its trace; that of a baseline is TVM's own."""
+    from autotune_tvm.importer import blocks_of
+
+    workload, imported = record.candidate.sketch.workload, record.program is not None
     if record.scheduled is None:
-        return runtime.load().s_tir.Schedule(module)
+        schedule = runtime.load().s_tir.Schedule(module)
+        # MetaSchedule passes over a trace without instructions: this one changes nothing.
+        stage = workload.stages[-1].name
+        schedule.get_sblock(blocks_of(module)[stage].name if imported else stage)
+        return schedule
     if is_default(record.candidate):
         target = Target.from_json(record.target)
         return default_schedule(module, target, record.key.threads)
-    workload, imported = record.candidate.sketch.workload, record.program is not None
     return schedule_of(module, workload, record.candidate, imported)
 
 
