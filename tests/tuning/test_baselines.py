@@ -13,9 +13,11 @@ from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
 from autotune.cli.app import command_group
+from autotune.errors import NoValidCandidate
 from autotune.ir.workloads import gemm
 from autotune.measure import MeasureProtocol
 from autotune.models.training.training_data import training_groups
+from autotune.report import comparison_table
 from autotune.sketches import UNTUNED, is_default
 from autotune.store.database import RecordFilter
 from autotune.store.records import Comparison, Record
@@ -251,7 +253,7 @@ def test_an_untuned_program_that_is_too_slow_is_said_to_be(
     )
     assert result.baseline is not None
     assert (result.baseline.status, result.speedup) == ("timeout", None)
-    notes = "\n".join(autotune.report.comparison_table(result).notes)
+    notes = "\n".join(comparison_table(result).notes)
     assert "naive loop nest: too slow to be timed: timeout (" in notes
     assert not result.require_best().baseline
 
@@ -260,7 +262,7 @@ def test_no_candidate_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "records.db"
     result, _ = tune(path, {"faults": [{"fault": "invalid", "every": 1}]}, monkeypatch)
     assert result.best is None
-    with pytest.raises(autotune.errors.NoValidCandidate):
+    with pytest.raises(NoValidCandidate):
         result.build()
     with open_database(path) as database:
         assert database.best(RecordFilter()) is None
