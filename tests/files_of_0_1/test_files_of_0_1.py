@@ -165,6 +165,11 @@ def test_runs_are_continued_by_the_same_options(database: Database) -> None:
             lookahead=options["lookahead"],
         )
         spec = RunSpec((stored.workload,), (1.0,), stored.key, stored.space, same)
+        if stored.strategy == "felix":
+            # It descends on the tape: what its runs named as a pruning model was never asked.
+            expected = "its strategy 'felix' asks no pruning model"
+            assert why_not_resumable(stored) == expected and spec.identity != stored.identity
+            continue
         assert spec.identity == stored.identity
         assert why_not_resumable(stored) == spec.changed_since(stored) == ""
         newer = evolve(spec, space="sketch-99")
