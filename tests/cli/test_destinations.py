@@ -31,6 +31,10 @@ def refused(done: Any) -> str:
 
 @pytest.mark.parametrize("force", [(), ("--force",)])
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.promise(
+    "an output that names the database, also through links",
+    "refused, and the database is as it was",
+)
 def test_a_database_is_never_replaced(
     tuned_cli: Any, command: str, force: tuple[str, ...]
 ) -> None:
@@ -82,6 +86,10 @@ def test_a_database_that_is_still_to_be_made_is_no_destination(cli: Any) -> None
         ("best", "--database", "plugin:in", "--json", "in"),
     ],
 )
+@pytest.mark.promise(
+    "an output that names an input",
+    "refused, and the input is as it was",
+)
 def test_no_input_is_replaced(cli: Any, arguments: tuple[str, ...]) -> None:
     Path("in").write_text("{}")
     assert "'in' is the file that" in refused(cli(*arguments, "--force"))
@@ -89,6 +97,10 @@ def test_no_input_is_replaced(cli: Any, arguments: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.promise(
+    "an output that names a file of another kind",
+    "the file is kept unless `--force` is given",
+)
 def test_files_of_another_kind_are_kept(tuned_cli: Any, command: str) -> None:
     for content in (b"notes\n", b'{"a": 1}', b"SQLite format 3\0"):
         Path("mine").write_bytes(content)

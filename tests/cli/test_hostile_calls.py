@@ -25,6 +25,10 @@ def test_a_model_file_has_a_largest_size(tmp_path: Path, monkeypatch: Any) -> No
 
 
 @pytest.mark.parametrize(("closed", "status"), [(">&-", 2), ("2>&-", 0), ("<&- 2>&-", 0)])
+@pytest.mark.promise(
+    "closed standard streams",
+    "one line, or the result; nothing is written to the database instead",
+)
 def test_closed_streams(closed: str, status: int, tuned_cli: Any) -> None:
     before = Path("autotune.db").read_bytes()
     done = subprocess.run(
@@ -54,6 +58,10 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.promise(
+    "a signal during imports or at the end",
+    "status 130 and no traceback",
+)
 def test_signals_during_imports_and_at_the_end(number: signal.Signals, tmp_path: Path) -> None:
     code = SIGNALLED.format(name=number.name)
     with start_python("-c", code, cwd=tmp_path) as process:

@@ -239,6 +239,10 @@ def test_disabled_by_name_of_entry_point_or_distribution(
         (GOOD.replace('"A part")', '"A part", options=[1])'), "do not map names to descriptions"),
     ],
 )
+@pytest.mark.promise(
+    "a plugin that cannot be loaded",
+    "it is quarantined and named; other plugins keep working",
+)
 def test_a_broken_plugin_is_quarantined(site: Site, body: str, reason: str) -> None:
     site.add("good", GOOD.format(name="good"))
     site.add("broken", body.replace("{name}", "broken"))

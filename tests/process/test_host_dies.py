@@ -54,6 +54,10 @@ def others(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.promise(
+    "a host that is killed while workers run",
+    "no process and no folder stays",
+)
 def test_nothing_is_left_of_a_host_that_worked(tmp_path: Path, number: signal.Signals) -> None:
     with start_python("-c", HOST, TMPDIR=str(tmp_path)) as host:
         assert host.stdout is not None

@@ -113,6 +113,10 @@ def test_a_state_passes() -> None:
     assert state_of(faulty("state", {"x": [1, 2.5, None]})) == {"x": [1, 2.5, None]}
 
 
+@pytest.mark.promise(
+    "a strategy that ends the process",
+    "the run ends with one error that names it, and can be resumed",
+)
 def test_a_run_goes_on_after_a_strategy_that_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,10 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.promise(
+    "a run that is stopped again and again",
+    "the candidates and results are those of a run that was not",
+)
 def test_a_command_that_is_killed_again_and_again(folders: tuple[Path, Path]) -> None:
     whole, pieces = folders
     complete = start(whole, *COMMAND)

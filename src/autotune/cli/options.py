@@ -126,7 +126,8 @@ def _flag(name: str) -> Callable[[Command], Command]:
     default = attrs.fields_dict(TuneOptions)[name].default
     if isinstance(default, (int, str)) and "is_flag" not in settings:
         settings |= {"default": default, "show_default": True}
-    text = meanings(TuneOptions)[name].replace("``", "")
+    # `python -OO` has no docstrings.
+    text = meanings(TuneOptions).get(name, "").replace("``", "")
     return click.option(flag, name, help=text, **settings)
 
 

@@ -94,6 +94,10 @@ def test_from_one_database_to_another(tmp_path: Path) -> None:
         assert list(two.records()) == imported(one.records())
 
 
+@pytest.mark.promise(
+    "several imports of one file at once",
+    "every record is there once",
+)
 def test_processes_that_import_the_same_file_add_it_once(tmp_path: Path) -> None:
     path, database = tmp_path / "records.jsonl", tmp_path / "records.db"
     path.write_bytes(b"".join(record_line(record) for record in many(600)))

@@ -458,6 +458,10 @@ def test_recovering_what_another_process_has_replaced_does_nothing(
     assert [item.name for item in tmp_path.iterdir()] == ["records.db"]
 
 
+@pytest.mark.promise(
+    "several processes that find the same damage",
+    "it is recovered once, and every record is there",
+)
 def test_several_processes_find_the_damage_at_once(
     tmp_path: Path, sound: tuple[bytes, Truth]
 ) -> None:
