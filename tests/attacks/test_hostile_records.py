@@ -157,6 +157,7 @@ AIMED: dict[str, bytes] = {
     "a later schema": changed(("schema",), 3),
     "4096 steps": changed(("sketch", "steps"), [RECORD["sketch"]["steps"][-1]] * 4096),
     "160,000 steps": changed(("sketch", "steps"), [RECORD["sketch"]["steps"][-1]] * 160_000),
+    "an order of loops that do not exist": changed(("sketch", "steps", 5, "loops", 0), "C.nope.0"),
     "100,000 constraints": changed(
         ("sketch", "constraints"), [RECORD["sketch"]["constraints"][-1]] * 100_000
     ),
@@ -206,7 +207,10 @@ AIMED: dict[str, bytes] = {
 CASES = {**AIMED, **spoilt()}
 
 
-@pytest.mark.parametrize("line", sampled(CASES, now=20, slow=80, least=200))
+@pytest.mark.parametrize(
+    "line",
+    sampled(CASES, now=20, slow=80, always=["an order of loops that do not exist"], least=200),
+)
 @pytest.mark.promise(
     "a line of a file of records that is wrong, or means harm",
     "nothing in it is executed; it is imported, or named by its number and skipped",

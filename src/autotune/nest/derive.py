@@ -60,7 +60,12 @@ def derive_nest(sketch: Sketch) -> LoopNest:
             raise InvalidValueError(
                 f"sketch {sketch.name!r}: {step} names what does not exist: {error}"
             ) from error
-    return emit_nest(derivation.workload, derivation.schedules)
+    try:
+        return emit_nest(derivation.workload, derivation.schedules)
+    except (KeyError, ValueError) as error:
+        raise InvalidValueError(
+            f"sketch {sketch.name!r}: its steps name what does not exist: {error}"
+        ) from error
 
 
 class _Derivation:
