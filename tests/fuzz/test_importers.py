@@ -209,4 +209,4 @@ def test_databases(tmp_path: Path) -> None:
                     if not read_only:
                         use(record)
 
-    tried(body, CASES // 20)
+    tried(body, CASES // 50)
