@@ -49,6 +49,8 @@ class PrivateFolder:
         Raises:
             WorkerStartFailed: there is no room for it, or it is removed again and again.
         """
+        if self._is_whole():
+            return
         with writing_temporary_files():
             for left in reversed(range(_RESTORING_TRIES)):
                 try:
@@ -61,11 +63,18 @@ class PrivateFolder:
                 else:
                     return
 
+    def _is_whole(self) -> bool:
+        """Whether the folder is there with the lock that is held; asked before every job."""
+        try:
+            there = os.stat(f"{self.path}/{_LOCK}")
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(self.descriptor))
+
     def _restore(self) -> None:
         self.path.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self.path / _LOCK), os.fstat(self.descriptor)):
-                return
+        if self._is_whole():
+            return
         lock = _held_lock(self.path)
         os.dup2(lock, self.descriptor, inheritable=False)
         os.close(lock)
