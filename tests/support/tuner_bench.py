@@ -30,7 +30,7 @@ from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.result import Result
 from autotune.tuning.resume import RunSpec
-from autotune.tuning.task import TaskSpec
+from autotune.tuning.task_spec import TaskSpec
 from autotune.tuning.tuner import Budget, Tuner
 
 TARGET: Target = preset("haswell")

@@ -9,15 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-import numpy as np
-from attrs import define
-
 from autotune.backends import Backend
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure.batch import Batch
-from autotune.measure.building import Building, Span
-from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.building import Span
 from autotune.measure.held import HeldTrial
 from autotune.measure.measurer import Collecting, LoadedProgram, Measurer, OnLeaderTimed
 from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
@@ -27,6 +23,7 @@ from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial, mark_duplicates
 from autotune.measure.validation import write_reference
+from autotune.measure.workers import Workers
 from autotune.plugins.held import create_held_part
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
@@ -101,7 +98,7 @@ class LocalMeasurer(Measurer):
         self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
         self._trials = 0
         self._batches: deque[Batch] = deque()
-        self._workers: _Workers | None = None
+        self._workers: Workers | None = None
         self._cleanup: Callable[[], object] | None = None
         # Which inputs the workers have: those of the search, or those of a rematch.
         self._inputs: str | None = None
@@ -150,7 +147,7 @@ class LocalMeasurer(Measurer):
             if backend.simulated_times
             else Plausibility.of(self._workload, self._target, self._threads)
         )
-        self._workers = _Workers.of(
+        self._workers = Workers.of(
             pool, self._cpus, self._protocol, self._seed, self._observers, plausibility
         )
         # Also runs when the interpreter exits or the measurer is forgotten.
@@ -458,7 +455,7 @@ class LocalMeasurer(Measurer):
         workers.pool.tell(message, replace=True)
         self._inputs = kind
 
-    def _started(self) -> _Workers:
+    def _started(self) -> Workers:
         if self._workers is None:
             raise WorkerStartFailed("the measurer has not been started, or was closed")
         return self._workers
@@ -470,58 +467,6 @@ class LocalMeasurer(Measurer):
             yield
         finally:
             self._seconds[activity] += self._clock() - begin
-
-
-@define
-class _Workers:
-    """The workers, and those who keep them busy."""
-
-    pool: WorkerPool
-    files: ExitStack
-    cpus: list[int]
-    dispatcher: Dispatcher
-    building: Building
-    new_session: Callable[[], TimingSession]
-    timing: TimingSession
-
-    @staticmethod
-    def of(
-        pool: WorkerPool,
-        cpus: Sequence[int],
-        protocol: MeasureProtocol,
-        seed: int,
-        observers: Sequence[str],
-        plausibility: Plausibility | None,
-    ) -> _Workers:
-        """Workers that have done nothing yet."""
-        dispatcher, rng = Dispatcher(pool, observers), np.random.default_rng(seed)
-
-        def new_session() -> TimingSession:
-            return TimingSession(dispatcher, protocol, rng, plausibility=plausibility)
-
-        return _Workers(
-            pool,
-            ExitStack(),
-            list(cpus),
-            dispatcher,
-            Building(dispatcher, protocol),
-            new_session,
-            new_session(),
-        )
-
-    def holds(self, trial: Trial) -> bool:
-        """Whether a living worker has the program of a trial."""
-        return trial.place is not None and self.pool.holds(trial.place)
-
-    def remember(self, trials: Sequence[Trial]) -> None:
-        """Tell the workers which programs need not be compiled again."""
-        known = [
-            trial.lowered
-            for trial in trials
-            if trial.lowered and trial.outcome is not None and not trial.outcome.retriable
-        ]
-        if known:
-            self.pool.tell({"op": "known", "programs": known})
 
 
 def _open(chunk: Sequence[Trial]) -> list[Trial]:

@@ -12,7 +12,8 @@ from autotune.measure.racing import Race, compare
 from autotune.process.stopwatch import Stopwatch
 from autotune.store.records import Contest
 from autotune.tuning.result import Result, Rival
-from autotune.tuning.task import TaskSession, TaskSpec
+from autotune.tuning.task import TaskSession
+from autotune.tuning.task_spec import TaskSpec
 
 __all__ = ["finalists", "compare_backends", "needs_comparison", "joined_results", "rivals"]
 

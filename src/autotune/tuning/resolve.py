@@ -21,7 +21,7 @@ from autotune.search.strategies import Strategy
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, TaskOnBackend, tasks_on_backends
 from autotune.tuning.resume import RunSpec
-from autotune.tuning.task import TaskSpec
+from autotune.tuning.task_spec import TaskSpec
 
 __all__ = ["RunParts", "model_hosts", "resolve_run"]
 

@@ -6,115 +6,42 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from autotune.errors import DatabaseError
 from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, Leader, LoadedProgram, Measurer
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
-from autotune.models.cost import CostModel
-from autotune.process.interrupts import InterruptGuard
-from autotune.process.stopwatch import Clock, Stopwatch
-from autotune.search.strategies import Strategy
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
-from autotune.spaces import SearchSpace
 from autotune.store.best_record import find_record
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (
     Baseline,
     Comparison,
     Confirmation,
-    MeasureKey,
     Outcome,
     Record,
     best_baseline,
     standing,
 )
 from autotune.store.trial_log import LogEntry, TrialLog
-from autotune.targets import Target
 from autotune.tuning.baselines import after_turns, current, fastest_first, known_here
 from autotune.tuning.events import (
     BaselineMeasured,
-    EventListener,
     LeadersCompared,
     TrialFinished,
     WarningRaised,
     WinnerConfirmed,
     WorkersReady,
 )
+from autotune.tuning.task_spec import RunContext, TaskSpec
 
-__all__ = ["RunContext", "TaskSession", "TaskSpec"]
+__all__ = ["TaskSession"]
 
 # Trials that are looked at for programs to compare: many may be duplicates of each other.
 _LOOKED_AT = 32
 # What rounding a latency changes is no news.
 _ROUNDED = 1e-6
-
-MakeMeasurer = Callable[[], Measurer]
-
-
-@frozen(eq=False)
-class TaskSpec:
-    """A task as the tuner is given it.
-
-    Attributes:
-        name: What a person calls it; unique among the tasks of a run.
-        workload: What to tune.
-        target: What to tune for.
-        space: Its candidates.
-        strategy: Proposes them.
-        cost_model: What the strategy may consult; tasks may share it.
-        key: What measurements depend on.
-        make_measurer: Makes the measurer, not started.
-        program: The imported program's text, when one was imported.
-        default_schedule: What the backend's default schedule is called; "" where it has none.
-        contest: What a person calls the program that tasks of several backends compete for, the
-            same for all of them; "" where nothing competes.
-    """
-
-    name: str
-    workload: Workload
-    target: Target
-    space: SearchSpace
-    strategy: Strategy
-    cost_model: CostModel
-    key: MeasureKey
-    make_measurer: MakeMeasurer
-    program: str | None = None
-    default_schedule: str = ""
-    contest: str = ""
-
-    @property
-    def baseline_names(self) -> tuple[str, ...]:
-        """What a user has without tuning: the default schedule, and the untuned program."""
-        return (*filter(None, [self.default_schedule]), UNTUNED)
-
-
-@frozen(eq=False)
-class RunContext:
-    """State that the tasks of a run share.
-
-    Attributes:
-        run_id: The run.
-        database: Where outcomes are recorded.
-        space: Name and version of the search space.
-        fresh: Whether records of other runs are ignored.
-        watch: Time of the run.
-        guard: Delays interrupts while something is written.
-        emit: Receives every event.
-        now: Unix time in seconds.
-        own: Records of this run.
-    """
-
-    run_id: str
-    database: Database
-    space: str
-    fresh: bool
-    watch: Stopwatch
-    guard: InterruptGuard
-    emit: EventListener
-    now: Clock
-    own: dict[tuple[MeasureKey, str], Record] = field(factory=dict)
 
 
 @define(eq=False)

@@ -41,7 +41,8 @@ from autotune.tuning.events import (
 )
 from autotune.tuning.result import HistoryPoint, Result
 from autotune.tuning.resume import Checkpoint, Progress, RunSpec, is_being_worked_on, this_process
-from autotune.tuning.task import RunContext, TaskSession, TaskSpec
+from autotune.tuning.task import TaskSession
+from autotune.tuning.task_spec import RunContext, TaskSpec
 
 __all__ = ["Budget", "Tuner"]
 
