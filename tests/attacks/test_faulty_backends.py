@@ -45,7 +45,7 @@ MISCONDUCT = {
     "exception": {"crash", "build_error"},
 }
 TIMES = [-1, 0, float("inf"), float("nan"), None, "fast", True, [1e-3], -1e308]
-DIGESTS = [None, 7, "\ud800", "\0", "\x1b[2J", ["x"]]
+DIGESTS = [None, 7, "\ud800", "\0", "\x1b[2J", ["x"], "x" * 100_000]
 
 
 def faults() -> dict[str, tuple[dict[str, Any], set[str]]]:

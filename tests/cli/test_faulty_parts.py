@@ -22,6 +22,7 @@ PARTS = {
     ("flag", "part", "message"),
     [
         ("--space", "RaisingSpace", "search space 'toy' (faulty_parts) failed in sample(): Bang"),
+        ("--space", "VerboseSpace", "failed in sample(): Bang: bang bang bang"),
         ("--space", "WordySpace", "returned 'many' from count(), not int"),
         ("--backend", "LeavingBackend", "failed in limits(): SystemExit: 0"),
         ("--backend", "NamelessBackend", "returned None from compiler_version(), not str"),
@@ -48,3 +49,4 @@ def test_it_is_one_line(flag: str, part: str, message: str, cli: Any) -> None:
     assert done.status == 2, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("autotune: error: ") and message in line
+    assert len(line) < 4100

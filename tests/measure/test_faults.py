@@ -372,7 +372,7 @@ def test_a_time_that_is_no_latency_is_an_outcome(
         assert f"{type(value).__name__} {value!r}, not a finite" in outcome.message
 
 
-@pytest.mark.parametrize("digest", [None, 7, "\ud800"])
+@pytest.mark.parametrize("digest", [None, 7, "\ud800", "x" * 201])
 def test_a_digest_that_is_no_text_is_an_outcome(
     make_measurer: MakeMeasurer, candidates: list[Candidate], digest: object
 ) -> None:
@@ -380,6 +380,6 @@ def test_a_digest_that_is_no_text_is_an_outcome(
     with make_measurer(fault) as measurer:
         outcomes = measurer.measure(candidates[:3])
     assert statuses(outcomes) == ["ok", "build_error", "ok"]
-    assert f"the digest of the executable is {digest!r}; a digest is printable text" in (
+    assert f"the digest of the executable is {repr(digest)[:80]}; a digest is printable text" in (
         outcomes[1].message
     )

@@ -33,6 +33,11 @@ class RaisingSpace(ToySpace):
         raise Bang("sample")
 
 
+class VerboseSpace(RaisingSpace):
+    def sample(self, n: int, rng: np.random.Generator) -> CandidateBatch:
+        raise Bang("bang " * 10_000)
+
+
 class WordySpace(RaisingSpace):
     def count(self) -> Any:
         return "many"

@@ -14,7 +14,7 @@ import click
 
 from autotune.cli.groups import CommandGroup
 from autotune.cli.printable import printable
-from autotune.errors import AutotuneError, NoValidCandidate
+from autotune.errors import AutotuneError, NoValidCandidate, one_line
 
 __all__ = ["ERROR", "INTERRUPTED", "NOTHING_FOUND", "OK", "command_group", "run"]
 
@@ -23,6 +23,7 @@ NOTHING_FOUND = 1
 """Nothing was wrong with the call, but there is no valid candidate or no matching record."""
 ERROR = 2
 INTERRUPTED = 130
+_MESSAGE_WIDTH = 4000
 
 SUMMARIES: Mapping[str, str] = MappingProxyType(
     {
@@ -165,5 +166,5 @@ def _shortened(name: object) -> str:
 
 
 def _fail(message: str, status: int = ERROR) -> int:
-    click.echo(f"autotune: error: {printable(' '.join(message.split()))}", err=True)
+    click.echo(f"autotune: error: {printable(one_line(message, _MESSAGE_WIDTH))}", err=True)
     return status

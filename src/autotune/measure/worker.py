@@ -41,6 +41,7 @@ Announce = Callable[[], AbstractContextManager[None]]
 
 # A call this long is not repeated to make it warm.
 _LONG_SECONDS = 0.02
+_DIGEST_CHARACTERS = 200
 
 
 class _Task:
@@ -324,9 +325,15 @@ class _Remembering:
 
 def _check_digest(what: str, digest: object) -> None:
     """Raise ``BuildFailed`` for a digest that no record can hold."""
-    if not isinstance(digest, str) or not digest.isprintable():
+    is_text = (
+        isinstance(digest, str) and digest.isprintable() and len(digest) <= _DIGEST_CHARACTERS
+    )
+    if not is_text:
         shown = repr(digest)[:80]
-        raise BuildFailed(f"the digest of the {what} is {shown}; a digest is printable text")
+        raise BuildFailed(
+            f"the digest of the {what} is {shown}; a digest is printable text of at most "
+            f"{_DIGEST_CHARACTERS} characters"
+        )
 
 
 def _failure(status: str, message: str, timings: dict[str, float]) -> Message:
