@@ -14,15 +14,13 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from file_parts import Exporting
 
-from autotune.backends import ExportReport
-from autotune.errors import InvalidValueError
 from autotune.ir.workloads import gemm
 from autotune.store.jsonl import record_line
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
 from autotune.testing.database_suite import KEY, sample_record
-from autotune.testing.reference_backend import ReferenceBackend
 
 SMALL = gemm(m=4, n=4, k=4)
 RECORDS = (
@@ -228,23 +226,8 @@ def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, cli: An
     assert cli.files() == {"autotune.db"}
 
 
-class Exporting(ReferenceBackend):
-    """Offers a format of its own."""
-
-    def export_formats(self) -> dict[str, str]:
-        return {"names": "one name a line"}
-
-    def export_records(self, records: Any, format: str, path: Path) -> ExportReport:
-        found = list(records)
-        if path.exists():
-            raise InvalidValueError(f"{str(path)!r} exists")
-        path.write_text("\n".join(f"{record.run_id}/{record.trial}" for record in found))
-        refused = (("run-1/0", "just so"),)
-        return ExportReport(len(found) - 1, refused, (str(path),), f"read {path}")
-
-
 def test_a_backend_may_offer_a_format(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"{__name__}:Exporting"
+    name = "file_parts:Exporting"
     monkeypatch.setattr(
         "autotune.plugins.parts.recorded_part", lambda kind, name, given: Exporting()
     )

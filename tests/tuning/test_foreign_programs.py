@@ -10,8 +10,7 @@ from attrs import evolve
 
 from autotune.backends import ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
-from autotune.ir.workloads import Workload, gemm
-from autotune.plugins.importer import Importer
+from autotune.ir.workloads import gemm
 from autotune.store.records import Record
 from autotune.testing.database_suite import KEY, sample_record
 from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
@@ -26,17 +25,8 @@ from autotune.tuning.foreign_programs import (
 from autotune.tuning.tuned_function import compile_record
 
 DYING = "dying_backend:DyingBackend"
-SIZES = f"{__name__}:Sizes"
+SIZES = "file_parts:Sizes"
 HANGING = '{"faults": [{"fault": "hang", "phase": "lower", "every": 1}]}'
-
-
-class Sizes(Importer):
-    """Reads the sizes of square matrix products, one a line."""
-
-    def read(self, program: object) -> list[Workload]:
-        assert isinstance(program, str)
-        sizes = map(int, Path(program).read_text().split())
-        return [evolve(gemm(m=n, n=n, k=n), name=f"gemm{n}") for n in sizes]
 
 
 def foreign(backend: str, program: str | None) -> Record:

@@ -229,6 +229,15 @@ def test_malformed_json_is_refused(data: Any) -> None:
         from_json(IntExpr, data)
 
 
+def test_constants_that_are_multiplied_out_on_reading_have_64_bits() -> None:
+    nested: object = "x"
+    for _ in range(62):
+        nested = ["mul", 2, nested]
+    assert const(1 << 62) in from_json(IntExpr, nested).args
+    with pytest.raises(InvalidValueError, match="9223372036854775808, has over 64 bits"):
+        from_json(IntExpr, ["mul", 2, nested])
+
+
 def test_the_operands_of_an_expression_that_is_read_are_limited() -> None:
     names = [f"x{number}" for number in range(MOST_OPERANDS)]
     read = from_json(IntExpr, ["mul", *names])

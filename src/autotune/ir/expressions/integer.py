@@ -25,6 +25,7 @@ _SYMBOLS = {"floordiv": "//", "mod": "%"}
 _REMEMBERED = 8192
 # Those of programs have a few dozen; a product of n factors takes n^2 steps to be read.
 MOST_OPERANDS = 1024
+_INT64 = 1 << 63
 _BINARY = ("floordiv", "mod", "min", "max", "less")
 
 
@@ -415,6 +416,13 @@ def _read(data: Any, _: Any = None) -> IntExpr:
     found = _rebuild(data[0], list(map(_read, data[1:])))
     if len(found.args) > MOST_OPERANDS:
         raise _too_many(len(found.args))
+    for part in (found, *found.args):
+        # What was small may have been multiplied out.
+        value = part.value if isinstance(part, IntExpr) else None
+        if value is not None and not -_INT64 <= value < _INT64:
+            raise InvalidValueError(
+                f"a constant of an integer expression, {value}, has over 64 bits"
+            )
     return found
 
 
