@@ -108,7 +108,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return _run(arguments)
     finally:
-        _flush_or_discard(sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            _flush_or_discard(stream)
 
 
 def _flush_or_discard(stream: TextIO) -> None:
