@@ -137,7 +137,7 @@ def _show_record(
         "constraints": lambda: _constraints(candidate.sketch),
     }
     if is_default(candidate):
-        # Its one step says nothing about loops.
+        # Its one step does not describe loops.
         opaque = f"{record.baseline} is the compiler's own: it has no symbolic nest"
         texts |= dict.fromkeys(SYMBOLIC, lambda: opaque)
     shown = {part: texts[part]() for part in TITLES if part in wanted}

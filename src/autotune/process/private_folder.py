@@ -56,7 +56,7 @@ class PrivateFolder:
                 try:
                     self._restore()
                 except FileNotFoundError:
-                    # Whoever removes it is still at it.
+                    # It is still being removed.
                     if not left:
                         raise
                     time.sleep(_RESTORING_SECONDS)

@@ -4,7 +4,7 @@ The host writes the call that is under way into memory that both share, and noth
 cost no switch to another process. This process looks at it once in a while. A call that takes too
 long is named and interrupted, as Ctrl-C would; where that does not help, the host is killed, as
 nothing else ends an endless loop in native code. A host that ends inside a call, by ``os._exit``
-or a crash, says nothing itself: its call is named here.
+or a crash, reports nothing itself: its call is named here.
 
 Arguments: descriptor of the memory, descriptor of a pipe that the host holds open, process id of
 the host, seconds that a call may take, and seconds until an interrupted one is killed.

@@ -21,7 +21,7 @@ UNTUNED = "naive loop nest"
 class DefaultSchedule(OpenStep):
     """Whatever the backend does with a program for which nobody has chosen a schedule.
 
-    The only step of its sketch. It says nothing about loops, so that it has no symbolic nest; a
+    The only step of its sketch. It describes no loops, so that it has no symbolic nest; a
     backend that has a default schedule (``Backend.default_schedule``) knows what it means.
     """
 

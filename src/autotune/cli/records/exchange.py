@@ -14,6 +14,7 @@ import click
 from autotune.cli.destinations import InputFile, OutputFile
 from autotune.cli.options import database_option, json_option
 from autotune.cli.query import Query, open_for_reading, query_options
+from autotune.store.statuses import OUTCOME_STATUSES
 
 if TYPE_CHECKING:
     from autotune.backends import ExportReport
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["export", "import_", "list_"]
 
 JSON_LINES = "jsonl"
-STATUSES = (
-    "any",
-    "ok",
-    "invalid",
-    "build_error",
-    "crash",
-    "timeout",
-    "wrong_result",
-    "implausible",
-)
 # So many bad lines, or records that cannot be exported, are named; all are counted.
 NAMED = 20
 PROGRESS_SECONDS = 2.0
@@ -63,7 +54,7 @@ Examples:
 @query_options
 @click.option(
     "--status",
-    type=click.Choice(STATUSES),
+    type=click.Choice(("any", *OUTCOME_STATUSES)),
     help="Only records of this outcome.  [default: any; ok in a backend's format]",
 )
 @click.option("--protocol", metavar="NAME", help="Measuring protocol, such as warm-3.")

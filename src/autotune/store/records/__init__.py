@@ -5,14 +5,10 @@ from __future__ import annotations
 from autotune.store.records.baseline import Baseline, best_baseline, standing
 from autotune.store.records.confirmation import Comparison, Confirmation
 from autotune.store.records.contest import Contest
-from autotune.store.records.outcome import (
-    OUTCOME_STATUSES,
-    RETRIABLE_STATUSES,
-    WRITTEN_WHEN_SET,
-    Outcome,
-)
+from autotune.store.records.outcome import WRITTEN_WHEN_SET, Outcome
 from autotune.store.records.record import BASELINE_PLACES, MeasureKey, Record
 from autotune.store.records.run import RUN_STATUSES, Run, run_identity
+from autotune.store.statuses import OUTCOME_STATUSES, RETRIABLE_STATUSES
 
 __all__ = [
     "BASELINE_PLACES",

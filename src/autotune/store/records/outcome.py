@@ -10,21 +10,10 @@ from attrs.validators import in_
 
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import JsonForm, json_forms, object_form
+from autotune.store.statuses import OUTCOME_STATUSES, RETRIABLE_STATUSES
 
 if TYPE_CHECKING:
     from cattrs import Converter
-
-OUTCOME_STATUSES = (
-    "ok",
-    "invalid",
-    "build_error",
-    "crash",
-    "timeout",
-    "wrong_result",
-    "implausible",
-)
-RETRIABLE_STATUSES = ("crash", "timeout", "implausible")
-"""Those for which the machine may have been at fault: a later run may try again."""
 
 WRITTEN_WHEN_SET = ("reference", "imported", "beaten_by")
 """Left out of JSON forms where they do not apply, as for most outcomes."""
