@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from attrs import evolve
 from python_processes import run_python
-from toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE
+from toy_parts import REFERENCE_BACKEND, TOY_DRAFT, TOY_SPACE, toy_space
 
 import autotune
 from autotune.errors import (
@@ -19,13 +20,19 @@ from autotune.errors import (
     PluginError,
     UnknownNameError,
     UnsupportedTarget,
+    UnsupportedWorkload,
 )
 from autotune.ir.workloads import gemm
+from autotune.plugins import Context
+from autotune.spaces import SearchSpace
 from autotune.targets import preset
 from autotune.testing.reference_backend import SCRIPT_VARIABLE, ReferenceProgram
+from autotune.tuning.api import run_tasks
 from autotune.tuning.events import Event, TrialFinished
+from autotune.tuning.options import TuneOptions
 
 SQUARE = gemm(m=8, n=8, k=8)
+SQUARE_NAME = "gemm m=8 n=8 k=8 float32"
 
 
 def tune(program: object, folder: Path, **settings: Any) -> autotune.Result:
@@ -214,6 +221,41 @@ def test_several_tasks(tmp_path: Path) -> None:
         autotune.tune_tasks([autotune.Task(SQUARE, weight=-1.0)])
     with pytest.raises(InvalidValueError, match="no task"):
         autotune.tune_tasks([])
+
+
+def large_only(context: Context) -> SearchSpace:
+    """A space that cannot take small products."""
+    if context.workload.parameters["m"] < 8:
+        raise UnsupportedWorkload("too small for this space")
+    return toy_space(context)
+
+
+def test_a_task_that_is_refused_is_named_or_left_out(tmp_path: Path) -> None:
+    small = gemm(m=4, n=4, k=4)
+    parts = {"search_space": f"{__name__}:large_only", "cost_model": "random"}
+    options = TuneOptions(
+        backend=REFERENCE_BACKEND, parts=parts, threads=1, database=str(tmp_path / "records.db")
+    )
+    tasks = [SQUARE, autotune.Task(small, name="small"), object(), SQUARE]
+    with pytest.raises(UnsupportedWorkload, match=r"^task 'small' \(2 of 4\): too small for this"):
+        run_tasks(tasks, options)
+    with pytest.raises(InvalidValueError, match=r"^task \(1 of 2\): cannot tune a object"):
+        run_tasks([object(), SQUARE], options)
+    with pytest.raises(UnsupportedWorkload, match=r"^too small for this space$"):
+        run_tasks([small], options)
+    assert not (tmp_path / "records.db").exists()
+
+    refused: dict[int, AutotuneError] = {}
+    results = run_tasks(tasks, evolve(options, trials=32), refused=refused)
+    assert [result.task for result in results] == [SQUARE_NAME, f"{SQUARE_NAME} #2"]
+    assert sorted(refused) == [1, 2] and str(refused[1]) == "too small for this space"
+    # The others are the run that they are without those: the same seeds, the same identity.
+    again = run_tasks([SQUARE, SQUARE], evolve(options, trials=32), refused={})
+    assert all(result.from_records for result in again)
+
+    refused.clear()
+    assert run_tasks([small, object()], options, refused=refused) == []
+    assert sorted(refused) == [0, 1]
 
 
 def test_the_public_names_exist_and_import_nothing_heavy() -> None:

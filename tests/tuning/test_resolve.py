@@ -27,7 +27,9 @@ def counted(context: Context) -> GradientTaskScheduler:
 def resolved(tasks: int, scheduler: object, space: str = TOY_SPACE) -> RunParts:
     parts = {"search_space": space, "strategy": "random", "task_scheduler": scheduler}
     options = TuneOptions(backend=REFERENCE_BACKEND, threads=1, trials=8, parts=parts)
-    return resolve_run([Task(gemm(m=8, n=8, k=8))] * tasks, options, {})
+    found = resolve_run([Task(gemm(m=8, n=8, k=8))] * tasks, options, {})
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(("tasks", "kind"), [(1, RoundRobin), (2, GradientTaskScheduler)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from attrs import evolve
 
-from autotune.errors import InvalidValueError
-from autotune.ir.workloads import Workload
+from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models.host import ModelHost
 from autotune.process.call_watch import CallWatch
 from autotune.process.interrupts import InterruptGuard
@@ -105,18 +103,28 @@ def tune_tasks(tasks: Sequence[object], options: TuneOptions) -> list[Result]:
 
 
 def run_tasks(
-    tasks: Sequence[object], options: TuneOptions, clock: Clock = time.monotonic
+    tasks: Sequence[object],
+    options: TuneOptions,
+    clock: Clock = time.monotonic,
+    *,
+    refused: dict[int, AutotuneError] | None = None,
 ) -> list[Result]:
-    """As :func:`tune_tasks`, from checked options."""
+    """As :func:`tune_tasks`, from checked options.
+
+    Args:
+        tasks: As of :func:`tune_tasks`.
+        options: How to tune.
+        clock: Monotonic seconds.
+        refused: Takes, by position, the error of each program that no backend or space can take;
+            these are left out, and the results are those of the others, in order. Without it the
+            first such error is raised.
+    """
     began = clock()
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
     if not given:
         raise InvalidValueError("there is no task to tune")
-    options = evolve(
-        options,
-        backend=options.backend or backend_for([task.program for task in given]),
-        trials=options.trials or DEFAULT_TRIALS * len(given),
-    )
+    backend = options.backend or backend_for([task.program for task in given])
+    options = evolve(options, backend=backend)
     # Entered first: a signal that comes while the database is opened must not be lost. Models get
     # ready in the background, from here on.
     with ExitStack() as stack:
@@ -127,9 +135,10 @@ def run_tasks(
         models = model_hosts(options)
         for model in models.values():
             stack.enter_context(model)
-        parts = resolve_run(given, options, models)
-        for task in parts.tasks:
-            _check_memory(task.name, task.workload)
+        parts = resolve_run(given, options, models, refused)
+        if parts is None:
+            return []
+        trials = options.trials or DEFAULT_TRIALS * parts.programs
         warn = _warn_all(options.listeners, [task.name for task in parts.tasks])
         for model in models.values():
             model.on_warning = warn
@@ -140,7 +149,7 @@ def run_tasks(
             spec=parts.spec,
             scheduler=parts.scheduler,
             database=stack.enter_context(open_database(options.database, warn=warn)),
-            budget=Budget(options.trials or 0, options.time, options.session_time),
+            budget=Budget(trials, options.time, options.session_time),
             fresh=options.fresh,
             listeners=options.listeners,
             guard=guard,
@@ -150,19 +159,6 @@ def run_tasks(
             began=began,
         )
         return tuner.run()
-
-
-def _check_memory(name: str, workload: Workload) -> None:
-    """Raise where inputs and outputs cannot be in this machine's memory at once."""
-    needed = sum(
-        tensor.bytes
-        for tensor in (*workload.inputs, *(workload.tensors[name] for name in workload.outputs))
-    )
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > available:
-        raise InvalidValueError(
-            f"{name}: its inputs and outputs are {needed} bytes, and this machine has {available}"
-        )
 
 
 def _wait_ready(models: Iterable[ModelHost]) -> None:

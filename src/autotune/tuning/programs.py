@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping, MutableMapping, Sequence
 
 from attrs import evolve, frozen
 
@@ -120,54 +121,107 @@ class _Imported:
 
 
 def tasks_on_backends(
-    given: Sequence[Task], options: TuneOptions
+    given: Sequence[Task],
+    options: TuneOptions,
+    refused: MutableMapping[int, AutotuneError] | None = None,
 ) -> tuple[list[TaskOnBackend], list[str]]:
     """Every program on every backend that can take part, and what a person should know.
 
     With several backends, one that cannot is left out with a warning, as long as there is another.
+    Programs that are refused take no position, so that the others form the run that they would
+    form without them.
+
+    Args:
+        given: The programs.
+        options: How to tune, with a backend.
+        refused: Takes, by position among those given, the error of each program that no backend
+            can take; without it such an error is raised, and names the program.
+
+    Raises:
+        InvalidValueError: a weight is not positive, or a program does not fit in memory.
+        AutotuneError: no backend can be used, or none can take a program.
     """
+    for task in given:
+        _check_weight(task.weight)
     unusable: dict[str, AutotuneError] = {}
     backends = _usable_backends(options, unusable)
     warnings = [_left_out(name, error) for name, error in unusable.items()]
     titles: list[str] = []
     tasks: list[TaskOnBackend] = []
-    for position, task in enumerate(given):
-        weight = task.weight
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight > 0:
-            raise InvalidValueError(f"a task's weight must be positive, not {weight!r}")
-        failures: dict[str, AutotuneError] = {}
-        found: list[TaskOnBackend] = []
-        title = ""
-        for name, it in import_on_each(task.program, backends, failures, warnings).items():
-            title = title or _title(task, it.workload, titles)
-            backend = backends[name]
-            try:
-                backend.check_workload(it.workload)
-                space = _make_space(it.workload, backend, options)
-            except AutotuneError as error:
-                failures[name] = error
-                continue
-            warnings += _loosened(title, space)
-            found.append(
-                TaskOnBackend(
-                    position,
-                    title,
-                    float(weight),
-                    backend,
-                    name,
-                    it.workload,
-                    it.program,
-                    space,
-                )
-            )
-        if not found:
-            raise no_backend_error({**unusable, **failures})
-        titles.append(title)
-        warnings += [_left_out(name, error, title) for name, error in failures.items()]
-        tasks += [evolve(one, competes=len(found) > 1) for one in found]
+    for number, task in enumerate(given):
+        notes: list[str] = []
+        try:
+            found = _on_each_backend(task, titles, backends, options, unusable, notes)
+        except AutotuneError as error:
+            if refused is None:
+                raise _naming(error, task, number, len(given)) from None
+            refused[number] = error
+            continue
+        titles.append(found[0].title)
+        tasks += found
+        warnings += notes
     if any(one.competes for one in tasks):
         warnings += _too_small(len(tasks), options)
     return tasks, warnings
+
+
+def _on_each_backend(
+    task: Task,
+    titles: Sequence[str],
+    backends: Mapping[str, Backend],
+    options: TuneOptions,
+    unusable: Mapping[str, AutotuneError],
+    warnings: list[str],
+) -> list[TaskOnBackend]:
+    """A program, which comes after those of ``titles``, on every backend that can take it."""
+    failures: dict[str, AutotuneError] = {}
+    found: list[TaskOnBackend] = []
+    title = ""
+    for name, it in import_on_each(task.program, backends, failures, warnings).items():
+        title = title or _title(task, it.workload, titles)
+        _check_memory(title, it.workload)
+        backend = backends[name]
+        try:
+            backend.check_workload(it.workload)
+            space = _make_space(it.workload, backend, options)
+        except AutotuneError as error:
+            failures[name] = error
+            continue
+        warnings += _loosened(title, space)
+        weight, workload = float(task.weight), it.workload
+        found.append(
+            TaskOnBackend(len(titles), title, weight, backend, name, workload, it.program, space)
+        )
+    if not found:
+        raise no_backend_error({**unusable, **failures})
+    warnings += [_left_out(name, error, title) for name, error in failures.items()]
+    return [evolve(one, competes=len(found) > 1) for one in found]
+
+
+def _check_weight(weight: object) -> None:
+    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not weight > 0:
+        raise InvalidValueError(f"a task's weight must be positive, not {weight!r}")
+
+
+def _check_memory(name: str, workload: Workload) -> None:
+    """Raise where inputs and outputs cannot be in this machine's memory at once."""
+    needed = sum(
+        tensor.bytes
+        for tensor in (*workload.inputs, *(workload.tensors[name] for name in workload.outputs))
+    )
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise InvalidValueError(
+            f"{name}: its inputs and outputs are {needed} bytes, and this machine has {available}"
+        )
+
+
+def _naming(error: AutotuneError, task: Task, number: int, count: int) -> AutotuneError:
+    """An error with the name of its program, where there are several."""
+    if count > 1:
+        name = "" if task.name is None else f" {task.name!r}"
+        error.args = (f"task{name} ({number + 1} of {count}): {error}",)
+    return error
 
 
 def _loosened(title: str, space: SearchSpace) -> list[str]:

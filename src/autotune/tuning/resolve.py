@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 
 import numpy as np
 from attrs import evolve, frozen
 
+from autotune.errors import AutotuneError
 from autotune.measure import Measurer
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
@@ -34,31 +35,43 @@ class RunParts:
         tasks: One for each program and backend.
         spec: What decides the proposals of the run.
         scheduler: Chooses among the tasks.
+        programs: How many programs there are, each on one backend or on several.
         warnings: What a person should know, such as that a backend cannot take part.
     """
 
     tasks: tuple[TaskSpec, ...]
     spec: RunSpec
     scheduler: TaskScheduler
+    programs: int
     warnings: tuple[str, ...]
 
 
 def resolve_run(
-    given: Sequence[Task], options: TuneOptions, models: Mapping[str, ModelHost]
-) -> RunParts:
+    given: Sequence[Task],
+    options: TuneOptions,
+    models: Mapping[str, ModelHost],
+    refused: MutableMapping[int, AutotuneError] | None = None,
+) -> RunParts | None:
     """Make the parts of a run.
 
     Args:
         given: The programs.
-        options: How to tune, with a backend and a budget.
+        options: How to tune, with a backend.
         models: What holds the models for each backend, which learn from it alone; see
             :func:`model_hosts`.
+        refused: Takes the programs that no backend can take; see :func:`tasks_on_backends`.
+
+    Returns:
+        The parts; None where every program was refused.
 
     Raises:
         AutotuneError: no backend can take part for a program; names the reason of each.
     """
-    tasks, warnings = tasks_on_backends(given, options)
-    model_seed, scheduler_seed, input_seed, *task_seeds = _seeds(options, len(given))
+    tasks, warnings = tasks_on_backends(given, options, refused)
+    if not tasks:
+        return None
+    programs = tasks[-1].position + 1
+    model_seed, scheduler_seed, input_seed, *task_seeds = _seeds(options, programs)
     cost_models = {
         name: _cost_model(models.get(name), model_seed, options) for name in options.backend
     }
@@ -77,7 +90,8 @@ def resolve_run(
     scheduler = _scheduler(tasks, options, _integer(scheduler_seed))
     if options.preset is not None:
         warnings = [*options.preset.caveats, *warnings]
-    return RunParts(tuple(specs), _run_spec(tasks, options), scheduler, tuple(warnings))
+    spec = _run_spec(tasks, options)
+    return RunParts(tuple(specs), spec, scheduler, programs, tuple(warnings))
 
 
 def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
