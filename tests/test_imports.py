@@ -28,6 +28,7 @@ ROOMS = (
     "search",
     "measure",
     "tuning",
+    "networks",
     "report",
     "cli",
     "testing",

@@ -72,6 +72,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "step": "autotune.sketches.OpenStep",
         "intrinsic": "autotune.sketches.intrinsics.Intrinsic",
         "preset": "autotune.plugins.preset.Preset",
+        "frontend": "autotune.networks.Frontend",
     }
 )
 """Every kind of part, and what its factories return."""

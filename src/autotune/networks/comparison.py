@@ -1,0 +1,97 @@
+"""Whether a network computes what its model does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.ir.element_types import element_type
+from autotune.networks.frontend import NetworkTensor
+
+__all__ = ["TOLERANCE", "Difference", "compare_outputs"]
+
+TOLERANCE = 2.0
+"""Largest error of an element, in units of the root of its type's ``eps``, times its own size and
+the root mean square of its tensor: half of the digits may be lost on the way through a network. An
+operator that computes something else is off by about the size of the tensor."""
+
+
+@frozen
+class Difference:
+    """The largest difference of one output from the model's.
+
+    Attributes:
+        output: Its name.
+        error: Largest absolute difference; infinite where only one of both is a number.
+        allowed: The bound at that element.
+        scale: Root mean square of the model's output.
+        wrong: How many elements are beyond their bounds.
+        problem: Why the arrays cannot be compared, such as another shape; "" where they can.
+    """
+
+    output: str
+    error: float
+    allowed: float
+    scale: float
+    wrong: int
+    problem: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the output is right."""
+        return not (self.wrong or self.problem)
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"output {self.output!r} {self.problem}"
+        return (
+            f"output {self.output!r}: largest error {self.error:.3g}, allowed {self.allowed:.3g} "
+            f"(root mean square {self.scale:.3g}, {self.wrong} elements beyond their bounds)"
+        )
+
+
+def compare_outputs(
+    tensors: Sequence[NetworkTensor], wanted: Sequence[Any], found: Sequence[Any]
+) -> list[Difference]:
+    """How far each output is from the model's.
+
+    Args:
+        tensors: The outputs of the network.
+        wanted: What the model computes.
+        found: What the network computes.
+    """
+    count = len(tensors)
+    if len(wanted) != count or len(found) != count:
+        problem = f"is one of {len(wanted)} of the model, and the network has {len(found)}"
+        return [Difference(tensors[0].name if tensors else "", math.inf, 0, 0, 0, problem)]
+    return [
+        _difference(tensor, np.asarray(want), np.asarray(got))
+        for tensor, want, got in zip(tensors, wanted, found, strict=True)
+    ]
+
+
+def _difference(tensor: NetworkTensor, want: NDArray[Any], got: NDArray[Any]) -> Difference:
+    if want.shape != got.shape or want.dtype != got.dtype:
+        problem = (
+            f"is {got.dtype}{list(got.shape)}, and the model's {want.dtype}{list(want.shape)}"
+        )
+        return Difference(tensor.name, math.inf, 0.0, 0.0, got.size, problem)
+    kind = element_type(tensor.dtype)
+    wide_want, wide_got = want.astype(np.float64), got.astype(np.float64)
+    finite = np.where(np.isfinite(wide_want), wide_want, 0.0)
+    scale = math.sqrt(float(np.mean(finite * finite))) if finite.size else 0.0
+    bound = TOLERANCE * math.sqrt(kind.eps) * (np.abs(finite) + scale)
+    with np.errstate(all="ignore"):
+        error = np.abs(wide_got - wide_want)
+    same = (wide_got == wide_want) | (np.isnan(wide_got) & np.isnan(wide_want))
+    error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+    if not error.size:
+        return Difference(tensor.name, 0.0, 0.0, 0.0, 0)
+    place = np.unravel_index(int(np.argmax(error - bound)), error.shape)
+    wrong = int((error > bound).sum())
+    return Difference(tensor.name, float(error[place]), float(bound[place]), scale, wrong)

@@ -1,0 +1,207 @@
+"""The interface of a frontend: from a model to tasks, and from tuned tasks to a network."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.plugins import Context
+from autotune.store.records import Record
+from autotune.targets import Target
+
+__all__ = [
+    "CompiledNetwork",
+    "Frontend",
+    "LoadOptions",
+    "NetworkProgram",
+    "NetworkTask",
+    "NetworkTensor",
+    "PassReport",
+]
+
+
+@frozen(eq=False)
+class NetworkTask:
+    """One program of a network that is tuned by itself.
+
+    Attributes:
+        name: Unique in its network, and readable.
+        program: What the backend imports, such as a ``PrimFunc``.
+        occurrences: How often one inference calls it.
+        flop: Of one call.
+        nodes: Names of the operators of the graph that it came from, for messages.
+        view: Whether it only gives a tensor another shape, so that there is nothing to tune.
+    """
+
+    name: str
+    program: object
+    occurrences: int
+    flop: float
+    nodes: tuple[str, ...] = ()
+    view: bool = False
+
+
+@frozen
+class PassReport:
+    """One pass over the graph.
+
+    Attributes:
+        name: As :attr:`LoadOptions.passes` names it.
+        seconds: How long it took.
+        note: What it changed, in a few words: ``"33 functions fused"``; "" where nothing.
+    """
+
+    name: str
+    seconds: float
+    note: str = ""
+
+
+@frozen
+class NetworkTensor:
+    """An input or an output of a network; ``dtype`` is the name of a numpy type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@frozen(eq=False)
+class LoadOptions:
+    """What a model is prepared for.
+
+    Attributes:
+        target: What the network runs on.
+        threads: How many threads it uses.
+        passes: Passes of the frontend that are replaced, by name: a function from the frontend's
+            own graph to another one, or None to leave the pass out.
+        on_pass: Told of every pass once it is done.
+    """
+
+    target: Target
+    threads: int
+    passes: Mapping[str, Callable[[Any], Any] | None] = field(factory=dict)
+    on_pass: Callable[[PassReport], None] = lambda report: None
+
+
+class CompiledNetwork(ABC):
+    """A network that runs."""
+
+    @abstractmethod
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Run once.
+
+        Args:
+            inputs: Numpy arrays, or anything with DLPack, of exactly the network's shapes and
+                types. They are read where they lie, and are not changed.
+
+        Returns:
+            The outputs, of the kind of the first input (numpy arrays where there is none).
+
+        Raises:
+            InvalidValueError: an input is missing, or of another shape or type.
+        """
+
+    @abstractmethod
+    def save(self, path: Path) -> None:
+        """Write a file that runs elsewhere, with the weights in it.
+
+        Raises:
+            InvalidValueError: the file cannot be written.
+        """
+
+    @abstractmethod
+    def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
+        """Seconds of each of ``repeats`` calls, after one that is not counted."""
+
+    @abstractmethod
+    def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
+        """Seconds of all calls of each task in one inference, by name of the task."""
+
+
+class NetworkProgram(ABC):
+    """A model, prepared and cut into tasks."""
+
+    name: str
+    """What a person calls the model: the name of its class, or of its file."""
+    backend: str
+    """Name of the backend whose programs the tasks are."""
+    tasks: tuple[NetworkTask, ...]
+    """In the order of their first call. Two may compute the same."""
+    passes: tuple[PassReport, ...]
+    """What was done to the graph, in order."""
+    inputs: tuple[NetworkTensor, ...]
+    outputs: tuple[NetworkTensor, ...]
+
+    @abstractmethod
+    def example_inputs(self) -> tuple[Any, ...]:
+        """Inputs that it can run on: those it was loaded with, else random ones of one seed."""
+
+    @abstractmethod
+    def reference(self, inputs: Sequence[Any]) -> tuple[Any, ...] | None:
+        """What the model itself computes where it came from, such as in torch.
+
+        Returns:
+            Numpy arrays; None where the source is no program that runs here.
+        """
+
+    @abstractmethod
+    def build(
+        self, chosen: Mapping[str, Record | None], target: Target, threads: int
+    ) -> CompiledNetwork:
+        """Compile the network.
+
+        Args:
+            chosen: Records by name of the task. What a record schedules
+                (``Record.scheduled``) is replayed on the task's own program; the record may be of
+                another task that computes the same. None, or no entry: the backend's default
+                schedule, or the untuned program where it has none for this task.
+            target: What the network runs on.
+            threads: How many threads it uses.
+
+        Raises:
+            BuildFailed: the compiler rejected it; names the task.
+            InvalidSchedule: a record cannot be replayed; names the task.
+        """
+
+
+class Frontend(ABC):
+    """Reads models of some kinds. A plugin registers one as kind ``frontend``.
+
+    A source is an object, such as a torch module with its example inputs or an exported program,
+    or the path of a file. A frontend's module is cheap to import: compilers and the packages that
+    models come from are imported on first use.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    """What it reads, in words, for messages: ``("a torch module", "an .onnx file")``."""
+    passes: tuple[str, ...]
+    """Names of the passes that :attr:`LoadOptions.passes` can replace, in order."""
+
+    def __init__(self, context: Context | None = None) -> None:  # noqa: B027
+        """A frontend is made like every other part, and needs nothing."""
+
+    @abstractmethod
+    def accepts(self, source: object) -> bool:
+        """Whether it reads sources of this kind, found without importing a compiler."""
+
+    @abstractmethod
+    def load(
+        self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions
+    ) -> NetworkProgram:
+        """Read a model, prepare it, and cut it into tasks.
+
+        Args:
+            source: One that it accepts.
+            example_inputs: As the model is called with; None where the source has its own.
+            options: What it is prepared for.
+
+        Raises:
+            UnsupportedWorkload: names the node that cannot be expressed, and what to do.
+            InvalidValueError: the source is damaged or incomplete; says what to do.
+            UnknownNameError: there is no pass of a name in ``options.passes``.
+        """

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.networks import NetworkTensor
+from autotune.networks.comparison import compare_outputs
+
+WANTED = np.linspace(-1, 1, 101, dtype=np.float32)
+
+
+def compared(found: object, wanted: object = WANTED, dtype: str = "float32") -> tuple[bool, str]:
+    tensor = NetworkTensor("logits", np.shape(wanted), dtype)  # type: ignore[arg-type]
+    (difference,) = compare_outputs([tensor], [wanted], [found])
+    return difference.ok, str(difference)
+
+
+def test_rounding_is_right_and_another_number_is_not() -> None:
+    assert compared(WANTED * np.float32(1 + 1e-5))[0]
+    wrong = WANTED.copy()
+    wrong[7] += np.float32(0.01)
+    right, text = compared(wrong)
+    assert not right and "'logits': largest error 0.01," in text and "1 elements" in text
+
+
+@pytest.mark.parametrize(("dtype", "right"), [("float64", False), ("float32", True)])
+def test_the_bound_is_of_the_type(dtype: str, right: bool) -> None:
+    wanted = WANTED.astype(dtype)
+    assert compared((wanted * (1 + 1e-5)).astype(dtype), wanted, dtype)[0] == right
+
+
+def test_integers_are_exact() -> None:
+    wanted = np.arange(5)
+    assert compared(wanted.copy(), wanted, "int64")[0]
+    assert not compared(wanted + (wanted == 3), wanted, "int64")[0]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_no_number_is_right_where_the_model_has_the_same(value: float) -> None:
+    spoilt = WANTED.copy()
+    spoilt[3] = value
+    assert not compared(spoilt)[0] and not compared(WANTED, spoilt)[0]
+    assert compared(spoilt, spoilt)[0]
+
+
+def test_other_shapes_types_and_counts_are_named() -> None:
+    assert "is float32[2], and the model's float32[101]" in compared(WANTED[:2])[1]
+    assert "is float64[101]" in compared(WANTED.astype(np.float64))[1]
+    tensor = NetworkTensor("logits", (101,), "float32")
+    (difference,) = compare_outputs([tensor], [WANTED, WANTED], [WANTED])
+    assert not difference.ok and "one of 2 of the model" in str(difference)
