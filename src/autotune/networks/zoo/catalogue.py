@@ -1,0 +1,145 @@
+"""The networks by name, their sizes, and what creates them; torch is imported by `create` only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from attrs import frozen
+
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+
+__all__ = ["NETWORKS", "Network", "create", "names"]
+
+_LARGEST_SIZE = 1 << 20
+
+
+@frozen
+class Network:
+    """One network of the zoo.
+
+    Attributes:
+        module: The module beside this one that defines it.
+        kind: The name of its class there.
+        sizes: What can be chosen, with the values of the published network.
+        summary: What it is, in one line.
+    """
+
+    module: str
+    kind: str
+    sizes: Mapping[str, int]
+    summary: str
+
+
+NETWORKS: Mapping[str, Network] = {
+    "resnet_50": Network(
+        "resnet",
+        "ResNet50",
+        {"image": 224, "width": 64, "blocks": 6, "classes": 1000},
+        "ResNet-50, image classification",
+    ),
+    "mobilenet_v2": Network(
+        "mobilenet",
+        "MobileNetV2",
+        {"image": 224, "width_percent": 100, "blocks": 4, "classes": 1000},
+        "MobileNet-V2, image classification with depthwise convolutions",
+    ),
+    "bert_base": Network(
+        "bert",
+        "Bert",
+        {"sequence": 128, "layers": 12, "width": 768, "heads": 12, "vocabulary": 30522},
+        "BERT-base, text encoder with pooler",
+    ),
+    "vit_b_16": Network(
+        "vit",
+        "VisionTransformer",
+        {"image": 224, "layers": 12, "width": 768, "heads": 12, "classes": 1000},
+        "ViT-B/16, image classification by a transformer",
+    ),
+    "gpt2": Network(
+        "gpt2",
+        "Gpt2",
+        {"sequence": 128, "layers": 12, "width": 768, "heads": 12, "vocabulary": 50257},
+        "GPT-2 small, prefill of a text decoder",
+    ),
+    "llama_block": Network(
+        "llama",
+        "LlamaBlock",
+        {
+            "sequence": 128,
+            "layers": 2,
+            "width": 2048,
+            "heads": 32,
+            "groups": 8,
+            "hidden": 8192,
+        },
+        "decoder layers of Llama 3.2 1B on hidden states, with a padding mask",
+    ),
+    "dcgan": Network(
+        "dcgan",
+        "DcganGenerator",
+        {"noise": 100, "width": 64},
+        "DCGAN generator of 64 x 64 images, by transposed convolutions",
+    ),
+    "r3d_18": Network(
+        "resnet",
+        "R3D18",
+        {"frames": 16, "image": 112, "width": 64, "blocks": 2, "classes": 400},
+        "R3D-18, video classification by 3-D convolutions",
+    ),
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that :func:`create` takes, in alphabetical order."""
+    return tuple(sorted(NETWORKS))
+
+
+def create(name: str, *, seed: int = 0, **sizes: int) -> tuple[Any, tuple[Any, ...]]:
+    """Builds a network with random weights, for batch 1 in float32.
+
+    The same name, seed and sizes give the same weights and inputs.
+
+    Args:
+        name: One of :func:`names`.
+        seed: Of the weights and of the inputs; not negative.
+        sizes: Positive whole numbers instead of those of the published network, by their names in
+            :data:`NETWORKS`. ``blocks`` is the largest number of blocks in a stage.
+
+    Returns:
+        A ``torch.nn.Module`` in evaluation mode, and the tensors to call it with.
+
+    Raises:
+        UnknownNameError: There is no network or size of this name.
+        InvalidValueError: A size is out of range, or does not fit the others.
+        AutotuneError: torch is not installed.
+    """
+    network = NETWORKS.get(name)
+    if network is None:
+        raise UnknownNameError("network", name, NETWORKS)
+    chosen = _checked(name, network, sizes)
+    try:
+        building = import_module("autotune.networks.zoo.building")
+        module = import_module(f"autotune.networks.zoo.{network.module}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise AutotuneError(
+            f"network {name!r} is built with torch, which is not installed: run "
+            "pip install 'tensor-autotune[torch]'"
+        ) from error
+    made: tuple[Any, tuple[Any, ...]] = building.build(getattr(module, network.kind), chosen, seed)
+    return made
+
+
+def _checked(name: str, network: Network, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Every size of the network, those given in place of the published ones."""
+    for key, value in sizes.items():
+        if key not in network.sizes:
+            raise UnknownNameError(f"size of {name}", key, network.sizes)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidValueError(f"{key} of {name} is a whole number, not {value!r}")
+        if not 1 <= value <= _LARGEST_SIZE:
+            raise InvalidValueError(f"{key} of {name} is {value}; it is 1 to {_LARGEST_SIZE}")
+    return {**network.sizes, **sizes}

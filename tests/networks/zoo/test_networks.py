@@ -1,0 +1,168 @@
+"""The networks themselves: what is published of them, and that they can be exported."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from autotune.errors import InvalidValueError
+from autotune.networks import zoo
+
+torch = pytest.importorskip("torch", reason="torch is not installed; tox -e torch has it")
+
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from autotune.networks.zoo.building import outline  # noqa: E402
+
+# torch.export and torch's own flop counter use what a later torch will not have.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+SMALL: dict[str, dict[str, int]] = {
+    "resnet_50": {"image": 32, "width": 8, "blocks": 2, "classes": 10},
+    "mobilenet_v2": {"image": 32, "width_percent": 25, "blocks": 2, "classes": 10},
+    "bert_base": {"sequence": 8, "layers": 2, "width": 32, "heads": 2, "vocabulary": 50},
+    "vit_b_16": {"image": 32, "layers": 2, "width": 32, "heads": 2, "classes": 10},
+    "gpt2": {"sequence": 8, "layers": 2, "width": 32, "heads": 2, "vocabulary": 50},
+    "llama_block": {"sequence": 8, "width": 32, "heads": 4, "groups": 2, "hidden": 64},
+    "dcgan": {"noise": 8, "width": 4},
+    "r3d_18": {"frames": 4, "image": 16, "width": 4, "classes": 10},
+}
+
+# Parameters as published (torchvision, transformers, PyTorch's DCGAN example; two layers of Llama
+# 3.2 1B and its last norm), and gigaflop of an inference: two per multiply-add of convolutions
+# and matrix products.
+PUBLISHED = {
+    "resnet_50": (25_557_032, 8.2),
+    "mobilenet_v2": (3_504_872, 0.60),
+    "bert_base": (109_482_240, 22.0),
+    "vit_b_16": (86_567_656, 35.1),
+    "gpt2": (124_439_808, 32.0),
+    "llama_block": (2 * 60_821_504 + 2048, 31.0),
+    "dcgan": (3_576_704, 0.21),
+    "r3d_18": (33_371_472, 81.4),
+}
+
+
+def whole(name: str) -> Any:
+    network = zoo.NETWORKS[name]
+    module = import_module(f"autotune.networks.zoo.{network.module}")
+    return outline(getattr(module, network.kind), network.sizes)
+
+
+def outputs(module: Any, inputs: Any) -> tuple[Any, ...]:
+    result = module(*inputs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def test_every_network_is_tested() -> None:
+    assert set(SMALL) == set(PUBLISHED) == set(zoo.names())
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_parameters_and_flop_are_those_of_the_published_network(name: str) -> None:
+    parameters, gigaflop = PUBLISHED[name]
+    module = whole(name)
+    assert sum(weight.numel() for weight in module.parameters()) == parameters
+    inputs = [x.to("meta") for x in module.example_inputs(torch.Generator())]
+    with FlopCounterMode(display=False) as counter:
+        module(*inputs)
+    assert counter.get_total_flops() / 1e9 == pytest.approx(gigaflop, rel=0.02)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_an_exported_network_gives_what_the_network_gives(name: str) -> None:
+    module, inputs = zoo.create(name, **SMALL[name])
+    assert not module.training
+    exported = torch.export.export(module, inputs)
+    for exact, found in zip(
+        outputs(module, inputs), outputs(exported.module(), inputs), strict=True
+    ):
+        assert torch.equal(exact, found)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_a_seed_gives_the_same_network_and_inputs_again(name: str) -> None:
+    before = torch.random.get_rng_state()
+    runs = [zoo.create(name, seed=seed, **SMALL[name]) for seed in (7, 7, 8)]
+    assert torch.equal(torch.random.get_rng_state(), before), "the user's own generator was used"
+    states = [module.state_dict() for module, _ in runs]
+    results = [outputs(module, inputs) for module, inputs in runs]
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    assert all(map(torch.equal, results[0], results[1]))
+    assert not torch.allclose(results[0][0], results[2][0])
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_activations_neither_vanish_nor_explode(name: str) -> None:
+    module, inputs = zoo.create(name, **SMALL[name])
+    scales: list[float] = []
+    for part in module.modules():
+        part.register_forward_hook(
+            lambda part, inputs, out: (
+                scales.append(float(out.std())) if isinstance(out, torch.Tensor) else None
+            )
+        )
+    found = outputs(module, inputs)
+    assert min(scales) > 0.02 and max(scales) < 20
+    assert all(math.isfinite(float(x.sum())) and float(x.std()) > 0.05 for x in found)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_size_changes_the_network(name: str) -> None:
+    """So that a size which is named and ignored shows."""
+    smaller = {
+        "heads": {"llama_block": 2}.get(name, 1),
+        "groups": 1,
+        "image": 48 if name == "vit_b_16" else 80,
+        "width": 16,
+        "width_percent": 50,
+    }
+
+    def account(sizes: dict[str, int]) -> object:
+        module, inputs = zoo.create(name, **{**SMALL[name], **sizes})
+        exported = torch.export.export(module, inputs)
+        nodes = [str(node.meta.get("val")) for node in exported.graph.nodes]
+        return [weight.shape for weight in module.parameters()], nodes
+
+    usual = account({})
+    for size in SMALL[name]:
+        assert account({size: smaller.get(size, SMALL[name][size] // 2 or 1)}) != usual, size
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "message"),
+    [
+        ("bert_base", {"width": 30, "heads": 4}, "width 30 is not a multiple of heads 4.*32"),
+        ("bert_base", {"sequence": 513}, "BERT reads at most 512 tokens, not 513"),
+        ("gpt2", {"width": 30, "heads": 4}, "width 30 is not a multiple of heads 4.*32"),
+        ("gpt2", {"sequence": 1025}, "GPT-2 reads at most 1024 tokens, not 1025"),
+        ("vit_b_16", {"image": 100}, "image 100 is not a multiple of the patch 16.*is 96"),
+        ("llama_block", {"heads": 4, "groups": 3}, "groups 3 do not divide heads 4"),
+        ("llama_block", {"width": 36, "heads": 4, "groups": 4}, "heads of even depth.*gives 9"),
+    ],
+)
+def test_sizes_that_do_not_fit_each_other_are_refused(
+    name: str, sizes: dict[str, int], message: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        zoo.create(name, **{**SMALL[name], **sizes})
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="a seed is not negative; -1 is"):
+        zoo.create("dcgan", seed=-1)
+
+
+def test_statistics_of_batch_norms_would_show_a_wrong_fold() -> None:
+    module, _ = zoo.create("resnet_50", **SMALL["resnet_50"])
+    norms = [part for part in module.modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    assert norms
+    for norm in norms:
+        for found, usual in itertools.zip_longest(
+            (norm.running_mean, norm.running_var, norm.weight, norm.bias), (0.0, 1.0, 1.0, 0.0)
+        ):
+            assert float((found - usual).abs().mean()) > 0.01
