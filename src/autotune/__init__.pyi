@@ -3,6 +3,9 @@ from autotune.errors import NoValidCandidate as NoValidCandidate
 from autotune.ir import workloads as workloads
 from autotune.ir.workloads import Workload as Workload
 from autotune.measure import MeasureProtocol as MeasureProtocol
+from autotune.networks.api import build_model as build_model
+from autotune.networks.api import tune_model as tune_model
+from autotune.networks.model_result import ModelResult as ModelResult
 from autotune.plugins.workload_names import make_workload as make_workload
 from autotune.process.interrupts import TuningInterrupted as TuningInterrupted
 from autotune.store.database import RecordFilter as RecordFilter

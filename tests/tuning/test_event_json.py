@@ -33,6 +33,9 @@ from autotune.tuning.events import (
     CheckpointSaved,
     Event,
     LeadersCompared,
+    NetworkLoaded,
+    NetworkTaskFacts,
+    PassFinished,
     RoundStarted,
     RunFailed,
     RunFinished,
@@ -100,6 +103,8 @@ def events() -> list[Event]:
         BackendsCompared(
             "gemm", Contest("a", {"a": "aa", "b": "bb"}, {"b": Comparison(2.0, 1.5, math.inf, 2)})
         ),
+        PassFinished("bert", "FuseOps", 0.25, "33 functions"),
+        NetworkLoaded("bert", (NetworkTaskFacts("dense", 12, 1024.0, True),)),
     ]
 
 

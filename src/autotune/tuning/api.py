@@ -108,6 +108,7 @@ def run_tasks(
     clock: Clock = time.monotonic,
     *,
     refused: dict[int, AutotuneError] | None = None,
+    began: float | None = None,
 ) -> list[Result]:
     """As :func:`tune_tasks`, from checked options.
 
@@ -116,10 +117,11 @@ def run_tasks(
         options: How to tune.
         clock: Monotonic seconds.
         refused: Takes, by position, the error of each program that no backend or space can take;
-            these are left out, and the results are those of the others, in order. Without it the
-            first such error is raised.
+            these are left out, with a warning, and the results are those of the others, in order.
+            Without it the first such error is raised.
+        began: When the caller began, by ``clock``; what came before is start-up.
     """
-    began = clock()
+    began = clock() if began is None else began
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
     if not given:
         raise InvalidValueError("there is no task to tune")
@@ -136,6 +138,10 @@ def run_tasks(
         for model in models.values():
             stack.enter_context(model)
         parts = resolve_run(given, options, models, refused)
+        for position, error in (refused or {}).items():
+            named = given[position].name or f"task {position + 1}"
+            for listener in options.listeners:
+                listener(WarningRaised(named, f"it is not tuned: {error}"))
         if parts is None:
             return []
         trials = options.trials or DEFAULT_TRIALS * parts.programs

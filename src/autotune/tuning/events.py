@@ -23,6 +23,9 @@ __all__ = [
     "Event",
     "EventListener",
     "LeadersCompared",
+    "NetworkLoaded",
+    "NetworkTaskFacts",
+    "PassFinished",
     "RoundStarted",
     "RunFailed",
     "RunFinished",
@@ -36,6 +39,48 @@ __all__ = [
 
 LATER = "later"
 """Marks fields that came with a later version: they are written unless they have the default."""
+
+
+@frozen
+class PassFinished:
+    """A pass over the graph of a network is done.
+
+    Attributes:
+        network: What a person calls the network.
+        name: The pass.
+        seconds: How long it took.
+        note: What it changed; "" where nothing.
+    """
+
+    network: str
+    name: str
+    seconds: float
+    note: str
+
+
+@frozen
+class NetworkTaskFacts:
+    """Tasks of a network that compute the same.
+
+    Attributes:
+        name: Of the first of them, and of the task that is tuned.
+        occurrences: Calls in one inference.
+        flop: Of one call.
+        tunable: Whether it is to be tuned; the search space may still refuse it.
+    """
+
+    name: str
+    occurrences: int
+    flop: float
+    tunable: bool
+
+
+@frozen
+class NetworkLoaded:
+    """A network was read and cut into tasks; the events of its tasks follow."""
+
+    network: str
+    tasks: tuple[NetworkTaskFacts, ...]
 
 
 @frozen
@@ -247,7 +292,9 @@ class RunFinished:
 
 
 Event: TypeAlias = (
-    RunStarted
+    PassFinished
+    | NetworkLoaded
+    | RunStarted
     | WorkersReady
     | BaselineMeasured
     | RoundStarted

@@ -1,0 +1,282 @@
+"""The Python entry points for networks: tune one, build one from records, list its tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from autotune.errors import AutotuneError, InvalidValueError
+from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
+from autotune.networks.loading import UniqueTask, load_network, unique_tasks
+from autotune.networks.model_result import ModelResult, ModelTask
+from autotune.networks.running import build_network, check_network
+from autotune.networks.source import Source, as_inputs
+from autotune.process.stopwatch import Clock
+from autotune.store.database import RecordFilter
+from autotune.store.sqlite import open_database
+from autotune.tuning.api import run_tasks
+from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
+from autotune.tuning.options import TuneOptions
+from autotune.tuning.programs import Task, tasks_on_backends
+
+__all__ = [
+    "Coverage",
+    "ModelOptions",
+    "TaskCoverage",
+    "build_model",
+    "build_recorded",
+    "model_tasks",
+    "run_model",
+    "tune_model",
+]
+
+MOST_EARLY_FLOP = 4e9
+"""Networks of more are not run before they are tuned: without a schedule that takes too long."""
+
+
+@frozen(kw_only=True, eq=False)
+class ModelOptions:
+    """How a model is read.
+
+    Attributes:
+        frontend: Name of the part that reads it; by default the first that accepts it.
+        passes: Passes over the graph that are replaced, by name: a function from the frontend's
+            graph to another one, or None to leave the pass out.
+        check: Whether outputs are compared with those of the model, before tuning where the
+            untuned network is fast enough, and after it.
+    """
+
+    frontend: str | None = None
+    passes: Mapping[str, Callable[[Any], Any] | None] = field(factory=dict)
+    check: bool = True
+
+
+def tune_model(
+    model: object,
+    example_inputs: object = None,
+    *,
+    frontend: str | None = None,
+    passes: Mapping[str, Callable[[Any], Any] | None] | None = None,
+    check: bool = True,
+    **options: Any,
+) -> ModelResult:
+    """Find fast schedules for all programs of a network, within one budget.
+
+    The scheduler spends it where the sum of occurrences x latency is expected to fall most.
+    Programs that the search space cannot express are run by the backend's default schedule, and
+    so are those that get no trials. As with :func:`autotune.tune`, what is measured is recorded,
+    and the same call resumes or answers.
+
+    Args:
+        model: A torch module with example inputs, an exported program, a module of a compiler, or
+            the path of a file (``.pt2``, ``.onnx``, ``.json``, ``.py``, ``.mlir``); what can be
+            read depends on the frontends that are installed.
+        example_inputs: What the model is called with, where it does not say so itself.
+        frontend: As of :class:`ModelOptions`.
+        passes: As of :class:`ModelOptions`.
+        check: As of :class:`ModelOptions`.
+        options: The fields of :class:`~autotune.tuning.options.TuneOptions`. ``trials`` and
+            ``time`` are for the whole network; ``backend`` is the frontend's.
+
+    Raises:
+        UnsupportedWorkload: a node of the model cannot be imported; names it.
+        InvalidValueError: the model cannot be read, or an option is out of range.
+        WrongOutputs: the imported network computes something else than the model.
+        AutotuneError: as of :func:`autotune.tune`.
+    """
+    source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
+    reading = ModelOptions(frontend=frontend, passes=passes or {}, check=check)
+    return run_model(source, reading, TuneOptions(**options))
+
+
+def build_model(
+    model: object,
+    example_inputs: object = None,
+    *,
+    frontend: str | None = None,
+    passes: Mapping[str, Callable[[Any], Any] | None] | None = None,
+    check: bool = True,
+    **options: Any,
+) -> CompiledNetwork:
+    """Compile a network with the best schedules that a database has; measures nothing.
+
+    Args:
+        model: As of :func:`tune_model`, like the other arguments.
+        example_inputs: As of :func:`tune_model`.
+        frontend: As of :class:`ModelOptions`.
+        passes: As of :class:`ModelOptions`.
+        check: As of :class:`ModelOptions`.
+        options: ``database``, ``target`` and ``threads``, as of
+            :class:`~autotune.tuning.options.TuneOptions`.
+
+    Raises:
+        AutotuneError: as of :func:`tune_model`.
+        BuildFailed: the compiler rejected the network; names the task.
+    """
+    source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
+    reading = ModelOptions(frontend=frontend, passes=passes or {}, check=check)
+    return build_recorded(source, reading, TuneOptions(**options)).build(check=check)
+
+
+def run_model(
+    source: Source, reading: ModelOptions, options: TuneOptions, clock: Clock = time.monotonic
+) -> ModelResult:
+    """As :func:`tune_model`, from a source and checked options."""
+    began = clock()
+    network, tasks, options = _loaded(source, reading, options)
+    if reading.check and sum(task.total_flop for task in tasks) <= MOST_EARLY_FLOP:
+        _check_import(network, options)
+    for task in tasks:
+        if task.refusal:
+            _emit(options, WarningRaised(task.name, f"it is not tuned: {task.refusal}"))
+    tunable = [task for task in tasks if task.is_tunable]
+    refused: dict[int, AutotuneError] = {}
+    given = [Task(task.program, task.occurrences, task.name) for task in tunable]
+    results = run_tasks(given, options, clock, refused=refused, began=began) if given else []
+    reasons = {tunable[position].name: str(error) for position, error in refused.items()}
+    accepted = [task.name for task in tunable if task.name not in reasons]
+    by_name = dict(zip(accepted, results, strict=True))
+    found = []
+    for task in tasks:
+        result = by_name.get(task.name)
+        record = None if result is None else result.best
+        known = evolve(task, refusal=task.refusal or reasons.get(task.name, ""))
+        found.append(ModelTask(known, record, result))
+    first = results[0] if results else None
+    return ModelResult(
+        network,
+        tuple(found),
+        options.machine,
+        options.machine.cores,
+        options.database,
+        {} if first is None else dict(first.seconds),
+        "no task can be tuned" if first is None else first.reason,
+        first is not None and first.from_records,
+    )
+
+
+def build_recorded(source: Source, reading: ModelOptions, options: TuneOptions) -> ModelResult:
+    """A network with what the database of ``options`` has for its tasks; nothing is measured."""
+    network, tasks, options = _loaded(source, reading, options)
+    machine = options.machine
+    found = []
+    with open_database(options.database, read_only=True) as database:
+        for task in tasks:
+            record = None
+            if task.workload is not None:
+                where = RecordFilter(
+                    workload=task.workload.digest,
+                    target=machine.fingerprint,
+                    backend=network.backend,
+                    threads=machine.cores,
+                    status="ok",
+                )
+                record = database.best(where)
+            found.append(ModelTask(task, record))
+    return ModelResult(network, tuple(found), machine, machine.cores, options.database)
+
+
+@frozen(eq=False)
+class TaskCoverage:
+    """Whether a task of a network can be tuned.
+
+    Attributes:
+        task: The task, with the reason where it is refused.
+        sketches: Sketches of its search space.
+        configurations: Configurations of its search space.
+    """
+
+    task: UniqueTask
+    sketches: int = 0
+    configurations: int = 0
+
+
+@frozen(eq=False)
+class Coverage:
+    """What can be tuned of a network.
+
+    Attributes:
+        network: The network.
+        tasks: Its tasks, equal ones as one.
+        space: Name of the search space.
+    """
+
+    network: NetworkProgram
+    tasks: tuple[TaskCoverage, ...]
+    space: str
+
+    @property
+    def flop(self) -> float:
+        """Of one inference."""
+        return sum(it.task.total_flop for it in self.tasks)
+
+    @property
+    def tunable_flop(self) -> float:
+        """Of the tasks that can be tuned, in one inference."""
+        return sum(it.task.total_flop for it in self.tasks if it.task.is_tunable)
+
+
+def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> Coverage:
+    """The tasks of a network, and which of them the search space can express."""
+    network, tasks, options = _loaded(source, reading, options)
+    tunable = [task for task in tasks if task.is_tunable]
+    refused: dict[int, AutotuneError] = {}
+    given = [Task(task.program, task.occurrences, task.name) for task in tunable]
+    spaces, _ = tasks_on_backends(given, options, refused)
+    accepted = [task.name for number, task in enumerate(tunable) if number not in refused]
+    by_name = {name: one.space for name, one in zip(accepted, spaces, strict=True)}
+    reasons = {tunable[number].name: str(error) for number, error in refused.items()}
+    found = []
+    for task in tasks:
+        space = by_name.get(task.name)
+        known = evolve(task, refusal=task.refusal or reasons.get(task.name, ""))
+        sizes = (0, 0) if space is None else (len(space.sketches()), space.count())
+        found.append(TaskCoverage(known, *sizes))
+    return Coverage(network, tuple(found), options.chosen["search_space"].name)
+
+
+def _loaded(
+    source: Source, reading: ModelOptions, options: TuneOptions
+) -> tuple[NetworkProgram, tuple[UniqueTask, ...], TuneOptions]:
+    """The network, its tasks, and the options with the backend of the network."""
+
+    def on_pass(report: PassReport) -> None:
+        _emit(options, PassFinished(source.text, report.name, report.seconds, report.note))
+
+    network = load_network(
+        source,
+        options.machine,
+        options.machine.cores,
+        frontend=reading.frontend,
+        passes=reading.passes,
+        on_pass=on_pass,
+    )
+    if options.backend not in ((), (network.backend,)):
+        raise InvalidValueError(
+            f"the programs of {network.name} are built by backend {network.backend!r}, and not by "
+            f"{', '.join(map(repr, options.backend))}; name no backend"
+        )
+    tasks = unique_tasks(network)
+    facts = [NetworkTaskFacts(it.name, it.occurrences, it.flop, it.is_tunable) for it in tasks]
+    _emit(options, NetworkLoaded(network.name, tuple(facts)))
+    return network, tasks, evolve(options, backend=(network.backend,))
+
+
+def _check_import(network: NetworkProgram, options: TuneOptions) -> None:
+    """Run the untuned network, so that a wrong import is found before the budget is spent."""
+    machine = options.machine
+    check_network(network, build_network(network, {}, machine, machine.cores))
+
+
+def _emit(options: TuneOptions, event: Any) -> None:
+    for listener in options.listeners:
+        listener(event)
+
+
+def _path_of(model: object) -> object:
+    """A path where a file is named by a text."""
+    return Path(model) if isinstance(model, str) else model

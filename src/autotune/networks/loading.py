@@ -1,0 +1,164 @@
+"""Loading a model through a frontend, and finding tasks in it that compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+from autotune.backends import Backend
+from autotune.errors import AutotuneError, InvalidValueError, PluginError
+from autotune.ir.workloads import Workload
+from autotune.networks.frontend import LoadOptions, NetworkProgram, NetworkTask, PassReport
+from autotune.networks.source import Source, find_frontend
+from autotune.plugins import PluginSpec
+from autotune.plugins.held import create_held_part
+from autotune.targets import Target
+
+__all__ = ["UniqueTask", "load_network", "read_passes", "unique_tasks"]
+
+
+@frozen(eq=False)
+class UniqueTask:
+    """Tasks of a network that compute the same, as one.
+
+    Attributes:
+        name: Of the first of them.
+        names: Of all of them.
+        program: Of the first of them.
+        workload: What they compute; None where the backend cannot say.
+        occurrences: Calls of all of them in one inference.
+        flop: Of one call.
+        nodes: Operators of the graph that they came from.
+        view: Whether there is nothing to compute.
+        refusal: Why it cannot be tuned, in one line; "" where it can.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    program: object
+    workload: Workload | None
+    occurrences: int
+    flop: float
+    nodes: tuple[str, ...]
+    view: bool = False
+    refusal: str = ""
+
+    @property
+    def is_tunable(self) -> bool:
+        """Whether it gets a part of the budget."""
+        return not (self.view or self.refusal)
+
+    @property
+    def total_flop(self) -> float:
+        """Of all calls in one inference."""
+        return self.occurrences * self.flop
+
+
+def load_network(
+    source: Source,
+    target: Target,
+    threads: int,
+    *,
+    frontend: str | None = None,
+    passes: Mapping[str, Callable[[Any], Any] | None] | None = None,
+    on_pass: Callable[[PassReport], None] = lambda report: None,
+) -> NetworkProgram:
+    """Read a model, and check what the frontend says of it.
+
+    Args:
+        source: The model.
+        target: What the network runs on.
+        threads: How many threads it uses.
+        frontend: Name of the frontend; None for the first that accepts the source.
+        passes: As of :class:`~autotune.networks.LoadOptions`.
+        on_pass: Told of every pass once it is done.
+
+    Raises:
+        UnsupportedWorkload: names the node that cannot be expressed.
+        InvalidValueError: the source cannot be read, or no frontend reads such sources.
+        UnknownNameError: there is no such frontend, or no such pass.
+        PluginError: the frontend is at fault.
+    """
+    reader = find_frontend(source, frontend)
+    options = LoadOptions(target, threads, dict(passes or {}), on_pass)
+    network = reader.load(source.model, source.example_inputs, options)
+    noun = f"frontend {reader.name!r}"
+    names = [task.name for task in network.tasks]
+    if not names:
+        raise InvalidValueError(f"{source.text}: nothing is computed in this model")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise PluginError(f"{noun} calls several tasks {twice[0]!r}")
+    for task in network.tasks:
+        if task.occurrences < 1 or not task.flop >= 0:
+            raise PluginError(
+                f"{noun}: task {task.name!r} has {task.occurrences} occurrences of "
+                f"{task.flop} flop"
+            )
+    return network
+
+
+def read_passes(texts: Sequence[str]) -> dict[str, Callable[[Any], Any] | None]:
+    """Replacements of passes from texts: ``NAME=off``, or ``NAME=module:function``.
+
+    Raises:
+        InvalidValueError: a text is of no such form, or a pass is named twice.
+        PluginError: a function cannot be imported.
+    """
+    found: dict[str, Callable[[Any], Any] | None] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and (value == "off" or ":" in value)):
+            raise InvalidValueError(
+                f"pass {text!r} is not of the form NAME=off or NAME=module:function"
+            )
+        if name in found:
+            raise InvalidValueError(f"pass {name!r} is named twice")
+        spec = PluginSpec("frontend", "pass", value, "by import string")
+        found[name] = None if value == "off" else spec.resolve()
+    return found
+
+
+def unique_tasks(network: NetworkProgram) -> tuple[UniqueTask, ...]:
+    """The tasks of a network, those that compute the same as one, in order of the first call.
+
+    What the backend cannot import stays a task of its own, with the reason.
+    """
+    backend: Backend = create_held_part("backend", network.backend)
+    found: dict[str, UniqueTask] = {}
+    for task in network.tasks:
+        workload, refusal = None, ""
+        if not task.view:
+            workload, refusal = _imported(backend, task)
+        digest = task.name if workload is None else workload.digest
+        first = found.get(digest)
+        if first is None:
+            found[digest] = UniqueTask(
+                task.name,
+                (task.name,),
+                task.program,
+                workload,
+                task.occurrences,
+                task.flop,
+                task.nodes,
+                task.view,
+                refusal,
+            )
+        else:
+            found[digest] = evolve(
+                first,
+                names=(*first.names, task.name),
+                occurrences=first.occurrences + task.occurrences,
+                nodes=(*first.nodes, *task.nodes),
+            )
+    return tuple(found.values())
+
+
+def _imported(backend: Backend, task: NetworkTask) -> tuple[Workload | None, str]:
+    """What a task computes, or why the backend cannot say it."""
+    try:
+        return backend.import_program(task.program).workload, ""
+    except AutotuneError as error:
+        return None, str(error)

@@ -1,0 +1,291 @@
+"""The result of tuning a network, and its versioned JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from autotune.errors import one_line
+from autotune.networks.frontend import CompiledNetwork, NetworkProgram
+from autotune.networks.loading import UniqueTask
+from autotune.networks.running import (
+    Timing,
+    build_network,
+    check_network,
+    time_network,
+)
+from autotune.store.records import Record
+from autotune.targets import Target
+from autotune.tuning.result import Result
+
+__all__ = [
+    "MODEL_RESULT_SCHEMA",
+    "MODEL_RESULT_VERSION",
+    "BASELINE",
+    "DEFAULT",
+    "TUNED",
+    "VIEW",
+    "ModelResult",
+    "ModelTask",
+]
+
+MODEL_RESULT_SCHEMA = "autotune.model_result"
+MODEL_RESULT_VERSION = 1
+"""Grows when a field of the JSON form changes its meaning or goes away."""
+
+TUNED = "tuned"
+BASELINE = "baseline"
+DEFAULT = "default schedule"
+VIEW = "view"
+_REASON_WIDTH = 200
+
+
+@frozen(eq=False)
+class ModelTask:
+    """What is run for the equal tasks of a network.
+
+    Attributes:
+        task: The tasks.
+        record: What is run for them; None for the backend's default schedule.
+        result: What tuning them gave; None where they were not tuned.
+        measured: Seconds of all their calls in one inference of the built network; None where it
+            was not timed.
+    """
+
+    task: UniqueTask
+    record: Record | None
+    result: Result | None = None
+    measured: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the first of them."""
+        return self.task.name
+
+    @property
+    def trials(self) -> int:
+        """Candidates that were tried."""
+        return 0 if self.result is None else self.result.trials
+
+    @property
+    def run_by(self) -> str:
+        """``tuned``, ``baseline`` (no candidate is a gain), ``default schedule``, or ``view``."""
+        if self.task.view:
+            return VIEW
+        if self.record is None:
+            return DEFAULT
+        return BASELINE if self.record.baseline else TUNED
+
+    @property
+    def reason(self) -> str:
+        """Why it is not run by a tuned program, in one line; "" where it is."""
+        if self.task.view:
+            return "there is nothing to compute"
+        if self.task.refusal:
+            return one_line(self.task.refusal, _REASON_WIDTH)
+        if self.record is not None:
+            return f"no candidate beats the {self.record.baseline}" if self.record.baseline else ""
+        if self.result is None:
+            return "there is no record of it"
+        if not self.result.trials:
+            return "it got no trials of the budget"
+        return one_line(self.result.failure_text(), _REASON_WIDTH)
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds of one call: as tuning timed it, else as the built network took."""
+        if self.record is not None and self.record.latency is not None:
+            return self.record.latency
+        return None if self.measured is None else self.measured / self.task.occurrences
+
+    @property
+    def total(self) -> float | None:
+        """Seconds of all calls in one inference; 0 for a view."""
+        if self.task.view:
+            return 0.0
+        latency = self.latency
+        return None if latency is None else latency * self.task.occurrences
+
+    @property
+    def untuned(self) -> float | None:
+        """Seconds of one call without tuning, of the fastest program that there is; or None."""
+        if self.result is None or self.latency is None:
+            return None
+        speedup = self.result.speedup
+        return None if speedup is None else self.latency * speedup
+
+    def to_json(self, network: ModelResult) -> dict[str, Any]:
+        """A JSON object."""
+        task = self.task
+        return {
+            "name": self.name,
+            "names": list(task.names),
+            "nodes": list(task.nodes),
+            "digest": None if task.workload is None else task.workload.digest,
+            "occurrences": task.occurrences,
+            "flop": task.flop,
+            "flop_share": _share(task.total_flop, network.flop),
+            "run_by": self.run_by,
+            "reason": self.reason,
+            "trials": self.trials,
+            "latency": self.latency,
+            "total": self.total,
+            "share": _share(self.total, network.latency),
+            "untuned": self.untuned,
+            "measured": self.measured,
+            "record": None if self.record is None else self.record.name,
+            "result": None if self.result is None else self.result.to_json(),
+        }
+
+
+@frozen(eq=False)
+class ModelResult:
+    """The outcome of tuning a network.
+
+    Attributes:
+        network: The network.
+        tasks: Its tasks, equal ones as one, in order of their first call.
+        target: What it was tuned for.
+        threads: Threads that it runs on.
+        database: Where the records are.
+        seconds: Wall seconds of tuning by activity, as of :class:`autotune.Result`.
+        reason: Why tuning ended; "" where nothing was tuned.
+        from_records: Whether nothing was searched.
+        timing: How long the built network takes; None before :meth:`timed`.
+    """
+
+    network: NetworkProgram
+    tasks: tuple[ModelTask, ...]
+    target: Target
+    threads: int
+    database: str
+    seconds: Mapping[str, float] = field(factory=dict)
+    reason: str = ""
+    from_records: bool = False
+    timing: Timing | None = None
+
+    @property
+    def name(self) -> str:
+        """What a person calls the network."""
+        return self.network.name
+
+    @property
+    def trials(self) -> int:
+        """Candidates of all tasks."""
+        return sum(task.trials for task in self.tasks)
+
+    @property
+    def flop(self) -> float:
+        """Of one inference."""
+        return sum(task.task.total_flop for task in self.tasks)
+
+    @property
+    def latency(self) -> float:
+        """Estimated seconds of one inference: occurrences x latency, over the timed tasks."""
+        return sum(task.total or 0.0 for task in self.tasks)
+
+    @property
+    def untimed(self) -> tuple[str, ...]:
+        """Names of the tasks whose latency is not known, and is no part of the estimate."""
+        return tuple(task.name for task in self.tasks if task.total is None)
+
+    @property
+    def untuned(self) -> float | None:
+        """Estimated seconds of one inference without tuning; None where nothing is known.
+
+        Tasks that are run by the default schedule count as they are.
+        """
+        if all(task.untuned is None for task in self.tasks):
+            return None
+        return sum(
+            task.task.occurrences * (task.untuned or task.latency or 0.0)
+            for task in self.tasks
+            if not task.task.view
+        )
+
+    @property
+    def speedup(self) -> float | None:
+        """How much faster the estimate is than that without tuning, if both are known."""
+        untuned = self.untuned
+        return untuned / self.latency if untuned is not None and self.latency else None
+
+    @property
+    def chosen(self) -> dict[str, Record | None]:
+        """What is run for each task of the network, by its name."""
+        return {name: it.record for it in self.tasks for name in it.task.names}
+
+    def build(self, *, check: bool = True) -> CompiledNetwork:
+        """Compile the network in this process.
+
+        Args:
+            check: Whether its outputs are compared with the model's.
+
+        Returns:
+            A callable on numpy arrays, torch tensors and whatever else has DLPack; ``save`` writes
+            a file that runs elsewhere.
+
+        Raises:
+            BuildFailed: the compiler rejected it; names the task.
+            InvalidSchedule: a record cannot be replayed; names the task.
+            WrongOutputs: it computes something else than the model.
+        """
+        compiled = build_network(self.network, self.chosen, self.target, self.threads)
+        if check:
+            check_network(self.network, compiled)
+        return compiled
+
+    def timed(self, compiled: CompiledNetwork) -> ModelResult:
+        """The result with what the built network takes, whole and by task."""
+        timing = time_network(self.network, compiled)
+        tasks = tuple(evolve(it, measured=_sum(timing.tasks, it.task.names)) for it in self.tasks)
+        return evolve(self, tasks=tasks, timing=timing)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object; ``docs`` describe the schema, ``schema`` and ``version`` name it."""
+        timing = self.timing
+        return {
+            "schema": MODEL_RESULT_SCHEMA,
+            "version": MODEL_RESULT_VERSION,
+            "network": {
+                "name": self.name,
+                "backend": self.network.backend,
+                "flop": self.flop,
+                "inputs": [_tensor(it) for it in self.network.inputs],
+                "outputs": [_tensor(it) for it in self.network.outputs],
+                "passes": [
+                    {"name": it.name, "seconds": it.seconds, "note": it.note}
+                    for it in self.network.passes
+                ],
+            },
+            "target": {"fingerprint": self.target.fingerprint, **self.target.to_json()},
+            "threads": self.threads,
+            "trials": self.trials,
+            "seconds": {**self.seconds, "total": sum(self.seconds.values())},
+            "latency": self.latency,
+            "untimed": list(self.untimed),
+            "untuned": self.untuned,
+            "speedup": self.speedup,
+            "measured": timing
+            and {"latency": timing.latency, "fastest": timing.fastest, "calls": timing.calls},
+            "tasks": [task.to_json(self) for task in self.tasks],
+            "run": {
+                "database": self.database,
+                "from_records": self.from_records,
+                "reason": self.reason,
+            },
+        }
+
+
+def _tensor(tensor: Any) -> dict[str, Any]:
+    return {"name": tensor.name, "shape": list(tensor.shape), "dtype": tensor.dtype}
+
+
+def _share(part: float | None, whole: float) -> float | None:
+    return part / whole if part is not None and whole > 0 else None
+
+
+def _sum(seconds: Mapping[str, float], names: tuple[str, ...]) -> float | None:
+    found = [seconds[name] for name in names if name in seconds]
+    return sum(found) if found else None

@@ -1,0 +1,110 @@
+"""Building a network from records, and looking at what it computes and how long it takes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from autotune.errors import AutotuneError, InvalidValueError
+from autotune.networks.comparison import Difference, compare_outputs
+from autotune.networks.frontend import CompiledNetwork, NetworkProgram
+from autotune.plugins.calling import Calling
+from autotune.store.records import Record
+from autotune.targets import Target
+
+__all__ = ["Timing", "WrongOutputs", "build_network", "check_network", "time_network"]
+
+REPEATS = 10
+_LEAST_SECONDS = 0.5
+_MOST_REPEATS = 1000
+
+
+class WrongOutputs(AutotuneError):
+    """A network computes something else than the model that it was made from."""
+
+
+@frozen
+class Timing:
+    """How long a network takes.
+
+    Attributes:
+        latency: Median seconds of an inference.
+        fastest: Seconds of the fastest one.
+        calls: How many were timed.
+        tasks: Seconds of all calls of a task in one inference, by its name in the network.
+    """
+
+    latency: float
+    fastest: float
+    calls: int
+    tasks: Mapping[str, float]
+
+
+def build_network(
+    network: NetworkProgram, chosen: Mapping[str, Record | None], target: Target, threads: int
+) -> CompiledNetwork:
+    """Compile a network; see :meth:`autotune.networks.NetworkProgram.build`.
+
+    Raises:
+        AutotuneError: as there.
+        PluginError: the frontend fails in another way.
+    """
+    with Calling(f"network {network.name!r}", "in build()", timed=False):
+        return network.build(chosen, target, threads)
+
+
+def check_network(
+    network: NetworkProgram, compiled: CompiledNetwork, inputs: Sequence[Any] | None = None
+) -> list[Difference]:
+    """Compare what a network computes with what its model does.
+
+    Args:
+        network: What was compiled.
+        compiled: The network.
+        inputs: What both are called with; by default the example inputs.
+
+    Returns:
+        The difference of each output; none where the model cannot be run here.
+
+    Raises:
+        WrongOutputs: an output is not the model's; names it.
+    """
+    given = network.example_inputs() if inputs is None else tuple(inputs)
+    with Calling(f"network {network.name!r}", "on a call", timed=False):
+        wanted = network.reference(given)
+        if wanted is None:
+            return []
+        found = compiled(*given)
+    differences = compare_outputs(network.outputs, wanted, found)
+    wrong = [difference for difference in differences if not difference.ok]
+    if wrong:
+        raise WrongOutputs(
+            f"{network.name} computes something else after import: {wrong[0]}; leave graph passes "
+            "out one after the other (--pass NAME=off) to find the one at fault"
+        )
+    return differences
+
+
+def time_network(
+    network: NetworkProgram, compiled: CompiledNetwork, inputs: Sequence[Any] | None = None
+) -> Timing:
+    """Time a network, whole and by task.
+
+    Args:
+        network: What was compiled.
+        compiled: The network.
+        inputs: What it is called with; by default the example inputs.
+    """
+    given = network.example_inputs() if inputs is None else tuple(inputs)
+    with Calling(f"network {network.name!r}", "while it was timed", timed=False):
+        first = compiled.time_calls(given, 1)
+        needed = round(_LEAST_SECONDS / max(first[0], 1e-9))
+        repeats = min(max(REPEATS, needed), _MOST_REPEATS)
+        seconds = compiled.time_calls(given, repeats)
+        tasks = compiled.profile(given)
+    if len(seconds) != repeats:
+        raise InvalidValueError(f"{network.name}: {len(seconds)} calls of {repeats} were timed")
+    return Timing(statistics.median(seconds), min(seconds), len(seconds), dict(tasks))

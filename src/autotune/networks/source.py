@@ -1,0 +1,139 @@
+"""What a person names as a model: a function that makes one, or a file."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from autotune.errors import InvalidValueError, near_matches
+from autotune.networks.frontend import Frontend
+from autotune.plugins.held import create_held_part
+from autotune.plugins.manager import manager
+from autotune.process.child import describe
+
+__all__ = ["FORMATS", "Source", "find_frontend", "read_source"]
+
+FORMATS = (".pt2", ".onnx", ".json", ".py", ".mlir")
+"""Suffixes of files that are models; which can be read depends on what is installed."""
+
+_NONE_INSTALLED = (
+    "no frontend is installed, so that no model can be read; pip install autotune-tvm"
+)
+
+
+@frozen(eq=False)
+class Source:
+    """A model as it was given.
+
+    Attributes:
+        model: An object or the path of a file, for a frontend.
+        example_inputs: What the model is called with; None where the model says it.
+        text: What a person calls it, for messages.
+    """
+
+    model: object
+    example_inputs: tuple[object, ...] | None
+    text: str
+
+
+def read_source(text: str) -> Source:
+    """The model that a person names.
+
+    Args:
+        text: ``package.module:function``, where the function returns a model and its example
+            inputs, or only a model; or the path of a file.
+
+    Raises:
+        InvalidValueError: there is no such file or function, or the function fails.
+    """
+    module, colon, attribute = text.partition(":")
+    if os.path.exists(text):
+        if not os.path.isfile(text):
+            raise InvalidValueError(f"{text!r} is no file; name a {_listed()} file")
+        if Path(text).suffix not in FORMATS:
+            raise InvalidValueError(
+                f"{text!r} is no model: by its name it is none of {_listed()}; name another "
+                "file, or a function that makes a model, package.module:function"
+            )
+        return Source(Path(text), None, text)
+    if colon and all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
+        return _called(text, module, attribute)
+    advice = "name a file, or a function that makes a model, package.module:function"
+    if Path(text).suffix in FORMATS:
+        beside = _files_beside(Path(text))
+        matches = near_matches(Path(text).name, beside)
+        advice = f"did you mean {' or '.join(map(repr, matches))}?" if matches else advice
+    raise InvalidValueError(f"there is no file {text!r}; {advice}")
+
+
+def _files_beside(path: Path) -> list[str]:
+    try:
+        return [it.name for it in path.parent.iterdir() if it.suffix in FORMATS]
+    except OSError:
+        return []
+
+
+def _listed() -> str:
+    return f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+
+
+def _called(text: str, module: str, attribute: str) -> Source:
+    """What the function returns that an import string names."""
+    try:
+        found: object = importlib.import_module(module)
+    except Exception as error:  # whatever a person's module raises
+        raise InvalidValueError(
+            f"{text}: {module!r} cannot be imported: {describe(error)}"
+        ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            matches = near_matches(part, [name for name in dir(found) if name[0] != "_"])
+            hint = f"; did you mean {' or '.join(map(repr, matches))}?" if matches else ""
+            raise InvalidValueError(f"{text}: {module!r} has no {attribute!r}{hint}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise InvalidValueError(
+            f"{text} is a {type(found).__name__}; name a function that returns a model and its "
+            "example inputs"
+        )
+    try:
+        made = found()
+    except Exception as error:
+        raise InvalidValueError(f"{text} failed: {describe(error)}") from error
+    model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    return Source(model, as_inputs(inputs), text)
+
+
+def as_inputs(given: object) -> tuple[object, ...] | None:
+    """Example inputs as a tuple, where one of them may stand for itself."""
+    if given is None or isinstance(given, tuple):
+        return given
+    return tuple(given) if isinstance(given, list) else (given,)
+
+
+def find_frontend(source: Source, name: str | None = None) -> Frontend:
+    """The frontend that reads a source: the one of this name, or the first that accepts it.
+
+    Raises:
+        UnknownNameError: there is none of this name.
+        InvalidValueError: it does not read such sources, or no frontend does.
+    """
+    names: Sequence[str] = [name] if name is not None else manager().names("frontend")
+    if not names:
+        raise InvalidValueError(_NONE_INSTALLED)
+    frontends: list[Frontend] = [create_held_part("frontend", each) for each in names]
+    for frontend in frontends:
+        if frontend.accepts(source.model):
+            return frontend
+    kind = type(source.model)
+    what = (
+        repr(source.text)
+        if isinstance(source.model, Path)
+        else (f"{source.text}: a {kind.__module__}.{kind.__qualname__}".replace("builtins.", ""))
+    )
+    known = "; ".join(f"{it.name}: {', '.join(it.sources)}" for it in frontends)
+    raise InvalidValueError(f"{what} is no model that can be read. What can be read: {known}")

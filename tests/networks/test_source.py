@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from autotune.errors import InvalidValueError, PluginError, UnknownNameError
+from autotune.networks.frontend import Frontend, NetworkProgram
+from autotune.networks.loading import load_network, read_passes
+from autotune.networks.source import Source, find_frontend, read_source
+from autotune.targets import preset
+from autotune.testing.reference_frontend import (
+    REFERENCE_FRONTEND,
+    ReferenceFrontend,
+    ReferenceModel,
+    three_layers,
+)
+
+MODELS = """
+import autotune.testing.reference_frontend as reference
+network = reference.three_layers
+def alone(): return network()[0]
+def listed(): return network()[0], list(network()[1])
+def array(): return network()[0], network()[1][0]
+def broken(): raise RuntimeError("no weights here")
+def number(): return 5
+weights = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "given_models.py").write_text(MODELS)
+    (tmp_path / "given_broken.py").write_text("import no_such_module_anywhere")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "given_models", raising=False)
+
+
+@pytest.mark.parametrize("name", ["network", "listed", "array"])
+def test_a_function_returns_a_model_and_its_inputs(name: str) -> None:
+    source = read_source(f"given_models:{name}")
+    assert isinstance(source.model, ReferenceModel)
+    assert source.example_inputs is not None and len(source.example_inputs) == 1
+
+
+def test_a_function_may_return_a_model_alone() -> None:
+    source = read_source("given_models:alone")
+    assert isinstance(source.model, ReferenceModel) and source.example_inputs is None
+
+
+def test_a_file_is_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"")
+    assert read_source(str(path)).model == path
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("given_models:netwrk", "has no 'netwrk'; did you mean 'network'"),
+        ("given_models:weights", "given_models:weights is a int; name a function"),
+        ("given_models:broken", "given_models:broken failed: RuntimeError: no weights here"),
+        ("given_broken:model", "'given_broken' cannot be imported: ModuleNotFoundError"),
+        ("no_such_models:model", "'no_such_models' cannot be imported"),
+        ("given_models", "there is no file 'given_models'; name a file, or a function"),
+        ("{folder}/modle.onnx", "did you mean 'model.onnx'"),
+        ("{folder}", "is no file"),
+        ("{folder}/model.txt", "by its name it is none of .pt2, .onnx, .json, .py or .mlir"),
+    ],
+)
+def test_what_cannot_be_read_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    (tmp_path / "model.txt").write_bytes(b"")
+    with pytest.raises(InvalidValueError) as raised:
+        read_source(text.format(folder=tmp_path))
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_what_no_frontend_reads_is_refused_with_what_can_be_read() -> None:
+    source = read_source("given_models:number")
+    with pytest.raises(InvalidValueError, match="a int is no model.*: a reference model"):
+        find_frontend(source, REFERENCE_FRONTEND)
+    with pytest.raises(UnknownNameError, match="unknown frontend 'nobody'"):
+        find_frontend(source, "nobody")
+
+
+def test_without_a_frontend_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nothing:
+        def names(self, kind: str) -> list[str]:
+            return []
+
+    monkeypatch.setattr("autotune.networks.source.manager", Nothing)
+    with pytest.raises(InvalidValueError, match="pip install autotune-tvm"):
+        find_frontend(Source(three_layers()[0], None, "model"))
+
+
+class Twice(ReferenceFrontend):
+    """Calls two tasks the same."""
+
+    def load(self, *arguments: object) -> NetworkProgram:  # type: ignore[override]
+        network = super().load(*arguments)  # type: ignore[arg-type]
+        network.tasks = (network.tasks[0], network.tasks[0])
+        return network
+
+
+class Never(ReferenceFrontend):
+    """Has a task that is never called."""
+
+    def load(self, *arguments: object) -> NetworkProgram:  # type: ignore[override]
+        network = super().load(*arguments)  # type: ignore[arg-type]
+        network.tasks = (evolve(network.tasks[0], occurrences=0),)
+        return network
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [(Twice, "calls several tasks 'first'"), (Never, "'first' has 0 occurrences")],
+)
+def test_what_a_frontend_says_is_checked(
+    kind: type[Frontend], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.networks.loading.find_frontend", lambda *_: kind())
+    with pytest.raises(PluginError, match=f"frontend 'reference'.* {message}"):
+        load_network(Source(three_layers()[0], None, "model"), preset("haswell"), 1)
+
+
+def test_passes_are_read_from_texts() -> None:
+    found = read_passes(["fold=off", "layout=given_models:number"])
+    assert found["fold"] is None and found["layout"] is not None
+    assert found["layout"].__name__ == "number"
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["fold"], "not of the form NAME=off or NAME=module:function"),
+        (["fold=on"], "not of the form"),
+        (["fold=off", "fold=off"], "pass 'fold' is named twice"),
+    ],
+)
+def test_what_is_no_pass_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        read_passes(texts)

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+import autotune
+from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
+from autotune.ir.expressions import Load, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads.builders import gemm
+from autotune.networks.api import ModelOptions, build_recorded, model_tasks
+from autotune.networks.model_result import ModelResult
+from autotune.networks.running import WrongOutputs
+from autotune.networks.source import Source
+from autotune.networks.tables import coverage_table, model_table
+from autotune.networks.totals import NetworkTotals
+from autotune.testing.reference_frontend import (
+    REFERENCE_FRONTEND,
+    ReferenceLayer,
+    ReferenceModel,
+    three_layers,
+)
+from autotune.tuning.events import Event, NetworkLoaded, PassFinished, WarningRaised
+from autotune.tuning.options import TuneOptions
+
+READING = ModelOptions(frontend=REFERENCE_FRONTEND)
+
+
+def total_of(n: int) -> Workload:
+    """A sum of all elements, which no sketch can express."""
+    body = Load("X", (var("i"), var("j")))
+    axes = (Axis("i", n, "reduce"), Axis("j", n, "reduce"))
+    stage = Stage(Tensor("Y", (), "float32"), axes, body, "add")
+    return Workload("total", (Tensor("X", (n, n), "float32"),), (stage,), ("Y",))
+
+
+def four_layers() -> ReferenceModel:
+    model, _ = three_layers()
+    return evolve(
+        model,
+        name="four_layers",
+        layers=(
+            *model.layers,
+            ReferenceLayer("copy", model.layers[1].workload, view=True),
+            ReferenceLayer("total", total_of(16)),
+        ),
+    )
+
+
+def tuned(path: Path, model: object = None, **options: Any) -> ModelResult:
+    given = {"trials": 12, "round_size": 4, "threads": 1, "parts": {"strategy": "random"}}
+    return autotune.tune_model(
+        four_layers() if model is None else model,
+        frontend=REFERENCE_FRONTEND,
+        database=path / "records.db",
+        **{**given, **options},
+    )
+
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory, events: list[Event]) -> ModelResult:
+    return tuned(tmp_path_factory.mktemp("tuned"), listeners=[events.append])
+
+
+def test_equal_tasks_are_one_and_refused_ones_get_no_budget(result: ModelResult) -> None:
+    found = {task.name: task for task in result.tasks}
+    assert list(found) == ["first", "scale", "copy", "total"]
+    assert found["first"].task.names == ("first", "second")
+    assert [task.task.occurrences for task in result.tasks] == [2, 1, 1, 1]
+    assert found["first"].trials + found["scale"].trials == result.trials == 12
+    assert found["copy"].run_by == "view" and found["total"].run_by == "default schedule"
+    assert found["copy"].trials == found["total"].trials == 0
+    assert found["first"].run_by == "tuned" and not found["first"].reason
+    assert found["total"].reason
+
+
+def test_the_estimate_is_the_sum_over_occurrences(result: ModelResult) -> None:
+    first, scale, copy, total = result.tasks
+    assert first.latency and scale.latency
+    assert result.latency == pytest.approx(2 * first.latency + scale.latency)
+    assert result.untimed == ("total",) and total.total is None and copy.total == 0.0
+    assert first.untuned and result.speedup and result.speedup > 1
+
+
+def test_the_network_is_built_from_the_records(result: ModelResult) -> None:
+    compiled = result.build()
+    (inputs,) = result.network.example_inputs()
+    (wanted,) = result.network.reference([inputs]) or ()
+    np.testing.assert_allclose(compiled(inputs)[0], wanted, rtol=1e-4)
+    timed = result.timed(compiled)
+    assert timed.timing is not None and not timed.untimed
+    assert timed.latency == pytest.approx(timed.timing.latency, rel=0.5)
+
+
+def test_the_json_form_is_whole(result: ModelResult) -> None:
+    data = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert (data["schema"], data["version"]) == ("autotune.model_result", 1)
+    shares = [task["flop_share"] for task in data["tasks"]]
+    assert sum(shares) == pytest.approx(1.0)
+    first = data["tasks"][0]
+    assert first["occurrences"] == 2 and first["total"] == pytest.approx(2 * first["latency"])
+    assert first["result"]["best"]["latency"] == first["latency"]
+    assert data["latency"] == result.latency and data["untimed"] == ["total"]
+
+
+def test_the_table_says_what_each_task_is_run_by(result: ModelResult) -> None:
+    table = model_table(result)
+    rows = {row["task"]: row for row in table.to_json()}
+    assert rows["first"]["run by"] == "tuned" and rows["copy"]["run by"] == "view"
+    assert rows["total"]["run by"].startswith("default schedule: ")
+    assert "the speed without tuning" in table.title
+    assert any("tuned: 2 of 3 tasks" in note for note in table.notes)
+    assert str(result.database) in table.notes[-1]
+
+
+def test_the_same_call_is_answered(result: ModelResult) -> None:
+    again = tuned(Path(result.database).parent)
+    assert again.from_records and again.chosen == result.chosen
+
+
+def test_a_smaller_run_is_continued(tmp_path: Path) -> None:
+    small = tuned(tmp_path, trials=4)
+    large = tuned(tmp_path, trials=12)
+    assert (small.trials, large.trials) == (4, 12)
+    with autotune.open_database(tmp_path / "records.db") as database:
+        assert database.count() == 12 and len(database.runs()) == 1
+
+
+def test_a_task_that_gets_no_trials_says_so(tmp_path: Path) -> None:
+    result = tuned(tmp_path, trials=4)
+    reasons = [task.reason for task in result.tasks if task.run_by == "default schedule"]
+    assert any("no trials" in reason for reason in reasons)
+
+
+def test_events_tell_the_network_and_its_totals(result: ModelResult, events: list[Event]) -> None:
+    assert [it.name for it in events if isinstance(it, PassFinished)] == ["check", "number"]
+    (loaded,) = (it for it in events if isinstance(it, NetworkLoaded))
+    assert [(it.name, it.occurrences, it.tunable) for it in loaded.tasks] == [
+        ("first", 2, True),
+        ("scale", 1, True),
+        ("copy", 1, False),
+        ("total", 1, True),
+    ]
+    warned = [it for it in events if isinstance(it, WarningRaised)]
+    assert [it.task for it in warned if "not tuned" in it.message] == ["total"]
+    totals = NetworkTotals()
+    for event in events:
+        totals(event)
+    assert totals.trials == 12 and totals.unknown == 0
+    assert totals.latency == pytest.approx(result.latency)
+    assert list(totals.shares())[0] in ("first", "scale")
+
+
+def test_a_network_is_built_from_records_alone(result: ModelResult, tmp_path: Path) -> None:
+    options = TuneOptions(database=result.database, threads=1)
+    recorded = build_recorded(Source(four_layers(), None, "four"), READING, options)
+    assert recorded.chosen == result.chosen and recorded.speedup is None
+    model, inputs = three_layers()
+    network = autotune.build_model(
+        model, inputs, frontend=REFERENCE_FRONTEND, database=result.database, threads=1
+    )
+    network.save(tmp_path / "network.so")
+    saved = json.loads((tmp_path / "network.so").read_text())["records"]
+    assert saved["first"] == saved["second"] == result.tasks[0].record.name  # type: ignore[union-attr]
+
+
+def test_coverage_counts_calls_and_flop() -> None:
+    coverage = model_tasks(Source(four_layers(), None, "four"), READING, TuneOptions(threads=1))
+    table = coverage_table(coverage)
+    rows = {row["task"]: row for row in table.to_json()}
+    assert rows["first"]["calls"] == "2" and rows["first"]["tuned"] == "by space sketch"
+    assert rows["copy"]["tuned"].startswith("no: a view")
+    assert rows["total"]["tuned"].startswith("no: ") and rows["total"]["sketches"] == "-"
+    assert "2 of 3 tasks, 3 of 4 calls" in table.notes[0]
+    assert "100 %" not in table.notes[0]
+
+
+def test_what_is_not_the_model_is_refused_before_the_budget_is_spent(tmp_path: Path) -> None:
+    model, _ = three_layers()
+    faulty = evolve(
+        model,
+        layers=(
+            evolve(
+                model.layers[0],
+                script=json.dumps(
+                    {"faults": [{"fault": "wrong", "phase": "verify", "candidate": "baseline"}]}
+                ),
+            ),
+            *model.layers[1:],
+        ),
+    )
+    with pytest.raises(WrongOutputs, match="three_layers computes .* after import: output 'C'"):
+        tuned(tmp_path, faulty)
+    assert not (tmp_path / "records.db").exists()
+    assert tuned(tmp_path, faulty, check=False).trials == 12
+
+
+def test_a_node_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    model = evolve(three_layers()[0], unsupported="scale")
+    with pytest.raises(UnsupportedWorkload, match="node 'scale': .*write it with other operators"):
+        tuned(tmp_path, model)
+
+
+def test_passes_can_be_left_out_and_replaced(tmp_path: Path) -> None:
+    result = tuned(tmp_path, passes={"check": None})
+    assert [report.name for report in result.network.passes] == ["number"]
+    with pytest.raises(UnknownNameError, match="unknown pass 'chek'.*Did you mean 'check'"):
+        tuned(tmp_path, passes={"chek": None})
+
+
+@pytest.mark.parametrize("model", [5, [1, 2], gemm(m=4, n=4, k=4)])
+def test_what_is_no_model_is_refused(tmp_path: Path, model: object) -> None:
+    with pytest.raises(InvalidValueError, match="no model that can be read.*a reference model"):
+        tuned(tmp_path, model)
+
+
+def test_the_backend_is_that_of_the_network(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="name no backend"):
+        tuned(tmp_path, backend="autotune.testing.reference_backend:ReferenceBackendWithDefault")
