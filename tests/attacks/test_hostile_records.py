@@ -171,6 +171,13 @@ AIMED: dict[str, bytes] = {
     "a product of 1000 factors": changed(
         ("sketch", "constraints", 3, "expression"), ["mul", *["C.i.0"] * 1000]
     ),
+    "a product of parameters that do not exist": changed(
+        ("sketch", "constraints", 0, "factors"), ["C.i.0", "nope"]
+    ),
+    "a product of an unknown total": changed(("sketch", "constraints", 0, "total"), "nope"),
+    "a total that is a sum": changed(
+        ("sketch", "constraints", 0, "total"), ["add", "C.i.0", "C.i.1"]
+    ),
     "half a value": changed(("config", "C.i.1"), 8.5),
     "a text for a value": changed(("config", "C.i.1"), "8"),
     "60 more parameters": many_params(60),

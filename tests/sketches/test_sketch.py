@@ -8,9 +8,20 @@ import attrs
 import pytest
 from python_processes import run_python
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Workload, dense, gemm
-from autotune.sketches import STEP_TYPES, Sketch, Unroll
+from autotune.sketches import (
+    STEP_TYPES,
+    AtLeast,
+    AtMost,
+    Constraint,
+    Factor,
+    OneOf,
+    ProductEquals,
+    Sketch,
+    Unroll,
+)
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
 
@@ -70,6 +81,22 @@ def test_malformed_json_is_refused(key: str, value: Any) -> None:
     if key != "name":
         with pytest.raises(InvalidValueError):
             Sketch.from_json({**GOLDEN["sketch"], key: value}, WORKLOAD)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        ProductEquals(("a", "z"), const(4)),
+        ProductEquals(("a",), var("z")),
+        AtMost(var("a") * var("z"), 3, "x"),
+        AtLeast(var("z"), 3, "x"),
+        OneOf(var("z") + 1, (3,), "x"),
+    ],
+    ids=repr,
+)
+def test_constraints_are_about_parameters(constraint: Constraint) -> None:
+    with pytest.raises(UnknownNameError, match="a constraint of sketch 'made' 'z'; available: a"):
+        Sketch("made", WORKLOAD, (Factor("a"),), (constraint,), ())
 
 
 _PRINT_DIGESTS = """

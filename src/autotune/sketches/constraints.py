@@ -26,6 +26,11 @@ class ProductEquals:
     source: str = "workload"
     hard: bool = True
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the parameters that it is about."""
+        return self.total.variables.union(self.factors)
+
 
 @frozen
 class AtMost:
@@ -35,6 +40,11 @@ class AtMost:
     limit: int
     source: str
     hard: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the parameters that it is about."""
+        return self.expression.variables
 
 
 @frozen
@@ -46,6 +56,11 @@ class AtLeast:
     source: str
     hard: bool = True
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the parameters that it is about."""
+        return self.expression.variables
+
 
 @frozen
 class OneOf:
@@ -55,6 +70,11 @@ class OneOf:
     values: tuple[int, ...]
     source: str
     hard: bool = True
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the parameters that it is about."""
+        return self.expression.variables
 
 
 Constraint = ProductEquals | AtMost | AtLeast | OneOf

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from autotune.errors import UnknownNameError
 from autotune.ir.converter import from_json, json_forms, object_form, to_json
 from autotune.ir.workloads import Workload
 from autotune.sketches.constraints import Constraint
@@ -23,13 +24,24 @@ if TYPE_CHECKING:
 
 @frozen
 class Sketch:
-    """Steps over a workload with parameters and constraints; the structure is fixed."""
+    """Steps over a workload with parameters and constraints; the structure is fixed.
+
+    Raises:
+        UnknownNameError: a constraint is about a parameter that there is none of.
+    """
 
     name: str
     workload: Workload
     params: tuple[Param, ...]
     constraints: tuple[Constraint, ...]
     steps: tuple[Step, ...]
+
+    def __attrs_post_init__(self) -> None:
+        known = {param.name for param in self.params}
+        for constraint in self.constraints:
+            if unknown := constraint.names - known:
+                owner = f"parameter in a constraint of sketch {self.name!r}"
+                raise UnknownNameError(owner, min(unknown), known)
 
     @cached_property
     def param_names(self) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr
 from autotune.sketches import AtLeast, AtMost, OneOf
 
@@ -83,10 +82,7 @@ class Splitter:
         if known is not None:
             return known
         if expression.op == "var":
-            name = expression.args[0]
-            if name not in self._owners:
-                raise InvalidValueError(f"a constraint uses {name!r}, which is no parameter")
-            mask = 1 << self._owners[name]
+            mask = 1 << self._owners[expression.args[0]]
         else:
             mask = 0
             for arg in expression.args:

@@ -189,7 +189,7 @@ class _Draft:
         for constraint in self.sketch.constraints:
             if isinstance(constraint, SketchProduct) and name in constraint.factors:
                 total = constraint.total
-                known = (total.value,) if total.value is not None else by_name[total.args[0]]
+                known = by_name[total.args[0]] if total.op == "var" else (total.value,)
                 found.extend(value for value in known or () if value is not None)
         return max(found)
 
