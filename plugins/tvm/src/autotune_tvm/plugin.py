@@ -16,4 +16,10 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_tvm.backend:TVMBackend",
             "Apache TVM's TensorIR schedules, compiled by LLVM for the CPU",
         ),
+        PluginSpec(
+            "frontend",
+            "relax",
+            "autotune_tvm.networks.frontend:RelaxFrontend",
+            "models of torch, ONNX and Relax, through Relax and its virtual machine",
+        ),
     ]

@@ -1,0 +1,92 @@
+"""From records to scheduled functions, and those into a module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import IRModule
+from tvm_ffi import structural_equal
+
+from autotune.backends import BuildRequest, InvalidSchedule
+from autotune.errors import AutotuneError
+from autotune.store.records import Record
+from autotune.targets import Target
+from autotune_tvm.default_schedule import default_schedule
+from autotune_tvm.importer import (
+    callable_module,
+    import_module,
+    module_from_text,
+    module_of,
+    text_of,
+)
+from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.passes.merge_equal import without_attributes
+from autotune_tvm.scheduled import scheduled_module
+
+__all__ = ["apply_functions", "default_function", "scheduled_function"]
+
+
+def scheduled_function(function: Any, record: Record, target: Target, threads: int) -> Any:
+    """The function with a record's schedule.
+
+    The schedule is replayed on ``function`` itself where the record names its stages as the
+    import does. A record of another function of the same structure, whose names differ, is
+    replayed on that one, which computes the same of the same arguments.
+
+    Args:
+        function: A ``PrimFunc`` that is not scheduled.
+        record: Of a search on this function, or on one that computes the same.
+        target: What it runs on.
+        threads: How many threads it uses.
+
+    Raises:
+        InvalidSchedule: the record is of another function, or cannot be replayed.
+    """
+    if record.scheduled is None:
+        return callable_module(module_of(function)[0])[ENTRY]
+    workload, module = import_module(function)
+    wanted = record.candidate.sketch.workload
+    program: str | None = text_of(module)
+    if wanted != workload:
+        if record.program is None or not _same(module_from_text(record.program), module):
+            raise InvalidSchedule(
+                f"record {record.name} is of workload {wanted.name!r}, which is not this function"
+            )
+        program = record.program
+    request = BuildRequest(wanted, program, record.scheduled, target, threads)
+    return scheduled_module(request)[ENTRY]
+
+
+def default_function(function: Any, target: Target, threads: int) -> Any:
+    """The function with TVM's default schedule, or as it is where TVM has none for it."""
+    module = callable_module(IRModule({ENTRY: function}))
+    try:
+        return default_schedule(module, target, threads).mod[ENTRY]
+    except InvalidSchedule:
+        return module[ENTRY]
+
+
+def apply_functions(module: IRModule, functions: Mapping[str, Any]) -> IRModule:
+    """The module with other bodies for some of its functions.
+
+    Args:
+        module: A network.
+        functions: ``PrimFunc`` by the name of the function whose place it takes.
+
+    Raises:
+        AutotuneError: the module has no such function.
+    """
+    changed = module.clone()
+    variables = {str(variable.name_hint): variable for variable in module.get_global_vars()}
+    for name, function in functions.items():
+        if name not in variables or not isinstance(module[name], tirx.PrimFunc):
+            raise AutotuneError(f"the module has no compiled function {name!r}")
+        changed.update_func(variables[name], function.without_attr("global_symbol"))
+    return changed
+
+
+def _same(one: IRModule, other: IRModule) -> bool:
+    bare = (without_attributes(module[ENTRY]) for module in (one, other))
+    return bool(structural_equal(*bare, map_free_vars=True))

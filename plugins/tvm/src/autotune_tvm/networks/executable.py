@@ -1,0 +1,153 @@
+"""Networks that run: Relax's virtual machine on numpy arrays and torch tensors."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.backends import aligned_copy
+from autotune.errors import InvalidValueError
+from autotune.networks import CompiledNetwork, NetworkTensor
+from autotune_tvm import runtime
+from autotune_tvm.compiler import brief
+from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.sources.source import as_numpy, flat_outputs
+
+__all__ = ["RelaxNetwork"]
+
+Array = NDArray[Any]
+
+_ALIGNMENT = 64
+"""Bytes: TVM's generated code loads vectors of inputs as if they began at a multiple."""
+
+
+class RelaxNetwork(CompiledNetwork):
+    """A compiled Relax module.
+
+    Args:
+        executable: What TVM built.
+        inputs: Of the network.
+        tasks: Names of its functions.
+        threads: How many threads it uses.
+    """
+
+    def __init__(
+        self,
+        executable: Any,
+        inputs: Sequence[NetworkTensor],
+        tasks: Iterable[str],
+        threads: int,
+    ) -> None:
+        self._executable = executable
+        self._inputs = tuple(inputs)
+        self._tasks = tuple(tasks)
+        self._threads = threads
+        self._library = executable.jit()
+        self._machine = self._new_machine()
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        """Run once.
+
+        Inputs that are contiguous and begin at a multiple of 64 bytes are read where they lie,
+        others are copied. Outputs share their memory with nothing.
+
+        Raises:
+            InvalidValueError: an input is missing, or of another shape or type.
+        """
+        arguments = self._arguments(inputs)
+        runtime.use_threads(self._threads)
+        found = flat_outputs(self._machine[ENTRY](*arguments))
+        convert = _converter(inputs[0] if inputs else None)
+        return tuple(convert(tensor) for tensor in found)
+
+    def save(self, path: Path) -> None:
+        """Write a shared library with the weights in it; ``tvm.runtime.load_module`` reads it.
+
+        Raises:
+            InvalidValueError: the file cannot be written.
+        """
+        try:
+            self._executable.export_library(str(path))
+        except Exception as error:  # the linker's failure is a RuntimeError, and others
+            raise InvalidValueError(f"{str(path)!r} cannot be written: {brief(error)}") from error
+
+    def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
+        """Seconds of each of ``repeats`` calls, after one that is not counted."""
+        arguments = self._arguments(inputs)
+        runtime.use_threads(self._threads)
+        function = self._machine[ENTRY]
+        function(*arguments)
+        seconds = []
+        for _ in range(repeats):
+            begin = perf_counter()
+            function(*arguments)
+            seconds.append(perf_counter() - begin)
+        return tuple(seconds)
+
+    def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
+        """Seconds of all calls of each task in one inference, by name of the task.
+
+        The second of two inferences counts: the first one maps memory.
+        """
+        arguments = self._arguments(inputs)
+        runtime.use_threads(self._threads)
+        machine = self._new_machine()
+        watch = _Watch()
+        machine.set_instrument(watch)
+        machine[ENTRY](*arguments)
+        watch.seconds.clear()
+        machine[ENTRY](*arguments)
+        return {name: watch.seconds[name] for name in self._tasks}
+
+    def _new_machine(self) -> Any:
+        tvm = runtime.load()
+        return tvm.relax.VirtualMachine(self._library, tvm.cpu())
+
+    def _arguments(self, inputs: Sequence[Any]) -> list[Any]:
+        if len(inputs) != len(self._inputs):
+            names = ", ".join(repr(tensor.name) for tensor in self._inputs)
+            raise InvalidValueError(f"{len(inputs)} inputs; the network takes {names}")
+        return [_argument(value, it) for value, it in zip(inputs, self._inputs, strict=True)]
+
+
+class _Watch:
+    """Adds up the seconds of calls by the name of the function."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._begin = 0.0
+
+    def __call__(
+        self, function: Any, name: Any, before: bool, result: Any, *arguments: Any
+    ) -> int:
+        if before:
+            self._begin = perf_counter()
+        else:
+            self.seconds[str(name)] += perf_counter() - self._begin
+        return 0  # go on
+
+
+def _argument(value: Any, tensor: NetworkTensor) -> Any:
+    array = as_numpy(value)
+    if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
+        raise InvalidValueError(
+            f"input {tensor.name!r} is {array.dtype}{list(array.shape)}; the network takes "
+            f"{tensor.dtype}{list(tensor.shape)}"
+        )
+    usable = array.flags.c_contiguous and array.flags.writeable
+    if not usable or array.ctypes.data % _ALIGNMENT:
+        array = aligned_copy(array)
+    return runtime.load().runtime.from_dlpack(array)
+
+
+def _converter(like: Any) -> Any:
+    """What makes an output of the kind of an input: ``from_dlpack`` of its package."""
+    package = sys.modules.get(type(like).__module__.split(".")[0])
+    return getattr(package, "from_dlpack", np.from_dlpack)

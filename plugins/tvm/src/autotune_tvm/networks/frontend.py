@@ -1,0 +1,45 @@
+"""The frontend: models of torch, ONNX and Relax become tasks of the TVM backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.networks import Frontend, LoadOptions, NetworkProgram
+from autotune_tvm import runtime
+from autotune_tvm.networks.pass_names import PASS_NAMES
+from autotune_tvm.networks.sources import is_source, read_source
+
+__all__ = ["RelaxFrontend"]
+
+
+class RelaxFrontend(Frontend):
+    """Reads models into Relax, TVM's graph language."""
+
+    name = "relax"
+    sources = (
+        "a torch module with example inputs",
+        "an exported program of torch or its .pt2 file",
+        "an .onnx file",
+        "a Relax module, its .json or its TVMScript in a .py file",
+    )
+    passes = PASS_NAMES
+
+    def accepts(self, source: object) -> bool:
+        """Whether it reads sources of this kind, by class or suffix; imports no compiler."""
+        return is_source(source)
+
+    def load(
+        self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions
+    ) -> NetworkProgram:
+        """Read a model, prepare it, and cut it into tasks.
+
+        Raises:
+            UnsupportedWorkload: names the node that cannot be expressed, and what to do.
+            InvalidValueError: the source is damaged or incomplete; says what to do.
+            UnsupportedTarget: TVM cannot be imported, or does not compile for the target.
+            UnknownNameError: there is no pass of a name in ``options.passes``.
+        """
+        runtime.load()
+        from autotune_tvm.networks.program import load_network
+
+        return load_network(read_source(source, example_inputs), options)

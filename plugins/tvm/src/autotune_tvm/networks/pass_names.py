@@ -1,0 +1,19 @@
+"""What the passes are called, in order; their code imports TVM."""
+
+from __future__ import annotations
+
+__all__ = ["PASS_NAMES"]
+
+PASS_NAMES = (
+    "canonicalize",
+    "fold_batch_norms",
+    "fold_constants",
+    "fold_scales",
+    "merge_views",
+    "sink_views",
+    "boolean_operators",
+    "legalize",
+    "fuse",
+    "views",
+    "merge_equal",
+)

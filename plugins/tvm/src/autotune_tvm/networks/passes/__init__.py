@@ -1,0 +1,1 @@
+"""Passes over a Relax module between import and extraction, one per module."""

@@ -1,0 +1,102 @@
+"""From an imported network to a module of compiled functions, pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+from tvm.ir import IRModule
+
+from autotune.backends import BuildFailed
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
+from autotune.networks import PassReport
+from autotune_tvm.compiler import brief
+from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.pass_names import PASS_NAMES
+from autotune_tvm.networks.passes.boolean_operators import boolean_operators
+from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
+from autotune_tvm.networks.passes.fold_constants import fold_constants
+from autotune_tvm.networks.passes.fold_scales import fold_scales
+from autotune_tvm.networks.passes.fuse import canonicalize, fuse, legalize, views
+from autotune_tvm.networks.passes.merge_equal import merge_equal
+from autotune_tvm.networks.passes.merge_views import merge_views
+from autotune_tvm.networks.passes.sink_views import sink_views
+
+__all__ = ["PASSES", "run_passes"]
+
+Pass = Callable[[IRModule], tuple[IRModule, str]]
+
+_FUNCTIONS: tuple[Pass, ...] = (
+    canonicalize,
+    fold_batch_norms,
+    fold_constants,
+    fold_scales,
+    merge_views,
+    sink_views,
+    boolean_operators,
+    legalize,
+    fuse,
+    views,
+    merge_equal,
+)
+
+PASSES: Mapping[str, Pass] = MappingProxyType(dict(zip(PASS_NAMES, _FUNCTIONS, strict=True)))
+"""By name, in order: from a module to another one and what was changed, in a few words."""
+
+
+def run_passes(
+    module: IRModule,
+    target: Any,
+    replaced: Mapping[str, Callable[[Any], Any] | None] | None = None,
+    on_pass: Callable[[PassReport], None] = lambda report: None,
+    clock: Callable[[], float] = perf_counter,
+) -> tuple[IRModule, tuple[PassReport, ...]]:
+    """Run all passes.
+
+    Args:
+        module: Has a function ``main``.
+        target: TVM's description of what the network is for.
+        replaced: By name of a pass: a function from module to module that takes its place, or
+            None to leave it out.
+        on_pass: Told of every pass once it is done.
+        clock: Seconds.
+
+    Raises:
+        UnknownNameError: there is no pass of a name in ``replaced``.
+        InvalidValueError: what replaces a pass returns no module with a function ``main``.
+        BuildFailed: a pass failed; names it.
+    """
+    given = replaced or {}
+    for name in given:
+        if name not in PASSES:
+            raise UnknownNameError("pass", name, PASSES)
+    reports = []
+    for name, each in PASSES.items():
+        begin = clock()
+        note = "left out"
+        try:
+            with target:
+                if name not in given:
+                    module, note = each(module)
+                elif (instead := given[name]) is not None:
+                    module, note = _checked(name, instead(module)), "replaced"
+        except AutotuneError:
+            raise
+        except Exception as error:  # TVM raises whatever its passes raise
+            raise BuildFailed(f"pass {name!r}: {brief(error)}") from error
+        reports.append(PassReport(name, clock() - begin, note))
+        on_pass(reports[-1])
+    return module, tuple(reports)
+
+
+def _checked(name: str, module: Any) -> IRModule:
+    if not isinstance(module, IRModule) or not any(
+        variable.name_hint == ENTRY for variable in module.get_global_vars()
+    ):
+        raise InvalidValueError(
+            f"what replaces pass {name!r} returned {type(module).__name__}, not a module with a "
+            f"function {ENTRY!r}"
+        )
+    return module

@@ -1,0 +1,82 @@
+"""What networks are read from, one kind per module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from autotune.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from autotune_tvm.networks.sources.source import Source
+
+__all__ = ["SUFFIXES", "is_source", "read_source"]
+
+_ROOTS = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
+_MODULES = ("tvm.ir.module.IRModule",)
+
+
+def is_source(source: object) -> bool:
+    """Whether this is of a kind that is read here, by its class or suffix; imports nothing."""
+    if isinstance(source, Path):
+        return source.suffix in SUFFIXES
+    return bool(_classes(source) & {*_ROOTS, *_MODULES})
+
+
+def read_source(source: object, example_inputs: Sequence[object] | None) -> Source:
+    """Read a network.
+
+    Raises:
+        UnsupportedWorkload: a node cannot be expressed; names it.
+        InvalidValueError: the source is damaged or incomplete, or needs a package.
+    """
+    if isinstance(source, Path):
+        if not source.is_file():
+            raise InvalidValueError(f"there is no file {str(source)!r}")
+        return SUFFIXES[source.suffix](source, example_inputs)
+    classes = _classes(source)
+    if classes & set(_MODULES):
+        from autotune_tvm.networks.sources.relax_module import from_module
+
+        return from_module(source, example_inputs, "network")
+    from autotune_tvm.networks.sources.torch_module import from_exported, from_torch
+
+    if _ROOTS[1] in classes:
+        return from_exported(source, example_inputs, "network")
+    return from_torch(source, example_inputs)
+
+
+def _classes(source: object) -> set[str]:
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(source).__mro__}
+
+
+def _read_pt2(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    from autotune_tvm.networks.sources.torch_module import from_pt2
+
+    return from_pt2(path, example_inputs)
+
+
+def _read_onnx(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    from autotune_tvm.networks.sources.onnx_file import from_onnx_file
+
+    return from_onnx_file(path, example_inputs)
+
+
+def _read_json(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    from autotune_tvm.networks.sources.relax_module import from_json
+
+    return from_json(path, example_inputs)
+
+
+def _read_script(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    from autotune_tvm.networks.sources.script_file import from_script
+
+    return from_script(path, example_inputs)
+
+
+SUFFIXES: Mapping[str, Callable[[Path, Sequence[object] | None], Source]] = MappingProxyType(
+    {".json": _read_json, ".onnx": _read_onnx, ".pt2": _read_pt2, ".py": _read_script}
+)
+"""What files are read by."""

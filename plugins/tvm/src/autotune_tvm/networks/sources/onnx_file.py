@@ -1,0 +1,119 @@
+"""Networks in ONNX files."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune_tvm.compiler import brief
+from autotune_tvm.networks.sources.source import Array, Source, as_numpy
+
+__all__ = ["from_onnx_file"]
+
+
+def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    """An ONNX file; example inputs give the lengths of axes that have names instead of lengths.
+
+    Raises:
+        InvalidValueError: the file is damaged, or the package ``onnx`` is missing.
+        UnsupportedWorkload: TVM does not know one of its operators, or an axis has no length.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        raise InvalidValueError(
+            f"{str(path)!r} needs the package onnx: pip install onnx"
+        ) from error
+    try:
+        model = onnx.load(str(path))
+        onnx.checker.check_model(model)
+    except Exception as error:  # protobuf's errors and the checker's share no class
+        raise InvalidValueError(f"{str(path)!r} is no valid ONNX model: {brief(error)}") from error
+    examples = None if example_inputs is None else tuple(map(as_numpy, example_inputs))
+    inputs = _inputs(model)
+    shapes = _shapes(inputs, examples, path)
+    from tvm.relax.frontend.onnx import from_onnx
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            module = from_onnx(model, shapes, keep_params_in_input=False)
+    except Exception as error:  # the translator raises whatever TVM raises
+        raise UnsupportedWorkload(
+            f"{path.name}: TVM cannot import the model: {_named(model, error)}"
+        ) from error
+    outputs = tuple(output.name for output in model.graph.output)
+    return Source(path.stem, module, examples, outputs, _Run(model))
+
+
+def _inputs(model: Any) -> list[Any]:
+    """What a caller gives: initializers may be listed among the inputs, too."""
+    weights = {initializer.name for initializer in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def _shapes(
+    inputs: Sequence[Any], examples: Sequence[Array] | None, path: Path
+) -> dict[str, list[int]]:
+    if examples is not None:
+        if len(examples) != len(inputs):
+            names = ", ".join(value.name for value in inputs)
+            raise InvalidValueError(f"{len(examples)} example inputs; {path.name} takes {names}")
+        pairs = zip(inputs, examples, strict=True)
+        return {value.name: list(array.shape) for value, array in pairs}
+    shapes = {}
+    for value in inputs:
+        axes = value.type.tensor_type.shape.dim
+        unknown = [axis.dim_param or "?" for axis in axes if axis.dim_value <= 0]
+        if unknown:
+            raise UnsupportedWorkload(
+                f"input {value.name!r} of {path.name} has axes without a length "
+                f"({', '.join(unknown)}): programs are tuned for one shape; give example inputs, "
+                "or export the model with fixed shapes"
+            )
+        shapes[value.name] = [int(axis.dim_value) for axis in axes]
+    return shapes
+
+
+def _named(model: Any, error: Exception) -> str:
+    """TVM's message, with the names of the nodes whose operators it does not know."""
+    message = brief(error)
+    if "not supported for frontend ONNX" not in message:
+        return message
+    operators = set(re.split(r",\s*", message.rsplit(": ", 1)[-1]))
+    nodes = [
+        f"{node.name or node.output[0]!r} ({node.op_type})"
+        for node in model.graph.node
+        if node.op_type in operators
+    ]
+    return (
+        f"it does not know the operator of node {', '.join(nodes[:5])}; export the model with an "
+        "older opset, or replace the operator"
+    )
+
+
+class _Run:
+    """The model in onnxruntime where that is installed, else in ONNX's own evaluator."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        names = [value.name for value in _inputs(self._model)]
+        feeds = dict(zip(names, inputs, strict=True))
+        try:
+            import onnxruntime
+        except ImportError:
+            from onnx.reference import ReferenceEvaluator
+
+            return tuple(ReferenceEvaluator(self._model).run(None, feeds))
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(
+            self._model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return tuple(session.run(None, feeds))

@@ -1,0 +1,180 @@
+"""Networks of torch: modules, exported programs, and files of those."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune_tvm.compiler import brief
+from autotune_tvm.networks.sources.source import Array, Source, as_numpy
+
+__all__ = ["from_exported", "from_pt2", "from_torch"]
+
+
+def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
+    """A torch module, traced with its example inputs.
+
+    Raises:
+        InvalidValueError: there are no example inputs, or the module is in training mode.
+        UnsupportedWorkload: torch cannot export it, or TVM does not know one of its operators.
+    """
+    import torch
+
+    if example_inputs is None:
+        raise InvalidValueError("a torch module needs example inputs: it is traced with them")
+    if model.training:
+        raise InvalidValueError(
+            f"{type(model).__name__} is in training mode, in which dropout and batch norms "
+            "compute something else; call eval() on it first"
+        )
+    inputs = tuple(
+        value if isinstance(value, torch.Tensor) else torch.as_tensor(as_numpy(value))
+        for value in example_inputs
+    )
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.export.export(model, inputs)
+    except Exception as error:  # what a model's own code raises, among much else
+        raise UnsupportedWorkload(
+            f"torch.export cannot trace {type(model).__name__}: {brief(error)}"
+        ) from error
+    return from_exported(program, inputs, type(model).__name__)
+
+
+def from_pt2(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    """A file that ``torch.export.save`` wrote.
+
+    Pickles in it are read for tensors only; a file with objects of other kinds is refused.
+
+    Raises:
+        InvalidValueError: the file is damaged, of another kind, or has objects in it.
+        UnsupportedWorkload: TVM does not know one of its operators.
+    """
+    import torch
+
+    _check_archive(path)
+    try:
+        with _quiet(), _tensors_only():
+            program = torch.export.load(path)
+    except Exception as error:  # whatever torch's reader meets
+        raise InvalidValueError(
+            f"{str(path)!r} cannot be read by torch {torch.__version__}: {brief(error)}"
+        ) from error
+    return from_exported(program, example_inputs, path.stem)
+
+
+def from_exported(program: Any, example_inputs: Sequence[object] | None, name: str) -> Source:
+    """An exported program.
+
+    Args:
+        program: The ``ExportedProgram``.
+        example_inputs: None to take its own.
+        name: What to call it.
+
+    Raises:
+        UnsupportedWorkload: TVM does not know one of its operators, or it changes its own state.
+    """
+    from tvm.relax.frontend.torch import from_exported_program
+
+    _check_signature(program, name)
+    try:
+        with _quiet():
+            decomposed = program.run_decompositions()
+            module = from_exported_program(decomposed, run_ep_decomposition=False)
+    except Exception as error:  # the translator asserts, and raises what TVM raises
+        raise UnsupportedWorkload(
+            f"{name}: TVM cannot import the model: {brief(error)}; replace what it names, or "
+            "decompose it with torch.export's run_decompositions first"
+        ) from error
+    given = example_inputs
+    if given is None and program.example_inputs is not None:
+        arguments, keywords = program.example_inputs
+        given = (*arguments, *keywords.values())
+    examples = None if given is None else tuple(map(as_numpy, _tensors(given)))
+    outputs = tuple(str(output) for output in program.graph_signature.user_outputs)
+    return Source(name, module, examples, outputs, _Run(program))
+
+
+def _check_signature(program: Any, name: str) -> None:
+    signature = program.graph_signature
+    written = {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}
+    if written:
+        raise UnsupportedWorkload(
+            f"{name} writes {', '.join(map(repr, sorted(written.values())))}: networks have no "
+            "state; call eval() before exporting it, or return what it writes"
+        )
+
+
+def _tensors(values: Sequence[object]) -> list[Any]:
+    """The tensors in example inputs, which may be nested as a model's arguments are."""
+    from torch.utils._pytree import tree_leaves
+
+    return [value for value in tree_leaves(tuple(values)) if hasattr(value, "shape")]
+
+
+class _Run:
+    """The model in torch, on numpy arrays."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+
+    def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        import torch
+        from torch.utils._pytree import tree_leaves, tree_unflatten
+
+        tensors = [torch.from_numpy(array.copy()) for array in inputs]
+        arguments: Any = (tuple(tensors), {})
+        if self._program.call_spec.in_spec is not None:
+            arguments = tree_unflatten(tensors, self._program.call_spec.in_spec)
+        with torch.no_grad(), _quiet():
+            found = self._program.module()(*arguments[0], **arguments[1])
+        return tuple(tensor.detach().numpy() for tensor in tree_leaves(found))
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse archives with pickled objects, which would be executed while they are read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InvalidValueError(
+            f"{str(path)!r} is no exported program of torch ({error}); torch.export.save writes "
+            "such files"
+        ) from error
+    for entry in names:
+        kind = entry.rsplit("/", 1)[-1]
+        if "constants/" in entry and kind.startswith(("opaque_obj", "custom_obj")):
+            raise InvalidValueError(
+                f"{str(path)!r} holds a pickled object ({entry}): reading it would execute what "
+                "the file says; load it with torch.export.load, and give the program itself"
+            )
+
+
+@contextmanager
+def _tensors_only() -> Iterator[None]:
+    """Inside, torch reads pickles for tensors only, whatever its own callers ask for."""
+    forced = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
+    before = {name: os.environ.get(name) for name in forced}
+    os.environ.update(forced)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch's exporter warns of its own deprecated functions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
