@@ -13,6 +13,7 @@ import click
 import pytest
 from attack_cases import sampled
 from command_lines import IN_PROCESS, TUNE
+from model_lines import BUILD_MODEL, MODEL_TASKS, TUNE_MODEL
 
 from autotune.cli.app import command_group
 
@@ -24,6 +25,9 @@ LONG = "a" * 300
 TUNED = (*TUNE, *IN_PROCESS, "--trials", "4", "--quiet")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "tune": TUNED,
+    "tune-model": (*TUNE_MODEL, "--quiet"),
+    "build-model": BUILD_MODEL,
+    "model-tasks": MODEL_TASKS,
     "best": ("best", "gemm"),
     "show": ("show", "gemm"),
     "explain": ("explain", "gemm"),
@@ -51,6 +55,11 @@ PLACES = ("autotune.db", "empty/of/folders", ".", "notes", "autotune.db-wal", LO
 VALUES: dict[str, tuple[str, ...]] = {
     "--shape": ("m", "m=x", "m=-1", "m=0", "q=1", "m=1_0", "m=\u0663", "m=8.5", "=", f"m={HUGE}"),
     "--dtype": ("float33", "os:getcwd", "\x1b[2J", ""),
+    "--network": ("nope", "", "\x1b[2J"),
+    "--size": ("layers", "layers=x", "=", f"layers={HUGE}"),
+    "--frontend": PARTS,
+    "--pass": ("x", "x=", "=off", "x=on", "\x1b[2J=off", "nope=off", "check=nope:nope"),
+    "--total-latency": PLACES,
     "--mlir": (*FILES, "/dev/zero"),
     "--target": (*FILES, "avx3", "/dev/zero", ""),
     "--backend": PARTS,
@@ -111,6 +120,7 @@ RIGHT = {
         for flag in ("--space-option", "--measurer-option")
         for value in OPTIONS[2:4]
     ),
+    *(("tune-model", "--measurer-option", value) for value in OPTIONS[2:4]),
     # As many as there are, and any number at all.
     *((name, "--limit", str(HUGE)) for name in ("best", "explain")),
     ("train fit", "--seed", str(HUGE)),

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from command_lines import IN_PROCESS, TUNE
+from model_lines import TUNE_MODEL
 from toy_parts import REFERENCE_BACKEND, TOY_TREES
 
 TUNED = (*TUNE, *IN_PROCESS, "--trials", "20", "--quiet")
 COMMANDS = {
     "tune --json": (*TUNED, "--json"),
     "tune --log": (*TUNED, "--log"),
+    "tune-model --total-latency": (*TUNE_MODEL, "--quiet", "--total-latency"),
     "best": ("best", "--json"),
     "explain": ("explain", "gemm", "--plot"),
     "export": ("records", "export"),

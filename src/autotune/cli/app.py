@@ -28,6 +28,9 @@ _MESSAGE_WIDTH = 4000
 SUMMARIES: Mapping[str, str] = MappingProxyType(
     {
         "tune": "Find a fast schedule for an operator.",
+        "tune-model": "Find fast schedules for a whole network.",
+        "build-model": "Build a network with recorded schedules.",
+        "model-tasks": "List the tasks of a network, and which can be tuned.",
         "best": "Show the fastest records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",
         "explain": "Explain what would make a schedule faster.",
@@ -39,8 +42,8 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "demo": "Tune two operators and show the speed-up.",
     }
 )
-"""Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``; the
-summaries are here so that the list can be shown without importing any."""
+"""Commands and what they do. Each is the object ``command`` of ``autotune.cli.<name>``, with ``_``
+for ``-``; the summaries are here so that the list can be shown without importing any."""
 
 
 class LazyGroup(CommandGroup):
@@ -52,7 +55,7 @@ class LazyGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUMMARIES:
             return None
-        module = importlib.import_module(f"autotune.cli.{cmd_name}")
+        module = importlib.import_module(f"autotune.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

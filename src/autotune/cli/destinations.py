@@ -27,6 +27,7 @@ _SQLITE = b"SQLite format 3\0"
 # Devices that take everything, or nothing, and keep nothing.
 _SINKS = ("/dev/null", "/dev/full", "/dev/tty")
 _HEAD_BYTES = 1 << 12
+_APPENDED = ("log", "totals")
 
 
 class InputFile(StringParamType):
@@ -227,8 +228,8 @@ def _check_place(output: _Output, force: bool) -> None:
         if stat.S_ISREG(mode):
             if _identity(output.path) == _stream_identity(sys.stderr):
                 raise InvalidValueError(f"{named} is where standard error goes; name another file")
-            # A log is appended to: what is in another file would be neither kept nor replaced.
-            if not force or output.kind == "log":
+            # What is appended to another file would neither keep nor replace what is in it.
+            if not force or output.kind in _APPENDED:
                 _check_kind(output, Path(output.path))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -269,7 +270,7 @@ def _check_kind(output: _Output, path: Path) -> None:
     if not head or is_ours(path, head):
         return
     found = "a database" if head.startswith(_SQLITE) else f"no {what}"
-    advice = "" if output.kind == "log" else ", or add --force"
+    advice = "" if output.kind in _APPENDED else ", or add --force"
     raise InvalidValueError(
         f"{output.option} {output.path!r} exists and is {found}: it is kept; name another file"
         + advice
@@ -299,6 +300,11 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
     {
         "report": ("report of this command", _is_report),
         "log": ("log of events", lambda _, head: head.lstrip().startswith(b'{"event":')),
+        "totals": (
+            "log of total latencies",
+            lambda _, head: head.startswith(b"seconds\ttrials\t"),
+        ),
+        "library": ("library of a network", lambda _, head: head.startswith(b"\x7fELF")),
         "plot": ("SVG", lambda _, head: head.startswith(b"<svg ")),
         "model": ("file of a cost model", _is_model),
         "records": ("file of records", lambda _, head: head.startswith(b'{"schema":')),

@@ -10,37 +10,34 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from autotune.cli.output import notify
+from autotune.cli.output import warn
 from autotune.errors import InvalidValueError
 from autotune.sketches import Sketch
 from autotune.tuning.event_json import event_to_json
 from autotune.tuning.events import Event, EventListener
 
-__all__ = ["EventLog", "event_log"]
+__all__ = ["LineFile", "EventLog", "event_log"]
 
 
-class EventLog:
-    """A listener that appends a line per event to a file.
+class LineFile:
+    """A file that lines are appended to, each written out at once.
 
     A line that an earlier process, or a full disk, left unfinished stays a line of its own.
     When writing fails, ``warn`` is called once and nothing more is written.
 
     Args:
         path: The file; made if it does not exist. ``"-"`` is standard output.
+        option: What the user calls it, such as ``"--log"``.
         warn: Takes a message for people.
-        now: Unix time in seconds.
 
     Raises:
         InvalidValueError: the file cannot be written.
     """
 
-    def __init__(
-        self, path: str, warn: Callable[[str], None], now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, path: str, option: str, warn: Callable[[str], None]) -> None:
+        self._named = f"{option} {path!r}"
         self._path = path
         self._warn = warn
-        self._now = now
-        self._sketches: dict[str, Sketch] = {}
         self._failed = False
         self._made = path != "-" and not os.path.lexists(path)
         try:
@@ -50,14 +47,18 @@ class EventLog:
                 with suppress(OSError):
                     os.unlink(path)
             raise InvalidValueError(
-                f"--log {path!r} cannot be written: {error.strerror}"
+                f"{self._named} cannot be written: {error.strerror}"
             ) from error
 
-    def __call__(self, event: Event) -> None:
-        """Write one event."""
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been written to it, now or earlier."""
+        return os.fstat(self._descriptor).st_size == 0
+
+    def write(self, line: str) -> None:
+        """Append a line."""
         if self._failed:
             return
-        line = json.dumps(event_to_json(event, self._now(), self._sketches), allow_nan=False)
         data = memoryview(f"{line}\n".encode())
         if self._unfinished:
             data = memoryview(b"\n" + data.tobytes())
@@ -68,7 +69,7 @@ class EventLog:
         except OSError as error:
             self._failed = True
             self._warn(
-                f"--log {self._path!r} can no longer be written ({error.strerror}); "
+                f"{self._named} can no longer be written ({error.strerror}); "
                 "the run continues without it"
             )
             return
@@ -76,10 +77,39 @@ class EventLog:
 
     def close(self) -> None:
         """Close the file; one that was made here and is empty is removed."""
-        if self._made and os.fstat(self._descriptor).st_size == 0 and _lock(self._descriptor):
+        if self._made and self.is_empty and _lock(self._descriptor):
             with suppress(OSError):
                 os.unlink(self._path)
         os.close(self._descriptor)
+
+
+class EventLog:
+    """A listener that appends a line per event to a file.
+
+    Args:
+        path: As of :class:`LineFile`.
+        warn: As of :class:`LineFile`.
+        now: Unix time in seconds.
+
+    Raises:
+        InvalidValueError: the file cannot be written.
+    """
+
+    def __init__(
+        self, path: str, warn: Callable[[str], None], now: Callable[[], float] = time.time
+    ) -> None:
+        self._file = LineFile(path, "--log", warn)
+        self._now = now
+        self._sketches: dict[str, Sketch] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Write one event."""
+        data = event_to_json(event, self._now(), self._sketches)
+        self._file.write(json.dumps(data, allow_nan=False))
+
+    def close(self) -> None:
+        """Close the file; one that was made here and is empty is removed."""
+        self._file.close()
 
 
 def _open(path: str) -> tuple[int, bool]:
@@ -148,9 +178,6 @@ def event_log(path: str | None) -> Iterator[list[EventListener]]:
     if path is None:
         yield []
         return
-
-    def warn(message: str) -> None:
-        notify(f"autotune: warning: {message}")
 
     log = EventLog(path, warn)
     try:

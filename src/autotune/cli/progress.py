@@ -125,14 +125,18 @@ class LiveProgress:
         self._state.update(event)
         if isinstance(event, (RunStarted, TrialFinished)):
             self._recent = [task for task in self._recent if task != event.task] + [event.task]
-        text = None if isinstance(event, LeadersCompared) else remark(event, self._state)
+        text = self._remark(event)
         if text:
-            task, line = text
-            self._console.print(f"{self._state.names.short(task)}: {line}", markup=False)
+            self._console.print(text, markup=False)
         # Before a long silence the latest is shown; within a burst, not every event is.
         silence = (RoundStarted, CheckpointSaved, LeadersCompared, RunFinished)
         if isinstance(event, silence) or self._clock() - self._drawn >= _REDRAW_SECONDS:
             self._draw()
+
+    def _remark(self, event: Event) -> str:
+        """The line on an event that stays above the table; "" where it has none."""
+        text = None if isinstance(event, LeadersCompared) else remark(event, self._state)
+        return f"{self._state.names.short(text[0])}: {text[1]}" if text else ""
 
     def _draw(self) -> None:
         self._live.refresh()

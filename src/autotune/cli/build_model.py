@@ -1,0 +1,80 @@
+"""``autotune build-model``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli.destinations import OutputFile
+from autotune.cli.models import SOURCE_HELP, AskedModel, PassLines, model_options
+from autotune.cli.options import json_option, tune_options
+
+if TYPE_CHECKING:
+    from autotune.networks.model_result import ModelResult
+    from autotune.tuning.options import TuneOptions
+
+__all__ = ["command", "library_option", "timed_and_saved"]
+
+EPILOG = """\b
+Examples:
+  autotune build-model --network mobilenet_v2 -o mobilenet.so
+  autotune build-model model.onnx --database records.db -o model.so
+"""
+
+library_option = click.option(
+    "--output",
+    "-o",
+    "library_path",
+    metavar="FILE",
+    type=OutputFile("library"),
+    help="Write the network with its weights to this file, a shared library.",
+)
+
+
+@click.command(
+    "build-model",
+    epilog=EPILOG,
+    help="Build a network with the fastest schedules that the database has for its tasks, and "
+    "time it. Tasks without a record are run by the backend's default schedule.\n\n" + SOURCE_HELP,
+)
+@model_options()
+@tune_options("target", "threads", "database")
+@library_option
+@json_option
+def command(
+    model: AskedModel, library_path: str | None, json_path: str | None, options: TuneOptions
+) -> int:
+    from attrs import evolve
+
+    from autotune.cli.app import OK
+    from autotune.cli.output import Output
+    from autotune.networks.api import build_recorded
+    from autotune.networks.tables import model_table
+
+    output = Output(json_path)
+    listeners = [PassLines()] if model.verbose else []
+    reading = model.reading()
+    recorded = build_recorded(model.source(), reading, evolve(options, listeners=listeners))
+    result = timed_and_saved(recorded, library_path, model.check)
+    output.json(result.to_json())
+    output.table(model_table(result))
+    return OK
+
+
+def timed_and_saved(result: ModelResult, library_path: str | None, check: bool) -> ModelResult:
+    """Build a network, write it where a path is given, and time it.
+
+    Args:
+        result: What is run for its tasks.
+        library_path: Where to; ``"-"`` is refused, for a library is no text.
+        check: Whether its outputs are compared with the model's.
+
+    Raises:
+        AutotuneError: the network cannot be built, computes something else, or cannot be written.
+    """
+    compiled = result.build(check=check)
+    if library_path is not None:
+        compiled.save(Path(library_path))
+    return result.timed(compiled)

@@ -1,0 +1,203 @@
+"""Options that select a model and say how it is read."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+from attrs import frozen
+
+from autotune.cli.destinations import InputFile
+from autotune.cli.output import notify
+from autotune.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from autotune.networks.api import ModelOptions
+    from autotune.networks.source import Source
+    from autotune.tuning.events import Event
+
+__all__ = ["AskedModel", "PassLines", "model_options", "pass_text"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+SOURCE_HELP = (
+    "SOURCE is a function that returns a model and its example inputs, package.module:function, "
+    "or a file: an exported program of torch (.pt2), ONNX (.onnx), Relax as JSON (.json) or "
+    "TVMScript (.py), or MLIR (.mlir). What can be read depends on what is installed."
+)
+
+
+@frozen
+class AskedModel:
+    """The model that a command line asks for.
+
+    Attributes:
+        text: The source, or the network of the package.
+        is_own: Whether it is a network of the package.
+        sizes: Sizes of that network, as texts.
+        frontend: Name of the part that reads it, or None.
+        passes: Replacements of passes, as texts.
+        check: Whether outputs are compared with the model's.
+        verbose: Whether to show every pass.
+    """
+
+    text: str
+    is_own: bool
+    sizes: tuple[str, ...]
+    frontend: str | None
+    passes: tuple[str, ...]
+    check: bool
+    verbose: bool
+
+    def source(self) -> Source:
+        """The model.
+
+        Raises:
+            AutotuneError: there is no such model, or it cannot be made.
+        """
+        from autotune.networks.source import Source, read_source
+
+        if not self.is_own:
+            # As `python -m` does it: a module in this folder can be named.
+            if os.getcwd() not in sys.path:
+                sys.path.insert(0, os.getcwd())
+            return read_source(self.text)
+        from autotune.networks.zoo import create
+        from autotune.plugins.workload_names import parse_assignments
+
+        sizes = parse_assignments(",".join(self.sizes), "--size")
+        module, inputs = create(self.text, **{key: _whole(key, it) for key, it in sizes.items()})
+        return Source(module, inputs, self.text)
+
+    def reading(self) -> ModelOptions:
+        """How it is read.
+
+        Raises:
+            AutotuneError: there is no such frontend, or a pass is not replaced as it can be.
+        """
+        from autotune.networks.api import ModelOptions
+        from autotune.networks.loading import read_passes
+        from autotune.plugins.parts import check_part
+
+        if self.frontend is not None:
+            check_part("frontend", self.frontend)
+        passes = read_passes(self.passes)
+        return ModelOptions(frontend=self.frontend, passes=passes, check=self.check)
+
+
+def _whole(key: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise InvalidValueError(f"--size: {key} must be a whole number, not {text!r}")
+    return int(text)
+
+
+def model_options(*, check: bool = True) -> Callable[[Command], Command]:
+    """SOURCE, ``--network`` and how it is read, which the command takes as ``model``.
+
+    Args:
+        check: Whether the command compares outputs, and has ``--no-check``.
+    """
+    options = [
+        click.argument("source", required=False, type=InputFile()),
+        click.option(
+            "--network",
+            metavar="NAME",
+            help="In place of SOURCE: a network that this package builds, with random weights.",
+        ),
+        click.option(
+            "--size",
+            "sizes",
+            metavar="K=V,...",
+            multiple=True,
+            help="Sizes of that network that are not the published ones, such as layers=2.",
+        ),
+        click.option(
+            "--frontend",
+            metavar="NAME",
+            help="What reads SOURCE; by default the first installed part that does.",
+        ),
+        click.option(
+            "--pass",
+            "passes",
+            metavar="NAME=off|MODULE:FUNCTION",
+            multiple=True,
+            help="Leave a graph pass out, or replace it; may be repeated. -v shows their names.",
+        ),
+        click.option(
+            "-v", "--verbose", is_flag=True, help="Show every graph pass with its seconds."
+        ),
+    ]
+    if check:
+        text = "Do not compare the outputs with those of the model."
+        options.append(click.option("--no-check", is_flag=True, help=text))
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def filled(
+            *,
+            source: str | None,
+            network: str | None,
+            sizes: tuple[str, ...],
+            frontend: str | None,
+            passes: tuple[str, ...],
+            verbose: bool,
+            no_check: bool = False,
+            **values: Any,
+        ) -> Any:
+            text = _asked(source, network, sizes)
+            model = AskedModel(
+                text, network is not None, sizes, frontend, passes, not no_check, verbose
+            )
+            return command(model=model, **values)
+
+        decorated: Any = filled
+        for option in reversed(options):
+            decorated = option(decorated)
+        return cast(Command, decorated)
+
+    return decorate
+
+
+def _asked(source: str | None, network: str | None, sizes: tuple[str, ...]) -> str:
+    if source is not None and network is not None:
+        raise InvalidValueError(f"--network {network} and SOURCE {source!r} exclude each other")
+    if sizes and network is None:
+        raise InvalidValueError("--size needs the network that it is of: --network NAME")
+    if network is not None:
+        from autotune.errors import UnknownNameError
+        from autotune.networks.zoo import names
+
+        if network not in names():
+            raise UnknownNameError("network", network, names())
+        return network
+    if source is None:
+        raise InvalidValueError(
+            "Missing argument 'SOURCE': a function package.module:function, a file, or "
+            "--network NAME"
+        )
+    return source
+
+
+class PassLines:
+    """A listener that writes a line for every graph pass."""
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        text = pass_text(event)
+        if text:
+            notify(text)
+
+
+def pass_text(event: Event) -> str:
+    """A line on a graph pass; "" for any other event."""
+    from autotune.report import formats
+    from autotune.tuning.events import PassFinished
+
+    if not isinstance(event, PassFinished):
+        return ""
+    note = f": {event.note}" if event.note else ""
+    return f"{event.network}: pass {event.name}, {formats.seconds(event.seconds)}{note}"

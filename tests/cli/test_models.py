@@ -1,0 +1,171 @@
+"""The commands on whole networks."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_lines import BUILD_MODEL, MODEL_TASKS, TUNE_MODEL
+
+from autotune.cli.network_progress import LiveNetworkProgress, PlainNetworkProgress
+from autotune.store.records import Outcome
+from autotune.tuning.event_json import read_events
+from autotune.tuning.events import (
+    BaselineMeasured,
+    Event,
+    NetworkLoaded,
+    NetworkTaskFacts,
+    PassFinished,
+    RunFinished,
+    RunStarted,
+    WarningRaised,
+)
+
+MODELS = """
+import attrs
+from autotune.testing.reference_frontend import three_layers
+def number(): return 5
+def unsupported(): return attrs.evolve(three_layers()[0], unsupported="scale")
+def short(): return three_layers()[0], three_layers()[1][0][:3]
+def dead(): raise ValueError("weights are missing")
+"""
+
+
+def test_the_tasks_of_a_model(cli: Any) -> None:
+    done = cli(*MODEL_TASKS, "-v", "--json", "tasks.json")
+    assert done.status == 0, done.stderr
+    assert "can be tuned: 2 of 2 tasks, 3 of 3 calls, 100 % of the flop" in done.stdout
+    assert "pass check, " in done.stderr and "pass number, " in done.stderr
+    data = json.loads(Path("tasks.json").read_text())
+    assert [(it["name"], it["occurrences"]) for it in data["tasks"]] == [
+        ("first", 2),
+        ("scale", 1),
+    ]
+    assert data["tunable_flop"] == data["flop"] and data["space"] == "sketch"
+    assert cli(*MODEL_TASKS).stderr == ""
+
+
+def test_a_model_is_tuned_built_and_built_again(cli: Any) -> None:
+    outputs = ("--json", "model.json", "--total-latency", "totals.tsv", "--log", "run.jsonl")
+    done = cli(*TUNE_MODEL, *outputs, "-o", "model.so")
+    assert done.status == 0, done.stderr
+    assert "tuned: 2 of 2 tasks" in done.stdout and "in network" in done.stdout
+    assert "12/12 trials" in done.stderr and "total latency" in done.stderr
+    data = json.loads(Path("model.json").read_text())
+    assert data["schema"] == "autotune.model_result" and data["trials"] == 12
+    assert data["measured"]["latency"] > 0
+    head, *lines = Path("totals.tsv").read_text().splitlines()
+    assert head.split("\t") == ["seconds", "trials", "total_latency"]
+    assert float(lines[-1].split("\t")[2]) == pytest.approx(data["latency"])
+    kinds = [type(event) for event in read_events(Path("run.jsonl").read_text().splitlines())]
+    assert kinds.index(NetworkLoaded) == kinds.count(PassFinished) == 2
+    saved = Path("model.so").read_text()
+    again = cli(*BUILD_MODEL, "-o", "again.so")
+    assert again.status == 0, again.stderr
+    assert Path("again.so").read_text() == saved
+    answered = cli(*TUNE_MODEL, "--total-latency", "totals.tsv")
+    assert "answered from run" in answered.stderr and answered.status == 0
+    assert Path("totals.tsv").read_text().count("seconds") == 1, "one heading"
+
+
+def test_progress_can_be_left_out(cli: Any) -> None:
+    done = cli(*TUNE_MODEL, "--quiet", "--json", "-")
+    assert done.status == 0 and "trials" in json.loads(done.stdout)
+    assert "12/12" not in done.stderr and "run by" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument 'SOURCE'"),
+        (("missing.onnx",), "there is no file 'missing.onnx'"),
+        (("given_sources:number",), "a int is no model that can be read"),
+        (("given_sources:unsupported",), "node 'scale': operator 'reference.unknown' cannot be"),
+        (("given_sources:short",), "is float32[3, 16]; the network takes"),
+        (("given_sources:dead",), "given_sources:dead failed: ValueError: weights are missing"),
+        (("--network", "mobilnet_v2"), "unknown network 'mobilnet_v2'; available: .*mobilenet_v2"),
+        (("x.onnx", "--network", "gpt2"), "--network gpt2 and SOURCE 'x.onnx' exclude each other"),
+        (("x.onnx", "--size", "layers=2"), "--size needs the network that it is of"),
+        (("--network", "gpt2", "--size", "layers=two"), "layers must be a whole number"),
+    ],
+)
+@pytest.mark.parametrize("command", ["tune-model", "build-model", "model-tasks"])
+def test_a_model_that_cannot_be_read_is_one_line(
+    command: str, arguments: tuple[str, ...], message: str, cli: Any
+) -> None:
+    Path("given_sources.py").write_text(MODELS)
+    (frontend,) = [MODEL_TASKS[at + 1] for at, it in enumerate(MODEL_TASKS) if it == "--frontend"]
+    if command == "build-model":
+        cli(*TUNE_MODEL, "--quiet", "--no-check")
+    done = cli(command, *arguments, "--frontend", frontend, "--threads", "1")
+    assert done.status == 2 and done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if "warning" not in line]
+    assert len(lines) == 1 and lines[0].startswith("autotune: error: "), done.stderr
+    assert re.search(message.replace("[", r"\[").replace("(", r"\("), lines[0]), lines[0]
+
+
+def test_without_records_there_is_nothing_to_build(cli: Any) -> None:
+    done = cli(*BUILD_MODEL)
+    assert done.status == 2 and "autotune.db" in done.stderr
+
+
+def events() -> list[Event]:
+    facts = (
+        NetworkTaskFacts("small", 1, 10.0, True),
+        NetworkTaskFacts("large", 3, 1e6, True),
+        NetworkTaskFacts("view", 1, 0.0, False),
+    )
+
+    def started(task: str) -> RunStarted:
+        return RunStarted("run", task, "aa", 1, 8, None, 0, {}, {}, None, 0.0, "db", 1, 1)
+
+    return [
+        PassFinished("net", "fuse", 0.5, "3 functions"),
+        NetworkLoaded("net", facts),
+        started("small"),
+        started("large"),
+        WarningRaised("large", "something odd"),
+        BaselineMeasured("small", Outcome("ok", 1e-3)),
+        BaselineMeasured("large", Outcome("ok", 2e-3)),
+        RunFinished("run", "small", 0, "the time is over", None),
+        RunFinished("run", "large", 0, "the time is over", None),
+    ]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_what_is_worth_a_line_is_said_once(verbose: bool) -> None:
+    stream = io.StringIO()
+    progress = PlainNetworkProgress(stream, verbose)
+    for event in events():
+        progress(event)
+    lines = stream.getvalue().splitlines()
+    passes = ["net: pass fuse, 500 ms: 3 functions"] if verbose else []
+    assert lines == [
+        *passes,
+        "net: 5 calls of 3 tasks, of which 1 are not tuned",
+        "large: warning: something odd",
+        "net: done: the time is over",
+    ]
+
+
+def test_the_display_has_the_largest_share_first() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    with LiveNetworkProgress(stream, clock=lambda: 0.0) as live:
+        live._console.width = 120
+        for event in events():
+            live(event)
+        shown = live._console.render_lines(live._render())
+    text = ["".join(part.text for part in line).rstrip() for line in shown]
+    rows = [line.split() for line in text]
+    (large,) = [at for at, row in enumerate(rows) if row and row[0] == "large"]
+    assert rows[large][:6] == ["large", "3", "86", "%", "0", "2.00"]
+    assert rows[large + 1][0] == "small"
+    assert any(line == "total latency 7.00 ms estimated" for line in text)
