@@ -13,8 +13,8 @@ from typing import TextIO
 import click
 
 from autotune.cli.groups import CommandGroup
-from autotune.cli.printable import printable
 from autotune.errors import AutotuneError, NoValidCandidate, one_line
+from autotune.ir.printable import printable
 
 __all__ = ["ERROR", "INTERRUPTED", "NOTHING_FOUND", "OK", "command_group", "run"]
 
@@ -34,6 +34,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "best": "Show the fastest records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",
         "explain": "Explain what would make a schedule faster.",
+        "report": "Write a page about a database, with plots.",
         "records": "List, export, import and check records; analyse failures.",
         "train": "Record training data and fit a cost model on it.",
         "plugins": "List installed parts, and plugins that failed to load.",

@@ -288,6 +288,10 @@ def _is_report(path: Path, head: bytes) -> bool:
         return False
 
 
+def _is_page(_: Path, head: bytes) -> bool:
+    return head.startswith(b"<!DOCTYPE html>") and b"<title>Tuning report: " in head
+
+
 def _is_model(path: Path, head: bytes) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
@@ -305,6 +309,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
             lambda _, head: head.startswith(b"seconds\ttrials\t"),
         ),
         "library": ("library of a network", lambda _, head: head.startswith(b"\x7fELF")),
+        "page": ("report page of autotune", _is_page),
         "plot": ("SVG", lambda _, head: head.startswith(b"<svg ")),
         "model": ("file of a cost model", _is_model),
         "records": ("file of records", lambda _, head: head.startswith(b'{"schema":')),

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from autotune.cli.printable import printable
+from autotune.ir.printable import printable
 from autotune.report import Table
 
 __all__ = ["draw_table", "rich_table"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from autotune.cli.printable import printable
+from autotune.ir.printable import printable
 
 if TYPE_CHECKING:
     from autotune.report import Table

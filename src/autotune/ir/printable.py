@@ -1,4 +1,4 @@
-"""Text of others, as a terminal may show it."""
+"""Text of others, as a terminal or a page may show it."""
 
 from __future__ import annotations
 
