@@ -23,6 +23,7 @@ from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.tuning.event_json import event_from_json, event_to_json, read_events
+from autotune.tuning.events import TrialFinished
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.resume import Checkpoint, RunSpec, why_not_resumable
 
@@ -139,7 +140,15 @@ def test_events_are_read_and_written_as_then() -> None:
     written: dict[str, Sketch] = {}
     for line in lines:
         event = event_from_json(line, read)
-        assert json.loads(json.dumps(event_to_json(event, line["time"], written))) == line
+        again = json.loads(json.dumps(event_to_json(event, line["time"], written)))
+        if isinstance(event, TrialFinished):
+            # Digests of 0.1 covered names.
+            candidate = event.candidate
+            assert again["candidate"]["digest"] == candidate.digest
+            assert again["candidate"]["sketch"]["digest"] == candidate.sketch.digest
+            again["candidate"]["digest"] = candidate.spelling
+            again["candidate"]["sketch"]["digest"] = candidate.sketch.spelling
+        assert again == line
     with (FILES / "events.jsonl").open() as stream:
         assert len(list(read_events(stream))) == len(lines)
 

@@ -24,6 +24,10 @@ def golden_sketch() -> Sketch:
 
 if __name__ == "__main__":
     sketch = golden_sketch()
-    data = {"digest": sketch.digest, "sketch": sketch.to_json()}
+    data = {
+        "digest": sketch.digest,
+        "spelling": sketch.spelling,
+        "sketch": sketch.to_json(),
+    }
     path = Path(__file__).parent / "sketch.json"
     path.write_text(json.dumps(data, indent=1) + "\n")

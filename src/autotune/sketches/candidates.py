@@ -48,8 +48,25 @@ class Candidate:
     @cached_property
     def digest(self) -> str:
         """16 hexadecimal digits over the sketch's digest and the values."""
-        text = f"{self.sketch.digest}:{','.join(map(str, self.values))}"
+        return self._digest_over(self.sketch.digest)
+
+    @property
+    def spelling(self) -> str:
+        """16 hexadecimal digits over the sketch's spelling and the values."""
+        return self._digest_over(self.sketch.spelling)
+
+    def _digest_over(self, sketch: str) -> str:
+        text = f"{sketch}:{','.join(map(str, self.values))}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def on(self, workload: Workload) -> Candidate:
+        """The same candidate of an equal workload: with that one's names.
+
+        Raises:
+            InvalidValueError: the workloads are not equal.
+        """
+        sketch = self.sketch.on(workload)
+        return self if sketch is self.sketch else Candidate(sketch, self.values)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with the sketch and the values by name."""

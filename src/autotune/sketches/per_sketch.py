@@ -29,8 +29,8 @@ def per_sketch(
     Args:
         make: Makes it of a sketch and of other arguments, which must be hashable.
         exact: Whether sketches must be equal in all that is in them to share it, also in names,
-            domains and constraints. Otherwise those share it that mean the same programs: that
-            have one digest.
+            domains and constraints. Otherwise those share it that mean the same programs and spell
+            them alike: what is made of a sketch names its stages.
         most: How many results are kept.
     """
     kind = _Exactly if exact else _Program
@@ -48,7 +48,7 @@ def per_sketch(
 
 
 class _Program:
-    """A sketch as a key that equals those of the same digest."""
+    """A sketch as a key that equals those that are spelled alike."""
 
     __slots__ = ("sketch",)
 
@@ -56,10 +56,10 @@ class _Program:
         self.sketch = sketch
 
     def __hash__(self) -> int:
-        return hash(self.sketch.digest)
+        return hash(self.sketch.spelling)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Program) and self.sketch.digest == other.sketch.digest
+        return isinstance(other, _Program) and self.sketch.spelling == other.sketch.spelling
 
 
 class _Exactly(_Program):

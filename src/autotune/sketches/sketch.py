@@ -8,12 +8,18 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from autotune.errors import UnknownNameError
 from autotune.ir.converter import from_json, json_forms, object_form, to_json
 from autotune.ir.workloads import Workload
 from autotune.sketches.constraints import Constraint
+from autotune.sketches.naming import (
+    names_between,
+    renamed_constraint,
+    renamed_param_names,
+    renamed_steps,
+)
 from autotune.sketches.open_step import OpenStep
 from autotune.sketches.params import Param
 from autotune.sketches.steps import Step
@@ -61,16 +67,36 @@ class Sketch:
     def digest(self) -> str:
         """16 hexadecimal digits over workload and steps, equal in every process.
 
-        Name, domains and constraints are left out: they say which configurations are looked
-        at, not what program a configuration means.
+        The sketch's name, domains and constraints are left out: they say which configurations are
+        looked at, not what program a configuration means. So are names of tensors, axes and
+        parameters: sketches of equal workloads that do the same are equal.
         """
-        content = {
-            "workload": self.workload.digest,
-            "params": list(self.param_names),
-            "steps": to_json(self.steps),
-        }
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        params = {name: f"p{number}" for number, name in enumerate(self.param_names)}
+        steps = renamed_steps(self.steps, self.workload.names, params)
+        return _digest_of(self.workload.digest, tuple(params.values()), steps)
+
+    @cached_property
+    def spelling(self) -> str:
+        """16 hexadecimal digits over workload and steps as they are written, with their names."""
+        return _digest_of(self.workload.spelling, self.param_names, self.steps)
+
+    def on(self, workload: Workload) -> Sketch:
+        """The same sketch of an equal workload: with that one's names.
+
+        Raises:
+            InvalidValueError: the workloads are not equal.
+        """
+        if workload == self.workload:
+            return self
+        names = names_between(self.workload, workload)
+        params = renamed_param_names(self.param_names, names)
+        return Sketch(
+            self.name,
+            workload,
+            tuple(evolve(param, name=params[param.name]) for param in self.params),
+            tuple(renamed_constraint(constraint, params) for constraint in self.constraints),
+            renamed_steps(self.steps, names, params),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object without the workload, which is stored beside it."""
@@ -86,6 +112,12 @@ class Sketch:
         if isinstance(data, Mapping):
             data = {**data, "workload": workload}
         return from_json(Sketch, data)
+
+
+def _digest_of(workload: str, params: tuple[str, ...], steps: tuple[Step, ...]) -> str:
+    content = {"workload": workload, "params": list(params), "steps": to_json(steps)}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @json_forms

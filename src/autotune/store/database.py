@@ -221,7 +221,7 @@ class Database(ABC):
 
     @abstractmethod
     def runs(self, workload: str | None = None) -> list[Run]:
-        """Every run (of the workload with this digest), in the order they were started."""
+        """Every run (of the workload with this spelling), in the order they were started."""
 
     def check(self) -> None:
         """Read everything that there is.

@@ -76,7 +76,7 @@ def sample_baseline(latency: float | None = 1.0, **changes: Any) -> Baseline:
 
 def sample_run(run_id: str = "run-1", **changes: Any) -> Run:
     """A run for tests; ``changes`` replace its attributes."""
-    workload = gemm(m=8, n=8, k=8).digest
+    workload = gemm(m=8, n=8, k=8).spelling
     options = {"population": 64, "nested": {"list": [1, 2]}}
     identity = run_identity(workload, KEY, "toy-1", "random", options, 0)
     run = Run(run_id, identity, workload, KEY, "toy-1", "random", options, 0, 64, "running", 1e9)

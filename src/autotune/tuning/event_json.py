@@ -30,7 +30,7 @@ EVENT_VERSION = 1
 """Grows when a field of an event changes its meaning or goes away."""
 
 Sketches = dict[str, Sketch]
-"""Sketches by digest."""
+"""Sketches by digest: the last one that was written or read, whatever its names."""
 
 
 def event_name(kind: type[Any]) -> str:
@@ -131,7 +131,8 @@ def _write_candidate(candidate: Candidate, sketches: Sketches) -> dict[str, Any]
         "sketch": {"name": sketch.name, "digest": sketch.digest},
         "config": dict(candidate.config),
     }
-    if sketch.digest not in sketches:
+    known = sketches.get(sketch.digest)
+    if known is None or known.spelling != sketch.spelling:
         sketches[sketch.digest] = sketch
         data["sketch"] |= {"workload": sketch.workload.to_json(), "content": sketch.to_json()}
     return data

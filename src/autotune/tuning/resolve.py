@@ -197,7 +197,7 @@ def _run_spec(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> RunSpec:
     space = tasks[0].space
     keys = tuple(task.key(options) for task in tasks)
     return RunSpec(
-        workloads=tuple(task.workload.digest for task in tasks),
+        workloads=tuple(task.workload.spelling for task in tasks),
         weights=tuple(task.weight for task in tasks),
         key=keys[0],
         space=f"{space.name}-{space.version}",

@@ -42,7 +42,8 @@ class RunSpec:
     """Everything that decides which candidates a run proposes, and nothing else.
 
     Attributes:
-        workloads: Digest of each task's workload, in order.
+        workloads: Spelling of each task's workload, in order: what a run has asked for and learnt
+            is in the names of its own tasks.
         weights: Weight of each task.
         key: What measurements depend on; of several backends that compete, those of the first.
         space: Name and version of the search space.
@@ -66,7 +67,7 @@ class RunSpec:
 
     @property
     def workload(self) -> str:
-        """The workload's digest, or one over those of several tasks."""
+        """The workload's spelling, or a digest over those of several tasks."""
         if len(self.workloads) == 1 or self.keys and len(set(self.workloads)) == 1:
             return self.workloads[0]
         return hashlib.sha256(",".join(self.workloads).encode()).hexdigest()[:16]

@@ -218,7 +218,7 @@ class TaskSession:
         best = _first(context.database, RecordFilter(workload=workload, key=key, imported=False))
         if best is not None and (best.latency or 0.0) <= (claim.latency or 0.0):
             return None
-        return claim.candidate
+        return claim.candidate.on(spec.workload)
 
     @property
     def is_to_be_confirmed(self) -> bool:
@@ -396,7 +396,7 @@ class TaskSession:
                 f"database {context.database.location!r}: the record of candidate "
                 f"{entry.digest} of run {entry.source} is gone"
             )
-        return record
+        return record.on(self.spec.workload, self.spec.program)
 
     def _amend(self, entry: LogEntry, outcome: Outcome) -> None:
         """Record what was found out later about a candidate."""

@@ -185,6 +185,8 @@ class Tuner:
             fastest: Record of the fastest valid candidate.
         """
         options = self.spec.options
+        if fastest is not None:
+            fastest = fastest.on(spec.workload, spec.program)
         return Result(
             run_id=run.run_id,
             task=spec.name,

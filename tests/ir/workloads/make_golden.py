@@ -1,6 +1,7 @@
-"""Writes ``digests.json``: ``python make_golden.py``.
+"""Writes ``digests.json`` and ``spellings.json``: ``python make_golden.py``.
 
-A digest that changes orphans every record of its workload, so this is not run lightly.
+A digest that changes orphans every record of its workload, and a spelling every run, so this is
+not run lightly.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def label(builder: str, arguments: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    digests = {label(b, a): getattr(workloads, b)(**a).digest for b, a in EXAMPLES}
-    path = Path(__file__).parent / "digests.json"
-    path.write_text(json.dumps(digests, indent=1) + "\n")
+    for kind in ("digest", "spelling"):
+        found = {label(b, a): getattr(getattr(workloads, b)(**a), kind) for b, a in EXAMPLES}
+        path = Path(__file__).parent / f"{kind}s.json"
+        path.write_text(json.dumps(found, indent=1) + "\n")

@@ -15,6 +15,7 @@ from autotune.ir.expressions import AffineForm, Binary, IntExpr, Load, ScalarExp
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm, softmax
 
 GOLDEN: dict[str, str] = json.loads((Path(__file__).parent / "digests.json").read_text())
+SPELLED: dict[str, str] = json.loads((Path(__file__).parent / "spellings.json").read_text())
 at_i, at_j = var("i"), var("j")
 X = Load("X", (at_i,))
 INPUT = Tensor("X", (8,), "float32")
@@ -32,6 +33,7 @@ def built(text: str) -> Workload:
 @pytest.mark.parametrize("text", GOLDEN)
 def test_digests_stay_what_they_were(text: str) -> None:
     assert built(text).digest == GOLDEN[text]
+    assert built(text).spelling == SPELLED[text]
 
 
 def test_every_builder_has_a_golden_digest() -> None:

@@ -242,12 +242,22 @@ class TestSchema:
             database.append_record(sample_record(2))
             assert database.count() == 3
 
-    def test_an_old_file_is_not_changed_by_reading(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+    def test_an_old_file_is_found_and_not_changed_by_reading(
+        self, tmp_path: Path, version: int
+    ) -> None:
         path = tmp_path / "records.db"
-        shutil.copy(GOLDEN / "schema_1.db", path)
-        with pytest.raises(DatabaseError, match="open it for writing once"):
-            open_database(path, read_only=True)
-        assert path.read_bytes() == (GOLDEN / "schema_1.db").read_bytes()
+        shutil.copy(GOLDEN / f"schema_{version}.db", path)
+        with open_database(path, read_only=True) as database:
+            assert [record.trial for record in database.records()] == [0, 1]
+            digest = sample_record(0).candidate.digest
+            found = database.lookup(digest, KEY)
+            assert found is not None and found.candidate.digest == digest
+            database.check()
+            with pytest.raises(DatabaseError, match="it is read-only"):
+                database.append_record(sample_record(2))
+        assert path.read_bytes() == (GOLDEN / f"schema_{version}.db").read_bytes()
+        assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
     def test_migrations_run_in_order_and_once(self) -> None:
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from autotune.ir.converter import json_forms, tagged_lists
-from autotune.ir.expressions.integer import IntExpr
+from autotune.ir.expressions.integer import IntExpr, var
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -172,6 +172,29 @@ def transform(body: ScalarExpr, replace: Callable[[ScalarExpr], ScalarExpr | Non
             transform(body.on_false, replace),
         )
     return body
+
+
+def renamed_body(
+    body: ScalarExpr, tensors: Mapping[str, str], axes: Mapping[str, str]
+) -> ScalarExpr:
+    """The same expression over tensors and axes of other names.
+
+    Args:
+        body: The expression.
+        tensors: New name of each tensor that it reads.
+        axes: New name of each axis that its indices depend on.
+    """
+    variables = {name: var(new) for name, new in axes.items()}
+
+    def replace(node: ScalarExpr) -> ScalarExpr | None:
+        if isinstance(node, Load):
+            indices = tuple(index.substitute(variables) for index in node.indices)
+            return Load(tensors[node.tensor], indices)
+        if isinstance(node, IndexValue):
+            return IndexValue(node.index.substitute(variables))
+        return None
+
+    return transform(body, replace)
 
 
 @json_forms

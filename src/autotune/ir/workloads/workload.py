@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.converter import JsonForm, json_forms, list_form, object_form
@@ -24,7 +25,8 @@ from autotune.ir.expressions import (
     loads,
     operation_counts,
 )
-from autotune.ir.expressions.scalar import walk
+from autotune.ir.expressions.scalar import renamed_body, walk
+from autotune.ir.workloads.canonical import Names, canonical_order
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -147,6 +149,34 @@ class Stage:
         per_point = sum(count for op, count in counts.items() if op not in _NOT_FLOP)
         return self.points * (per_point + (1 if self.combiner else 0))
 
+    def renamed(self, tensors: Mapping[str, str], axes: Mapping[str, str]) -> Stage:
+        """The same stage over tensors and axes of these names.
+
+        Args:
+            tensors: New name of each tensor that it reads, and of its output.
+            axes: New name of each of its axes.
+        """
+        return Stage(
+            evolve(self.output, name=tensors[self.name]),
+            tuple(evolve(axis, name=axes[axis.name]) for axis in self.axes),
+            renamed_body(self.body, tensors, axes),
+            self.combiner,
+        )
+
+    @property
+    def axes_by_position(self) -> dict[str, str]:
+        """Canonical name of each axis."""
+        return {axis.name: f"a{number}" for number, axis in enumerate(self.axes)}
+
+    def look(self, tensors: Mapping[str, str]) -> str:
+        """What it is but for names, as 64 hexadecimal digits.
+
+        Args:
+            tensors: What each tensor that it reads looks like.
+        """
+        made = self.renamed({**tensors, self.name: ""}, self.axes_by_position)
+        return hashlib.sha256(repr(made).encode()).hexdigest()
+
     def identity(self) -> float | int:
         """The combiner's neutral element in the output's type.
 
@@ -171,7 +201,7 @@ class Workload(JsonForm):
     """A tensor program: inputs, stages in topological order, and which tensors it returns.
 
     ``name`` and ``parameters`` say how it came about, for people; the digest covers the
-    computation only.
+    computation only, and no name in it.
     """
 
     name: str
@@ -216,13 +246,51 @@ class Workload(JsonForm):
         return sum(stage.flop for stage in self.stages)
 
     @cached_property
+    def names(self) -> Names:
+        """Canonical names of its tensors and axes, by which equal workloads correspond."""
+        inputs = {tensor.name: f"{tensor.shape} {tensor.dtype}" for tensor in self.inputs}
+        order = canonical_order(inputs, self.stages, self.outputs)
+        tensors = {name: f"t{number}" for number, name in enumerate(order)}
+        return Names(tensors, {stage.name: stage.axes_by_position for stage in self.stages})
+
+    def renamed(self, names: Names) -> Workload:
+        """The same workload under these names; inputs and stages keep their order."""
+        return evolve(
+            self,
+            inputs=tuple(evolve(it, name=names.tensors[it.name]) for it in self.inputs),
+            stages=tuple(it.renamed(names.tensors, names.axes[it.name]) for it in self.stages),
+            outputs=tuple(names.tensors[name] for name in self.outputs),
+        )
+
+    @property
+    def canonical(self) -> Workload:
+        """The one workload that all equal ones become under their canonical names."""
+        made = self.renamed(self.names)
+        place = {name: number for number, name in enumerate(self.names.tensors.values())}
+        inputs = sorted(made.inputs, key=lambda tensor: place[tensor.name])
+        stages = sorted(made.stages, key=lambda stage: place[stage.name])
+        return evolve(made, inputs=tuple(inputs), stages=tuple(stages))
+
+    @cached_property
     def digest(self) -> str:
-        """16 hexadecimal digits that identify the computation, equal in every process."""
-        computation = {
-            key: value for key, value in self.to_json().items() if key not in _FOR_PEOPLE
-        }
-        text = json.dumps(computation, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """16 hexadecimal digits that identify the computation, equal in every process.
+
+        Names of tensors and axes do not matter, nor does the order of inputs and of independent
+        stages: structure, shapes, types and what the bodies compute make it.
+        """
+        return _digest_of(self.canonical)
+
+    @cached_property
+    def spelling(self) -> str:
+        """16 hexadecimal digits that identify the computation as it is written, with its names."""
+        return _digest_of(self)
+
+
+def _digest_of(workload: Workload) -> str:
+    written = workload.to_json()
+    computation = {key: value for key, value in written.items() if key not in _FOR_PEOPLE}
+    text = json.dumps(computation, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @json_forms

@@ -43,7 +43,7 @@ class RandomCostModel(CostModel):
         return np.concatenate([np.zeros(0), *parts])
 
     def _scores(self, sketch: Sketch, matrix: Matrix) -> NDArray[np.float64]:
-        salt = (int(sketch.digest, 16) ^ self._seed) & 0xFFFFFFFFFFFFFFFF
+        salt = (int(sketch.spelling, 16) ^ self._seed) & 0xFFFFFFFFFFFFFFFF
         hashed = _mixed(np.full(len(matrix), salt, dtype=np.uint64))
         for column in matrix.T:
             hashed = _mixed(hashed ^ column.astype(np.uint64))

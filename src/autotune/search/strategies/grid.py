@@ -53,7 +53,7 @@ class GridStrategy(Strategy):
 
     def state(self) -> dict[str, Any]:
         """A JSON object with the number of candidates asked for."""
-        digests = [sketch.digest for sketch in self._space.sketches()]
+        digests = [sketch.spelling for sketch in self._space.sketches()]
         return {"strategy": self.name, "sketches": digests, "position": self._position}
 
     def load_state(self, state: dict[str, Any]) -> None:

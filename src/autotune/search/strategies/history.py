@@ -96,7 +96,7 @@ class History:
     def state(self) -> dict[str, Any]:
         """A JSON object: rows asked by sketch; [sketch, row, latency] of outcomes, in order."""
         return {
-            "sketches": [sketch.digest for sketch in self.sketches],
+            "sketches": [sketch.spelling for sketch in self.sketches],
             "asked": [[list(values) for values in rows] for rows in self._asked],
             "told": [[*place, latency] for place, latency in self._told.items()],
         }
@@ -118,12 +118,12 @@ class History:
 
 
 def check_sketches(sketches: Sequence[Sketch], state: dict[str, Any]) -> None:
-    """Refuse a state whose ``"sketches"`` are not the digests of ``sketches``.
+    """Refuse a state whose ``"sketches"`` are not ``sketches``, spelled as they are.
 
     Raises:
         InvalidValueError: they differ.
     """
-    digests = [sketch.digest for sketch in sketches]
+    digests = [sketch.spelling for sketch in sketches]
     if state["sketches"] != digests:
         raise InvalidValueError(
             f"the state is of a space with sketches {state['sketches']}, this one has {digests}"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import IntExpr, var
+from autotune.ir.workloads import Workload
 from autotune.nest.tape import build_tape
 from autotune.sketches import Candidate, ProductEquals, Sketch
 from autotune.store.failures.rules import CHANCE, Rule, separating_rules
@@ -110,7 +111,11 @@ def mine_failures(records: Iterable[Record], chance: float = CHANCE) -> list[Fai
     if not 0 < chance <= 1:
         raise InvalidValueError(f"the chance must be above 0 and at most 1, not {chance}")
     found: dict[_Place, dict[str, Record]] = {}
+    spelled: dict[str, Workload] = {}
     for record in records:
+        # Equal workloads under other names have the variables of the first.
+        own = record.candidate.sketch.workload
+        record = record.on(spelled.setdefault(own.digest, own), record.program)
         key, name = record.key, str(record.target.get("name", record.key.target))
         workload = record.candidate.sketch.workload.name
         group = found.setdefault((workload, name, key.backend, key.threads), {})

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import JsonForm, json_forms, object_form
+from autotune.ir.workloads import Workload
 from autotune.sketches import UNTUNED, Candidate
 from autotune.store.records.outcome import Outcome
 
@@ -87,6 +88,20 @@ class Record(JsonForm):
         """``RUN/TRIAL``; of a baseline ``RUN/untuned`` or ``RUN/default``."""
         place = BASELINE_PLACES[self.baseline == UNTUNED] if self.baseline else self.trial
         return f"{self.run_id}/{place}"
+
+    def on(self, workload: Workload, program: str | None) -> Record:
+        """The same record for an equal workload: its candidate has that one's names.
+
+        Args:
+            workload: The workload.
+            program: The imported program's text that the schedule is to be replayed on.
+
+        Raises:
+            InvalidValueError: the workloads are not equal.
+        """
+        if workload == self.candidate.sketch.workload and program == self.program:
+            return self
+        return evolve(self, candidate=self.candidate.on(workload), program=program)
 
     @property
     def scheduled(self) -> Candidate | None:

@@ -19,10 +19,11 @@ RUN_STATUSES = ("running", "interrupted", "finished", "failed")
 class Run:
     """One run of the tuner on one task.
 
-    ``identity`` names everything that decides which candidates are proposed (workload digest,
-    measure key, space, strategy, options, cost model, seed), but not the budget: a larger
-    budget continues the same run. ``checkpoint`` is the tuner's JSON state after the last
-    complete round.
+    ``workload`` is the workload's spelling: an equal one under other names is another run, which
+    finds the records of this one. ``identity`` names everything that decides which candidates are
+    proposed (workload, measure key, space, strategy, options, cost model, seed), but not the
+    budget: a larger budget continues the same run. ``checkpoint`` is the tuner's JSON state after
+    the last complete round.
     """
 
     run_id: str

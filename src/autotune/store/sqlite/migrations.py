@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from autotune.store.sqlite.redigest import redigest
 from autotune.store.sqlite.rows import add_copy
 from autotune.store.sqlite.schema import (
     APPLICATION_ID,
@@ -150,6 +151,17 @@ _VERSION_2 = (
     "CREATE INDEX runs_by_workload ON runs (workload)",
 )
 
+# Digests cover no names any more. Those of before are kept beside those that they became: results
+# and logs name candidates by them.
+_VERSION_3 = """
+    CREATE TABLE former_digests (
+        id INTEGER PRIMARY KEY,
+        former TEXT NOT NULL UNIQUE,
+        digest TEXT NOT NULL,
+        checksum INTEGER NOT NULL
+    )
+"""
+
 
 def _create_version_1(connection: sqlite3.Connection) -> None:
     for statement in _VERSION_1:
@@ -175,12 +187,21 @@ def _add_programs_and_checksums(connection: sqlite3.Connection) -> None:
                 add_copy(connection, table, values)
 
 
+def _leave_names_out(connection: sqlite3.Connection) -> None:
+    connection.execute(_VERSION_3)
+    redigest(connection)
+
+
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
     rows = connection.execute(f"PRAGMA table_info({table})").fetchall()
     return [row[1] for row in rows if row[1] != "checksum"]
 
 
-MIGRATIONS: tuple[Migration, ...] = (_create_version_1, _add_programs_and_checksums)
+MIGRATIONS: tuple[Migration, ...] = (
+    _create_version_1,
+    _add_programs_and_checksums,
+    _leave_names_out,
+)
 """``MIGRATIONS[n]`` makes version ``n + 1`` out of version ``n``; an empty file is version 0."""
 
 

@@ -25,6 +25,7 @@ from autotune.store.sqlite.left_log import (
 from autotune.store.sqlite.migrations import migrate
 from autotune.store.sqlite.recovery import (
     Recovery,
+    alone,
     finish,
     has_sound_rows,
     identity_of,
@@ -61,10 +62,15 @@ _HINTS = {
     "full": "the disk is full; make room and repeat the command",
     "disk I/O": "the disk cannot be read or written; see whether it is full or failing",
 }
+_EARLIER = (
+    "it was written by an earlier version and has to be brought up to date, and another process "
+    "has it open; end that one, then repeat the command"
+)
 _DAMAGED = (
     "the file is damaged; the next command that writes to it moves it aside and recovers what is "
     "readable"
 )
+_PAUSE = 0.02
 # How often a file may look damaged that is sound once no other process has it open.
 _FALSE_ALARMS = 3
 # What SQLite says of the machine, or of a value that was given it, and not of the file.
@@ -135,7 +141,7 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
             try:
                 check_journal(path, read_only)
                 check_log(path, read_only, warn)
-                connection = _checked(_connect_file(path, read_only), location, read_only)
+                connection = _opened(path, location, read_only)
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 if _is_replaced(path, identity, read_only):
                     continue
@@ -153,6 +159,71 @@ def connect(path: str | os.PathLike[str], *, read_only: bool, warn: Warn) -> sql
             if not _is_replaced(path, identity, read_only):
                 return connection
             connection.close()
+
+
+class _EarlierVersion(Exception):
+    """A file that is to be written has an earlier schema, which nobody may use any more."""
+
+
+def _opened(path: Path, location: str, read_only: bool) -> sqlite3.Connection:
+    try:
+        return _checked(_connect_file(path, read_only), location, read_only)
+    except _EarlierVersion:
+        _bring_up_to_date(path, location)
+    return _checked(_connect_file(path, read_only), location, read_only)
+
+
+def _bring_up_to_date(path: Path, location: str) -> None:
+    """Migrate a file while no other process has it open: it would go on with earlier digests.
+
+    Raises:
+        DatabaseError: another process keeps it open; nothing was changed.
+    """
+    end = time.monotonic() + BUSY_SECONDS
+    with alone(path, BUSY_SECONDS, _HINTS["locked"]):
+        while True:
+            with contextlib.closing(_connect_file(path, read_only=False)) as connection:
+                restrict(connection)
+                if _is_migrated_alone(connection):
+                    return
+            if time.monotonic() > end:
+                raise DatabaseError(f"database {location!r}: {_EARLIER}")
+            time.sleep(_PAUSE)
+
+
+def _is_migrated_alone(connection: sqlite3.Connection) -> bool:
+    """Migrate a file, unless it is open elsewhere.
+
+    Nobody else may have it open where its log is to be turned off; without a log, a transaction
+    then keeps out whoever opens it meanwhile.
+    """
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise
+        return False
+    migrate(connection)
+    connection.execute("COMMIT")
+    return True
+
+
+def _migrated_copy(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """A copy in memory of a file with an earlier schema, as it would be after its migration."""
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        connection.backup(copy)
+        restrict(copy)
+        copy.execute("BEGIN")
+        migrate(copy)
+        copy.execute("COMMIT")
+        restrict_to_reading(copy)
+    except BaseException:
+        copy.close()
+        raise
+    return copy
 
 
 def _each_once(warn: Warn) -> Warn:
@@ -181,7 +252,10 @@ def _checked(connection: sqlite3.Connection, location: str, read_only: bool) -> 
         restrict(connection)
         if read_only:
             restrict_to_reading(connection)
-        _check_content(connection, location, read_only)
+        version = _check_content(connection, location, read_only)
+        if read_only and version < SCHEMA_VERSION:
+            with contextlib.closing(connection):
+                return _migrated_copy(connection)
         if not read_only:
             _prepare(connection)
     except BaseException:
@@ -285,13 +359,13 @@ def _connect_file(path: Path, read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def _check_content(connection: sqlite3.Connection, location: str, read_only: bool) -> None:
-    """Raise unless the file is sound, ours, and of a version that can be used.
+def _check_content(connection: sqlite3.Connection, location: str, read_only: bool) -> int:
+    """The version of a file that is sound, ours, and of a version that can be used.
 
     All of it is asked of one state of the file: another process may be making or migrating it.
     """
     connection.execute("BEGIN")
-    version = _check_owner(connection, location, read_only)
+    version = _check_owner(connection, location)
     check_schema(connection, location, version)
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
@@ -305,9 +379,10 @@ def _check_content(connection: sqlite3.Connection, location: str, read_only: boo
     connection.execute("COMMIT")
     if noted:
         note.unlink(missing_ok=True)
+    return version
 
 
-def _check_owner(connection: sqlite3.Connection, location: str, read_only: bool) -> int:
+def _check_owner(connection: sqlite3.Connection, location: str) -> int:
     """The version of a file, which is ours and can be used."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -319,11 +394,6 @@ def _check_owner(connection: sqlite3.Connection, location: str, read_only: bool)
             f"database {location!r}: written by a newer version (schema {version}, this one "
             f"knows {SCHEMA_VERSION}); upgrade, or name another file"
         )
-    if read_only and version < SCHEMA_VERSION:
-        raise DatabaseError(
-            f"database {location!r}: schema {version} has to be brought to {SCHEMA_VERSION} "
-            "first; open it for writing once"
-        )
     return int(version)
 
 
@@ -332,7 +402,7 @@ def _check_copy(path: Path) -> None:
     location = str(path)
     with contextlib.closing(_connect_file(path, read_only=False)) as connection:
         restrict(connection)
-        version = _check_owner(connection, location, read_only=False)
+        version = _check_owner(connection, location)
         check_schema(connection, location, version)
         _check_tree(connection, thorough=True)
         if version == SCHEMA_VERSION:
@@ -376,6 +446,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == SCHEMA_VERSION:
         return
+    if version:
+        raise _EarlierVersion
     # Another process may do the same: the version is looked at again inside the transaction.
     # The caller closes the connection if this fails, which takes back what was written.
     connection.execute("BEGIN IMMEDIATE")

@@ -25,13 +25,15 @@ from autotune.errors import DatabaseError
 from autotune.store.sqlite.encoding import read_baseline, read_record, read_run
 from autotune.store.sqlite.interned import Interned
 from autotune.store.sqlite.migrations import migrate
+from autotune.store.sqlite.redigest import redigest
 from autotune.store.sqlite.rows import NotUnderstood, Row, put, select, to_json_text
 from autotune.store.sqlite.salvage import Rows, Salvaged, salvage, with_new_schema
-from autotune.store.sqlite.schema import COLUMNS, DAMAGE_NOTE, SHARED_TABLES
+from autotune.store.sqlite.schema import COLUMNS, DAMAGE_NOTE, SCHEMA_VERSION, SHARED_TABLES
 from autotune.store.sqlite.write_ahead_log import LogDamage, log_damage, mended_log
 
 __all__ = [
     "Recovery",
+    "alone",
     "finish",
     "has_sound_rows",
     "identity_of",
@@ -46,6 +48,9 @@ _SHARED_BYTES = (510, 0x40000002)
 # ``struct flock`` of Linux: kind, origin, start, length, process.
 _LOCK = "hhqqi"
 _PAUSE = 0.02
+_DAMAGED = (
+    "the file is damaged, and another process has it open; end that one, then repeat the command"
+)
 # A file of this program has rows in its first pages.
 _SEARCHED_BYTES = 4 << 20
 
@@ -117,7 +122,7 @@ def recover(
         sqlite3.Error: the new file cannot be written; nothing was changed.
         OSError: likewise.
     """
-    with _alone(path, wait):
+    with alone(path, wait):
         if identity_of(path) != identity:
             return None
         with path.open("r+b") as file:
@@ -153,7 +158,7 @@ def _lost(
 def finish(path: Path, wait: float) -> None:
     """Finish a recovery whose process was killed, if there is one."""
     if is_begun(path):
-        with _alone(path, wait):
+        with alone(path, wait):
             if is_begun(path):
                 _exchange(path)
 
@@ -215,11 +220,20 @@ def _logs_of(path: Path) -> dict[str, bytes]:
 
 
 @contextlib.contextmanager
-def _alone(path: Path, wait: float) -> Iterator[None]:
-    """Only one process at a time recovers files of a folder."""
+def alone(path: Path, wait: float, why: str = _DAMAGED) -> Iterator[None]:
+    """Only one process at a time recovers files of a folder, or brings them up to date.
+
+    Args:
+        path: The file.
+        wait: Seconds to wait for another process.
+        why: What the error says.
+
+    Raises:
+        DatabaseError: another process does so all that time.
+    """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _wait_for(lambda: fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB), path, wait)
+        _wait_for(lambda: fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB), path, wait, why)
         yield
     finally:
         os.close(folder)
@@ -232,17 +246,14 @@ def _lock(descriptor: int, path: Path, wait: float) -> None:
     )
 
 
-def _wait_for(lock: Callable[[], None], path: Path, wait: float) -> None:
+def _wait_for(lock: Callable[[], None], path: Path, wait: float, why: str = _DAMAGED) -> None:
     end = time.monotonic() + wait
     while True:
         try:
             return lock()
         except (BlockingIOError, PermissionError):
             if time.monotonic() > end:
-                raise DatabaseError(
-                    f"database {str(path)!r}: the file is damaged, and another process has it "
-                    "open; end that one, then repeat the command"
-                ) from None
+                raise DatabaseError(f"database {str(path)!r}: {why}") from None
         time.sleep(_PAUSE)
 
 
@@ -276,7 +287,9 @@ def _salvaged(copy: Path, data: bytes, logs: Mapping[str, bytes]) -> Salvaged:
     """What SQLite reads of a file as it is, and of one whose tables are where new ones are."""
     rows: Rows = {table: {} for table in COLUMNS}
     newest: dict[str, int] | None = None
-    for content in (with_new_schema(data), data):
+    # Rows of the first version have no checksums to tell sound ones by.
+    new = (with_new_schema(data, version) for version in range(2, SCHEMA_VERSION + 1))
+    for content in (*new, data):
         with _copied(copy, content, logs):
             found = salvage(copy)
         for table in COLUMNS:
@@ -376,6 +389,8 @@ def _write(rows: Rows, path: Path) -> dict[str, int]:
             for _, row in sorted(rows[table].items()):
                 if _can(read, row, interned) and _holds(connection, table, row):
                     counts[table] += 1
+        # The damaged file may have been one of an earlier version.
+        redigest(connection)
         connection.execute("COMMIT")
     return counts
 

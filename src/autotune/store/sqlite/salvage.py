@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from autotune.store.sqlite.guard import definitions, our_schema, restrict_to_reading
-from autotune.store.sqlite.migrations import migrate
+from autotune.store.sqlite.migrations import MIGRATIONS, migrate
 from autotune.store.sqlite.rows import Row, checked_row
 from autotune.store.sqlite.schema import COLUMNS, SCHEMA_VERSION
 
@@ -97,8 +97,8 @@ def _between(
             yield checked_row(table, values)
 
 
-def with_new_schema(data: bytes) -> bytes:
-    """A file whose header and definitions of tables are those of a new one.
+def with_new_schema(data: bytes, version: int) -> bytes:
+    """A file whose header and definitions of tables are those of a new one of this version.
 
     They stand in its first pages; without them SQLite finds none of the others.
     """
@@ -106,7 +106,7 @@ def with_new_schema(data: bytes) -> bytes:
         path = Path(folder) / "new.db"
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("BEGIN")
-            migrate(connection)
+            migrate(connection, MIGRATIONS[:version])
             connection.execute("COMMIT")
             (size,) = connection.execute("PRAGMA page_size").fetchone()
         new = bytearray(path.read_bytes())

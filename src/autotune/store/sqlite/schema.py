@@ -16,7 +16,7 @@ __all__ = [
     "row_checksum",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 APPLICATION_ID = 0x4154554E
 """Marks a SQLite file as ours ("ATUN"), in its header."""
@@ -77,6 +77,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "created",
             "checkpoint",
         ),
+        "former_digests": ("id", "former", "digest"),
     }
 )
 """The columns of every table in the order in which a row has them; ``checksum`` follows."""

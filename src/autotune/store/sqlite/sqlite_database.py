@@ -52,6 +52,7 @@ from autotune.store.sqlite.opening import (
     move_log_into_file,
     reporting,
 )
+from autotune.store.sqlite.redigest import current_digest
 from autotune.store.sqlite.rows import BrokenRow, Row, insert, replace, select, to_json_text
 
 __all__ = ["SQLiteDatabase", "make_sqlite_database", "open_database"]
@@ -190,7 +191,7 @@ class SQLiteDatabase(Database):
                     replace(self._connection, "records", row, changes)
 
     def records(self, where: RecordFilter | None = None) -> Iterator[Record]:
-        condition = condition_of(where or RecordFilter())
+        condition = condition_of(self._present(where))
         last = 0
         while True:
             # Page by page, so that a reader that takes its time holds nothing up.
@@ -207,12 +208,12 @@ class SQLiteDatabase(Database):
             last = rows[-1]["id"]
 
     def count(self, where: RecordFilter | None = None) -> int:
-        condition = condition_of(where or RecordFilter())
+        condition = condition_of(self._present(where))
         query = f"SELECT count(*) FROM records WHERE {condition.text}"
         return int(self._query(query, condition.values)[0][0])
 
     def fastest_of_each(self, where: RecordFilter | None = None) -> list[Record]:
-        where = where or RecordFilter()
+        where = self._present(where)
         found = [self._record(row) or self._next_best(row, where) for row in self._fastest(where)]
         return [record for record in found if record is not None]
 
@@ -245,7 +246,7 @@ class SQLiteDatabase(Database):
             insert(self._connection, "baselines", self._baseline_row(baseline))
 
     def baselines(self, where: RecordFilter | None = None) -> list[Baseline]:
-        condition = baselines_of(where or RecordFilter())
+        condition = baselines_of(self._present(where))
         rows = self._select(
             "baselines", f"{condition.text} AND {_NOT_RETRIABLE}", condition.values
         )
@@ -340,6 +341,17 @@ class SQLiteDatabase(Database):
     def _query(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         with reporting(self._location):
             return self._connection.execute(query, values).fetchall()
+
+    def _present(self, where: RecordFilter | None) -> RecordFilter:
+        """A filter whose digests, which an earlier version may have told, are those of today."""
+        if where is None:
+            return RecordFilter()
+        found = {
+            name: current_digest(self._connection, digest)
+            for name, digest in (("workload", where.workload), ("candidate", where.candidate))
+            if digest is not None
+        }
+        return evolve(where, **found) if found else where
 
     def _select(self, table: str, condition: str, values: tuple[Any, ...] = ()) -> list[Row]:
         with reporting(self._location):

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import itertools
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_workloads import SMALL_WORKLOADS, VARIED_WORKLOADS, two_products
+from renamed_workloads import reordered, respelled
+
+from autotune.errors import InvalidValueError
+from autotune.ir.expressions import Binary, Constant, Load, ScalarExpr, Select, Unary, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm, softmax
+
+Made = tuple[str, int, int]
+"""An operation, and the places of the tensors that it reads: inputs first, then stages."""
+Plan = tuple[int, tuple[Made, ...], tuple[int, ...]]
+"""How many inputs, what is made of them, and the places of the outputs."""
+
+KNOWN = (*SMALL_WORKLOADS.values(), *VARIED_WORKLOADS)
+
+
+@st.composite
+def plans(draw: st.DrawFn, whole: bool = True) -> Plan:
+    """A few stages of very few kinds, so that many are alike; ``whole``: all are needed."""
+    inputs, made = draw(st.integers(1, 2)), list[Made]()
+    for number in range(draw(st.integers(1, 4))):
+        places = st.integers(0, inputs + number - 1)
+        made.append((draw(st.sampled_from(("add", "sub"))), draw(places), draw(places)))
+    places = range(inputs, inputs + len(made))
+    read = {place for _, left, right in made for place in (left, right)}
+    sinks = [place for place in places if place not in read]
+    more = draw(st.lists(st.sampled_from(places), max_size=1))
+    needed = sinks if whole else draw(st.lists(st.sampled_from(places), min_size=1, max_size=2))
+    return inputs, tuple(made), tuple(draw(st.permutations(sorted({*needed, *more}))))
+
+
+def workload_of(plan: Plan) -> Workload:
+    inputs, made, outputs = plan
+    names = [f"T{place}" for place in range(inputs + len(made))]
+    stages = []
+    for number, (op, *read) in enumerate(made, inputs):
+        left, right = (Load(names[place], (var("i"),)) for place in read)
+        output = Tensor(names[number], (4,), "float32")
+        stages.append(Stage(output, (Axis("i", 4),), Binary(op, left, right)))
+    given_inputs = tuple(Tensor(name, (4,), "float32") for name in names[:inputs])
+    return Workload("made", given_inputs, tuple(stages), tuple(names[at] for at in outputs))
+
+
+def are_alike(one: Plan, other: Plan) -> bool:
+    """Whether some numbering of inputs and stages makes one plan the other: all are tried."""
+    if (one[0], len(one[1]), len(one[2])) != (other[0], len(other[1]), len(other[2])):
+        return False
+    inputs, made, outputs = one
+    wanted = {(other[0] + number, *it) for number, it in enumerate(other[1])}
+    for first in itertools.permutations(range(inputs)):
+        for then in itertools.permutations(range(inputs, inputs + len(made))):
+            new = (*first, *then)
+            found = {(new[n], op, new[a], new[b]) for n, (op, a, b) in enumerate(made, inputs)}
+            if found == wanted and tuple(new[at] for at in outputs) == other[2]:
+                return True
+    return False
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(KNOWN), st.integers(0, 10**6))
+def test_no_name_and_no_order_of_independent_stages_changes_a_digest(
+    workload: Workload, seed: int
+) -> None:
+    other = reordered(respelled(workload, seed), seed)
+    assert other.digest == workload.digest
+    assert other.canonical == workload.canonical
+    assert other == workload or other.spelling != workload.spelling
+
+
+@settings(max_examples=150)
+@given(plans() | plans(whole=False), st.integers(0, 10**6))
+def test_nor_does_it_where_stages_are_alike(plan: Plan, seed: int) -> None:
+    workload = workload_of(plan)
+    assert respelled(workload, seed).digest == workload.digest
+    if len(set(plan[2])) == len(plan[2]) and not unneeded(workload):
+        assert reordered(respelled(workload, seed), seed).digest == workload.digest
+
+
+def unneeded(workload: Workload) -> set[str]:
+    """Stages without which every output can be computed."""
+    needed = set(workload.outputs)
+    for stage in reversed(workload.stages):
+        if stage.name in needed:
+            needed |= set(stage.reads)
+    return {stage.name for stage in workload.stages} - needed
+
+
+@settings(max_examples=300)
+@given(plans(), plans())
+def test_digests_are_equal_where_structures_are_and_only_there(one: Plan, other: Plan) -> None:
+    equal = workload_of(one).digest == workload_of(other).digest
+    assert equal == are_alike(one, other)
+
+
+@settings(max_examples=150)
+@given(plans(whole=False), plans(whole=False))
+def test_what_nobody_needs_counts_too(one: Plan, other: Plan) -> None:
+    if workload_of(one).digest == workload_of(other).digest:
+        assert are_alike(one, other)
+
+
+def test_stages_that_nobody_needs_may_stand_anywhere() -> None:
+    i = (var("i"),)
+    axes = (Axis("i", 4),)
+
+    def made(name: str, body: ScalarExpr) -> Stage:
+        return Stage(Tensor(name, (4,), "float32"), axes, body)
+
+    inputs = tuple(Tensor(name, (4,), "float32") for name in "XYZ")
+    stages = (
+        made("A", Unary("exp", Load("X", i))),
+        made("B", Unary("log", Load("Y", i))),
+        made("C", Unary("abs", Load("B", i))),
+        made("D", Unary("abs", Load("X", i))),
+    )
+    workload = Workload("unneeded", inputs, stages, ("A",))
+    for seed in range(20):
+        assert reordered(respelled(workload, seed), seed).digest == workload.digest
+    other = attrs.evolve(workload, stages=(*stages[:3], made("D", Unary("abs", Load("Y", i)))))
+    assert other.digest != workload.digest
+
+
+def changed() -> list[Workload]:
+    """A small network, and that network with one thing changed, each another one."""
+    a, b, j, k = (var(name) for name in ("a", "b", "j", "k"))
+    axes = (Axis("a", 4), Axis("b", 6))
+
+    def network(
+        body: ScalarExpr | None = None,
+        read: str = "X",
+        shift: int = 0,
+        dtype: str = "float32",
+        extent: int = 5,
+        combiner: str = "add",
+        outputs: tuple[str, ...] = ("S", "P"),
+        transposed: bool = False,
+        unread: int = 0,
+    ) -> Workload:
+        point = Load(read, (a, b + shift) if read == "X" else (b, a))
+        body = body or Binary("mul", point, Constant(2.0, "float32"))
+        load = Load("P", (var("i"), k))
+        first = Stage(Tensor("P", (4, 6), dtype), axes, body)
+        second = Stage(
+            Tensor("S", (4, extent), dtype),
+            (Axis("i", 4), Axis("j", extent), Axis("k", 6, "reduce")),
+            Binary("mul", load, Load("W", (k, j) if not transposed else (j, k))),
+            combiner,
+        )
+        weights = (6, extent) if not transposed else (extent, 6)
+        inputs = (
+            Tensor("X", (4, 8), dtype),
+            Tensor("Z", (6, 4), dtype),
+            Tensor("W", weights, dtype),
+            *(Tensor(f"U{number}", (1,), dtype) for number in range(unread)),
+        )
+        return Workload("net", inputs, (first, second), outputs)
+
+    load = Load("X", (a, b))
+    return [
+        network(),
+        network(body=Binary("add", load, Constant(2.0, "float32"))),
+        network(body=Binary("mul", Constant(2.0, "float32"), load)),
+        network(body=Binary("mul", load, Constant(3.0, "float32"))),
+        network(body=Binary("mul", load, Constant(2.0, "float64"))),
+        network(body=Select(Binary("lt", load, Constant(0.0, "float32")), load, load)),
+        network(body=Unary("exp", load)),
+        network(read="Z"),
+        network(shift=1),
+        network(dtype="float64"),
+        network(extent=6),
+        network(combiner="max"),
+        network(outputs=("S",)),
+        network(outputs=("P", "S")),
+        network(transposed=True),
+        network(unread=1),
+        network(unread=2),
+    ]
+
+
+def test_every_change_of_structure_changes_the_digest() -> None:
+    digests = [workload.digest for workload in changed()]
+    assert len(set(digests)) == len(digests)
+    for number, workload in enumerate(changed()):
+        assert reordered(respelled(workload, number), number).digest == digests[number]
+
+
+def test_indices_are_sorted_by_their_names_no_more() -> None:
+    """Sums and products of axes are kept in the order of their texts."""
+    seen = {respelled(conv2d(h=9, w=7, ci=3, co=5, pad=1), seed).digest for seed in range(20)}
+    assert seen == {conv2d(h=9, w=7, ci=3, co=5, pad=1).digest}
+
+
+def test_the_canonical_form_is_its_own() -> None:
+    for workload in KNOWN:
+        canonical = workload.canonical
+        assert canonical.canonical == canonical
+        assert canonical.digest == canonical.spelling == workload.digest
+
+
+def test_a_renaming_that_lacks_a_name_is_no_workload() -> None:
+    workload = gemm(m=2, n=3, k=4)
+    names = workload.names
+    twice = attrs.evolve(names, tensors={**names.tensors, "A": "t1", "B": "t1"})
+    with pytest.raises(InvalidValueError, match="two tensors are called 't1'"):
+        workload.renamed(twice)
+
+
+def test_two_products_correspond_by_their_outputs() -> None:
+    workload = two_products(12, 6)
+    turned = attrs.evolve(workload, outputs=workload.outputs[::-1])
+    assert turned.digest != workload.digest
+    assert softmax(m=3, n=4).digest != softmax(m=4, n=3).digest
