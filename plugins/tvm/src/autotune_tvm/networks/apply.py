@@ -7,7 +7,6 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import IRModule
-from tvm_ffi import structural_equal
 
 from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import AutotuneError
@@ -17,23 +16,17 @@ from autotune_tvm.default_schedule import default_schedule
 from autotune_tvm.importer import (
     callable_module,
     import_module,
-    module_from_text,
     module_of,
     text_of,
 )
 from autotune_tvm.networks.graph import ENTRY
-from autotune_tvm.networks.passes.merge_equal import without_attributes
 from autotune_tvm.scheduled import scheduled_module
 
 __all__ = ["apply_functions", "default_function", "scheduled_function"]
 
 
 def scheduled_function(function: Any, record: Record, target: Target, threads: int) -> Any:
-    """The function with a record's schedule.
-
-    The schedule is replayed on ``function`` itself where the record names its stages as the
-    import does. A record of another function of the same structure, whose names differ, is
-    replayed on that one, which computes the same of the same arguments.
+    """The function with a record's schedule, whatever names the record has for its stages.
 
     Args:
         function: A ``PrimFunc`` that is not scheduled.
@@ -48,14 +41,13 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
         return callable_module(module_of(function)[0])[ENTRY]
     workload, module = import_module(function)
     wanted = record.candidate.sketch.workload
-    program: str | None = text_of(module)
-    if wanted != workload:
-        if record.program is None or not _same(module_from_text(record.program), module):
-            raise InvalidSchedule(
-                f"record {record.name} is of workload {wanted.name!r}, which is not this function"
-            )
-        program = record.program
-    request = BuildRequest(wanted, program, record.scheduled, target, threads)
+    if wanted.digest != workload.digest:
+        raise InvalidSchedule(
+            f"record {record.name} is of workload {wanted.name!r}, which is not this function"
+        )
+    program = text_of(module)
+    candidate = record.on(workload, program).scheduled
+    request = BuildRequest(workload, program, candidate, target, threads)
     return scheduled_module(request)[ENTRY]
 
 
@@ -85,8 +77,3 @@ def apply_functions(module: IRModule, functions: Mapping[str, Any]) -> IRModule:
             raise AutotuneError(f"the module has no compiled function {name!r}")
         changed.update_func(variables[name], function.without_attr("global_symbol"))
     return changed
-
-
-def _same(one: IRModule, other: IRModule) -> bool:
-    bare = (without_attributes(module[ENTRY]) for module in (one, other))
-    return bool(structural_equal(*bare, map_free_vars=True))

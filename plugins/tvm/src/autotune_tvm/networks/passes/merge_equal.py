@@ -10,7 +10,7 @@ from tvm_ffi import structural_equal, structural_hash
 
 from autotune_tvm.networks.graph import Graph, operator_of, rewrite
 
-__all__ = ["merge_equal", "without_attributes"]
+__all__ = ["merge_equal"]
 
 
 def merge_equal(module: IRModule) -> tuple[IRModule, str]:
@@ -23,7 +23,7 @@ def merge_equal(module: IRModule) -> tuple[IRModule, str]:
     for variable, function in module.functions_items():
         if not isinstance(function, tirx.PrimFunc):
             continue
-        bare = without_attributes(function)
+        bare = _without_attributes(function)
         known = first.setdefault(structural_hash(bare, map_free_vars=True), [])
         for other, program in known:
             if structural_equal(bare, program, map_free_vars=True):
@@ -44,7 +44,7 @@ def merge_equal(module: IRModule) -> tuple[IRModule, str]:
     return changed, f"{len(instead)} functions"
 
 
-def without_attributes(function: Any) -> Any:
+def _without_attributes(function: Any) -> Any:
     """The function without its name, and without what passes noted of it."""
     for name in list(function.attrs.keys()) if function.attrs is not None else []:
         function = function.without_attr(name)
