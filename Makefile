@@ -4,6 +4,7 @@ VENV := .venv
 VENV_TOX := .venv-tox
 VENV_BENCHMARKS := .venv-benchmarks
 VENV_TORCH := .venv-torch
+VENV_MODELS := .venv-models
 
 # Without the one that needs torch: it is large, and see VENV_TORCH below.
 PLUGINS := $(filter-out ./plugins/pruner,$(patsubst %/pyproject.toml,./%,$(wildcard plugins/*/pyproject.toml)))
@@ -11,13 +12,17 @@ PROJECT_FILES := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 SOURCES := $(shell find src native $(PLUGINS:%=%/src) -type f -not -name '*.pyc' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-long benchmarks venv check clean
+.PHONY: help demo demo-model test test-slow test-long benchmarks venv check clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: venv ## Tune a small operator and show what it gained
 	$(VENV)/bin/autotune demo
+
+demo-model: $(VENV_MODELS)/.installed ## Tune MobileNet-V2 and compare it with torch, in at most 5 minutes
+	$(VENV_MODELS)/bin/autotune tune-model --network mobilenet_v2 --time 200
+	$(VENV_MODELS)/bin/autotune bench-model --network mobilenet_v2 --only "autotune,untuned,torch eager" --turns 3
 
 test: $(VENV_TOX)/.installed ## Run the checks of every change: lint, types, docs, tests
 	$(VENV_TOX)/bin/tox run
@@ -45,7 +50,7 @@ check: ## Say what this machine lacks for building
 	@sh scripts/check_system.sh $(PYTHON)
 
 clean: ## Remove environments and everything that was built
-	rm -rf $(VENV) $(VENV_TOX) $(VENV_BENCHMARKS) $(VENV_TORCH) .tox build dist docs/_build
+	rm -rf $(VENV) $(VENV_TOX) $(VENV_BENCHMARKS) $(VENV_TORCH) $(VENV_MODELS) .tox build dist docs/_build
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -70,6 +75,13 @@ $(VENV_BENCHMARKS)/.installed: $(PROJECT_FILES) $(SOURCES) benchmarks/requiremen
 	@sh scripts/check_system.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV_BENCHMARKS)
 	$(VENV_BENCHMARKS)/bin/python -m pip install --quiet --disable-pip-version-check . $(PLUGINS) -r benchmarks/requirements.txt
+	@touch $@
+
+# What networks are read from is not in .venv: it is larger than everything else together.
+$(VENV_MODELS)/.installed: $(PROJECT_FILES) $(SOURCES) scripts/check_system.sh
+	@sh scripts/check_system.sh $(PYTHON)
+	$(PYTHON) -m venv --clear $(VENV_MODELS)
+	$(VENV_MODELS)/bin/python -m pip install --quiet --disable-pip-version-check '.[torch]' ./plugins/tvm
 	@touch $@
 
 # By itself: MetaSchedule's workers take minutes longer to start where torch is installed.

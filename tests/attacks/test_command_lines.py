@@ -13,7 +13,7 @@ import click
 import pytest
 from attack_cases import sampled
 from command_lines import IN_PROCESS, TUNE
-from model_lines import BUILD_MODEL, MODEL_TASKS, TUNE_MODEL
+from model_lines import BENCH_MODEL, BUILD_MODEL, MODEL_TASKS, TUNE_MODEL
 
 from autotune.cli.app import command_group
 
@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "tune-model": (*TUNE_MODEL, "--quiet"),
     "build-model": BUILD_MODEL,
     "model-tasks": MODEL_TASKS,
+    "bench-model": BENCH_MODEL,
     "best": ("best", "gemm"),
     "show": ("show", "gemm"),
     "explain": ("explain", "gemm"),
@@ -100,6 +101,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--chance": ("x", "-1", "2", "nan"),
     "--tasks": (*FILES, ""),
     "--only": ("nope", ""),
+    "--turns": (*NUMBERS, "0"),
+    "--seconds": ("x", "-1", "0", "nan", ""),
     "--programs": (*NUMBERS, "0"),
     "--random-share": ("x", "-1", "2", "nan"),
     "--protocol": ("loud", ""),

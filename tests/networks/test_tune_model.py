@@ -136,10 +136,13 @@ def test_a_smaller_run_is_continued(tmp_path: Path) -> None:
         assert database.count() == 12 and len(database.runs()) == 1
 
 
-def test_a_task_that_gets_no_trials_says_so(tmp_path: Path) -> None:
-    result = tuned(tmp_path, trials=4)
-    reasons = [task.reason for task in result.tasks if task.run_by == "default schedule"]
-    assert any("no trials" in reason for reason in reasons)
+def test_a_small_budget_goes_to_where_most_is_computed(tmp_path: Path) -> None:
+    model, _ = three_layers()
+    scale, product = model.layers[1], model.layers[0]
+    result = tuned(tmp_path, evolve(model, layers=(scale, product)), trials=4)
+    small, large = result.tasks
+    assert (small.name, small.trials, large.trials) == ("scale", 0, 4)
+    assert small.run_by == "default schedule" and "no trials" in small.reason
 
 
 def test_events_tell_the_network_and_its_totals(result: ModelResult, events: list[Event]) -> None:

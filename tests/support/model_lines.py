@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.testing.reference_frontend import REFERENCE_FRONTEND
 
-__all__ = ["BUILD_MODEL", "MODEL", "MODEL_TASKS", "TUNE_MODEL"]
+__all__ = ["BENCH_MODEL", "BUILD_MODEL", "MODEL", "MODEL_TASKS", "TUNE_MODEL"]
 
 MODEL = (
     "autotune.testing.reference_frontend:three_layers",
@@ -16,3 +16,4 @@ TUNE_MODEL = (
 )
 BUILD_MODEL = ("build-model", *MODEL)
 MODEL_TASKS = ("model-tasks", *MODEL)
+BENCH_MODEL = ("bench-model", *MODEL, "--turns", "2", "--seconds", "0.02")

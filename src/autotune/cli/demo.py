@@ -30,6 +30,8 @@ OPERATORS: tuple[tuple[str, dict[str, int]], ...] = (
 )
 """A matrix product, and a convolution of ResNet; both float32."""
 
+NETWORKS = "A whole network: autotune tune-model --network mobilenet_v2 --time 300"
+
 
 @click.command("demo", epilog=EPILOG)
 @tune_options("trials", "backend", "threads", "fresh", "database")
@@ -75,6 +77,8 @@ def command(
     for table in tables:
         output.say()
         output.table(table)
+    output.say()
+    output.say(NETWORKS)
     output.json(
         [
             {**result.to_json(), "vendor": timing.to_json() if timing else None}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -59,19 +57,21 @@ class AskedModel:
         Raises:
             AutotuneError: there is no such model, or it cannot be made.
         """
-        from autotune.networks.source import Source, read_source
+        from autotune.networks.source import read_network, read_source
 
-        if not self.is_own:
-            # As `python -m` does it: a module in this folder can be named.
-            if os.getcwd() not in sys.path:
-                sys.path.insert(0, os.getcwd())
-            return read_source(self.text)
-        from autotune.networks.zoo import create
+        return read_network(self.text, self.own_sizes) if self.is_own else read_source(self.text)
+
+    @property
+    def own_sizes(self) -> dict[str, int]:
+        """Sizes of a network of the package.
+
+        Raises:
+            InvalidValueError: one is no whole number, or given twice.
+        """
         from autotune.plugins.workload_names import parse_assignments
 
         sizes = parse_assignments(",".join(self.sizes), "--size")
-        module, inputs = create(self.text, **{key: _whole(key, it) for key, it in sizes.items()})
-        return Source(module, inputs, self.text)
+        return {key: _whole(key, text) for key, text in sizes.items()}
 
     def reading(self) -> ModelOptions:
         """How it is read.

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+import random
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from attrs import frozen
 
 from autotune.errors import InvalidValueError, near_matches
 from autotune.networks.frontend import Frontend
+from autotune.networks.zoo import create
 from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
 from autotune.process.child import describe
 
-__all__ = ["FORMATS", "Source", "find_frontend", "read_source"]
+__all__ = ["FORMATS", "Source", "as_inputs", "find_frontend", "read_network", "read_source"]
 
 FORMATS = (".pt2", ".onnx", ".json", ".py", ".mlir")
 """Suffixes of files that are models; which can be read depends on what is installed."""
@@ -82,7 +86,13 @@ def _listed() -> str:
 
 
 def _called(text: str, module: str, attribute: str) -> Source:
-    """What the function returns that an import string names."""
+    """What the function returns that an import string names.
+
+    As with ``python -m``, a module of the current folder can be named. Random weights are the
+    same in every process.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
         found: object = importlib.import_module(module)
     except Exception as error:  # whatever a person's module raises
@@ -100,12 +110,34 @@ def _called(text: str, module: str, attribute: str) -> Source:
             f"{text} is a {type(found).__name__}; name a function that returns a model and its "
             "example inputs"
         )
+    _seed()
     try:
         made = found()
     except Exception as error:
         raise InvalidValueError(f"{text} failed: {describe(error)}") from error
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     return Source(model, as_inputs(inputs), text)
+
+
+def _seed() -> None:
+    np.random.seed(0)
+    random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+
+
+def read_network(name: str, sizes: Mapping[str, int]) -> Source:
+    """A network that the package builds.
+
+    Args:
+        name: One of :func:`autotune.networks.zoo.names`.
+        sizes: Those that are not the published ones.
+
+    Raises:
+        AutotuneError: there is no such network or size, or torch is not installed.
+    """
+    module, inputs = create(name, **sizes)
+    return Source(module, inputs, name)
 
 
 def as_inputs(given: object) -> tuple[object, ...] | None:

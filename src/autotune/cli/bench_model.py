@@ -1,0 +1,83 @@
+"""``autotune bench-model``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from autotune.cli.models import SOURCE_HELP, AskedModel, model_options
+from autotune.cli.options import database_option, json_option
+
+__all__ = ["command"]
+
+EPILOG = """\b
+Examples:
+  autotune bench-model --network mobilenet_v2
+  autotune bench-model model.onnx --database records.db --only autotune,onnxruntime --json b.json
+"""
+
+
+@click.command(
+    "bench-model",
+    epilog=EPILOG,
+    help="Time a network as it is tuned in the database beside what else runs it here: the same "
+    "compiler untuned, torch, torch.compile, ONNX Runtime and OpenVINO. Each is in a process of "
+    "its own, and they take turns; their outputs are compared.\n\n" + SOURCE_HELP,
+)
+@model_options(check=False)
+@database_option
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads of each; by default all CPUs."
+)
+@click.option("--only", metavar="NAME,...", help="Only these runtimes.")
+@click.option(
+    "--turns", type=click.IntRange(1, 1000), default=5, show_default=True, help="Turns of each."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 600.0),
+    default=1.0,
+    show_default=True,
+    help="How long a turn is.",
+)
+@json_option
+def command(
+    model: AskedModel,
+    database: str,
+    threads: int | None,
+    only: str | None,
+    turns: int,
+    seconds: float,
+    json_path: str | None,
+) -> int:
+    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.output import Output, notify
+    from autotune.networks.bench import BenchOptions, bench_model
+    from autotune.networks.bench.result import bench_table
+    from autotune.tuning.options import checked_target
+
+    output = Output(json_path)
+    model.reading()  # refuses what is wrong of it before anything is started
+    asked: dict[str, Any] = {}
+    if only is not None:
+        asked["runtimes"] = tuple(name.strip() for name in only.split(","))
+    options = BenchOptions(
+        database=database,
+        threads=checked_target("cpu", threads).cores,
+        turns=turns,
+        seconds=seconds,
+        frontend=model.frontend,
+        passes=model.passes,
+        **asked,
+    )
+    sizes = model.own_sizes if model.is_own else None
+    result = bench_model(model.text, options, sizes=sizes, say=notify)
+    output.json(result.to_json())
+    if all(row.latency is None for row in result.rows):
+        for row in result.rows:
+            notify(f"autotune: {row.runtime}: {row.problem}")
+        notify("autotune: error: nothing here runs this network")
+        return NOTHING_FOUND
+    output.table(bench_table(result))
+    return OK

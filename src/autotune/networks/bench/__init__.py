@@ -1,0 +1,16 @@
+"""A network beside what else runs it on this machine."""
+
+from autotune.networks.bench.bench import BenchOptions, bench_model
+from autotune.networks.bench.result import BENCH_SCHEMA, BENCH_VERSION, BenchResult, BenchRow
+from autotune.networks.bench.runtimes import RUNTIMES, Runtime
+
+__all__ = [
+    "BENCH_SCHEMA",
+    "BENCH_VERSION",
+    "RUNTIMES",
+    "BenchOptions",
+    "BenchResult",
+    "BenchRow",
+    "Runtime",
+    "bench_model",
+]

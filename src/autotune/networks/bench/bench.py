@@ -1,0 +1,250 @@
+"""Times a network on several runtimes, each in a process of its own, in turns."""
+
+from __future__ import annotations
+
+import importlib.util
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import define, evolve, field, frozen
+
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, one_line
+from autotune.networks.bench.result import BenchResult, BenchRow
+from autotune.networks.bench.runtimes import RUNTIMES, TUNED, UNTUNED
+from autotune.networks.comparison import compare_outputs
+from autotune.networks.frontend import NetworkTensor
+from autotune.process import (
+    Message,
+    WorkerDied,
+    WorkerProcess,
+    default_memory_limit,
+    make_private_folder,
+)
+from autotune.process.error_codec import accepted
+from autotune.process.processes import ready
+from autotune.tuning.options import usable_cpus
+
+__all__ = ["BenchOptions", "bench_model"]
+
+_MODULE = "autotune.networks.bench.child"
+_POLL_SECONDS = 0.05
+# What may take as long as compiling and running a large network without a schedule.
+_PREPARE_SECONDS = 900.0
+_TIME_SECONDS = 300.0
+# The model itself, where it can be run; else what is left of it after import, untuned.
+_REFERENCES = ("torch eager", "onnxruntime", UNTUNED)
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    for name in given:
+        if name not in RUNTIMES:
+            raise UnknownNameError("runtime", name, RUNTIMES)
+    return tuple(name for name in RUNTIMES if name in given) or tuple(RUNTIMES)
+
+
+@frozen(kw_only=True)
+class BenchOptions:
+    """What is timed, and how.
+
+    Attributes:
+        database: Where the records of the tuned network are.
+        threads: Threads that each runtime may use; by default one per CPU of this process.
+        runtimes: Names of the runtimes; by default all.
+        turns: How often each runtime has its turn.
+        seconds: How long a turn is.
+        frontend: As of :class:`~autotune.networks.api.ModelOptions`.
+        passes: Texts, as of :func:`~autotune.networks.loading.read_passes`.
+    """
+
+    database: str = "autotune.db"
+    threads: int = field(factory=usable_cpus)
+    runtimes: tuple[str, ...] = field(default=(), converter=_names)
+    turns: int = 5
+    seconds: float = 1.0
+    frontend: str | None = None
+    passes: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        if self.turns < 1 or not self.seconds > 0:
+            raise InvalidValueError(
+                f"{self.turns} turns of {self.seconds} seconds: there is nothing to time"
+            )
+
+
+@define
+class _Running:
+    """A runtime's process, and what is known of it."""
+
+    name: str
+    folder: Path
+    worker: WorkerProcess | None = None
+    row: BenchRow = field(init=False)
+    outputs: list[Any] = field(factory=list)
+    inputs: list[str] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.row = BenchRow(self.name)
+
+    def ask(self, message: Message, seconds: float) -> Message | None:
+        """The answer, or None where it failed, which is then its problem."""
+        if self.worker is None:
+            return None
+        try:
+            self.worker.send(message)
+            answer = _answer(self.worker, seconds)
+            if "failed" in answer:
+                raise InvalidValueError(str(answer["failed"]))
+            return accepted(answer["done"])
+        except (TimeoutError, WorkerDied, AutotuneError) as error:
+            self.end()
+            self.row = evolve(self.row, problem=one_line(str(error), 300))
+            return None
+
+    def end(self) -> None:
+        """End the process, if there is one."""
+        if self.worker is not None:
+            self.worker.end()
+            self.worker = None
+
+
+def _answer(worker: WorkerProcess, seconds: float) -> Message:
+    end = time.monotonic() + seconds
+    while (remaining := end - time.monotonic()) > 0:
+        ready(worker.fileno(), select.POLLIN, min(remaining, _POLL_SECONDS))
+        for answer in worker.receive():
+            if "phase" not in answer:
+                return answer
+    raise TimeoutError(f"no answer in {seconds:g} s")
+
+
+def bench_model(
+    source: str,
+    options: BenchOptions,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> BenchResult:
+    """Time a network on several runtimes.
+
+    Args:
+        source: As of :func:`~autotune.networks.source.read_source`, or a network of the zoo.
+        options: What is timed, and how.
+        sizes: Sizes of a network of the zoo, perhaps none; None for any other source.
+        say: Told what is being done.
+
+    Returns:
+        A row for each runtime, also for one that did not run. What takes part is prepared one
+        after the other; then each has its turn, several times, while the others wait.
+
+    Raises:
+        InvalidValueError: all of several runtimes refuse the source in the same words.
+        WorkerStartFailed: no process can be started.
+    """
+    question = {
+        "op": "prepare",
+        "source": source,
+        "network": sizes is not None,
+        "sizes": dict(sizes or {}),
+        "database": options.database,
+        "threads": options.threads,
+        "frontend": options.frontend,
+        "passes": list(options.passes),
+    }
+    with ExitStack() as ending:
+        folder = make_private_folder()
+        ending.callback(folder.remove)
+        running = []
+        inputs: list[str] = []
+        for number, name in enumerate(options.runtimes):
+            one = _Running(name, folder.path / f"outputs-{number}")
+            running.append(one)
+            if missing := _missing(name):
+                one.row = evolve(one.row, problem=missing)
+                continue
+            say(f"{name}: preparing")
+            one.folder.mkdir()
+            limit = default_memory_limit()
+            place = folder.path / f"worker-{number}"
+            one.worker = WorkerProcess(_MODULE, {}, options.threads, {}, limit, place)
+            ending.callback(one.end)
+            _prepare(one, {**question, "inputs": inputs})
+            inputs = inputs or one.inputs
+        _check_source(running)
+        reference = _compare(running)
+        for turn in range(options.turns):
+            say(f"turn {turn + 1} of {options.turns}")
+            for one in running:
+                _time(one, options.seconds)
+        rows = tuple(one.row for one in running)
+        return BenchResult(source, options.threads, reference, rows)
+
+
+def _check_source(running: Sequence[_Running]) -> None:
+    """Raise where the source is at fault, so that every runtime says the same of it."""
+    problems = [one.row.problem for one in running if one.folder.is_dir()]
+    if len(problems) > 1 and problems[0] and len(set(problems)) == 1:
+        raise InvalidValueError(problems[0])
+
+
+def _missing(name: str) -> str:
+    """What is to be installed for a runtime; "" where everything is there."""
+    for package, advice in RUNTIMES[name].packages.items():
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed: {advice}"
+    return ""
+
+
+def _prepare(one: _Running, question: Message) -> None:
+    message = {**question, "runtime": one.name, "folder": str(one.folder)}
+    answer = one.ask(message, _PREPARE_SECONDS)
+    if answer is None:
+        return
+    one.outputs = [np.load(path, allow_pickle=False) for path in answer["outputs"]]
+    one.inputs = list(map(str, answer["inputs"]))
+    one.row = evolve(
+        one.row,
+        version=str(answer["version"]),
+        ready=float(answer["ready"]),
+        first_call=float(answer["first_call"]),
+    )
+
+
+def _compare(running: Sequence[_Running]) -> str:
+    """Compare all outputs with those of one runtime; returns its name, "" where none has any."""
+    by_name = {one.name: one for one in running if one.outputs}
+    first = next((by_name[name] for name in (*_REFERENCES, TUNED) if name in by_name), None)
+    if first is None:
+        return ""
+    tensors = [
+        NetworkTensor(f"output {number}", array.shape, str(array.dtype))
+        for number, array in enumerate(first.outputs)
+    ]
+    for one in by_name.values():
+        differences = compare_outputs(tensors, first.outputs, one.outputs)
+        wrong = [str(it) for it in differences if not it.ok]
+        worst = max((it.error / it.allowed for it in differences if it.allowed), default=0.0)
+        one.row = evolve(one.row, error=worst if np.isfinite(worst) else None)
+        if wrong:
+            # It is timed all the same: that it is wrong stands beside it.
+            problem = f"its outputs are not those of {first.name}: {wrong[0]}"
+            one.row = evolve(one.row, problem=problem)
+    return first.name
+
+
+def _time(one: _Running, seconds: float) -> None:
+    answer = one.ask({"op": "time", "seconds": seconds}, seconds + _TIME_SECONDS)
+    if answer is None:
+        return
+    fastest = float(answer["fastest"])
+    known = one.row.fastest
+    one.row = evolve(
+        one.row,
+        medians=(*one.row.medians, float(answer["median"])),
+        fastest=fastest if known is None else min(known, fastest),
+        peak_bytes=int(answer["peak_bytes"]),
+    )

@@ -1,0 +1,115 @@
+"""The process of one runtime: prepares a network, and times it when asked to."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve
+
+from autotune.networks.api import ModelOptions
+from autotune.networks.bench.runtimes import RUNTIMES, Prepared
+from autotune.networks.loading import read_passes
+from autotune.networks.source import Source, read_network, read_source
+from autotune.process import Message
+from autotune.process.child import connect, serve
+from autotune.process.error_codec import refusing
+from autotune.tuning.options import TuneOptions
+
+__all__: list[str] = []
+
+_MODULE = "autotune.networks.bench.child"
+_MOST_CALLS = 100_000
+_BATCH_SECONDS, _LARGEST_BATCH = 0.1, 100
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
+
+
+class Child:
+    """Holds the network between messages."""
+
+    def __init__(self) -> None:
+        self._prepared: Prepared | None = None
+        self._batch = 1
+
+    def prepare(self, question: Message) -> Message:
+        """Read and prepare the network, call it first, and write its outputs."""
+        begin = time.perf_counter()
+        source = _source(question)
+        inputs = question["inputs"]
+        if inputs and source.example_inputs is None:
+            source = evolve(source, example_inputs=tuple(np.load(path) for path in inputs))
+        reading = ModelOptions(
+            frontend=question["frontend"], passes=read_passes(question["passes"])
+        )
+        options = TuneOptions(database=question["database"], threads=question["threads"])
+        module, _, function = RUNTIMES[question["runtime"]].factory.partition(":")
+        prepared = getattr(import_module(module), function)(source, options, reading)
+        ready = time.perf_counter()
+        outputs = prepared.outputs()
+        first = time.perf_counter() - ready
+        self._prepared = prepared
+        self._batch = max(1, min(_LARGEST_BATCH, int(_BATCH_SECONDS / first)))
+        folder = Path(question["folder"])
+        return {
+            "version": prepared.version,
+            "ready": ready - begin,
+            "first_call": first,
+            "outputs": _write(outputs, folder / "output"),
+            "inputs": _write(prepared.inputs, folder / "input"),
+        }
+
+    def time(self, question: Message) -> Message:
+        """Time calls for so many seconds: the median and the fastest."""
+        prepared = self._prepared
+        assert prepared is not None  # the host asks in this order
+        samples: list[float] = []
+        end = time.perf_counter() + question["seconds"]
+        while time.perf_counter() < end and len(samples) < _MOST_CALLS:
+            samples += _timed(prepared, self._batch)
+        return {
+            "median": statistics.median(samples),
+            "fastest": min(samples),
+            "calls": len(samples),
+            "peak_bytes": _peak_bytes(),
+        }
+
+
+def _source(question: Message) -> Source:
+    if question["network"]:
+        return read_network(question["source"], question["sizes"])
+    return read_source(question["source"])
+
+
+def _timed(prepared: Prepared, calls: int) -> list[float]:
+    if prepared.seconds is not None:
+        return list(prepared.seconds(calls))
+    begin = time.perf_counter()
+    prepared.run()
+    return [time.perf_counter() - begin]
+
+
+def _write(arrays: Iterable[Any], stem: Path) -> list[str]:
+    paths = []
+    for number, array in enumerate(arrays):
+        paths.append(f"{stem}-{number}.npy")
+        np.save(paths[-1], np.asarray(array), allow_pickle=False)
+    return paths
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has had, in bytes; 0 where that is unknown."""
+    found = _PEAK.search(Path("/proc/self/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+if __name__ == "__main__":
+    connection, _ = connect(_MODULE)
+    child = Child()
+    handlers = {"prepare": child.prepare, "time": child.time}
+    serve(connection, {name: refusing(handler) for name, handler in handlers.items()})

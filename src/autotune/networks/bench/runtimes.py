@@ -1,0 +1,70 @@
+"""What runs a network, by name. Nothing is imported here that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+from numpy.typing import NDArray
+
+__all__ = ["RUNTIMES", "TUNED", "UNTUNED", "Prepared", "Runtime"]
+
+TUNED = "autotune"
+UNTUNED = "untuned"
+
+
+@frozen
+class Runtime:
+    """One that runs networks.
+
+    Attributes:
+        packages: Modules that it needs, by what installs them.
+        factory: ``module:function`` that prepares a network; imported in a process of its own.
+        description: One line.
+    """
+
+    packages: Mapping[str, str]
+    factory: str
+    description: str
+
+
+@frozen(eq=False)
+class Prepared:
+    """A network that a runtime has prepared.
+
+    Attributes:
+        run: Runs it once, on its inputs.
+        outputs: Runs it once and gives the outputs as numpy arrays.
+        version: Of the runtime.
+        seconds: Times so many calls, where the runtime does that itself; else ``run`` is timed.
+        inputs: What it runs on, for the other runtimes; () where the source has inputs.
+    """
+
+    run: Callable[[], object]
+    outputs: Callable[[], Sequence[NDArray[Any]]]
+    version: str
+    seconds: Callable[[int], Sequence[float]] | None = None
+    inputs: Sequence[Any] = ()
+
+
+_HERE = "autotune.networks.bench"
+_TORCH = {"torch": "pip install torch"}
+
+RUNTIMES: Mapping[str, Runtime] = {
+    TUNED: Runtime({}, f"{_HERE}.own:tuned", "with the fastest schedules of the database"),
+    UNTUNED: Runtime({}, f"{_HERE}.own:untuned", "the same compiler with its default schedules"),
+    "torch eager": Runtime(_TORCH, f"{_HERE}.torch_runtimes:eager", "torch, operator by operator"),
+    "torch.compile": Runtime(_TORCH, f"{_HERE}.torch_runtimes:compiled", "torch with Inductor"),
+    "onnxruntime": Runtime(
+        {"onnxruntime": "pip install onnxruntime"},
+        f"{_HERE}.other_runtimes:onnxruntime",
+        "ONNX Runtime on the CPU",
+    ),
+    "openvino": Runtime(
+        {"openvino": "pip install openvino"},
+        f"{_HERE}.other_runtimes:openvino",
+        "OpenVINO on the CPU",
+    ),
+}
+"""Every runtime; a table of results has them in this order."""

@@ -1,0 +1,76 @@
+"""A network in torch, as it is and compiled by Inductor. Imported where torch is, only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.networks.api import ModelOptions
+from autotune.networks.bench.runtimes import Prepared
+from autotune.networks.source import Source
+from autotune.tuning.options import TuneOptions
+
+__all__ = ["as_arrays", "as_module", "compiled", "eager"]
+
+
+def eager(source: Source, options: TuneOptions, reading: ModelOptions) -> Prepared:
+    """The module, operator by operator."""
+    return _prepared(*as_module(source), options.machine.cores, lambda module: module)
+
+
+def compiled(source: Source, options: TuneOptions, reading: ModelOptions) -> Prepared:
+    """The module, compiled by ``torch.compile`` with its default backend."""
+    return _prepared(*as_module(source), options.machine.cores, torch.compile)
+
+
+def as_module(source: Source) -> tuple[Any, tuple[Any, ...]]:
+    """A module of torch and its inputs.
+
+    Raises:
+        InvalidValueError: the source is no model of torch, or has no example inputs.
+    """
+    model, inputs = source.model, source.example_inputs
+    if isinstance(model, Path) and model.suffix == ".pt2":
+        model = torch.export.load(model)
+    if isinstance(model, torch.export.ExportedProgram):
+        inputs = inputs if inputs is not None else model.example_inputs[0]
+        model = model.module()
+    elif isinstance(model, torch.nn.Module):
+        model = model.eval()
+    else:
+        raise InvalidValueError(f"{source.text} is no model of torch")
+    if inputs is None:
+        raise InvalidValueError(f"{source.text} has no example inputs")
+    return model, tuple(inputs)
+
+
+def as_arrays(outputs: object) -> list[NDArray[Any]]:
+    """The tensors of nested outputs, in order."""
+    if isinstance(outputs, torch.Tensor):
+        return [np.asarray(outputs.detach())]
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    if hasattr(outputs, "to_tuple"):
+        outputs = outputs.to_tuple()
+    if isinstance(outputs, Sequence):
+        return [array for each in outputs for array in as_arrays(each)]
+    return []
+
+
+def _prepared(
+    model: Any, inputs: tuple[Any, ...], threads: int, change: Callable[[Any], Any]
+) -> Prepared:
+    torch.set_num_threads(threads)
+    changed = change(model)
+
+    def run() -> object:
+        with torch.inference_mode():
+            return changed(*inputs)
+
+    return Prepared(run, lambda: as_arrays(run()), f"torch {torch.__version__}")
