@@ -208,6 +208,11 @@ def test_what_is_not_the_model_is_refused_before_the_budget_is_spent(tmp_path: P
     assert tuned(tmp_path, faulty, check=False).trials == 12
 
 
+def test_an_option_that_the_space_does_not_have_is_no_refusal(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="search space 'sketch' has no option 'rulse'"):
+        tuned(tmp_path, parts={"search_space": {"rulse": 1}})
+
+
 def test_a_node_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     model = evolve(three_layers()[0], unsupported="scale")
     with pytest.raises(UnsupportedWorkload, match="node 'scale': .*write it with other operators"):

@@ -71,6 +71,7 @@ def command(
         passes=model.passes,
         **asked,
     )
+    _check_database(database)
     sizes = model.own_sizes if model.is_own else None
     result = bench_model(model.text, options, sizes=sizes, say=notify)
     output.json(result.to_json())
@@ -81,3 +82,16 @@ def command(
         return NOTHING_FOUND
     output.table(bench_table(result))
     return OK
+
+
+def _check_database(path: str) -> None:
+    """Refuse a database that a person has named and that cannot be read.
+
+    Without the usual one, the network is timed as it is untuned.
+    """
+    from autotune.store.sqlite import open_database
+
+    context = click.get_current_context()
+    if context.get_parameter_source("database") != click.core.ParameterSource.DEFAULT:
+        with open_database(path, read_only=True):
+            pass

@@ -160,9 +160,21 @@ def tasks_on_backends(
         titles.append(found[0].title)
         tasks += found
         warnings += notes
+    if refused and not tasks:
+        _check_options(list(refused.values()))
     if any(one.competes for one in tasks):
         warnings += _too_small(len(tasks), options)
     return tasks, warnings
+
+
+def _check_options(errors: Sequence[AutotuneError]) -> None:
+    """Raise what all programs were refused with, where that is about none of them.
+
+    Such as an option that the search space does not have.
+    """
+    same = len({str(error) for error in errors}) == 1
+    if same and not isinstance(errors[0], UnsupportedWorkload):
+        raise errors[0]
 
 
 def _on_each_backend(
