@@ -16,4 +16,4 @@ TUNE_MODEL = (
 )
 BUILD_MODEL = ("build-model", *MODEL)
 MODEL_TASKS = ("model-tasks", *MODEL)
-BENCH_MODEL = ("bench-model", *MODEL, "--turns", "2", "--seconds", "0.02")
+BENCH_MODEL = ("bench-model", *MODEL, "--turns", "2", "--seconds", "0.02", "--quiet")

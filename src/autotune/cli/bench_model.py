@@ -41,6 +41,7 @@ Examples:
     show_default=True,
     help="How long a turn is.",
 )
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @json_option
 def command(
     model: AskedModel,
@@ -49,6 +50,7 @@ def command(
     only: str | None,
     turns: int,
     seconds: float,
+    quiet: bool,
     json_path: str | None,
 ) -> int:
     from autotune.cli.app import NOTHING_FOUND, OK
@@ -73,7 +75,7 @@ def command(
     )
     _check_database(database)
     sizes = model.own_sizes if model.is_own else None
-    result = bench_model(model.text, options, sizes=sizes, say=notify)
+    result = bench_model(model.text, options, sizes=sizes, say=_say_nothing if quiet else notify)
     output.json(result.to_json())
     if all(row.latency is None for row in result.rows):
         for row in result.rows:
@@ -82,6 +84,10 @@ def command(
         return NOTHING_FOUND
     output.table(bench_table(result))
     return OK
+
+
+def _say_nothing(text: str) -> None:
+    pass
 
 
 def _check_database(path: str) -> None:

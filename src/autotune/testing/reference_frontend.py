@@ -203,7 +203,9 @@ class _ReferenceNetwork(NetworkProgram):
         programs = []
         for layer in self._model.layers:
             record = chosen.get(layer.name)
-            candidate = None if record is None else record.scheduled
+            candidate = None
+            if record is not None:
+                candidate = record.on(layer.workload, layer.script).scheduled
             request = BuildRequest(layer.workload, layer.script, candidate, target, threads)
             programs.append(backend.build(request))
         scheduled = {name: record.name for name, record in chosen.items() if record is not None}
