@@ -10,6 +10,7 @@ import pytest
 import tvm
 from autotune_tvm.networks.graph import array_of
 from autotune_tvm.networks.passes.boolean_operators import boolean_operators
+from autotune_tvm.networks.passes.constant_operands import constant_operands
 from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
 from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
@@ -17,6 +18,7 @@ from autotune_tvm.networks.passes.fuse import canonicalize, fuse, legalize, view
 from autotune_tvm.networks.passes.merge_equal import merge_equal
 from autotune_tvm.networks.passes.merge_views import merge_views
 from autotune_tvm.networks.passes.sink_views import sink_views
+from autotune_tvm.networks.passes.split_transposed import split_transposed
 from relax_networks import batch_norm, const, network, op, operators, run, weights
 from tvm import relax
 
@@ -243,3 +245,81 @@ def test_functions_of_one_structure_are_one() -> None:
     again, note = merge_equal(module)
     assert note == "1 functions"
     assert len(again.get_global_vars()) == 2
+
+
+@pytest.mark.parametrize(
+    ("transposed", "data", "kernel", "attributes", "wanted"),
+    [
+        # That of DCGAN's layers.
+        (op.nn.conv2d_transpose, (1, 3, 4, 5), (3, 2, 4, 4), {"strides": 2, "padding": 1}, 5),
+        (op.nn.conv2d_transpose, (2, 3, 4, 5), (3, 2, 2, 2), {"strides": 2}, 4),
+        (
+            op.nn.conv2d_transpose,
+            (1, 3, 4, 5),
+            (3, 2, 3, 5),
+            {"strides": (2, 3), "padding": (1, 2), "output_padding": (1, 2)},
+            5,
+        ),
+        (op.nn.conv2d_transpose, (1, 3, 4, 5), (3, 2, 3, 3), {"padding": 1}, 4),
+        (op.nn.conv1d_transpose, (2, 3, 7), (3, 2, 5), {"strides": 3, "padding": 2}, 5),
+        # One element in space: a product of matrices.
+        (op.nn.conv2d_transpose, (2, 3, 1, 1), (3, 2, 4, 4), {}, 3),
+        (op.nn.conv2d_transpose, (2, 3, 1, 1), (3, 2, 4, 4), {"strides": 2, "padding": 1}, 3),
+    ],
+)
+def test_transposed_convolutions_are_convolutions(
+    transposed: Any, data: Any, kernel: Any, attributes: Any, wanted: int
+) -> None:
+    def body(emit: Any, x: Any) -> Any:
+        return emit(transposed(x, const(weights(*kernel)), **attributes))
+
+    after = changed(network([(data, "float32")], body), split_transposed)
+    assert "transpose" not in " ".join(operators(after)) and len(operators(after)) == wanted
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"groups": 3}, {"dilation": 2}, {"padding": 3, "output_padding": 0}]
+)
+def test_other_transposed_convolutions_stay(attributes: Any) -> None:
+    def body(emit: Any, x: Any) -> Any:
+        kernel = (3, 1, 3, 3) if "groups" in attributes else (3, 2, 3, 3)
+        return emit(op.nn.conv2d_transpose(x, const(weights(*kernel)), **attributes))
+
+    after, note = split_transposed(network([((1, 3, 6, 6), "float32")], body))
+    assert operators(after) == ["nn.conv2d_transpose"] and note == ""
+
+
+def test_tensors_of_one_number_become_the_number() -> None:
+    def body(emit: Any, x: Any) -> Any:
+        zeros = emit(op.zeros_like(x))
+        fill = emit(op.full((4, 5), relax.const(0.5, "float32"), "float32"))
+        return emit(op.maximum(emit(op.add(x, fill)), zeros))
+
+    after = changed(network([((4, 5), "float32")], body), constant_operands)
+    assert operators(after) == ["add", "maximum"]
+
+
+def test_tensors_of_one_number_that_give_the_shape_stay() -> None:
+    def body(emit: Any, x: Any) -> Any:
+        return emit(op.add(x, emit(op.zeros((4, 5), "float32"))))
+
+    after = changed(network([((5,), "float32")], body), constant_operands)
+    assert operators(after) == ["zeros", "add"]
+
+
+def test_powers_of_two_and_of_a_half_are_squares_and_roots() -> None:
+    def body(emit: Any, x: Any) -> Any:
+        square = emit(op.power(x, relax.const(2.0, "float32")))
+        root = emit(op.power(square, relax.const(0.5, "float32")))
+        return emit(op.power(root, relax.const(3.0, "float32")))
+
+    after = changed(network([((4, 5), "float32")], body), constant_operands)
+    assert operators(after) == ["multiply", "sqrt", "power"]
+
+
+def test_an_index_that_is_known_is_a_slice() -> None:
+    def body(emit: Any, x: Any) -> Any:
+        return emit(op.take(x, relax.const(2, "int64"), axis=1))
+
+    after = changed(network([((4, 5, 3), "float32")], body), constant_operands)
+    assert operators(after) == ["strided_slice", "reshape"]

@@ -14,6 +14,7 @@ from attrs import define, field
 from numpy.typing import NDArray
 from tvm import relax, tirx
 from tvm.ir import Call, GenericConst, IRModule, Op, Tuple, Var
+from tvm.runtime import empty
 
 from autotune.errors import UnsupportedWorkload
 
@@ -54,8 +55,13 @@ def array_of(expression: Any) -> Array | None:
 
 
 def constant(array: Array) -> Any:
-    """A constant of the array's own element type."""
-    return relax.const(np.ascontiguousarray(array), str(array.dtype))
+    """A constant of the array's own element type: a copy, in row-major order."""
+    tensor = empty(array.shape, str(array.dtype))
+    try:
+        np.copyto(np.from_dlpack(tensor), array)
+    except (BufferError, RuntimeError, TypeError):  # bfloat16 and 8-bit floats
+        tensor.copyfrom(np.ascontiguousarray(array))
+    return relax.const(tensor)
 
 
 def shape_of(expression: Any) -> tuple[int, ...] | None:

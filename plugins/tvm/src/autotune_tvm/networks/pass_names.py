@@ -9,6 +9,8 @@ PASS_NAMES = (
     "fold_batch_norms",
     "fold_constants",
     "fold_scales",
+    "split_transposed",
+    "constant_operands",
     "merge_views",
     "sink_views",
     "boolean_operators",

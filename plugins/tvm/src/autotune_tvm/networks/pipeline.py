@@ -16,6 +16,7 @@ from autotune_tvm.compiler import brief
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.pass_names import PASS_NAMES
 from autotune_tvm.networks.passes.boolean_operators import boolean_operators
+from autotune_tvm.networks.passes.constant_operands import constant_operands
 from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
 from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
@@ -23,6 +24,7 @@ from autotune_tvm.networks.passes.fuse import canonicalize, fuse, legalize, view
 from autotune_tvm.networks.passes.merge_equal import merge_equal
 from autotune_tvm.networks.passes.merge_views import merge_views
 from autotune_tvm.networks.passes.sink_views import sink_views
+from autotune_tvm.networks.passes.split_transposed import split_transposed
 
 __all__ = ["PASSES", "run_passes"]
 
@@ -33,6 +35,8 @@ _FUNCTIONS: tuple[Pass, ...] = (
     fold_batch_norms,
     fold_constants,
     fold_scales,
+    split_transposed,
+    constant_operands,
     merge_views,
     sink_views,
     boolean_operators,

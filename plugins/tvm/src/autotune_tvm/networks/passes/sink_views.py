@@ -17,11 +17,11 @@ from autotune_tvm.networks.graph import (
 )
 from autotune_tvm.networks.passes.merge_views import merged, reshaped
 
-__all__ = ["sink_views"]
+__all__ = ["ELEMENTWISE", "sink_views"]
 
 Shape = tuple[int, ...]
 
-_ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(
     [
         "abs",
         "add",
@@ -77,6 +77,7 @@ _ELEMENTWISE = frozenset(
         "where",
     ]
 )
+"""Operators whose every output is computed of one element of each operand."""
 _ALONG_ONE_AXIS = frozenset(["nn.softmax", "nn.log_softmax"])
 _ALONG_AXES = frozenset(
     ["nn.layer_norm", "nn.rms_norm", "max", "mean", "min", "prod", "sum", "variance"]
@@ -107,12 +108,12 @@ def sink_views(module: IRModule) -> tuple[IRModule, str]:
 
 def _sunk(call: Any, graph: Graph) -> Any:
     operator = operator_of(call)
-    if operator not in _ELEMENTWISE | _ALONG_ONE_AXIS | _ALONG_AXES:
+    if operator not in ELEMENTWISE | _ALONG_ONE_AXIS | _ALONG_AXES:
         return None
     after = shape_of(graph.builder.normalize(call))
     if after is None:
         return None
-    elementwise = operator in _ELEMENTWISE
+    elementwise = operator in ELEMENTWISE
     for argument in call.args if elementwise else call.args[:1]:
         inner = graph.source(argument)
         if operator_of(inner) != "reshape":

@@ -20,7 +20,7 @@ from autotune_tvm.networks.sources.source import Source
 __all__ = ["check_script", "from_script"]
 
 _ALIASES = {"I": "ir", "R": "relax", "T": "tirx"}
-_PLAIN_NAMES = frozenset(["range", "float", "int", "bool", "True", "False", "None", "cls"])
+_PLAIN_NAMES = frozenset(["range", "float", "int", "bool", "True", "False", "None"])
 # What TVMScript has below its own names: `R.nn.conv2d`, `T.axis.spatial`.
 _GROUPS = {"R": ("nn", "image", "vision", "builtin", "vm", "memory"), "T": ("axis",), "I": ()}
 # Makes any object of Python a part of the program.

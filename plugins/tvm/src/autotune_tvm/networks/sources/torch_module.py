@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.source import Array, Source, as_numpy
 
@@ -82,11 +82,13 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     """
     from tvm.relax.frontend.torch import from_exported_program
 
-    _check_signature(program, name)
     try:
         with _quiet():
             decomposed = program.run_decompositions()
+            _check_signature(decomposed, name)
             module = from_exported_program(decomposed, run_ep_decomposition=False)
+    except AutotuneError:
+        raise
     except Exception as error:  # the translator asserts, and raises what TVM raises
         raise UnsupportedWorkload(
             f"{name}: TVM cannot import the model: {brief(error)}; replace what it names, or "

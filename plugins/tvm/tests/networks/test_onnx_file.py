@@ -1,0 +1,93 @@
+"""ONNX files become programs that compute the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+import onnx
+from autotune_tvm.networks.frontend import RelaxFrontend
+from onnx import TensorProto, helper, numpy_helper
+from relax_networks import weights
+
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.networks import LoadOptions
+from autotune.networks.comparison import compare_outputs
+from autotune.targets import Target
+
+
+def write_model(path: Path, batch: int | str = 1, last: str = "Relu") -> None:
+    """Convolution, batch norm, the operator ``last``, and a product of matrices."""
+    constants = {
+        "w": weights(6, 3, 3, 3),
+        "b": weights(6),
+        "gamma": weights(6, seed=1),
+        "beta": weights(6, seed=2),
+        "mean": weights(6, seed=3),
+        "variance": np.abs(weights(6, seed=4)) + np.float32(0.5),
+        "classes": weights(6 * 36, 5),
+    }
+    nodes = [
+        helper.make_node("Conv", ["image", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node(
+            "BatchNormalization", ["c", "gamma", "beta", "mean", "variance"], ["n"], name="norm"
+        ),
+        helper.make_node(last, ["n"], ["r"], name="last"),
+        helper.make_node("Flatten", ["r"], ["f"], name="flatten"),
+        helper.make_node("MatMul", ["f", "classes"], ["scores"], name="product"),
+    ]
+    shape: list[Any] = [batch, 3, 6, 6]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [batch, 5])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+
+
+def test_a_file_computes_what_the_model_does(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "small.onnx"
+    write_model(path)
+    program = RelaxFrontend().load(path, None, LoadOptions(target, 1))
+    assert [task.nodes for task in program.tasks][0] == ("conv2d", "add", "relu")
+    assert [(it.name, it.shape) for it in program.inputs] == [("image", (1, 3, 6, 6))]
+    inputs = program.example_inputs()
+    wanted = program.reference(inputs)
+    assert wanted is not None
+    found = program.build({}, target, 1)(*inputs)
+    (difference,) = compare_outputs(program.outputs, wanted, found)
+    assert difference.ok and difference.output == "scores"
+
+
+def test_example_inputs_give_the_lengths_of_named_axes(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "dynamic.onnx"
+    write_model(path, batch="batch")
+    options = LoadOptions(target, 1)
+    with pytest.raises(UnsupportedWorkload, match=r"'image' .*\(batch\).*give example inputs"):
+        RelaxFrontend().load(path, None, options)
+    program = RelaxFrontend().load(path, [weights(2, 3, 6, 6)], options)
+    assert program.inputs[0].shape == (2, 3, 6, 6)
+
+
+def test_an_operator_that_tvm_does_not_know_is_named(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "odd.onnx"
+    write_model(path, last="Det")
+    with pytest.raises(UnsupportedWorkload, match=r"node 'last' \(Det\)"):
+        RelaxFrontend().load(path, None, LoadOptions(target, 1))
+
+
+def test_a_truncated_file_is_one_line(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "cut.onnx"
+    write_model(path)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(InvalidValueError, match="no valid ONNX model") as caught:
+        RelaxFrontend().load(path, None, LoadOptions(target, 1))
+    assert "\n" not in str(caught.value)

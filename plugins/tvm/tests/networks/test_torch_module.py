@@ -1,0 +1,185 @@
+"""Models of torch become programs that compute the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from autotune_tvm.networks.frontend import RelaxFrontend
+from torch import nn
+
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.networks import LoadOptions
+from autotune.networks.comparison import compare_outputs
+from autotune.targets import Target
+
+functional = nn.functional
+
+
+class Residual(nn.Module):
+    """Convolutions of every kind with batch norms, pooling and a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.depthwise = nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
+        self.up = nn.ConvTranspose2d(8, 4, 4, 2, 1)
+        self.up_norm = nn.BatchNorm2d(4)
+        self.classes = nn.Linear(4, 5)
+
+    def forward(self, image: Any) -> Any:
+        x = functional.relu(self.norm(self.first(image)))
+        x = functional.relu6(self.depthwise(x)) + x
+        x = functional.max_pool2d(torch.tanh(self.up_norm(self.up(x))), 2)
+        return self.classes(torch.flatten(functional.adaptive_avg_pool2d(x, 1), 1))
+
+
+class Decoder(nn.Module):
+    """Embeddings, causal attention with a padding mask, and a layer of GELU."""
+
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.words, self.places = nn.Embedding(20, width), nn.Embedding(8, width)
+        self.norm = nn.LayerNorm(width)
+        self.into = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.wide, self.narrow = nn.Linear(width, 32), nn.Linear(32, width)
+
+    def forward(self, words: Any, kept: Any) -> Any:
+        batch, length = words.shape
+        x = self.words(words) + self.places(torch.arange(length))
+        causal = torch.ones(length, length, dtype=torch.bool).tril()
+        mask = causal & (kept == True)[:, None, None, :]  # noqa: E712
+        parts = self.into(self.norm(x)).view(batch, length, 3, self.heads, -1)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        y = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, -1))
+        return x + self.narrow(functional.gelu(self.wide(x))), x[:, 0]
+
+
+def model(kind: type[Any]) -> Any:
+    """A model of inference with random weights and statistics."""
+    torch.manual_seed(0)
+    made = kind()
+    for part in made.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.running_mean.normal_()
+            part.running_var.uniform_(0.5, 2.0)
+    return made.eval()
+
+
+IMAGE = (torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(0)),)
+KEPT = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+WORDS = (torch.arange(12).reshape(2, 6), KEPT)
+
+
+@pytest.mark.parametrize(("kind", "inputs"), [(Residual, IMAGE), (Decoder, WORDS)])
+def test_a_model_computes_what_it_does_in_torch(kind: Any, inputs: Any, target: Target) -> None:
+    network = model(kind)
+    program = RelaxFrontend().load(network, inputs, LoadOptions(target, 1))
+    found = program.build({}, target, 1)(*inputs)
+    with torch.no_grad():
+        wanted = network(*inputs)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    assert all(isinstance(tensor, torch.Tensor) for tensor in found)
+    for difference in compare_outputs(program.outputs, wanted, found):
+        assert difference.ok, str(difference)
+    for difference in compare_outputs(program.outputs, wanted, program.reference(inputs) or ()):
+        assert difference.ok, str(difference)
+
+
+def test_batch_norms_and_epilogues_are_in_the_tasks_before_them(target: Target) -> None:
+    program = RelaxFrontend().load(model(Residual), IMAGE, LoadOptions(target, 1))
+    nodes = [task.nodes for task in program.tasks]
+    assert ("conv2d", "add", "relu") in nodes
+    assert not any("batch_norm" in it or "conv2d_transpose" in it for it in nodes)
+
+
+def test_numpy_arrays_give_numpy_arrays(target: Target) -> None:
+    network = RelaxFrontend().load(model(Residual), IMAGE, LoadOptions(target, 1))
+    compiled = network.build({}, target, 1)
+    (tensor,), (array,) = compiled(*IMAGE), compiled(IMAGE[0].numpy())
+    assert isinstance(array, np.ndarray) and np.array_equal(array, tensor.numpy())
+
+
+def test_an_exported_program_and_its_file_are_read(target: Target, tmp_path: Path) -> None:
+    exported = torch.export.export(model(Residual), IMAGE)
+    path = tmp_path / "residual.pt2"
+    torch.export.save(exported, path)
+    options = LoadOptions(target, 1)
+    names = []
+    for source in (exported, path):
+        program = RelaxFrontend().load(source, None, options)
+        assert np.array_equal(program.example_inputs()[0], IMAGE[0].numpy())
+        names.append([task.name for task in program.tasks])
+    assert names[0] == names[1] and program.name == "residual"
+
+
+def test_a_file_with_a_pickled_object_is_refused_unread(target: Target, tmp_path: Path) -> None:
+    import zipfile
+
+    path = tmp_path / "object.pt2"
+    torch.export.save(torch.export.export(model(Residual), IMAGE), path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("object/data/constants/opaque_obj_0", b"anything")
+    with pytest.raises(InvalidValueError, match="pickled object .*opaque_obj_0"):
+        RelaxFrontend().load(path, None, LoadOptions(target, 1))
+
+
+def test_a_damaged_file_is_one_line(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "cut.pt2"
+    torch.export.save(torch.export.export(model(Residual), IMAGE), path)
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(InvalidValueError, match="no exported program") as caught:
+        RelaxFrontend().load(path, None, LoadOptions(target, 1))
+    assert "\n" not in str(caught.value)
+
+
+class Sorts(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.linalg.svd(x)[1]
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return x * self.calls
+
+
+class Branches(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + 1 if x.sum() > 0 else x
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Sorts, "cannot import the model: .*svd"),
+        (Counts, "writes 'calls'"),
+        (Branches, "torch.export cannot trace Branches"),
+    ],
+)
+def test_what_cannot_be_a_network_is_named(kind: Any, message: str, target: Target) -> None:
+    with pytest.raises(UnsupportedWorkload, match=message) as caught:
+        RelaxFrontend().load(kind().eval(), (torch.ones(4, 4),), LoadOptions(target, 1))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_needs_inputs_and_is_not_in_training(target: Target) -> None:
+    options = LoadOptions(target, 1)
+    with pytest.raises(InvalidValueError, match="needs example inputs"):
+        RelaxFrontend().load(model(Residual), None, options)
+    with pytest.raises(InvalidValueError, match=r"call eval\(\)"):
+        RelaxFrontend().load(model(Residual).train(), IMAGE, options)
