@@ -136,7 +136,7 @@ def _as_product(
 ) -> Any:
     """One element in space: every output is a product of the channels with its own weights."""
     spans = [slice(p, p + extent) for p, extent in zip(padding, result[2:], strict=True)]
-    used = weights[(slice(None), slice(None), *spans)]
+    used = weights[(slice(None),) * 2 + tuple(spans)]
     if used.shape[2:] != result[2:]:
         return None  # output padding reaches beyond the weights
     rows = graph.emit(op.reshape(data, (result[0], weights.shape[0])))
@@ -151,7 +151,7 @@ def _phase_weights(weights: Array, axes: list[_Axis]) -> Array:
     parts = []
     for phase in product(*(range(axis.stride) for axis in axes)):
         spans = [slice(r, None, axis.stride) for r, axis in zip(phase, axes, strict=True)]
-        part = padded[(slice(None), slice(None), *spans)]
+        part = padded[(slice(None),) * 2 + tuple(spans)]
         parts.append(np.flip(part, tuple(range(2, part.ndim))))
     # [phase, in, out, taps...] becomes [out, phase, in, taps...].
     whole = np.moveaxis(np.stack(parts), 2, 0)
