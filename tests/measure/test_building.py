@@ -13,7 +13,7 @@ from simulated_workers import toy_candidate
 
 from autotune.measure.building import Building
 from autotune.measure.dispatcher import Dispatcher, OnReply
-from autotune.measure.pool import Place, Reply
+from autotune.measure.jobs import Place, Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.trial import Trial
 from autotune.process.channel import Message

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.ir.workloads import Workload
-from autotune.measure import Collecting, LocalMeasurer, local_measurer
+from autotune.measure import Collecting, LocalMeasurer, workers
 from autotune.measure.batch import Batch
 from autotune.measure.trial import Trial
 from autotune.sketches import Candidate
@@ -70,7 +70,7 @@ def test_what_waits_for_a_slow_build_is_not_lost(
 ) -> None:
     """The first candidate is still being built when others have been timed, and Ctrl-C comes."""
     # Where CPUs share a core nothing is timed before everything is built.
-    monkeypatch.setattr(local_measurer, "quiet_neighbour_matters", lambda *_: False)
+    monkeypatch.setattr(workers, "quiet_neighbour_matters", lambda *_: False)
     log = tmp_path / "log"
     faults = [{"fault": "hang", "phase": "build", "where": {"tile": 1}}]
     program = json.dumps({"faults": faults, "log": str(log)})

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from autotune.ir.workloads import gemm
 from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.pool import Place, Reply
+from autotune.measure.jobs import Place, Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import time_call
 from autotune.measure.trial import Trial

@@ -30,8 +30,9 @@ from autotune.tuning.events import Event, TrialFinished
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.result import Result
 from autotune.tuning.resume import RunSpec
+from autotune.tuning.run_plan import Budget
 from autotune.tuning.task_spec import TaskSpec
-from autotune.tuning.tuner import Budget, Tuner
+from autotune.tuning.tuner import Tuner
 
 TARGET: Target = preset("haswell")
 OutcomeOf = Callable[[Candidate], Outcome]

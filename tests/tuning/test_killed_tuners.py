@@ -13,7 +13,7 @@ from tuner_processes import PATIENCE, TUNE, Stored, finish, start, stop, wait_fo
 TRIALS = 36
 COMMAND = (*TUNE, "--quiet", "--trials", str(TRIALS))
 
-TWO_TASKS = """
+FOUR_TASKS = """
 import sys
 from autotune.tuning import api
 from autotune.tuning.programs import Task
@@ -22,7 +22,11 @@ from autotune.testing.reference_backend import REFERENCE_BACKEND
 
 if __name__ == "__main__":
     lookahead, trials = map(int, sys.argv[1:])
-    tasks = [Task(gemm(m=16, n=16, k=16), weight=3.0), Task(gemm(m=8, n=32, k=8))]
+    shapes = [(16, 16, 16), (8, 32, 8), (32, 8, 8), (8, 16, 32)]
+    tasks = [
+        Task(gemm(m=m, n=n, k=k), weight=1.0 + 2.0 * (number == 0))
+        for number, (m, n, k) in enumerate(shapes)
+    ]
     api.tune_tasks(
         tasks, backend=REFERENCE_BACKEND, threads=1, trials=trials, round_size=6,
         lookahead=lookahead, database="records.db",
@@ -85,14 +89,18 @@ def test_a_command_that_is_killed_again_and_again(folders: tuple[Path, Path]) ->
 
 
 @pytest.mark.slow
+@pytest.mark.promise(
+    "a run of several tasks, which share workers, that is killed again and again",
+    "the candidates and results of every task are those of a run that was not",
+)
 @pytest.mark.parametrize("lookahead", [0, 1])
-def test_two_tasks_that_are_killed_again_and_again(
+def test_four_tasks_that_are_killed_again_and_again(
     folders: tuple[Path, Path], lookahead: int
 ) -> None:
     whole, pieces = folders
     for folder in folders:
-        (folder / "two_tasks.py").write_text(TWO_TASKS)
-    command = ("two_tasks.py", str(lookahead), str(TRIALS))
+        (folder / "four_tasks.py").write_text(FOUR_TASKS)
+    command = ("four_tasks.py", str(lookahead), str(TRIALS))
     complete = start(whole, *command)
     signals = [signal.SIGKILL, signal.SIGKILL]
     stopped = run_in_pieces(pieces, [command, command], lookahead, signals)

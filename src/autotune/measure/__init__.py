@@ -6,7 +6,8 @@ from autotune.measure.local_measurer import LocalMeasurer
 from autotune.measure.measurer import Collecting, LoadedProgram, Measurer, OnOutcome
 from autotune.measure.protocol import PROTOCOL_VERSION, PROTOCOLS, MeasureProtocol
 from autotune.measure.trial import Leader
-from autotune.process.errors import WorkerStartFailed
+from autotune.measure.workers import SharedWorkers
+from autotune.process.errors import TimeIsOver, WorkerStartFailed
 
 __all__ = [
     "PROTOCOLS",
@@ -18,5 +19,7 @@ __all__ = [
     "MeasureProtocol",
     "Measurer",
     "OnOutcome",
+    "SharedWorkers",
+    "TimeIsOver",
     "WorkerStartFailed",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.pool import Reply
+from autotune.measure.jobs import Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.trial import Trial, outcome_of
 from autotune.store.records import Outcome

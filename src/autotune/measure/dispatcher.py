@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from attrs import evolve
+from attrs import define, evolve, field
 
-from autotune.measure.pool import Job, Place, Reply, WorkerPool
+from autotune.measure.jobs import Job, Place, Reply
+from autotune.measure.pool import WorkerPool
 from autotune.process.channel import Message
 
 __all__ = ["Dispatcher", "OnReply"]
 
 OnReply = Callable[[Reply], None]
+
+
+@define
+class _Shared:
+    """What the dispatchers of all tasks have in common.
+
+    Attributes:
+        pool: The workers.
+        observers: Names of what observes candidates.
+        observing: Whether anything is observed.
+        last: Number of the last job.
+        waiting: Who waits for which job, and whether that is observed.
+        warnings: What a person should know, and whether that was taken.
+    """
+
+    pool: WorkerPool
+    observers: Sequence[str]
+    observing: bool
+    last: int = 0
+    waiting: dict[int, tuple[OnReply, bool]] = field(factory=dict)
+    warnings: dict[str, bool] = field(factory=dict)
 
 
 class Dispatcher:
@@ -23,15 +45,29 @@ class Dispatcher:
     Args:
         pool: The workers.
         observers: Names of what observes candidates.
+
+    Attributes:
+        task: Whose jobs these are, where the workers serve several tasks.
     """
 
     def __init__(self, pool: WorkerPool, observers: Sequence[str] = ()) -> None:
-        self.pool = pool
-        self._observers = observers
-        self._observing = bool(observers)
-        self._last = 0
-        self._waiting: dict[int, tuple[OnReply, bool]] = {}
-        self._warnings: dict[str, bool] = {}
+        self._shared = _Shared(pool, observers, bool(observers))
+        self.task = ""
+
+    def of_task(self, task: str) -> Dispatcher:
+        """A dispatcher of the same workers, whose jobs are those of a task."""
+        other = Dispatcher(self.pool)
+        other._shared, other.task = self._shared, task
+        return other
+
+    def release(self) -> None:
+        """Have the workers forget the task of this dispatcher."""
+        self.pool.release(self.task)
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The workers."""
+        return self._shared.pool
 
     def post(
         self,
@@ -41,10 +77,11 @@ class Dispatcher:
         place: Place | None = None,
     ) -> None:
         """Have a job done; ``on_reply`` is called from :meth:`pump` or :meth:`ask`."""
-        self._last += 1
-        self._waiting[self._last] = on_reply, self._observing
-        asked = {**message, "observe": self._observing}
-        self.pool.add([Job(self._last, asked, deadlines, place)])
+        shared = self._shared
+        shared.last += 1
+        shared.waiting[shared.last] = on_reply, shared.observing
+        asked = {**message, "task": self.task, "observe": shared.observing}
+        self.pool.add([Job(shared.last, asked, deadlines, place)])
 
     def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
         """Have a job done by the worker at ``place``, and wait for its reply."""
@@ -55,23 +92,27 @@ class Dispatcher:
         return replies[0]
 
     def pump(self, seconds: float | None = None) -> None:
-        """Hand out jobs and deliver replies, once.
+        """Hand out jobs and deliver replies, of all tasks, once.
 
         Args:
             seconds: How long to wait for replies; by default until something may have happened.
         """
         replies = self.pool.poll() if seconds is None else self.pool.poll(seconds)
         for reply in replies:
-            on_reply, observed = self._waiting.pop(reply.number, (None, False))
-            for warning in reply.body.get("warnings", ()):
-                self._warnings.setdefault(warning, False)
-            if reply.phase == "observe" and reply.kind in ("died", "timeout"):
-                self._stop_observing(reply)
-                reply = evolve(reply, kind="lost")
-            if reply.kind == "lost" and observed and not self._observing:
-                reply = evolve(reply, kind="again")
-            if on_reply is not None:
-                on_reply(reply)
+            self._deliver(reply)
+
+    def _deliver(self, reply: Reply) -> None:
+        shared = self._shared
+        on_reply, observed = shared.waiting.pop(reply.number, (None, False))
+        for warning in reply.body.get("warnings", ()):
+            shared.warnings.setdefault(warning, False)
+        if reply.phase == "observe" and reply.kind in ("died", "timeout"):
+            self._stop_observing(reply)
+            reply = evolve(reply, kind="lost")
+        if reply.kind == "lost" and observed and not shared.observing:
+            reply = evolve(reply, kind="again")
+        if on_reply is not None:
+            on_reply(reply)
 
     def settle_down(self) -> None:
         """Wait until the workers that time have nothing else to do, and new ones are up."""
@@ -82,27 +123,38 @@ class Dispatcher:
 
     def drain(self) -> None:
         """Drop the jobs that have not begun, and wait for the others."""
-        self.pool.forget_queue()
+        for number in self.pool.forget_queue():
+            self._deliver(_again(number))
         while not self.pool.idle:
             self.pump()
 
     def cancel(self) -> None:
-        """Forget every job; workers that were at one are replaced."""
-        self._waiting.clear()
+        """Forget every job; workers that were at one are replaced.
+
+        Whoever waits for one, whichever task that belongs to, is told to have it done again.
+        """
         self.pool.cancel()
+        for number in list(self._shared.waiting):
+            self._deliver(_again(number))
 
     def take_warnings(self) -> list[str]:
-        """What a person should know; each only once."""
-        new = [warning for warning, taken in self._warnings.items() if not taken]
-        self._warnings.update(dict.fromkeys(new, True))
+        """What a person should know; each only once, whichever task asks."""
+        warnings = self._shared.warnings
+        new = [warning for warning, taken in warnings.items() if not taken]
+        warnings.update(dict.fromkeys(new, True))
         return new
 
     def _stop_observing(self, reply: Reply) -> None:
         # Other workers may already observe: their answers add nothing.
-        if self._observing:
-            self._observing = False
-            names = ", ".join(self._observers)
-            self._warnings[
+        if self._shared.observing:
+            self._shared.observing = False
+            names = ", ".join(self._shared.observers)
+            self._shared.warnings[
                 f"a worker was lost while it asked observers ({names}): {reply.message}; "
                 "nothing is observed from here on"
             ] = False
+
+
+def _again(number: int) -> Reply:
+    """The reply to a job that nobody does any more."""
+    return Reply(number, "again", (0, 0))

@@ -25,4 +25,5 @@ def make_local_measurer(context: Context) -> LocalMeasurer:
         protocol=context.protocol,
         observers=context.observers,
         seed=context.seed,
+        shared=context.workers,
     )

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
-from autotune.backends import Backend
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.measure.batch import Batch
 from autotune.measure.building import Span
 from autotune.measure.held import HeldTrial
+from autotune.measure.jobs import MOST_AHEAD
 from autotune.measure.measurer import Collecting, LoadedProgram, Measurer, OnLeaderTimed
-from autotune.measure.pinning import confined, quiet_neighbour_matters, timing_cpus
-from autotune.measure.plausibility import Plausibility
-from autotune.measure.pool import MOST_AHEAD, Place, WorkerPool
+from autotune.measure.pinning import confined
 from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.task_client import TaskClient, TaskInputs
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial, mark_duplicates
-from autotune.measure.validation import write_reference
-from autotune.measure.workers import Workers
-from autotune.plugins.held import create_held_part
-from autotune.process.errors import WorkerStartFailed
-from autotune.process.memory import affordable_workers, default_memory_limit
-from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.measure.workers import SharedWorkers, Workers, WorkerSetup
+from autotune.process.errors import TimeIsOver, WorkerStartFailed
+from autotune.process.stopwatch import Clock
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target
@@ -35,8 +29,6 @@ from autotune.targets import Target
 # How many candidates per worker are built before they are timed: enough to keep the workers
 # busy to the end of a chunk, few enough that built programs do not fill the memory.
 _CHUNK_PER_WORKER = 8
-# What a worker with a compiler, its programs and their arrays may occupy.
-_WORKER_BYTES = 1 << 30
 
 
 class LocalMeasurer(Measurer):
@@ -59,6 +51,8 @@ class LocalMeasurer(Measurer):
         seed: Seed of the random inputs.
         observers: Names of observers.
         clock: Monotonic seconds.
+        shared: Has the workers, which other tasks may use too; without it they are the
+            measurer's own.
 
     Raises:
         InvalidValueError: the number of threads or workers is not positive.
@@ -76,32 +70,23 @@ class LocalMeasurer(Measurer):
         workers: int | None = None,
         seed: int = 0,
         observers: Sequence[str] = (),
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = time.monotonic,
+        shared: SharedWorkers | None = None,
     ) -> None:
-        if workers is None:
-            workers = affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
         for name, value in (("threads", threads), ("workers", workers)):
-            if value < 1:
+            if value is not None and value < 1:
                 raise InvalidValueError(f"{name} must be at least 1, not {value}")
-        self._backend = backend
-        self._target = target
-        self._threads = threads
-        self._workload = workload
-        self._program = program
-        self._protocol = protocol or MeasureProtocol()
-        self._worker_count = workers
-        self._seed = seed
-        self._observers = tuple(observers)
+        protocol = protocol or MeasureProtocol()
+        setup = WorkerSetup(backend, target, threads, protocol, tuple(observers), workers)
+        self._shares = shared is not None
+        self._workers = Workers(setup, clock) if shared is None else shared.get(setup)
+        self._task = TaskInputs(workload, program, seed)
+        self._protocol = protocol
         self._clock = clock
-        self._cpus, self._free_cpus = timing_cpus(threads)
-        self._overlaps = False
         self._seconds = {"start": 0.0, "build": 0.0, "run": 0.0}
         self._trials = 0
         self._batches: deque[Batch] = deque()
-        self._workers: Workers | None = None
-        self._cleanup: Callable[[], object] | None = None
-        # Which inputs the workers have: those of the search, or those of a rematch.
-        self._inputs: str | None = None
+        self._client: TaskClient | None = None
 
     @property
     def seconds(self) -> Mapping[str, float]:
@@ -109,52 +94,25 @@ class LocalMeasurer(Measurer):
         return dict(self._seconds)
 
     @property
+    def shares_workers(self) -> bool:
+        """See :attr:`Measurer.shares_workers`."""
+        return self._shares
+
+    @property
     def versions(self) -> Mapping[str, str]:
         """``backend_version`` and ``compiler_version`` as the workers found them, once ready."""
-        return dict(self._workers.pool.versions) if self._workers is not None else {}
+        return dict(self._workers.pool.versions) if self._workers.is_running else {}
 
     @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers, for people who look at the machine."""
-        return list(self._workers.pool.pids().values()) if self._workers is not None else []
+        return list(self._workers.pool.pids().values()) if self._workers.is_running else []
 
     def start(self) -> None:
         """Start the workers, which import the compiler, and return at once."""
-        if self._workers is not None:
-            return
-        # Programs that leave cores free are timed on theirs while others build. Tried before
-        # there are workers: the CPUs have to be idle for it.
-        self._overlaps = bool(self._free_cpus) and not quiet_neighbour_matters(
-            self._cpus[0], self._free_cpus[0]
-        )
-        backend: Backend = create_held_part("backend", self._backend)
-        environment = backend.worker_environment(self._threads)
-        folder = make_private_folder()
-        memory = self._protocol.memory_bytes
-        pool = WorkerPool(
-            self._backend,
-            self._threads,
-            environment,
-            workers=self._worker_count,
-            deadlines=self._protocol.deadlines,
-            memory_bytes=default_memory_limit() if memory is None else memory,
-            folder=folder,
-            clock=self._clock,
-        )
-        # Before there are workers, like all that is found out about the machine.
-        plausibility = (
-            None
-            if backend.simulated_times
-            else Plausibility.of(self._workload, self._target, self._threads)
-        )
-        self._workers = Workers.of(
-            pool, self._cpus, self._protocol, self._seed, self._observers, plausibility
-        )
-        # Also runs when the interpreter exits or the measurer is forgotten.
-        self._cleanup = weakref.finalize(
-            self, _clean_up, pool, folder, self._workers.files, os.getpid()
-        )
-        pool.start()
+        self._workers.start()
+        if self._client is None:
+            self._client = TaskClient.of(self._workers, self._task)
 
     def wait_ready(self) -> None:
         """Prepare inputs and reference outputs, and wait until the workers have them.
@@ -163,13 +121,11 @@ class LocalMeasurer(Measurer):
             WorkerStartFailed: the workers cannot be brought up.
         """
         self.start()
-        with self._timed("start"):
-            self._give_inputs("search", self._seed)
-            self._started().pool.wait_ready()
+        self._make_ready(self._started().inputs or "search")
 
     def submit(self, candidates: Sequence[Candidate]) -> None:
         """See :meth:`Measurer.submit`."""
-        self.wait_ready()
+        self._make_ready("search")
         unique = {candidate.digest: candidate for candidate in candidates}
         trials = {digest: self._trial(candidate) for digest, candidate in unique.items()}
         self._batches.append(Batch([trials[candidate.digest] for candidate in candidates]))
@@ -179,30 +135,29 @@ class LocalMeasurer(Measurer):
         """See :meth:`Measurer.collect`."""
         if not self._batches:
             raise InvalidValueError("no submitted batch is left to collect")
-        workers, batch = self._started(), self._batches[0]
+        client, batch = self._started(), self._batches[0]
         with self._cancelling():
             try:
                 self._hold(collecting.leader, collecting.on_leader_timed)
                 while not batch.is_over and not collecting.enough():
                     self._time(batch, collecting)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, TimeIsOver):
                 # What has been timed is worth telling, also without its turns beside the best.
-                workers.timing.finish_early()
+                client.timing.finish_early()
                 batch.tell_rest(collecting.on_outcome)
                 raise
             finally:
                 self._batches.popleft()
                 batch.abandon()
-            self._forget(batch.trials)
+            client.forget(batch.trials)
             self._build_ahead()
         return batch.delivered
 
     def measure_baselines(self, programs: Sequence[Candidate | None]) -> list[Outcome]:
         """See :meth:`Measurer.measure_baselines`."""
-        self.wait_ready()
-        workers = self._started()
+        self._make_ready("search")
         trials = [self._trial(program, always=True) for program in programs]
-        timing = workers.new_session()
+        timing = self._started().new_session()
         with self._cancelling():
             self._await_built(trials)
             mark_duplicates(trials)
@@ -216,7 +171,7 @@ class LocalMeasurer(Measurer):
                 timing.settle()
             for trial in trials:
                 trial.take_from_original()
-            self._forget(trials)
+            self._started().forget(trials)
         return [trial.outcome for trial in trials if trial.outcome is not None]
 
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
@@ -245,29 +200,40 @@ class LocalMeasurer(Measurer):
     def _begin_rematch(self) -> TimingSession:
         """End all jobs, and give the workers new inputs."""
         self._batches.clear()
-        self.wait_ready()
-        workers = self._started()
-        workers.dispatcher.drain()
+        self.start()
+        client = self._started()
+        client.dispatcher.drain()
         # Workers forget what they hold when they are given other inputs.
-        workers.timing.lead(None)
-        self._give_inputs("rematch", self._seed + 1)
-        return workers.new_session()
+        client.timing.lead(None)
+        self._make_ready("rematch")
+        return client.new_session()
 
     def take_build_spans(self) -> list[Span]:
         """See :meth:`Measurer.take_build_spans`."""
-        return self._workers.building.take_spans() if self._workers is not None else []
+        return self._client.building.take_spans() if self._client is not None else []
 
     def take_warnings(self) -> list[str]:
         """See :meth:`Measurer.take_warnings`."""
-        return self._workers.dispatcher.take_warnings() if self._workers is not None else []
+        return self._client.dispatcher.take_warnings() if self._client is not None else []
 
     def close(self) -> None:
-        """End every process and remove every file. Calling it again does nothing."""
-        if self._cleanup is not None:
-            self._cleanup()
-        self._workers = None
-        self._inputs = None
+        """Free what is kept for the task; ends every process, unless others may use it too.
+
+        Calling it again does nothing.
+        """
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        if not self._shares:
+            self._workers.close()
         self._batches.clear()
+
+    def _make_ready(self, inputs: str) -> None:
+        """Have workers that know the task, with one or the other inputs."""
+        self.start()
+        with self._timed("start"):
+            self._started().give_inputs(inputs)
+            self._workers.pool.wait_ready()
 
     def _trial(self, candidate: Candidate | None, *, always: bool = False) -> Trial:
         self._trials += 1
@@ -275,10 +241,10 @@ class LocalMeasurer(Measurer):
 
     def _build_ahead(self) -> None:
         """Begin to build what comes next, unless a timing would be disturbed by it."""
-        for batch in list(self._batches) if self._overlaps else list(self._batches)[:1]:
+        for batch in list(self._batches) if self._workers.overlaps else list(self._batches)[:1]:
             if not batch.chunk:
                 self._started().building.add(
-                    batch.next_chunk(_CHUNK_PER_WORKER * self._worker_count)
+                    batch.next_chunk(_CHUNK_PER_WORKER * self._workers.count)
                 )
 
     def _hold(self, leader: Leader | None, on_timed: OnLeaderTimed | None = None) -> None:
@@ -297,13 +263,14 @@ class LocalMeasurer(Measurer):
                 timing.install(trial, leader.latency)
         trial.abandoned = trial.outcome is None
         if leader.latency is None and trial.outcome is not None and trial.outcome.ok:
-            self._forget([trial])
+            self._started().forget([trial])
             if on_timed is not None:
                 on_timed(trial.latency)
 
     def _time(self, batch: Batch, collecting: Collecting) -> None:
         """Time a chunk; tells outcomes in order as soon as they are known."""
-        timing, chunk = self._started().timing, batch.chunk
+        client, chunk = self._started(), batch.chunk
+        timing = client.timing
         while group := self._next_group(chunk, collecting):
             self._hold(timing.lost_leader)
             with self._undisturbed(group, later=_open(chunk)):
@@ -320,8 +287,8 @@ class LocalMeasurer(Measurer):
         for trial in chunk:
             trial.take_from_original()
         batch.tell(collecting.on_outcome)
-        self._started().remember(chunk)
-        self._forget([trial for trial in chunk if trial is not timing.leader])
+        client.remember(chunk)
+        client.forget([trial for trial in chunk if trial is not timing.leader])
         batch.chunk = []
         self._build_ahead()
 
@@ -332,18 +299,19 @@ class LocalMeasurer(Measurer):
         is timed before most workers have begun the last that they build of the chunk, and where
         builds disturb, before all is built.
         """
-        workers = self._started()
+        client = self._started()
         while True:
-            workers.timing.release_lost()
+            client.timing.release_lost()
             for trial in chunk:
                 self._look_up(trial, collecting)
-            untimed = [trial for trial in chunk if workers.timing.is_untimed(trial)]
-            built = [trial for trial in untimed if workers.holds(trial)]
-            by_a_few = self._worker_count // 2 * MOST_AHEAD if self._overlaps and built else 0
+            untimed = [trial for trial in chunk if client.timing.is_untimed(trial)]
+            built = [trial for trial in untimed if client.holds(trial)]
+            overlaps = self._workers.overlaps and built
+            by_a_few = self._workers.count // 2 * MOST_AHEAD if overlaps else 0
             if len(untimed) - len(built) <= by_a_few:
                 return self._held_by_one(built)
             with self._timed("build"):
-                workers.building.attend(untimed)
+                client.building.attend(untimed)
 
     def _held_by_one(self, built: Sequence[Trial]) -> list[Trial]:
         """Those that one worker holds; what the best candidate's holds comes last.
@@ -374,25 +342,6 @@ class LocalMeasurer(Measurer):
         with self._timed("build"):
             self._started().building.await_all(trials)
 
-    def _forget(self, trials: Sequence[Trial]) -> None:
-        """Let workers free the programs of trials that are over.
-
-        In one message each: a worker is only given a few at a time, and builds are to follow.
-        """
-        workers, seconds = self._started(), self._protocol.deadlines["load"]
-        numbers: dict[Place, list[int]] = {}
-        for trial in trials:
-            if (
-                trial.place is not None
-                and workers.holds(trial)
-                and trial is not workers.timing.leader
-            ):
-                numbers.setdefault(trial.place, []).append(trial.number)
-                trial.place = None
-        for place, those in numbers.items():
-            message = {"op": "forget", "numbers": those}
-            workers.dispatcher.post(message, {"load": seconds}, _ignore, place)
-
     @contextmanager
     def _undisturbed(self, trials: Sequence[Trial], later: Sequence[Trial] = ()) -> Iterator[None]:
         """Time is taken inside: whatever would share CPUs with it waits.
@@ -402,21 +351,20 @@ class LocalMeasurer(Measurer):
             later: What may be timed next: the workers that hold it begin nothing that would have
                 to be waited for then.
         """
-        workers = self._started()
+        client, workers = self._started(), self._workers
+        pool = workers.pool
         with self._timed("run"):
-            leader = workers.timing.leader
+            leader = client.timing.leader
             timed = {it.place[0] for it in (*trials, leader) if it is not None and it.place}
             soon = {trial.place[0] for trial in later if trial.place is not None}
-            workers.pool.reserve(timed if self._overlaps else range(self._worker_count), soon)
+            pool.reserve(timed if workers.overlaps else range(workers.count), soon)
             try:
-                workers.dispatcher.settle_down()
-                builders = [
-                    pid for index, pid in workers.pool.pids().items() if index not in timed
-                ]
-                with confined(builders if self._overlaps else [], self._free_cpus):
+                client.dispatcher.settle_down()
+                builders = [pid for index, pid in pool.pids().items() if index not in timed]
+                with confined(builders if workers.overlaps else [], workers.free_cpus):
                     yield
             finally:
-                workers.pool.reserve(())
+                pool.reserve(())
 
     @contextmanager
     def _cancelling(self) -> Iterator[None]:
@@ -426,39 +374,15 @@ class LocalMeasurer(Measurer):
             yield
             is_done = True
         finally:
-            if not is_done and self._workers is not None:
+            if not is_done and self._client is not None:
                 self._batches.clear()
-                self._workers.building.abandon()
-                self._workers.dispatcher.cancel()
+                self._client.building.abandon()
+                self._client.dispatcher.cancel()
 
-    def _give_inputs(self, kind: str, seed: int) -> None:
-        """Tell the workers what to run programs on, if they run them on something else."""
-        if self._inputs == kind:
-            return
-        workers = self._started()
-        files = write_reference(self._workload, seed)
-        # To the end: a worker may still be about to read those before these.
-        workers.files.callback(files.close)
-        message = {
-            "op": "task",
-            "workload": self._workload.to_json(),
-            "program": self._program,
-            "target": self._target.to_json(),
-            "threads": self._threads,
-            "cpus": workers.cpus,
-            "protocol": self._protocol.to_json(),
-            "seed": seed,
-            "observers": list(self._observers),
-            "inputs": files.inputs,
-            "outputs": files.outputs,
-        }
-        workers.pool.tell(message, replace=True)
-        self._inputs = kind
-
-    def _started(self) -> Workers:
-        if self._workers is None:
+    def _started(self) -> TaskClient:
+        if self._client is None:
             raise WorkerStartFailed("the measurer has not been started, or was closed")
-        return self._workers
+        return self._client
 
     @contextmanager
     def _timed(self, activity: str) -> Iterator[None]:
@@ -472,15 +396,3 @@ class LocalMeasurer(Measurer):
 def _open(chunk: Sequence[Trial]) -> list[Trial]:
     """Those that have no outcome yet."""
     return [trial for trial in chunk if trial.outcome is None]
-
-
-def _ignore(_reply: object) -> None:
-    """Ignore a reply."""
-
-
-def _clean_up(pool: WorkerPool, folder: PrivateFolder, files: ExitStack, owner: int) -> None:
-    # A forked copy of the host has these objects too, but not these processes.
-    if os.getpid() == owner:
-        pool.close()
-        files.close()
-        folder.remove()

@@ -52,9 +52,9 @@ class Collecting:
 
     Attributes:
         on_outcome: Called as soon as an outcome is known, in the order of the candidates, with
-            its position. What it raises leaves the measurer usable. After an interrupt it is
-            called with whatever else is known, in which case positions may be left out, and one
-            may come a second time.
+            its position. What it raises leaves the measurer usable. After an interrupt, or where
+            the time was over, it is called with whatever else is known, in which case positions
+            may be left out, and one may come a second time.
         on_comparison: Called after candidates were timed in turns with the best one.
         on_leader_timed: Called with the latency of the leader, in seconds of this session, where
             it had to be timed first.
@@ -100,6 +100,9 @@ class Measurer(ABC):
 
         A program that occurs twice is measured once. Fewer outcomes than candidates come back
         when there was enough.
+
+        Raises:
+            TimeIsOver: the time of the run was over in the middle of something.
         """
 
     @abstractmethod
@@ -131,6 +134,11 @@ class Measurer(ABC):
         A caller with several measurers times their held programs in turns. It is held until the
         measurer is asked for anything else, or closed.
         """
+
+    @property
+    def shares_workers(self) -> bool:
+        """Whether it has no processes of its own, so that keeping it costs little."""
+        return False
 
     def take_warnings(self) -> list[str]:
         """What a person should know, such as that an observer has failed; each only once."""

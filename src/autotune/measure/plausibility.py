@@ -24,7 +24,7 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Stage, Workload
 from autotune.targets import Target, measure_core_rates
 
-__all__ = ["SHORTEST_CALL", "Plausibility", "peak_rate"]
+__all__ = ["SHORTEST_CALL", "Plausibility", "measure_rates", "peak_rate"]
 
 SHORTEST_CALL = 1e-10
 """Seconds that the call of any function takes at least: less than a cycle of any processor."""
@@ -96,6 +96,17 @@ class Plausibility:
                 f"and takes at least {self.least:.3g} s: {self.why}"
             )
         return None
+
+
+def measure_rates(target: Target, threads: int) -> None:
+    """Measure now, while nothing else runs, what bounds are derived from.
+
+    Args:
+        target: What programs run on; only CPUs are measured.
+        threads: Threads that they may use.
+    """
+    if target.kind == "cpu":
+        _measured(max(target.cores, threads))
 
 
 def peak_rate(workload: Workload, target: Target, cores: int) -> float:

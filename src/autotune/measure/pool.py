@@ -9,115 +9,20 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from attrs import define, field, frozen
-
+from autotune.measure.jobs import MOST_AHEAD, Job, Place, Reply, Slot
 from autotune.process.channel import Message
-from autotune.process.errors import WorkerStartFailed
+from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.memory import available_memory, may_build, resident_bytes
 from autotune.process.private_folder import PrivateFolder
 from autotune.process.worker_process import WorkerDied, WorkerProcess
 
-__all__ = ["MOST_AHEAD", "Job", "Place", "Reply", "WorkerPool"]
+__all__ = ["WorkerPool"]
 
 # How long a death that closes no pipe (a grandchild holds it open) may go unnoticed.
 _POLL_SECONDS = 0.05
 _MOST_START_FAILURES = 3
-# Jobs that a worker has before it: enough for as long as a search takes, few enough that one
-# worker does not wait while another has work left.
-MOST_AHEAD = 4
-
-Place = tuple[int, int]
-"""A worker as it is now: its position, and how often it has been replaced."""
-
-
-@frozen
-class Job:
-    """A message for a worker: any, or the one at ``place``.
-
-    Attributes:
-        number: Names the job in its reply.
-        message: What to do.
-        deadlines: Seconds for each phase that the worker announces.
-        place: Who has to do it; None for anybody.
-    """
-
-    number: int
-    message: Message = field(repr=False)
-    deadlines: Mapping[str, float]
-    place: Place | None = None
-
-
-@frozen
-class Reply:
-    """How a job ended.
-
-    Attributes:
-        number: The job's number.
-        kind: ``done``; ``failed`` (the worker refused, alive); ``died``; ``timeout``; ``lost``
-            (the worker ended before it had begun this job, hence not because of it); ``again``
-            (it ended because of something else).
-        place: Where it was done.
-        phase: The last phase the worker announced.
-        seconds: How long that phase had lasted.
-        body: The answer of ``done``.
-        message: What went wrong.
-    """
-
-    number: int
-    kind: str
-    place: Place
-    phase: str = ""
-    seconds: float = 0.0
-    body: Message = field(factory=dict)
-    message: str = ""
-
-
-@define
-class _Slot:
-    """A position in the pool.
-
-    Attributes:
-        index: The position.
-        process: Its worker.
-        generation: How often it has been replaced.
-        setup: Setup messages that the worker must get before jobs.
-        jobs: Jobs that it was sent, the first of which it is doing.
-        in_setup: Whether it has yet to answer a message of ``setup``.
-        begun: Whether it has announced a phase of what it is doing.
-        used: Whether it has been given a job.
-        reserved: Whether it gets only jobs that are for it.
-        timing: Whether it is also to have nothing else to do.
-    """
-
-    index: int
-    process: WorkerProcess | None = None
-    generation: int = 0
-    setup: deque[Message] = field(factory=deque)
-    jobs: deque[Job] = field(factory=deque)
-    in_setup: bool = False
-    begun: bool = False
-    used: bool = False
-    reserved: bool = False
-    timing: bool = False
-    phase: str = "start"
-    since: float = 0.0
-    deadline: float = 0.0
-    start_failures: int = 0
-
-    @property
-    def place(self) -> Place:
-        return self.index, self.generation
-
-    @property
-    def ready(self) -> bool:
-        return self.process is not None and not self.setup and not self.in_setup
-
-    @property
-    def waiting(self) -> bool:
-        """Whether it owes an answer."""
-        return self.in_setup or bool(self.jobs)
 
 
 class WorkerPool:
@@ -132,6 +37,7 @@ class WorkerPool:
         memory_bytes: Memory that each worker may allocate.
         folder: For temporary files.
         clock: Monotonic seconds.
+        is_late: Asked while something is waited for: whether to wait no longer.
     """
 
     def __init__(
@@ -145,6 +51,7 @@ class WorkerPool:
         memory_bytes: int,
         folder: PrivateFolder,
         clock: Callable[[], float],
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
         self._backend = backend
         self._threads = threads
@@ -153,12 +60,13 @@ class WorkerPool:
         self._memory_bytes = memory_bytes
         self._folder = folder
         self._clock = clock
+        self._is_late = is_late
         self._owner = os.getpid()
         self._spawned = 0
         self._largest = 0
-        self._facts: list[Message] = []
+        self._facts: dict[str, list[Message]] = {}
         self._queue: deque[Job] = deque()
-        self._slots = [_Slot(index) for index in range(workers)]
+        self._slots = [Slot(index) for index in range(workers)]
         self.versions: Message = {}
 
     def __len__(self) -> int:
@@ -170,26 +78,39 @@ class WorkerPool:
             if slot.process is None:
                 self._spawn(slot)
 
-    def tell(self, message: Message, *, replace: bool = False) -> None:
-        """Tell every worker, now and later ones, something that jobs refer to.
+    def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
+        """Tell every worker, now and later ones, something that jobs of a task refer to.
 
         Args:
+            task: Names the task.
             message: What to tell.
-            replace: Drop the earlier setup messages.
+            replace: Drop the earlier setup messages of the task.
         """
         if replace:
-            self._facts.clear()
-        self._facts.append(message)
+            self._facts[task] = []
+        self._facts.setdefault(task, []).append(message)
+        self._set_up(message)
+
+    def release(self, task: str) -> None:
+        """Have every worker forget a task, and tell later ones nothing of it."""
+        if self._facts.pop(task, None) is not None:
+            self._set_up({"op": "release", "task": task})
+
+    def _set_up(self, message: Message) -> None:
         for slot in self._slots:
             if slot.process is not None:
                 slot.setup.append(message)
                 self._advance_setup(slot)
+
+    def _told(self) -> Iterator[Message]:
+        return (fact for facts in self._facts.values() for fact in facts)
 
     def wait_ready(self) -> None:
         """Wait until every worker is ready for jobs, or busy with some.
 
         Raises:
             WorkerStartFailed: one cannot be started, or refuses its setup.
+            TimeIsOver: there is no time left to wait.
         """
         for slot in self._slots:
             if slot.process is not None and slot.ready and not slot.process.alive:
@@ -237,13 +158,18 @@ class WorkerPool:
 
         Args:
             seconds: How long to wait for something to happen; 0 returns at once.
+
+        Raises:
+            TimeIsOver: there is no time left to wait.
         """
         replies = self._assign()
         return replies + self._step(0.0 if replies else seconds)
 
-    def forget_queue(self) -> None:
-        """Forget the jobs that no worker was given."""
+    def forget_queue(self) -> list[int]:
+        """Forget the jobs that no worker was given; returns their numbers."""
+        numbers = [job.number for job in self._queue]
         self._queue.clear()
+        return numbers
 
     def cancel(self) -> None:
         """Forget every job; workers that were at one are replaced."""
@@ -283,7 +209,7 @@ class WorkerPool:
             self._send_job(slot, job)
         return [Reply(job.number, "again", job.place or (0, 0)) for job in gone]
 
-    def _next_assignment(self) -> tuple[Job, _Slot] | None:
+    def _next_assignment(self) -> tuple[Job, Slot] | None:
         for slot in sorted(self._slots, key=lambda slot: len(slot.jobs)):
             if not slot.ready or len(slot.jobs) >= MOST_AHEAD:
                 continue
@@ -302,7 +228,7 @@ class WorkerPool:
         running = sum(bool(slot.jobs) for slot in self._slots)
         return running == 0 or may_build(available_memory(), self._largest, running)
 
-    def _send_job(self, slot: _Slot, job: Job) -> None:
+    def _send_job(self, slot: Slot, job: Job) -> None:
         slot.used = True
         slot.jobs.append(job)
         if len(slot.jobs) == 1:
@@ -311,6 +237,8 @@ class WorkerPool:
 
     def _step(self, patience: float) -> list[Reply]:
         """Wait for something to happen, once; returns replies to jobs."""
+        if self._is_late():
+            raise TimeIsOver("the time is over, and the workers are at something")
         running = [slot for slot in self._slots if slot.waiting and slot.process is not None]
         now = self._clock()
         patience = min([patience, *(slot.deadline - now for slot in running)])
@@ -319,7 +247,7 @@ class WorkerPool:
             select.select(descriptors, [], [], max(0.0, patience))
         return [reply for slot in running for reply in self._attend(slot)]
 
-    def _attend(self, slot: _Slot) -> list[Reply]:
+    def _attend(self, slot: Slot) -> list[Reply]:
         """Take in what one worker has said, or that it is late or dead."""
         replies: list[Reply] = []
         if slot.process is None:
@@ -345,7 +273,7 @@ class WorkerPool:
             return replies + self._died(slot, "timeout", late)
         return replies
 
-    def _answered(self, slot: _Slot, message: Message) -> list[Reply]:
+    def _answered(self, slot: Slot, message: Message) -> list[Reply]:
         if slot.jobs:
             job = slot.jobs.popleft()
             # What ran in the worker may have removed it; the worker waits for it.
@@ -376,7 +304,7 @@ class WorkerPool:
             slot.start_failures = 0
         return []
 
-    def _died(self, slot: _Slot, kind: str, message: str) -> list[Reply]:
+    def _died(self, slot: Slot, kind: str, message: str) -> list[Reply]:
         """Replace a dead worker; what it was doing is to blame, what it had not begun is not."""
         jobs, place = list(slot.jobs), slot.place
         slot.jobs.clear()
@@ -400,32 +328,32 @@ class WorkerPool:
         """What a worker does in a phase before it is ready."""
         if phase == "start":
             return "while it loaded the backend"
-        names = [name for fact in self._facts for name in fact.get("observers", ())]
+        names = dict.fromkeys(name for fact in self._told() for name in fact.get("observers", ()))
         made = f"made what observes ({', '.join(names)})"
         return f"while it {made if phase == 'observe' else 'read its task'}"
 
-    def _begin(self, slot: _Slot, phase: str) -> None:
+    def _begin(self, slot: Slot, phase: str) -> None:
         slot.begun = False
         self._enter(slot, phase)
 
-    def _enter(self, slot: _Slot, phase: str) -> None:
+    def _enter(self, slot: Slot, phase: str) -> None:
         slot.phase = phase
         slot.since = self._clock()
         slot.deadline = slot.since + self._seconds_for(slot)
 
-    def _deadlines_of(self, slot: _Slot) -> Mapping[str, float]:
+    def _deadlines_of(self, slot: Slot) -> Mapping[str, float]:
         return slot.jobs[0].deadlines if slot.jobs else self._deadlines
 
-    def _seconds_for(self, slot: _Slot) -> float:
+    def _seconds_for(self, slot: Slot) -> float:
         return self._deadlines_of(slot)[slot.phase]
 
-    def _replace(self, slot: _Slot) -> None:
+    def _replace(self, slot: Slot) -> None:
         if slot.process is not None:
             slot.process.end()
         slot.generation += 1
         self._spawn(slot)
 
-    def _spawn(self, slot: _Slot) -> None:
+    def _spawn(self, slot: Slot) -> None:
         self._spawned += 1
         # What ran in another worker may have removed it.
         self._folder.restore()
@@ -438,10 +366,10 @@ class WorkerPool:
             self._folder.path / f"worker-{self._spawned}",
         )
         slot.in_setup = slot.used = False
-        slot.setup = deque([{"op": "hello"}, *self._facts])
+        slot.setup = deque([{"op": "hello"}, *self._told()])
         self._advance_setup(slot)
 
-    def _advance_setup(self, slot: _Slot) -> None:
+    def _advance_setup(self, slot: Slot) -> None:
         """Say the next thing that a worker must know, once it has answered everything."""
         if slot.setup and not slot.waiting:
             message = slot.setup.popleft()
@@ -449,7 +377,7 @@ class WorkerPool:
             self._begin(slot, "start" if message["op"] == "hello" else "task")
             self._send(slot, message)
 
-    def _send(self, slot: _Slot, message: Message) -> None:
+    def _send(self, slot: Slot, message: Message) -> None:
         if slot.process is None:
             return
         try:

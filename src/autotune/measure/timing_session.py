@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.jobs import Reply
 from autotune.measure.plausibility import Plausibility
-from autotune.measure.pool import Reply
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.racing import (
     MIN_RATIO,
@@ -34,7 +34,8 @@ OnComparison = Callable[[str, str, Comparison, bool], None]
 """Called with two candidates that were timed in turns: digest of the best one so far, digest of
 its challenger, the challenger against it, and whether the challenger is the best one now."""
 
-_PHASES = ("load", "verify", "run", "observe")
+# The first of them is that of a worker which has yet to read the arrays of the task.
+_PHASES = ("task", "load", "verify", "run", "observe")
 # A candidate that seemed slower than this, compared with the best one, is no challenger of it;
 # and so much slower than the winner a baseline has to be to be left out early.
 _NEAR = 1.15

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from autotune.measure.pool import Place, Reply
+from autotune.measure.jobs import Place, Reply
 from autotune.measure.racing import rounded
 from autotune.process.channel import Message
 from autotune.sketches import Candidate, is_baseline

@@ -1,14 +1,15 @@
 """The main loop of a measuring process: ``python -m autotune.measure.worker``.
 
-It holds what it has built under numbers, until a message releases it. All its programs run on
-the same arrays, one after the other.
+It serves several tasks. What it has built for one is held under numbers until a message releases
+it. Programs of a task run on the same arrays, one after the other; only one task has arrays in
+memory at a time, that whose programs are being timed, and the next one gets memory of its own.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from attrs import define, field
@@ -29,7 +30,7 @@ from autotune.measure.observers import ObserverSet
 from autotune.measure.pinning import pinned
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import CheckedCall, Timed, time_call
-from autotune.measure.validation import expectations, mismatch, read_arrays
+from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
 from autotune.plugins.parts import create_part
 from autotune.process.channel import Message
 from autotune.process.child import Connection, Handler, connect, describe, serve
@@ -37,34 +38,90 @@ from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import Target
 
-Announce = Callable[[], AbstractContextManager[None]]
-
 # A call this long is not repeated to make it warm.
 _LONG_SECONDS = 0.02
 _DIGEST_CHARACTERS = 200
 
 
-class _Task:
-    """State shared by all candidates."""
+@define
+class _Held:
+    """A program in memory, bound to the arrays at each place that it has run at."""
 
-    def __init__(self, message: Message, announce: Announce) -> None:
+    executable: Executable
+    timings: dict[str, float]
+    calls: dict[int, BoundCall] = field(factory=dict)
+    number: int = 1
+
+
+class _Task:
+    """What candidates of one task share: the program, and the arrays while it is being timed.
+
+    Attributes:
+        held: Programs in memory, by the numbers of their trials.
+        known: Digests of programs that have been measured.
+    """
+
+    def __init__(self, message: Message) -> None:
         self.workload = Workload.from_json(message["workload"])
         self.program: str | None = message["program"]
         self.target = Target.from_json(message["target"])
         self.threads: int = message["threads"]
         self.cpus: Sequence[int] = message["cpus"]
         self.protocol = MeasureProtocol.from_json(message["protocol"])
-        inputs = read_arrays(message["inputs"])
-        references = read_arrays(message["outputs"])
-        self.expected = expectations(self.workload, references)
-        self.flusher = CacheFlusher(self.cpus) if self.protocol.cold else None
-        self.arena = Arena(
-            self.workload, inputs, placements=self.protocol.placements, seed=message["seed"]
+        self.held: dict[int, _Held] = {}
+        self.known: set[str] = set()
+        self._files: tuple[Sequence[str], Sequence[str]] = (message["inputs"], message["outputs"])
+        self._seed: int = message["seed"]
+        self._data: _Data | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its arrays are in memory."""
+        return self._data is not None
+
+    @property
+    def data(self) -> _Data:
+        """Its arrays; :meth:`load` them first."""
+        if self._data is None:
+            raise RuntimeError("the arrays of a task are not loaded")
+        return self._data
+
+    def load(self) -> None:
+        """Read inputs and expected outputs, and lay memory out for them."""
+        inputs, outputs = map(read_arrays, self._files)
+        self._data = _Data(
+            expectations(self.workload, outputs),
+            Arena(self.workload, inputs, placements=self.protocol.placements, seed=self._seed),
+            CacheFlusher(self.cpus) if self.protocol.cold else None,
         )
-        self._placement: int | None = None
-        self._arrays: tuple[list[Array], list[Array]] = ([], [])
-        with announce() if message["observers"] else nullcontext():
-            self.observers = ObserverSet(message["observers"], announce)
+
+    def unload(self) -> None:
+        """Free the arrays; programs stay in memory, bound to nothing."""
+        self._data = None
+        for held in self.held.values():
+            held.calls.clear()
+
+    def request(self, candidate: Message | None) -> BuildRequest:
+        """The build request of a candidate in its JSON form; None is the untuned program."""
+        read = None if candidate is None else Candidate.from_json(candidate, self.workload)
+        return BuildRequest(self.workload, self.program, read, self.target, self.threads)
+
+
+@define
+class _Data:
+    """The arrays that programs of a task run on.
+
+    Attributes:
+        expected: The outputs of a correct program.
+        arena: Memory for inputs and outputs.
+        flusher: Empties caches, where they are to be cold.
+    """
+
+    expected: Sequence[Expected]
+    arena: Arena
+    flusher: CacheFlusher | None
+    _placement: int | None = None
+    _arrays: tuple[list[Array], list[Array]] = ([], [])
 
     def arrays(self, placement: int, *, fresh: bool = False) -> tuple[list[Array], list[Array]]:
         """Inputs and outputs at a placement, which is then the one in use.
@@ -77,21 +134,6 @@ class _Task:
             self._arrays = self.arena.place(placement)
             self._placement = placement
         return self._arrays
-
-    def request(self, candidate: Message | None) -> BuildRequest:
-        """The build request of a candidate in its JSON form; None is the untuned program."""
-        read = None if candidate is None else Candidate.from_json(candidate, self.workload)
-        return BuildRequest(self.workload, self.program, read, self.target, self.threads)
-
-
-@define
-class _Held:
-    """A program in memory, bound to the arrays at each place that it has run at."""
-
-    executable: Executable
-    timings: dict[str, float]
-    calls: dict[int, BoundCall] = field(factory=dict)
-    number: int = 1
 
 
 class Worker:
@@ -106,10 +148,9 @@ class Worker:
         self._backend_name = backend
         self._connection = connection
         self._backend: Backend | None = None
-        self._task: _Task | None = None
-        self._held: dict[int, _Held] = {}
+        self._tasks: dict[str, _Task] = {}
+        self._observers: ObserverSet | None = None
         self._pin_problem: str | None = None
-        self._known: set[str] = set()
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -117,6 +158,7 @@ class Worker:
         return {
             "hello": self._hello,
             "task": self._set_task,
+            "release": self._release,
             "known": self._add_known,
             "build": self._build,
             "run": self._run,
@@ -135,20 +177,34 @@ class Worker:
 
     def _set_task(self, message: Message) -> Message:
         with self._connection.phase("task"):
-            self._held.clear()
-            self._known.clear()
-            self._task = _Task(message, lambda: self._connection.phase("observe"))
+            self._release(message)
+            self._tasks[message["task"]] = _Task(message)
+            if self._observers is None and message["observers"]:
+                with self._observing():
+                    self._observers = ObserverSet(message["observers"], self._observing)
+        return {}
+
+    def _release(self, message: Message) -> Message:
+        """Forget a task with everything that was made for it."""
+        self._tasks.pop(message["task"], None)
         return {}
 
     def _add_known(self, message: Message) -> Message:
         """Remember programs that have been measured: they are not compiled again."""
-        self._known.update(message["programs"])
+        self._tasks[message["task"]].known.update(message["programs"])
         return {}
 
     def _forget(self, message: Message) -> Message:
+        _, task = self._ready(message)
         for number in message["numbers"]:
-            self._held.pop(number, None)
+            task.held.pop(number, None)
         return {}
+
+    def _observing(self) -> AbstractContextManager[None]:
+        return self._connection.phase("observe")
+
+    def _observers_of(self, message: Message) -> ObserverSet:
+        return self._observers if message["observe"] and self._observers else ObserverSet()
 
     def _build(self, message: Message) -> Message:
         """Build a candidate and hold it; answers with an outcome on failure.
@@ -156,15 +212,15 @@ class Worker:
         A program that is known already is named as ``duplicate`` and not compiled, unless that
         is asked for.
         """
-        backend, task = self._ready()
+        backend, task = self._ready(message)
         began = time.monotonic()
         timings: dict[str, float] = {}
-        observers = task.observers if message["observe"] else ObserverSet()
+        observers = self._observers_of(message)
         try:
             with observers.build(), self._connection.phase("build", timings):
                 lowered = backend.lower(task.request(message["candidate"]))
                 _check_digest("lowered program", lowered.digest)
-                if lowered.digest in self._known and not message["always"]:
+                if lowered.digest in task.known and not message["always"]:
                     return {"duplicate": lowered.digest}
                 executable = backend.compile(lowered)
                 binary = executable.digest
@@ -174,8 +230,8 @@ class Worker:
         except Exception as error:  # a compiler may raise anything
             return _failure("build_error", describe(error), timings)
         if lowered.digest:
-            self._known.add(lowered.digest)
-        self._held[message["number"]] = _Held(executable, timings)
+            task.known.add(lowered.digest)
+        task.held[message["number"]] = _Held(executable, timings)
         return {
             "lowered": lowered.digest,
             "binary": binary,
@@ -187,26 +243,27 @@ class Worker:
 
     def _run(self, message: Message) -> Message:
         """Check a held program and take its first samples; answers with an outcome."""
-        backend, task = self._ready()
-        held = self._held[message["number"]]
+        backend, task = self._ready(message)
+        held = task.held[message["number"]]
         timings = held.timings
-        observers = task.observers if message["observe"] else ObserverSet()
+        observers = self._observers_of(message)
         readings: dict[str, float | None] = {}
         try:
+            self._load(task)
             with self._connection.phase("load", timings):
                 # A program that failed before may have written to them unnoticed.
-                task.arrays(0, fresh=True)
-                call = self._call(held, 0)
+                task.data.arrays(0, fresh=True)
+                call = _call(task, held, 0)
             with self._connection.phase("verify", timings):
                 call.poison()
                 begin = time.perf_counter()
                 call.run()
                 checked = time.perf_counter() - begin
-                wrong = self._wrong(call)
+                wrong = _wrong(task, call)
             if wrong is None:
                 with self._connection.phase("run", timings):
-                    samples = self._first_samples(held, message["incumbent"], checked)
-                    wrong = self._wrong(call)
+                    samples = self._first_samples(task, held, message["incumbent"], checked)
+                    wrong = _wrong(task, call)
             if wrong is not None:
                 return _failure("wrong_result", wrong, timings)
             if observers.active:
@@ -230,11 +287,10 @@ class Worker:
         }
 
     def _first_samples(
-        self, held: _Held, incumbent: float | None, checked: float
+        self, task: _Task, held: _Held, incumbent: float | None, checked: float
     ) -> tuple[float, ...]:
-        _, task = self._ready()
-        timed = _Remembering(self._timed(held, 0))
-        with self._pinned() as problem:
+        timed = _Remembering(_timed(task, held, 0))
+        with _pinned(task) as problem:
             samples = time_call(timed, task.protocol, incumbent, checked)
         self._pin_problem = problem
         held.number = timed.number
@@ -242,15 +298,16 @@ class Worker:
 
     def _sample(self, message: Message) -> Message:
         """Time a held program, at one of its places in memory, a number of times."""
-        backend, task = self._ready()
-        held = self._held[message["number"]]
+        backend, task = self._ready(message)
+        held = task.held[message["number"]]
         try:
-            placement = message["placement"] % task.arena.placements
+            self._load(task)
+            placement = message["placement"] % task.data.arena.placements
             with self._connection.phase("load"):
-                self._call(held, placement)
-            with self._connection.phase("run"), self._pinned():
-                timed = self._timed(held, placement)
-                if task.flusher is None and message["expected"] < _LONG_SECONDS:
+                _call(task, held, placement)
+            with self._connection.phase("run"), _pinned(task):
+                timed = _timed(task, held, placement)
+                if task.data.flusher is None and message["expected"] < _LONG_SECONDS:
                     timed.time(1)
                 samples = [timed.time(held.number) for _ in range(message["count"])]
         except Exception as error:  # a program may raise anything
@@ -259,38 +316,48 @@ class Worker:
             backend.park()
         return {"samples": samples, "calls": held.number}
 
-    def _call(self, held: _Held, placement: int) -> BoundCall:
-        _, task = self._ready()
-        inputs, outputs = task.arrays(placement)
-        if placement not in held.calls:
-            held.calls[placement] = held.executable.bind(inputs, outputs)
-        return held.calls[placement]
+    def _load(self, task: _Task) -> None:
+        """Have the arrays of a task in memory, and those of no other."""
+        if task.is_loaded:
+            return
+        with self._connection.phase("task"):
+            for other in self._tasks.values():
+                other.unload()
+            task.load()
 
-    def _timed(self, held: _Held, placement: int) -> Timed:
-        _, task = self._ready()
-        call = CheckedCall(held.calls[placement])
-        if task.flusher is None:
-            return call
-        inputs, outputs = task.arrays(placement)
-        return _Cold(call, task.flusher, [*inputs, *outputs])
-
-    def _wrong(self, call: BoundCall) -> str | None:
-        """What a program that has run did wrong; puts right what it has written to."""
-        _, task = self._ready()
-        wrong = mismatch(task.expected, call.outputs())
-        changed = task.arena.changed(0)
-        if changed is not None:
-            task.arrays(0, fresh=True)
-        return wrong or changed
-
-    def _pinned(self) -> AbstractContextManager[str | None]:
-        _, task = self._ready()
-        return pinned(task.cpus) if task.protocol.pin else nullcontext()
-
-    def _ready(self) -> tuple[Backend, _Task]:
-        if self._backend is None or self._task is None:
+    def _ready(self, message: Message) -> tuple[Backend, _Task]:
+        task = self._tasks.get(message.get("task", ""))
+        if self._backend is None or task is None:
             raise RuntimeError("a job came before hello and task")
-        return self._backend, self._task
+        return self._backend, task
+
+
+def _call(task: _Task, held: _Held, placement: int) -> BoundCall:
+    inputs, outputs = task.data.arrays(placement)
+    if placement not in held.calls:
+        held.calls[placement] = held.executable.bind(inputs, outputs)
+    return held.calls[placement]
+
+
+def _timed(task: _Task, held: _Held, placement: int) -> Timed:
+    call = CheckedCall(held.calls[placement])
+    if task.data.flusher is None:
+        return call
+    inputs, outputs = task.data.arrays(placement)
+    return _Cold(call, task.data.flusher, [*inputs, *outputs])
+
+
+def _wrong(task: _Task, call: BoundCall) -> str | None:
+    """What a program that has run did wrong; puts right what it has written to."""
+    wrong = mismatch(task.data.expected, call.outputs())
+    changed = task.data.arena.changed(0)
+    if changed is not None:
+        task.data.arrays(0, fresh=True)
+    return wrong or changed
+
+
+def _pinned(task: _Task) -> AbstractContextManager[str | None]:
+    return pinned(task.cpus) if task.protocol.pin else nullcontext()
 
 
 class _Cold:

@@ -1,90 +1,197 @@
-"""The workers of a measurer, with what gives them work."""
+"""Worker processes of a backend, shared by the tasks that are tuned with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import os
+import time
+import weakref
+from collections.abc import Callable
 
-import numpy as np
-from attrs import define
+from attrs import define, field, frozen
 
-from autotune.measure.building import Building
+from autotune.backends import Backend
 from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.plausibility import Plausibility
+from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
+from autotune.measure.plausibility import measure_rates
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
-from autotune.measure.timing_session import TimingSession
-from autotune.measure.trial import Trial
+from autotune.plugins.held import create_held_part
+from autotune.process.errors import WorkerStartFailed
+from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune.process.stopwatch import Clock
+from autotune.targets import Target
 
-__all__ = ["Workers"]
+__all__ = ["SharedWorkers", "WorkerSetup", "Workers"]
+
+# What a worker with a compiler, its programs and their arrays may occupy.
+_WORKER_BYTES = 1 << 30
 
 
-@define
-class Workers:
-    """The workers, and those who keep them busy.
+@frozen
+class WorkerSetup:
+    """What worker processes depend on: tasks that agree in it can share them.
 
     Attributes:
-        pool: The processes.
-        files: What they read, kept until they are closed.
-        cpus: CPUs that programs are timed on.
-        dispatcher: Gives them their jobs.
-        building: Has them build.
-        new_session: Starts another session of timing with them.
-        timing: The session of the search.
+        backend: Name of a registered backend, or an import string ``module:Class``.
+        target: What candidates are built for.
+        threads: Threads that a candidate may use.
+        protocol: How to measure.
+        observers: Names of observers.
+        count: How many; None for one per usable core, or as many as memory is enough for.
     """
 
-    pool: WorkerPool
-    files: ExitStack
-    cpus: list[int]
+    backend: str
+    target: Target
+    threads: int
+    protocol: MeasureProtocol = field(factory=MeasureProtocol)
+    observers: tuple[str, ...] = ()
+    count: int | None = None
+
+
+@define(eq=False)
+class _Running:
+    """Workers that have been started.
+
+    Attributes:
+        dispatcher: Gives them their jobs.
+        end: Ends them; also called when the interpreter exits, or they are forgotten.
+    """
+
     dispatcher: Dispatcher
-    building: Building
-    new_session: Callable[[], TimingSession]
-    timing: TimingSession
+    end: Callable[[], object]
 
-    @staticmethod
-    def of(
-        pool: WorkerPool,
-        cpus: Sequence[int],
-        protocol: MeasureProtocol,
-        seed: int,
-        observers: Sequence[str],
-        plausibility: Plausibility | None,
-    ) -> Workers:
-        """Workers that have done nothing yet.
 
-        Args:
-            pool: The processes.
-            cpus: CPUs that programs are timed on.
-            protocol: How to measure.
-            seed: Seed of the order of turns.
-            observers: Names of observers.
-            plausibility: What latencies are held to; None for nothing.
+class Workers:
+    """Long-lived worker processes on this machine, which build, check and time candidates.
+
+    They serve any number of tasks. They are started by :meth:`start`, best called before the host
+    does anything else; they die with the host, whatever ends it, and with the thread that started
+    them.
+
+    Args:
+        setup: What they are made for.
+        clock: Monotonic seconds.
+        is_late: Whether to wait for them no longer: waiting raises ``TimeIsOver`` then.
+
+    Attributes:
+        cpus: CPUs that programs are timed on.
+        free_cpus: CPUs on which others may build meanwhile.
+        overlaps: Whether building on those does not disturb.
+        simulates: Whether the backend gives times that no clock has shown.
+        count: How many processes.
+    """
+
+    def __init__(
+        self,
+        setup: WorkerSetup,
+        clock: Clock = time.monotonic,
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.setup = setup
+        self.count = setup.count or affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
+        self.cpus, self.free_cpus = timing_cpus(setup.threads)
+        self.overlaps = False
+        self.simulates = False
+        self._clock = clock
+        self._is_late = is_late
+        self._tasks = 0
+        self._running: _Running | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether they have been started, and not closed since."""
+        return self._running is not None
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The processes.
+
+        Raises:
+            WorkerStartFailed: they have not been started, or were closed.
         """
-        dispatcher, rng = Dispatcher(pool, observers), np.random.default_rng(seed)
+        return self._dispatcher.pool
 
-        def new_session() -> TimingSession:
-            return TimingSession(dispatcher, protocol, rng, plausibility=plausibility)
-
-        return Workers(
-            pool,
-            ExitStack(),
-            list(cpus),
-            dispatcher,
-            Building(dispatcher, protocol),
-            new_session,
-            new_session(),
+    def start(self) -> None:
+        """Start them, and return at once: they import the compiler. Again, it does nothing."""
+        if self._running is not None:
+            return
+        setup = self.setup
+        backend: Backend = create_held_part("backend", setup.backend)
+        self.simulates = backend.simulated_times
+        # What is found out about the machine is so before there are workers: CPUs have to be idle.
+        self.overlaps = bool(self.free_cpus) and not quiet_neighbour_matters(
+            self.cpus[0], self.free_cpus[0]
         )
+        if not self.simulates:
+            measure_rates(setup.target, setup.threads)
+        memory = setup.protocol.memory_bytes
+        environment = backend.worker_environment(setup.threads)
+        folder = make_private_folder()
+        pool = WorkerPool(
+            setup.backend,
+            setup.threads,
+            environment,
+            workers=self.count,
+            deadlines=setup.protocol.deadlines,
+            memory_bytes=default_memory_limit() if memory is None else memory,
+            folder=folder,
+            clock=self._clock,
+            is_late=self._is_late,
+        )
+        end = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
+        self._running = _Running(Dispatcher(pool, setup.observers), end)
+        pool.start()
 
-    def holds(self, trial: Trial) -> bool:
-        """Whether a living worker has the program of a trial."""
-        return trial.place is not None and self.pool.holds(trial.place)
+    def admit(self) -> Dispatcher:
+        """Gives the jobs of one more task to the workers.
 
-    def remember(self, trials: Sequence[Trial]) -> None:
-        """Tell the workers which programs need not be compiled again."""
-        known = [
-            trial.lowered
-            for trial in trials
-            if trial.lowered and trial.outcome is not None and not trial.outcome.retriable
-        ]
-        if known:
-            self.pool.tell({"op": "known", "programs": known})
+        Raises:
+            WorkerStartFailed: they have not been started, or were closed.
+        """
+        self._tasks += 1
+        return self._dispatcher.of_task(f"task {self._tasks}")
+
+    def close(self) -> None:
+        """End every process and remove every file. Calling it again does nothing."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.end()
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        if self._running is None:
+            raise WorkerStartFailed("the workers have not been started, or were closed")
+        return self._running.dispatcher
+
+
+class SharedWorkers:
+    """The workers of a run, by what they are made for; its measurers share them.
+
+    Attributes:
+        is_late: Whether to wait for them no longer; the run sets it to what it knows of its time.
+    """
+
+    def __init__(self) -> None:
+        self.is_late: Callable[[], bool] = lambda: False
+        self._workers: list[Workers] = []
+
+    def get(self, setup: WorkerSetup) -> Workers:
+        """Those that are made for this, new ones if there are none."""
+        found = next((workers for workers in self._workers if workers.setup == setup), None)
+        if found is None:
+            found = Workers(setup, is_late=lambda: self.is_late())
+            self._workers.append(found)
+        return found
+
+    def close(self) -> None:
+        """End all of them. Who needs them later starts them again."""
+        for workers in self._workers:
+            workers.close()
+
+
+def _clean_up(pool: WorkerPool, folder: PrivateFolder, owner: int) -> None:
+    # A forked copy of the host has these objects too, but not these processes.
+    if os.getpid() == owner:
+        pool.close()
+        folder.remove()

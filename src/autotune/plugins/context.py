@@ -41,6 +41,8 @@ class Context:
         program: Text of the program that the backend has imported, or None, of a measurer.
         protocol: The :class:`~autotune.measure.MeasureProtocol` of a measurer.
         observers: Names of the observers of a measurer.
+        workers: A :class:`~autotune.measure.SharedWorkers` that measurers of a run may share, or
+            None, of a measurer.
         path: Where a database is, in its own spelling.
         read_only: Whether a database is to write nothing.
         warn: Told in one sentence what a database has lost, or None.
@@ -61,6 +63,7 @@ class Context:
     program: str | None = field(default=None, kw_only=True)
     protocol: Any = field(default=None, kw_only=True)
     observers: tuple[str, ...] = field(default=(), kw_only=True)
+    workers: Any = field(default=None, kw_only=True)
     path: str = field(default="", kw_only=True)
     read_only: bool = field(default=False, kw_only=True)
     warn: Callable[[str], None] | None = field(default=None, kw_only=True)

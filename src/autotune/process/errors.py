@@ -5,5 +5,9 @@ from __future__ import annotations
 from autotune.errors import AutotuneError
 
 
+class TimeIsOver(AutotuneError):
+    """What is being waited for takes longer than the caller has; jobs are given up."""
+
+
 class WorkerStartFailed(AutotuneError):
     """No worker process can be brought up, or it cannot be given what it works on."""

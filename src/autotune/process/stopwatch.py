@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 __all__ = ["ACTIVITIES", "Clock", "Stopwatch"]
 
-ACTIVITIES = ("startup", "search", "model", "build", "run", "other")
+ACTIVITIES = ("startup", "search", "model", "build", "run", "confirm", "other")
 """Waiting for workers; proposing candidates; training the cost model; building, also while
-something else is done; running (checks and timing); everything else."""
+something else is done; running (checks and timing); building and timing winners again; everything
+else."""
 
 Clock = Callable[[], float]
 

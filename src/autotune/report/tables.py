@@ -41,6 +41,7 @@ ACTIVITY_LABELS = {
     "model": "model",
     "build": "build",
     "run": "run",
+    "confirm": "confirmation",
     "other": "other",
 }
 

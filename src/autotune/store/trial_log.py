@@ -148,6 +148,10 @@ class TrialLog:
         """Seconds of the fastest valid trial."""
         return None if self._best is None else self._best.latency
 
+    def has_measured(self, run_id: str) -> bool:
+        """Whether a run has measured any valid trial itself."""
+        return any(it.source == run_id and it.latency is not None for it in self._entries)
+
     @property
     def failures(self) -> dict[str, str]:
         """First message of each status other than ok that occurred."""

@@ -23,7 +23,8 @@ from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
 from autotune.tuning.programs import Task, backend_for
 from autotune.tuning.resolve import model_hosts, resolve_run
 from autotune.tuning.result import Result
-from autotune.tuning.tuner import Budget, Tuner
+from autotune.tuning.run_plan import Budget
+from autotune.tuning.tuner import Tuner
 
 __all__ = ["run_tasks", "tune", "tune_tasks"]
 
@@ -160,6 +161,7 @@ def run_tasks(
             listeners=options.listeners,
             guard=guard,
             protocol=options.protocol,
+            workers=parts.workers,
             prepared=lambda: _wait_ready(models.values()),
             clock=clock,
             began=began,

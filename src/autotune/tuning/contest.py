@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from attrs import evolve
@@ -11,6 +11,7 @@ from autotune.measure import LoadedProgram, MeasureProtocol
 from autotune.measure.racing import Race, compare
 from autotune.process.stopwatch import Stopwatch
 from autotune.store.records import Contest
+from autotune.store.trial_log import TrialLog
 from autotune.tuning.result import Result, Rival
 from autotune.tuning.task import TaskSession
 from autotune.tuning.task_spec import TaskSpec
@@ -27,18 +28,19 @@ def rivals(tasks: Sequence[TaskSpec]) -> dict[str, list[int]]:
     return found
 
 
-def finalists(sessions: Sequence[TaskSession]) -> dict[str, str]:
+def finalists(tasks: Iterable[tuple[TaskSpec, TrialLog]]) -> dict[str, str]:
     """Digest of each backend's best candidate, by name of the backend."""
-    return {
-        session.spec.key.backend: session.log.best.digest
-        for session in sessions
-        if session.log.best is not None
-    }
+    return {spec.key.backend: log.best.digest for spec, log in tasks if log.best is not None}
 
 
-def needs_comparison(sessions: Sequence[TaskSession], earlier: Contest | None) -> bool:
-    """Whether there is something to compare that has not been compared."""
-    found = finalists(sessions)
+def needs_comparison(tasks: Iterable[tuple[TaskSpec, TrialLog]], earlier: Contest | None) -> bool:
+    """Whether there is something to compare that has not been compared.
+
+    Args:
+        tasks: Those that compete, with their trials.
+        earlier: What is known of the contest.
+    """
+    found = finalists(tasks)
     return len(found) > 1 and (earlier is None or dict(earlier.finalists) != found)
 
 
@@ -63,19 +65,20 @@ def compare_backends(
         key=lambda session: session.log.best_latency or 0.0,
     )
     names = [session.spec.key.backend for session in able]
+    found = finalists((session.spec, session.log) for session in sessions)
     held = [session.hold_winner() for session in able]
-    with watch.timing("run"):
+    with watch.timing("confirm"):
         times = _race(held, protocol, rng)
     timed = [number for number, seconds in enumerate(times) if seconds]
     if not timed:
-        return Contest(names[0], finalists(sessions), {})
+        return Contest(names[0], found, {})
     winner = min(timed, key=lambda number: compare(times[timed[0]], times[number]).ratio)
     over = {
         names[number]: compare(times[winner], times[number])
         for number in timed
         if number != winner
     }
-    return Contest(names[winner], finalists(sessions), over)
+    return Contest(names[winner], found, over)
 
 
 def _race(

@@ -217,10 +217,7 @@ def _check_weight(weight: object) -> None:
 
 def _check_memory(name: str, workload: Workload) -> None:
     """Raise where inputs and outputs cannot be in this machine's memory at once."""
-    needed = sum(
-        tensor.bytes
-        for tensor in (*workload.inputs, *(workload.tensors[name] for name in workload.outputs))
-    )
+    needed = workload.io_bytes
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > available:
         raise InvalidValueError(

@@ -16,7 +16,7 @@ from autotune.tuning.api import run_tasks
 from autotune.tuning.events import EventListener
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.result import Result
-from autotune.tuning.tuner import TIME_OVER
+from autotune.tuning.run_plan import TIME_OVER
 
 __all__ = ["RecordedTask", "record_tasks"]
 

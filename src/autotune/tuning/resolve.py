@@ -9,7 +9,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from autotune.errors import AutotuneError
-from autotune.measure import Measurer
+from autotune.measure import Measurer, SharedWorkers
 from autotune.models.cost import CostModel, RandomCostModel
 from autotune.models.host import HostedCostModel, HostedPruningModel, ModelHost, ModelSpec
 from autotune.models.pruning import PruningModel
@@ -37,6 +37,7 @@ class RunParts:
         scheduler: Chooses among the tasks.
         programs: How many programs there are, each on one backend or on several.
         warnings: What a person should know, such as that a backend cannot take part.
+        workers: Those that the measurers of the tasks share.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -44,6 +45,7 @@ class RunParts:
     scheduler: TaskScheduler
     programs: int
     warnings: tuple[str, ...]
+    workers: SharedWorkers
 
 
 def resolve_run(
@@ -75,6 +77,7 @@ def resolve_run(
     cost_models = {
         name: _cost_model(models.get(name), model_seed, options) for name in options.backend
     }
+    workers = SharedWorkers()
     specs = [
         _task_spec(
             task,
@@ -84,6 +87,7 @@ def resolve_run(
             # Backends that compete begin with the same proposals.
             task_seeds[task.position],
             _integer(input_seed),
+            workers,
         )
         for task in tasks
     ]
@@ -91,7 +95,7 @@ def resolve_run(
     if options.preset is not None:
         warnings = [*options.preset.caveats, *warnings]
     spec = _run_spec(tasks, options)
-    return RunParts(tuple(specs), spec, scheduler, programs, tuple(warnings))
+    return RunParts(tuple(specs), spec, scheduler, programs, tuple(warnings), workers)
 
 
 def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
@@ -142,6 +146,7 @@ def _task_spec(
     models: ModelHost | None,
     seed: np.random.SeedSequence,
     input_seed: int,
+    workers: SharedWorkers,
 ) -> TaskSpec:
     chosen = options.chosen["strategy"]
     pruning_model: PruningModel | None = None
@@ -163,15 +168,16 @@ def _task_spec(
         strategy=strategy,
         cost_model=cost_model,
         key=task.key(options),
-        make_measurer=_measurer_factory(task, options, input_seed),
+        make_measurer=_measurer_factory(task, options, input_seed, workers),
         program=task.program,
         default_schedule=task.backend.default_schedule,
+        weight=task.weight,
         contest=task.contest,
     )
 
 
 def _measurer_factory(
-    task: TaskOnBackend, options: TuneOptions, seed: int
+    task: TaskOnBackend, options: TuneOptions, seed: int, workers: SharedWorkers
 ) -> Callable[[], Measurer]:
     chosen = options.chosen["measurer"]
     context = Context(
@@ -184,6 +190,7 @@ def _measurer_factory(
         observers=options.observers,
         seed=seed,
         options=chosen.options,
+        workers=workers,
     )
 
     def make() -> Measurer:

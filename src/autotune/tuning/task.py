@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from attrs import define, evolve, field
 
 from autotune.errors import DatabaseError
 from autotune.ir.workloads import Workload
-from autotune.measure import Collecting, Leader, LoadedProgram, Measurer
+from autotune.measure import Collecting, Leader, LoadedProgram, Measurer, TimeIsOver
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
 from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.store.best_record import find_record
@@ -40,6 +40,9 @@ __all__ = ["TaskSession"]
 
 # Trials that are looked at for programs to compare: many may be duplicates of each other.
 _LOOKED_AT = 32
+# What the seconds of a measurer count as.
+_COUNTED = {"start": "startup", "build": "build", "run": "run"}
+_CONFIRMING = dict.fromkeys(_COUNTED, "confirm")
 # What rounding a latency changes is no news.
 _ROUNDED = 1e-6
 
@@ -86,14 +89,22 @@ class TaskSession:
 
     def start(self) -> None:
         """Let workers get ready in the background."""
+        # Shielded: processes that have been started must be known to `close`.
+        with self._context.guard.shield():
+            self._made().start()
+
+    @property
+    def shares_workers(self) -> bool:
+        """Whether its measurer has no processes of its own."""
+        return self._made().shares_workers
+
+    def _made(self) -> Measurer:
         if self._measurer is None:
-            # Shielded: processes that have been started must be known to `close`.
-            with self._context.guard.shield():
-                self._measurer = self.spec.make_measurer()
-                self._measurer.start()
+            self._measurer = self.spec.make_measurer()
+        return self._measurer
 
     def close(self) -> None:
-        """End the workers."""
+        """Close the measurer; workers that others share go on."""
         self._submitted.clear()
         if self._measurer is not None:
             self._measurer.close()
@@ -140,7 +151,8 @@ class TaskSession:
                 self._recall,
                 enough,
             )
-            with self._accounting(self._prepared()) as measurer:
+            # Without the rest, whatever was known in time is recorded.
+            with suppress(TimeIsOver), self._accounting(self._prepared()) as measurer:
                 measurer.collect(collecting)
             self._note_timed(current)
         return current.outcomes
@@ -223,10 +235,7 @@ class TaskSession:
     @property
     def is_to_be_confirmed(self) -> bool:
         """Whether this run has measured something since the last :meth:`confirm`."""
-        return self.confirmation is None and any(
-            entry.source == self._context.run_id and entry.latency is not None
-            for entry in self.log.entries
-        )
+        return self.confirmation is None and self.log.has_measured(self._context.run_id)
 
     def confirm(self) -> None:
         """Time the best candidate again, beside its challenger and the fastest baseline.
@@ -294,7 +303,7 @@ class TaskSession:
         programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
         if baseline is not None:
             programs.append(_program(self.spec.workload, baseline.name))
-        with self._accounting(self._prepared()) as measurer:
+        with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             outcomes = measurer.rematch(programs)
         failed = [pair for pair in zip(leaders, outcomes, strict=False) if not pair[1].ok]
         for entry, outcome in failed:
@@ -308,7 +317,7 @@ class TaskSession:
         if entry is None:
             raise RuntimeError(f"{self.spec.name} has no valid candidate to hold")
         chosen = standing(self._record_of(entry), self.baselines)
-        with self._accounting(self._prepared()) as measurer:
+        with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             return measurer.hold(chosen.scheduled)
 
     def _leaders(self, rejected: list[str]) -> list[LogEntry]:
@@ -331,27 +340,30 @@ class TaskSession:
 
     def _prepared(self) -> Measurer:
         self.start()
-        measurer = self._measurer
-        if measurer is None:
-            raise RuntimeError("the measurer was closed while it was being used")
+        measurer = self._made()
         if not self._ready:
             watch = self._context.watch
             with watch.timing("startup"):
                 measurer.wait_ready()
             self._ready = True
-            self._context.emit(WorkersReady(self.spec.name, watch.session))
+            backend, ready = self.spec.key.backend, self._context.ready
+            if not measurer.shares_workers or backend not in ready:
+                ready.add(backend)
+                self._context.emit(WorkersReady(self.spec.name, watch.session))
         return measurer
 
     @contextmanager
-    def _accounting(self, measurer: Measurer) -> Iterator[Measurer]:
-        """Count what a measurer says it built and ran inside."""
+    def _accounting(
+        self, measurer: Measurer, counted: Mapping[str, str] = _COUNTED
+    ) -> Iterator[Measurer]:
+        """Count what a measurer says it built and ran inside, as activities of the run."""
         before = dict(measurer.seconds)
         try:
             yield measurer
         finally:
             watch, after = self._context.watch, measurer.seconds
-            for activity in ("build", "run"):
-                watch.claim(activity, after.get(activity, 0.0) - before.get(activity, 0.0))
+            for activity, name in counted.items():
+                watch.claim(name, after.get(activity, 0.0) - before.get(activity, 0.0))
             watch.credit_builds(measurer.take_build_spans())
             for message in measurer.take_warnings():
                 self._context.emit(WarningRaised(self.spec.name, message))

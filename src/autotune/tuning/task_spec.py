@@ -39,6 +39,7 @@ class TaskSpec:
         make_measurer: Makes the measurer, not started.
         program: The imported program's text, when one was imported.
         default_schedule: What the backend's default schedule is called; "" where it has none.
+        weight: How often it occurs.
         contest: What a person calls the program that tasks of several backends compete for, the
             same for all of them; "" where nothing competes.
     """
@@ -53,6 +54,7 @@ class TaskSpec:
     make_measurer: MakeMeasurer
     program: str | None = None
     default_schedule: str = ""
+    weight: float = 1.0
     contest: str = ""
 
     @property
@@ -75,6 +77,7 @@ class RunContext:
         emit: Receives every event.
         now: Unix time in seconds.
         own: Records of this run.
+        ready: Backends whose shared workers have been ready once.
     """
 
     run_id: str
@@ -86,3 +89,4 @@ class RunContext:
     emit: EventListener
     now: Clock
     own: dict[tuple[MeasureKey, str], Record] = field(factory=dict)
+    ready: set[str] = field(factory=set)

@@ -241,6 +241,12 @@ class Workload(JsonForm):
         return frozenset({*inside, *(tensor.dtype for tensor in self.tensors.values())})
 
     @property
+    def io_bytes(self) -> int:
+        """Bytes of its inputs and outputs."""
+        outputs = [self.tensors[name] for name in self.outputs]
+        return sum(tensor.bytes for tensor in (*self.inputs, *outputs))
+
+    @property
     def flop(self) -> int:
         """Arithmetic operations of all stages."""
         return sum(stage.flop for stage in self.stages)

@@ -1,0 +1,165 @@
+"""What one task asks of the workers that it shares with others."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+from attrs import define, field, frozen
+
+from autotune.ir.workloads import Workload
+from autotune.measure.building import Building
+from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.jobs import Place
+from autotune.measure.plausibility import Plausibility
+from autotune.measure.timing_session import TimingSession
+from autotune.measure.trial import Trial
+from autotune.measure.validation import write_reference
+from autotune.measure.workers import Workers
+
+__all__ = ["TaskClient", "TaskInputs"]
+
+
+@frozen
+class TaskInputs:
+    """A task as workers are told of it.
+
+    Attributes:
+        workload: What candidates compute.
+        program: The imported program's text form, if there is one.
+        seed: Seed of the random inputs, and of the order of turns.
+    """
+
+    workload: Workload
+    program: str | None
+    seed: int
+
+
+@define(eq=False)
+class TaskClient:
+    """One task of those that workers serve.
+
+    Attributes:
+        workers: The workers.
+        task: What they are told.
+        dispatcher: Gives them the jobs of the task.
+        building: Has them build.
+        new_session: Starts another session of timing with them.
+        timing: The session of the search.
+        close: Frees what workers and host keep for the task.
+        inputs: What the workers run programs on: ``search``, ``rematch``, or "" for nothing yet.
+    """
+
+    workers: Workers
+    task: TaskInputs
+    dispatcher: Dispatcher
+    building: Building
+    new_session: Callable[[], TimingSession]
+    timing: TimingSession
+    close: Callable[[], object]
+    _files: ExitStack
+    inputs: str = field(default="", init=False)
+
+    @staticmethod
+    def of(workers: Workers, task: TaskInputs) -> TaskClient:
+        """A task that workers which have been started know nothing of yet."""
+        setup = workers.setup
+        dispatcher, rng = workers.admit(), np.random.default_rng(task.seed)
+        plausibility = (
+            None
+            if workers.simulates
+            else Plausibility.of(task.workload, setup.target, setup.threads)
+        )
+
+        def new_session() -> TimingSession:
+            return TimingSession(dispatcher, setup.protocol, rng, plausibility=plausibility)
+
+        files = ExitStack()
+        client = TaskClient(
+            workers,
+            task,
+            dispatcher,
+            Building(dispatcher, setup.protocol),
+            new_session,
+            new_session(),
+            lambda: None,
+            files,
+        )
+        client.close = weakref.finalize(client, _release, dispatcher, files, os.getpid())
+        return client
+
+    def give_inputs(self, kind: str) -> None:
+        """Tell the workers what to run programs on, if they run them on something else.
+
+        They forget then what they hold of this task.
+
+        Args:
+            kind: ``search``, or ``rematch`` for other inputs.
+        """
+        if self.inputs == kind:
+            return
+        task, setup = self.task, self.workers.setup
+        seed = task.seed + (kind == "rematch")
+        files = write_reference(task.workload, seed)
+        # To the end: a worker may still be about to read those before these.
+        self._files.callback(files.close)
+        message = {
+            "op": "task",
+            "task": self.dispatcher.task,
+            "workload": task.workload.to_json(),
+            "program": task.program,
+            "target": setup.target.to_json(),
+            "threads": setup.threads,
+            "cpus": list(self.workers.cpus),
+            "protocol": setup.protocol.to_json(),
+            "seed": seed,
+            "observers": list(setup.observers),
+            "inputs": files.inputs,
+            "outputs": files.outputs,
+        }
+        self.dispatcher.pool.tell(self.dispatcher.task, message, replace=True)
+        self.inputs = kind
+
+    def holds(self, trial: Trial) -> bool:
+        """Whether a living worker has the program of a trial."""
+        return trial.place is not None and self.dispatcher.pool.holds(trial.place)
+
+    def remember(self, trials: Sequence[Trial]) -> None:
+        """Tell the workers which programs need not be compiled again."""
+        known = [
+            trial.lowered
+            for trial in trials
+            if trial.lowered and trial.outcome is not None and not trial.outcome.retriable
+        ]
+        if known:
+            task = self.dispatcher.task
+            self.dispatcher.pool.tell(task, {"op": "known", "task": task, "programs": known})
+
+    def forget(self, trials: Sequence[Trial]) -> None:
+        """Let workers free the programs of trials that are over.
+
+        In one message each: a worker is only given a few at a time, and builds are to follow.
+        """
+        seconds = self.workers.setup.protocol.deadlines["load"]
+        numbers: dict[Place, list[int]] = {}
+        for trial in trials:
+            if trial.place is not None and self.holds(trial) and trial is not self.timing.leader:
+                numbers.setdefault(trial.place, []).append(trial.number)
+                trial.place = None
+        for place, those in numbers.items():
+            message = {"op": "forget", "numbers": those}
+            self.dispatcher.post(message, {"load": seconds}, _ignore, place)
+
+
+def _ignore(_reply: object) -> None:
+    """Ignore a reply."""
+
+
+def _release(dispatcher: Dispatcher, files: ExitStack, owner: int) -> None:
+    # A forked copy of the host has these objects too, but not these workers.
+    if os.getpid() == owner:
+        dispatcher.release()
+        files.close()

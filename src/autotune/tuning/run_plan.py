@@ -1,0 +1,140 @@
+"""What a run is given: tasks, budget, database, and those who listen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from attrs import field, frozen
+
+from autotune.measure import MeasureProtocol, SharedWorkers
+from autotune.process.interrupts import InterruptGuard
+from autotune.process.stopwatch import Clock
+from autotune.search.schedulers import TaskScheduler
+from autotune.store.database import Database
+from autotune.store.records import Baseline, Record, Run, standing
+from autotune.store.trial_log import TrialLog
+from autotune.tuning.events import Event, EventListener
+from autotune.tuning.result import HistoryPoint, Result
+from autotune.tuning.resume import RunSpec
+from autotune.tuning.task_spec import TaskSpec
+
+__all__ = [
+    "ALL_FAILED",
+    "EXHAUSTED",
+    "GIVE_UP_AFTER",
+    "TIME_OVER",
+    "TRIALS_USED",
+    "Budget",
+    "RunPlan",
+]
+
+GIVE_UP_AFTER = 32
+
+TRIALS_USED = "the trial budget is used up"
+TIME_OVER = "the time is over"
+EXHAUSTED = "the space is exhausted"
+ALL_FAILED = f"the first {GIVE_UP_AFTER} candidates all failed"
+
+
+@frozen
+class Budget:
+    """How much may be spent on a run, by all its sessions and all its tasks together.
+
+    Attributes:
+        trials: Candidates, those answered from records included.
+        seconds: Wall seconds, or None.
+        session_seconds: Wall seconds of one session, whatever came before it; or None.
+    """
+
+    trials: int
+    seconds: float | None = None
+    session_seconds: float | None = None
+
+
+@frozen(eq=False)
+class RunPlan:
+    """One or several tasks, and how they are to be tuned on one machine.
+
+    Attributes:
+        tasks: What to tune; strategies and cost models are new ones.
+        spec: What decides the proposals of the run.
+        scheduler: Chooses the task of each round.
+        database: Where everything is recorded.
+        budget: When to stop.
+        fresh: Ignore records and earlier runs.
+        listeners: Receive every event.
+        guard: Turns signals into interrupts at safe moments; entered by the caller.
+        protocol: How the winners of several backends are timed.
+        workers: Those that the measurers of the tasks share; closed with the run.
+        prepared: Called once workers have been started and before the run is written: waits for
+            what else gets ready in the background. What it raises ends the run.
+        clock: Monotonic seconds.
+        now: Unix time in seconds.
+        began: When the caller began, by ``clock``; what came before the run is start-up.
+    """
+
+    tasks: Sequence[TaskSpec]
+    spec: RunSpec
+    scheduler: TaskScheduler
+    database: Database
+    budget: Budget
+    fresh: bool = False
+    listeners: Sequence[EventListener] = ()
+    guard: InterruptGuard = field(factory=InterruptGuard)
+    protocol: MeasureProtocol = field(factory=MeasureProtocol)
+    workers: SharedWorkers = field(factory=SharedWorkers)
+    prepared: Callable[[], None] = lambda: None
+    clock: Clock = time.monotonic
+    now: Clock = time.time
+    began: float | None = None
+
+    def emit(self, event: Event) -> None:
+        """Tell every listener."""
+        for listener in self.listeners:
+            listener(event)
+
+    def result(
+        self,
+        spec: TaskSpec,
+        run: Run,
+        log: TrialLog,
+        baselines: Sequence[Baseline],
+        fastest: Record | None,
+    ) -> Result:
+        """A task's result, without what is known of the whole run only.
+
+        Args:
+            spec: The task.
+            run: The run.
+            log: The task's trials.
+            baselines: What there is without tuning.
+            fastest: Record of the fastest valid candidate.
+        """
+        options = self.spec.options
+        if fastest is not None:
+            fastest = fastest.on(spec.workload, spec.program)
+        return Result(
+            run_id=run.run_id,
+            task=spec.name,
+            workload=spec.workload,
+            target=spec.target,
+            key=spec.key,
+            space=self.spec.space,
+            strategy=self.spec.strategy,
+            cost_model=options.chosen["cost_model"].name,
+            seed=options.seed,
+            trials=len(log),
+            outcomes=log.counts,
+            failures=log.failures,
+            rejections=log.rejections,
+            cached=log.cached,
+            seconds={},
+            baselines=tuple(baselines),
+            fastest=fastest,
+            best=None if fastest is None else standing(fastest, baselines),
+            history=tuple(HistoryPoint(*point) for point in log.history()),
+            database=self.database.location,
+            program=spec.program,
+            loosened=spec.space.loosened,
+        )

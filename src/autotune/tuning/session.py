@@ -1,0 +1,418 @@
+"""One session of a run: rounds of proposals, measurements and learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+from attrs import evolve
+
+from autotune.errors import DatabaseError
+from autotune.measure import TimeIsOver
+from autotune.process.interrupts import TuningInterrupted
+from autotune.process.stopwatch import Stopwatch
+from autotune.search.search import Round, Search
+from autotune.store.best_record import find_best
+from autotune.store.database import Database, RecordFilter
+from autotune.store.records import MeasureKey, Outcome, Record, Run
+from autotune.store.trial_log import TrialLog
+from autotune.tuning.contest import compare_backends, joined_results, needs_comparison, rivals
+from autotune.tuning.events import (
+    BackendsCompared,
+    CheckpointSaved,
+    RoundStarted,
+    RunFailed,
+    RunFinished,
+    RunInterrupted,
+    RunStarted,
+    WarningRaised,
+)
+from autotune.tuning.result import Result
+from autotune.tuning.resume import Checkpoint, Progress, this_process
+from autotune.tuning.run_plan import (
+    ALL_FAILED,
+    EXHAUSTED,
+    GIVE_UP_AFTER,
+    TIME_OVER,
+    TRIALS_USED,
+    RunPlan,
+)
+from autotune.tuning.task import TaskSession
+from autotune.tuning.task_spec import RunContext
+from autotune.tuning.time_limit import TimeLimit
+
+__all__ = ["RunSession"]
+
+WARN_AFTER = 8
+MOST_POOLS = 2
+"""Measurers with processes of their own that are kept at once; the others are closed."""
+MOST_KEPT_BYTES = 1 << 30
+"""Inputs and outputs of tasks whose measurers are kept."""
+
+
+class RunSession:
+    """One session of a run: from a checkpoint, or from nothing, to a stop."""
+
+    def __init__(self, plan: RunPlan, run: Run, checkpoint: Checkpoint | None) -> None:
+        self._plan = plan
+        self._run = run
+        self._is_new = checkpoint is None
+        self._is_written = checkpoint is not None
+        state = checkpoint or Checkpoint.empty(len(plan.tasks))
+        self._saved = state.search
+        self._watch = Stopwatch(plan.clock, state.progress.seconds, plan.began)
+        own = {} if self._is_new else _records_of(plan.database, run.run_id)
+        self._context = RunContext(
+            run_id=run.run_id,
+            database=plan.database,
+            space=plan.spec.space,
+            # A run that began without other runs' records continues without them.
+            fresh=bool(run.options.get("fresh", plan.fresh)),
+            watch=self._watch,
+            guard=plan.guard,
+            emit=plan.emit,
+            now=plan.now,
+            own=own,
+        )
+        self._limit = TimeLimit(plan.budget, self._watch)
+        logs = state.progress.logs
+        if not self._limit.search_is_over():
+            # What was not learnt from is proposed again, and answered by the run's records.
+            counts = self._saved["trials"] if self._saved else [0] * len(plan.tasks)
+            logs = tuple(log.first(count) for log, count in zip(logs, counts, strict=True))
+        self._tasks = [
+            TaskSession(spec, self._context, log, untuned, confirmation)
+            for spec, log, untuned, confirmation in zip(
+                plan.tasks,
+                logs,
+                state.progress.baselines,
+                state.progress.confirmations,
+                strict=True,
+            )
+        ]
+        for task in self._tasks:
+            task.given_up = is_hopeless(task.log)
+        self._search = Search(
+            [spec.space for spec in plan.tasks],
+            [spec.strategy for spec in plan.tasks],
+            [spec.cost_model for spec in plan.tasks],
+            plan.scheduler,
+            plan.spec.options.round_size,
+            self._watch,
+        )
+        self._contests = dict(state.progress.contests)
+        self._resumed_trials = self._trials
+        plan.workers.is_late = self._limit.is_late
+        self._outstanding: Round | None = None
+        self._open: list[TaskSession] = []
+
+    @property
+    def _trials(self) -> int:
+        return sum(len(task.log) for task in self._tasks)
+
+    def run(self) -> list[Result]:
+        """Run rounds until there is a reason to stop."""
+        try:
+            self._begin()
+            reason = self._search_until_spent()
+            reason = self._confirm_winners() or reason
+            reason = self._compare_backends() or reason
+            with self._plan.guard.shield():
+                self._close()
+                return self._finish(reason)
+        except KeyboardInterrupt:
+            if not self._is_written:
+                raise
+            with self._plan.guard.shield():
+                self._close()
+                self._save("interrupted")
+            run_id, trials = self._run.run_id, self._trials
+            self._plan.emit(RunInterrupted(run_id, trials))
+            location = self._plan.database.location
+            raise TuningInterrupted(run_id, trials, location) from None
+        except Exception as error:
+            # Whatever it is, the run can be resumed; the error is reported.
+            with suppress(DatabaseError):
+                self._save("interrupted")
+            if self._is_written:
+                why = f"{type(error).__name__}: {error}"
+                self._plan.emit(RunFailed(self._run.run_id, self._trials, why))
+            raise
+        finally:
+            self._close()
+
+    def _begin(self) -> None:
+        """Start workers first: they import a compiler while the search thinks."""
+        plan = self._plan
+        self._use(self._tasks[0])
+        with self._watch.timing("startup"):
+            plan.prepared()
+        with plan.guard.shield():
+            if self._is_new:
+                checkpoint = self._checkpoint().to_json()
+                plan.database.start_run(evolve(self._run, checkpoint=checkpoint))
+                self._is_written = True
+            else:
+                self._save("running")
+        if self._saved is not None:
+            self._outstanding = self._search.load_state(self._saved)
+        for task in self._tasks:
+            space = task.spec.space
+            plan.emit(
+                RunStarted(
+                    run_id=self._run.run_id,
+                    task=task.spec.name,
+                    workload=task.spec.workload.digest,
+                    flop=task.spec.workload.flop,
+                    trials=plan.budget.trials,
+                    seconds=plan.budget.seconds,
+                    resumed_trials=len(task.log),
+                    resumed_outcomes=task.log.counts,
+                    resumed_rejections=task.log.rejection_counts,
+                    resumed_best=task.log.best_latency,
+                    resumed_seconds=self._watch.elapsed - self._watch.session,
+                    database=plan.database.location,
+                    sketches=len(space.sketches()),
+                    configurations=space.count(),
+                )
+            )
+
+    def _search_until_spent(self) -> str:
+        """Do rounds; returns why they ended, which may be in the middle of one."""
+        try:
+            return self._loop()
+        except TimeIsOver:
+            return TIME_OVER
+        finally:
+            self._limit.end_search()
+
+    def _loop(self) -> str:
+        """Do rounds; returns why they ended.
+
+        A round is built while the next one is proposed, and the next one while the search learns
+        from the first.
+        """
+        if (reason := self._spent()) is not None:
+            return reason
+        current = self._unless_given_up(self._outstanding) or self._propose(())
+        if current is not None and self._spent() is None:
+            self._submit(current)
+        while current is not None:
+            if (reason := self._spent()) is not None:
+                return reason
+            upcoming = self._propose([current.task]) if self._looks_ahead(current) else None
+            outcomes = self._collect(current)
+            # The last round of a budget is not learnt from: a larger one proposes it again from
+            # the saved state, and continues as if the budget had been larger from the beginning.
+            if self._spent() is not None or len(outcomes) < len(current.asked):
+                return self._spent() or TIME_OVER
+            upcoming = self._unless_given_up(upcoming)
+            if upcoming is not None:
+                self._submit(upcoming)
+            self._learn(current, outcomes, upcoming)
+            if upcoming is None:
+                upcoming = self._propose(())
+                if upcoming is not None and self._spent() is None:
+                    self._submit(upcoming)
+            current = upcoming
+        return ALL_FAILED if all(task.given_up for task in self._tasks) else EXHAUSTED
+
+    def _unless_given_up(self, proposed: Round | None) -> Round | None:
+        if proposed is None or self._tasks[proposed.task].given_up:
+            return None
+        return proposed
+
+    def _propose(self, outstanding: Sequence[int]) -> Round | None:
+        return self._search.propose(
+            outstanding,
+            given_up=lambda task: self._tasks[task].given_up,
+            best_latency=lambda task: self._tasks[task].log.best_latency,
+        )
+
+    def _looks_ahead(self, current: Round) -> bool:
+        """Whether the next round is proposed before this one is known."""
+        left = self._plan.budget.trials - self._trials
+        return self._plan.spec.options.lookahead > 0 and len(current.asked) < left
+
+    def _spent(self) -> str | None:
+        """Why the budget allows nothing more, or None."""
+        if self._trials >= self._plan.budget.trials:
+            return TRIALS_USED
+        return TIME_OVER if self._limit.search_is_over() else None
+
+    def _submit(self, proposed: Round) -> None:
+        """Begin to build as much of a round as the budget allows."""
+        task = self._tasks[proposed.task]
+        self._use(task)
+        task.find_baselines()
+        self._time_claim(task)
+        task.submit(proposed.asked[: self._plan.budget.trials - self._trials])
+
+    def _time_claim(self, task: TaskSession) -> None:
+        """Time the fastest imported record first: it may be the best, and only a claim says so."""
+        claim = task.find_claim()
+        if claim is not None and self._spent() is None:
+            task.submit([claim])
+            task.collect(self._trials, self._limit.search_is_over)
+
+    def _collect(self, current: Round) -> list[Outcome]:
+        """Outcomes of as much of a round as the budget allows."""
+        task = self._tasks[current.task]
+        self._use(task)
+        plan, before = self._plan, len(task.log)
+        size = min(len(current.asked), plan.budget.trials - self._trials)
+        plan.emit(RoundStarted(task.spec.name, self._search.rounds, before, size))
+        outcomes = task.collect(self._trials, self._limit.search_is_over)
+        self._look_at_failures(task, before)
+        waiting = sum(other.is_to_be_confirmed for other in self._tasks)
+        self._limit.keep_for(waiting, self._trials - self._resumed_trials)
+        return outcomes
+
+    def _learn(self, current: Round, outcomes: Sequence[Outcome], upcoming: Round | None) -> None:
+        """Pass on a complete round, and save the state after it."""
+        plan, task = self._plan, self._tasks[current.task]
+        self._search.learn(current, outcomes, task.log.best_latency, task.given_up)
+        with plan.guard.shield():
+            trials = [len(other.log) for other in self._tasks]
+            self._saved = self._search.state(trials, upcoming)
+            seconds = self._save("running")
+        plan.emit(CheckpointSaved(self._run.run_id, self._trials, seconds))
+
+    def _look_at_failures(self, task: TaskSession, before: int) -> None:
+        """Warn of a run in which everything fails, and give up on a hopeless task.
+
+        Args:
+            task: The task.
+            before: Trials it had before this round.
+        """
+        log = task.log
+        if log.best is not None:
+            return
+        statuses = {entry.status for entry in log.entries[:WARN_AFTER]}
+        if before < WARN_AFTER <= len(log) and len(statuses) == 1:
+            (status,) = statuses
+            self._plan.emit(
+                WarningRaised(
+                    task.spec.name,
+                    f"the first {WARN_AFTER} candidates all ended in {status}: "
+                    f"{log.failures[status] or 'no message'}",
+                )
+            )
+        task.given_up = is_hopeless(log)
+
+    def _use(self, task: TaskSession, needed: int = 1) -> None:
+        """Have a task's measurer at hand, and not too many others.
+
+        Args:
+            task: The task.
+            needed: How many are needed at once, this one included.
+        """
+        if task in self._open:
+            self._open.remove(task)
+        self._open.append(task)
+        while len(self._open) > needed and self._keeps_too_much():
+            self._open.pop(0).close()
+        task.start()
+
+    def _keeps_too_much(self) -> bool:
+        owners = sum(not task.shares_workers for task in self._open)
+        kept = sum(task.spec.workload.io_bytes for task in self._open)
+        return owners > MOST_POOLS or kept > MOST_KEPT_BYTES
+
+    def _confirm_winners(self) -> str | None:
+        """Time the winners again, those first on which most time is spent; why not all, if so."""
+        waiting = [task for task in self._tasks if task.is_to_be_confirmed]
+        waiting.sort(key=lambda task: -task.spec.weight * (task.log.best_latency or 0.0))
+        with suppress(TimeIsOver):
+            for task in waiting:
+                if self._limit.is_over:
+                    break
+                self._use(task)
+                task.confirm()
+        left = [task.spec.name for task in waiting if task.is_to_be_confirmed]
+        return self._left_undone("not confirmed", left)
+
+    def _compare_backends(self) -> str | None:
+        """Time the winners of the backends that compete for a program, beside each other."""
+        plan, waiting = self._plan, {}
+        for name, positions in rivals(plan.tasks).items():
+            competing = [self._tasks[position] for position in positions]
+            pairs = [(task.spec, task.log) for task in competing]
+            if needs_comparison(pairs, self._contests.get(name)):
+                waiting[name] = competing
+        with suppress(TimeIsOver):
+            for name, competing in list(waiting.items()):
+                if self._limit.is_over:
+                    break
+                for task in competing:
+                    self._use(task, needed=len(competing))
+                rng = np.random.default_rng(plan.spec.options.seed)
+                contest = compare_backends(competing, plan.protocol, rng, self._watch)
+                self._contests[name] = contest
+                del waiting[name]
+                plan.emit(BackendsCompared(name, contest))
+        return self._left_undone("not compared between backends", list(waiting))
+
+    def _left_undone(self, what: str, names: Sequence[str]) -> str | None:
+        """Say what there was no time for, and return that as the reason of the end."""
+        if not names:
+            return None
+        message = f"{TIME_OVER}: {what}, which the same call does"
+        self._plan.emit(WarningRaised(", ".join(names), message))
+        return TIME_OVER
+
+    def _close(self) -> None:
+        for task in self._tasks:
+            task.close()
+        self._open.clear()
+        self._plan.workers.close()
+
+    def _checkpoint(self, reason: str = "") -> Checkpoint:
+        """The run's state."""
+        progress = Progress(
+            tuple(task.log for task in self._tasks),
+            tuple(task.untuned for task in self._tasks),
+            tuple(task.confirmation for task in self._tasks),
+            self._watch.seconds,
+            reason,
+            self._contests,
+        )
+        return Checkpoint(self._saved, progress, this_process())
+
+    def _save(self, status: str, reason: str = "") -> dict[str, float]:
+        """Write the run's state; returns its seconds as written."""
+        checkpoint = self._checkpoint(reason)
+        self._plan.database.update_run(
+            self._run.run_id,
+            status=status,
+            trials=self._plan.budget.trials,
+            checkpoint=checkpoint.to_json(),
+        )
+        return dict(checkpoint.progress.seconds)
+
+    def _finish(self, reason: str) -> list[Result]:
+        plan = self._plan
+        seconds = self._save("failed" if reason == ALL_FAILED else "finished", reason)
+        results = []
+        for task in self._tasks:
+            own = self._context.own
+            fastest = find_best(plan.database, task.log, task.spec.key, own)
+            result = plan.result(task.spec, self._run, task.log, task.baselines, fastest)
+            name, trials = task.spec.name, len(task.log)
+            plan.emit(RunFinished(self._run.run_id, name, trials, reason, result.best))
+            confirmation = task.confirmation
+            results.append(
+                evolve(result, seconds=seconds, reason=reason, confirmation=confirmation)
+            )
+        return joined_results(plan.tasks, results, self._contests)
+
+
+def is_hopeless(log: TrialLog) -> bool:
+    """Whether so much has failed that the rest would too."""
+    return log.best is None and len(log) >= GIVE_UP_AFTER
+
+
+def _records_of(database: Database, run_id: str) -> dict[tuple[MeasureKey, str], Record]:
+    records = database.records(RecordFilter(run_id=run_id, imported=False))
+    return {(record.key, record.candidate.digest): record for record in records}

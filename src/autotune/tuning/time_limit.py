@@ -1,0 +1,77 @@
+"""How long a call may take, and what of that is kept for what comes after the search."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.process.stopwatch import Stopwatch
+from autotune.tuning.run_plan import Budget
+
+__all__ = ["TimeLimit"]
+
+# Building the leaders of a task and timing them takes about as long as so many trials.
+_TRIALS_PER_CONFIRMATION = 3.0
+# What is kept for confirmations is at most this share of the time.
+_MOST_KEPT = 0.25
+# A call takes at most five seconds more than its limit. In these a winner may be confirmed, as
+# far as one second after the last may begin; a candidate that is being timed has one second.
+_LAST_BEGIN, _LAST_END = 3.0, 4.0
+_SEARCH_GRACE = 1.0
+
+
+class TimeLimit:
+    """The time of one session of a run.
+
+    A session may take what is left of the run's budget, or of its own, whichever is less. What
+    the search has left undone when the run's budget was used up is done by the next call, in as
+    much time again at most.
+
+    Args:
+        budget: What may be spent.
+        watch: Time of the run.
+    """
+
+    def __init__(self, budget: Budget, watch: Stopwatch) -> None:
+        self._watch = watch
+        before = watch.elapsed - watch.session
+        limits = [limit for limit in (budget.session_seconds,) if limit is not None]
+        if budget.seconds is not None:
+            left = budget.seconds - before
+            limits.append(left if left > 0 else budget.seconds)
+        self._search_is_over = budget.seconds is not None and budget.seconds <= before
+        self._seconds = min(limits, default=math.inf)
+        self._kept = 0.0
+        self._is_searching = True
+
+    @property
+    def left(self) -> float:
+        """Seconds that this session may still take; infinite without a limit."""
+        return self._seconds - self._watch.session
+
+    def end_search(self) -> None:
+        """Let the rest of the time, and the little that a call may take more, be used."""
+        self._is_searching = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other winner should be confirmed."""
+        return self.left <= -_LAST_BEGIN
+
+    def search_is_over(self) -> bool:
+        """Whether the search should end: what is left is kept for what comes after it."""
+        return self._search_is_over or self.left <= self._kept
+
+    def is_late(self) -> bool:
+        """Whether what is being waited for should be given up."""
+        return self.left <= -(_SEARCH_GRACE if self._is_searching else _LAST_END)
+
+    def keep_for(self, confirmations: int, trials: int) -> None:
+        """Keep time for what comes after the search.
+
+        Args:
+            confirmations: Winners that will have to be confirmed.
+            trials: Trials of this session so far: what one takes is estimated from them.
+        """
+        if trials and math.isfinite(self._seconds):
+            wanted = _TRIALS_PER_CONFIRMATION * confirmations * self._watch.session / trials
+            self._kept = min(max(0.0, wanted - _LAST_BEGIN), _MOST_KEPT * self._seconds)

@@ -1,0 +1,138 @@
+"""What time limits bound, and what is left undone when the time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+import pytest
+from toy_parts import valid_outcome
+from tuner_bench import Bench
+
+from autotune.measure import TimeIsOver
+from autotune.process.stopwatch import Stopwatch
+from autotune.sketches import Candidate
+from autotune.store.records import Outcome
+from autotune.store.sqlite import open_database
+from autotune.tuning.events import WarningRaised, WinnerConfirmed
+from autotune.tuning.run_plan import Budget
+from autotune.tuning.time_limit import TimeLimit
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with open_database(":memory:") as database:
+        yield Bench(database)
+
+
+@attrs.define
+class Clock:
+    now: float = 0.0
+
+    def limit(self, before: float = 0.0, **budget: float) -> TimeLimit:
+        watch = Stopwatch(lambda: self.now, {"run": before})
+        return TimeLimit(Budget(100, **budget), watch)
+
+
+@pytest.mark.parametrize(
+    ("before", "budget", "search_ends"),
+    [
+        (0.0, {"seconds": 20.0}, 20.0),
+        (15.0, {"seconds": 20.0}, 5.0),
+        (15.0, {"seconds": 20.0, "session_seconds": 3.0}, 3.0),
+        (15.0, {"session_seconds": 8.0}, 8.0),
+        (20.0, {"seconds": 20.0}, 0.0),
+    ],
+)
+def test_the_search_ends_when_the_first_limit_is_reached(
+    before: float, budget: dict[str, float], search_ends: float
+) -> None:
+    clock = Clock()
+    limit = clock.limit(before, **budget)
+    assert limit.search_is_over() == (search_ends == 0)
+    clock.now = search_ends
+    assert limit.search_is_over() and not limit.is_over
+
+
+def test_a_call_without_a_limit_is_never_late() -> None:
+    clock = Clock()
+    limit = clock.limit()
+    limit.keep_for(8, 1)
+    clock.now = 1e9
+    assert not (limit.search_is_over() or limit.is_late() or limit.is_over)
+
+
+def test_what_is_in_flight_is_given_up_within_five_seconds() -> None:
+    clock = Clock()
+    limit = clock.limit(seconds=10.0)
+    clock.now = 11.5
+    assert limit.is_late(), "in the search one second is enough"
+    limit.end_search()
+    assert not limit.is_late() and not limit.is_over
+    clock.now = 14.5
+    assert limit.is_late() and limit.is_over
+
+
+def test_time_is_kept_for_as_many_winners_as_there_are() -> None:
+    clock = Clock()
+    limit = clock.limit(seconds=100.0)
+    clock.now = 40.0
+    limit.keep_for(4, 40)  # 12 trials' time, of which 3 seconds may come after the limit
+    assert limit.left == 60.0 and not limit.search_is_over()
+    clock.now = 90.9
+    assert not limit.search_is_over()
+    clock.now = 91.1
+    assert limit.search_is_over()
+    limit.keep_for(1000, 40)
+    clock.now = 74.9
+    assert not limit.search_is_over(), "never more than a quarter of the time"
+
+
+def test_confirmations_that_there_was_no_time_for_are_made_by_the_same_call(bench: Bench) -> None:
+    """Winners take about ten seconds each to be confirmed; the whole call may take 30."""
+    bench.tasks, began = 3, 0.0
+
+    def again(candidate: Candidate) -> Outcome:
+        bench.time += 3.0
+        if bench.time > began + 34.0:  # as workers that are shared do
+            bench.time = began + 34.0
+            raise TimeIsOver
+        return valid_outcome(candidate)
+
+    bench.again = again
+    results = bench.tuner(1000, seconds=30.0).run()
+    assert bench.time <= 35.0
+    assert {result.reason for result in results} == {"the time is over"}
+    assert sum(result.trials for result in results) >= 16
+    confirmed = [result.confirmation is not None for result in results]
+    assert any(confirmed) and not all(confirmed)
+    unknown = [result.task for result in results if result.confirmation is None]
+    (warning,) = (it for it in bench.seen(WarningRaised) if isinstance(it, WarningRaised))
+    assert sorted(warning.task.split(", ")) == sorted(unknown)
+    assert "not confirmed" in warning.message and "the same call" in warning.message
+
+    measured, began = len(bench.measured), bench.time
+    later = bench.tuner(1000, seconds=30.0).run()
+    assert [it.run_id for it in later] == [it.run_id for it in results]
+    assert [it.trials for it in later] == [it.trials for it in results]
+    assert all(result.confirmation is not None for result in later)
+    assert len(bench.measured) == measured and bench.time <= began + 35.0
+    assert all(result.from_records for result in bench.tuner(1000, seconds=30.0).run())
+
+
+def test_winners_on_which_most_time_is_spent_are_confirmed_first(bench: Bench) -> None:
+    bench.tasks = 3
+    tuner = bench.tuner(48)
+    weights = dict(zip((spec.name for spec in tuner.tasks), (1.0, 1e6, 1e3), strict=True))
+    tasks = [attrs.evolve(spec, weight=weights[spec.name]) for spec in tuner.tasks]
+    attrs.evolve(tuner, tasks=tasks).run()
+    order = [it.task for it in bench.seen(WinnerConfirmed) if isinstance(it, WinnerConfirmed)]
+    assert order == sorted(weights, key=lambda name: -weights[name])
+
+
+def test_few_measurers_with_processes_of_their_own_are_open_at_once(bench: Bench) -> None:
+    bench.tasks = 3
+    open_at_once = []
+    bench.step = lambda: open_at_once.append(sum(it.is_open for it in bench.measurers))
+    bench.tuner(48).run()
+    assert max(open_at_once) == 2 and len(bench.measurers) > 3
