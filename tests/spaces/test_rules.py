@@ -3,9 +3,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from autotune.errors import UnsupportedWorkload
-from autotune.ir.expressions import Binary, Constant, Load, ScalarExpr, Unary, var
+from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.ir.expressions import (
+    Binary,
+    Constant,
+    Gather,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Unary,
+    var,
+)
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -19,6 +29,7 @@ from autotune.ir.workloads import (
     gemm,
     softmax,
 )
+from autotune.nest import derive_nest
 from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
@@ -419,10 +430,11 @@ def test_no_rule_applies_to_a_reduction_to_a_number() -> None:
         sketches(workload)
 
 
-def test_no_rule_applies_to_a_single_number() -> None:
-    number = Stage(Tensor("Y", (), "float32"), (), Constant(1.0, "float32"))
+def test_no_rule_applies_to_a_sum_of_everything() -> None:
+    axes = (Axis("i", 4, "reduce"),)
+    total = Stage(Tensor("Y", (), "float32"), axes, Constant(1.0, "float32"), "add")
     with pytest.raises(UnsupportedWorkload, match="no sketch rule applies to stage 'Y'"):
-        sketches(Workload("number", (), (number,), ("Y",)))
+        sketches(Workload("total", (), (total,), ("Y",)))
 
 
 def test_no_rule_at_all() -> None:
@@ -467,3 +479,56 @@ def test_two_tiled_stages_are_packed_alike() -> None:
     for sketch in made:
         first, *others = [label for label in sketch.name.split("+") if label in EVERY_PACKING]
         assert others in ([first], ["direct"])
+
+
+def _network_stage(name: str, shape: tuple[int, ...], body: ScalarExpr) -> Stage:
+    axes = tuple(map(Axis, "ij", shape))
+    return Stage(Tensor(name, shape, "float32"), axes, body)
+
+
+def test_what_is_read_where_data_says_is_computed_before() -> None:
+    i, j = var("i"), var("j")
+    table = _network_stage("U", (9, 16), Unary("neg", Load("T", (i, j))))
+    rows = _network_stage("Y", (5, 16), Gather("U", (Load("I", (i,)), IndexValue(j))))
+    inputs = (Tensor("T", (9, 16), "float32"), Tensor("I", (5,), "int64"))
+    workload = Workload("table", inputs, (table, rows), ("Y",))
+    (sketch,) = sketches(workload)
+    assert not any(isinstance(step, (Inline, FuseProducer)) for step in sketch.steps)
+    inlined = evolve(sketch, steps=(Inline("U"), *sketch.steps))
+    with pytest.raises(InvalidValueError, match="'Y' reads it at indices that are computed"):
+        derive_nest(inlined)
+
+
+def test_what_is_read_at_quotients_is_inlined_but_not_computed_row_by_row() -> None:
+    i, j = var("i"), var("j")
+    product = _network_stage("U", (8, 64), Unary("neg", Load("X", (i, j))))
+    heads = _network_stage("Y", (8, 64), Load("U", (j // 8, i * 8 + j % 8)))
+    inputs = (Tensor("X", (8, 64), "float32"),)
+    (sketch,) = sketches(Workload("heads", inputs, (product, heads), ("Y",)))
+    assert Inline("U") in sketch.steps
+    total = Stage(
+        Tensor("S", (8,), "float32"),
+        (Axis("i", 8), Axis("j", 64, "reduce")),
+        Load("X", (i, j)),
+        "add",
+    )
+    for index, fused in ((i, True), (i // 2, False)):
+        ratio = _network_stage("Y", (8, 64), Binary("div", Load("X", (i, j)), Load("S", (index,))))
+        made = sketches(Workload("rows", inputs, (total, ratio), ("Y",)))
+        steps = [step for sketch in made for step in sketch.steps]
+        assert any(isinstance(step, FuseProducer) for step in steps) == fused
+
+
+def test_a_single_number_has_a_schedule_without_steps() -> None:
+    stage = Stage(Tensor("Y", (), "float32"), (), Unary("exp", Load("X", ())))
+    (sketch,) = sketches(Workload("number", (Tensor("X", (), "float32"),), (stage,), ("Y",)))
+    assert sketch.steps == () and sketch.params == ()
+
+
+def test_reductions_that_read_where_data_says_are_refused() -> None:
+    axes = (Axis("i", 5), Axis("k", 4, "reduce"))
+    body = Gather("T", (Load("I", (var("i"), var("k"))),))
+    stage = Stage(Tensor("Y", (5,), "float32"), axes, body, "add")
+    inputs = (Tensor("T", (9,), "float32"), Tensor("I", (5, 4), "int64"))
+    with pytest.raises(UnsupportedWorkload, match="reads 'T' at indices that are computed"):
+        sketches(Workload("bag", inputs, (stage,), ("Y",)))

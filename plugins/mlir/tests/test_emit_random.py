@@ -1,11 +1,8 @@
-"""Random workloads compute what the reference computes; bounds of indices hold everywhere."""
+"""Random workloads compute what the reference computes."""
 
 from __future__ import annotations
 
-import itertools
-
 from autotune_mlir.backend import MLIRBackend
-from autotune_mlir.index_bounds import index_bounds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +24,6 @@ from autotune.ir.expressions import (
     select,
     var,
 )
-from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.targets import detect_cpu
 from autotune.testing.programs import check_program
@@ -116,23 +112,3 @@ BACKEND, TARGET = MLIRBackend(), detect_cpu()
 @given(workload=workloads())
 def test_random_workloads(workload: Workload) -> None:
     check_program(BACKEND, BuildRequest(workload, None, None, TARGET, 1), tolerance=1e-4)
-
-
-@given(index=indices(AXES), extents=st.tuples(*[st.integers(1, 4)] * 3))
-def test_bounds_of_indices_hold_at_every_point(
-    index: IntExpr, extents: tuple[int, int, int]
-) -> None:
-    low, high = index_bounds(index, dict(zip(AXES, extents, strict=True)))
-    for point in itertools.product(*map(range, extents)):
-        assert low <= evaluate(index, dict(zip(AXES, point, strict=True))) <= high
-
-
-def test_bounds_are_reached_where_no_axis_occurs_twice() -> None:
-    extents = {"i": 5, "j": 7}
-    i, j = var("i"), var("j")
-    assert index_bounds(i * 3 - j * 2 + 1, extents) == (-11, 13)
-    assert index_bounds((i - 3) // 2, extents) == (-2, 0)
-    assert index_bounds((i + 8) % 16, extents) == (8, 12)
-    assert index_bounds((i + 8) % 10, extents) == (0, 9)
-    assert index_bounds(minimum(maximum(i, const(2)), j), extents) == (0, 4)
-    assert index_bounds(less(i, j) * 4, extents) == (0, 4)

@@ -224,14 +224,28 @@ def test_replay_applies_to_the_imported_function(backend: TVMBackend, target: Ta
     assert "T.vectorized" in shown
 
 
+SUM = """
+for i, j, k in T.grid(4, 6, 5):
+    with T.sblock("sum"):
+        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+        with T.init():
+            C[vi, vj] = T.float32(0)
+        C[vi, vj] = C[vi, vj] + {}
+"""
+
+
 REFUSALS = {
-    "non-affine": (
-        COPY.format("A[vi, vj // 2]"),
-        r"block 'copy': index 1 of its read of 'A' is not affine: vj // 2",
+    "non-affine sum": (
+        SUM.format("A[vi, vk // 2]"),
+        r"block 'sum': index 1 of its read of 'A' is not affine: vk // 2",
     ),
-    "indirect": (
-        COPY.format('A[vi, T.Cast("int32", A[vi, vj])]'),
-        r"block 'copy': index 1 of its read of 'A' is not affine",
+    "indirect sum": (
+        SUM.format('A[vi, T.Cast("int32", A[vi, vk])]'),
+        r"block 'sum': index 1 of its read of 'A' is not affine",
+    ),
+    "beside": (
+        COPY.format('A[vi, T.Cast("int32", A[vi, vj]) + 6]'),
+        r"stage 'C' reads beside 'A', also where all indices given are 0",
     ),
     "call": (
         COPY.format("T.tan(A[vi, vj])"),

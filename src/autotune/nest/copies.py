@@ -6,13 +6,11 @@ from attrs import evolve
 
 from autotune.ir.expressions import (
     AffineForm,
-    IndexValue,
     IntExpr,
-    Load,
     ScalarExpr,
     ceildiv,
     const,
-    transform,
+    substitute,
     var,
 )
 from autotune.nest.loop_nest import ELEMENT, Loop
@@ -22,15 +20,7 @@ from autotune.nest.stage_schedule import StageSchedule
 def renamed_body(producer: StageSchedule) -> ScalarExpr:
     """The body of a pointwise stage with its axes called ``d0``, ``d1``, ..."""
     names = {axis.name: var(f"d{i}") for i, axis in enumerate(producer.stage.spatial_axes)}
-
-    def rename(node: ScalarExpr) -> ScalarExpr | None:
-        if isinstance(node, Load):
-            return Load(node.tensor, tuple(index.substitute(names) for index in node.indices))
-        if isinstance(node, IndexValue):
-            return IndexValue(node.index.substitute(names))
-        return None
-
-    return transform(producer.body, rename)
+    return substitute(producer.body, names)
 
 
 def with_axes(loop: Loop, names: dict[str, str]) -> Loop:

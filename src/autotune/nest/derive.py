@@ -11,8 +11,15 @@ from typing import Any
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import IntExpr, const
-from autotune.ir.expressions.scalar import IndexValue, Load, ScalarExpr, transform
+from autotune.ir.expressions import (
+    IntExpr,
+    Load,
+    ScalarExpr,
+    const,
+    gathers,
+    substitute,
+    transform,
+)
 from autotune.ir.workloads import Stage
 from autotune.nest.emission import emit_nest
 from autotune.nest.loop_nest import Loop, LoopNest
@@ -147,20 +154,13 @@ class _Derivation:
         def replace(node: ScalarExpr) -> ScalarExpr | None:
             if not isinstance(node, Load) or node.tensor != step.stage:
                 return None
-            values = dict(zip(axes, node.indices, strict=True))
-
-            def at_point(inner: ScalarExpr) -> ScalarExpr | None:
-                if isinstance(inner, Load):
-                    return Load(
-                        inner.tensor, tuple(index.substitute(values) for index in inner.indices)
-                    )
-                if isinstance(inner, IndexValue):
-                    return IndexValue(inner.index.substitute(values))
-                return None
-
-            return transform(schedule.body, at_point)
+            return substitute(schedule.body, dict(zip(axes, node.indices, strict=True)))
 
         for consumer in self.schedules.values():
+            if any(gather.tensor == step.stage for gather in gathers(consumer.body)):
+                raise InvalidValueError(
+                    f"{step}: stage {consumer.stage.name!r} reads it at indices that are computed"
+                )
             if step.stage not in consumer.copied:
                 consumer.body = transform(consumer.body, replace)
 

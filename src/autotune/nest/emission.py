@@ -12,12 +12,12 @@ from autotune.ir.expressions import (
     Load,
     ScalarExpr,
     const,
-    loads,
     maximum,
     minimum,
     operation_counts,
     var,
 )
+from autotune.ir.expressions.scalar import reads
 from autotune.ir.workloads import Workload
 from autotune.nest.copies import (
     cooperative_copy,
@@ -126,10 +126,10 @@ class _Emission:
         """Reads of the stage's body, each place once."""
         found: list[Access] = []
         probe = evolve(schedule.stage, body=schedule.body)
-        for load in probe.loads:
-            forms = probe.access_map(load)
-            shape = self._bounds(schedule, load.tensor, forms)
-            access = Access(self._read_buffer(schedule, load.tensor), forms, shape)
+        for read in probe.accesses:
+            forms = probe.forms(read)
+            shape = self._bounds(schedule, read.tensor, forms)
+            access = Access(self._read_buffer(schedule, read.tensor), forms, shape)
             if access not in found:
                 found.append(access)
         return found
@@ -147,9 +147,8 @@ class _Emission:
         return name if sharing == 1 else f"{name}.{schedule.stage.name}"
 
     def _sources(self, schedule: StageSchedule) -> dict[str, str]:
-        return {
-            load.tensor: self._read_buffer(schedule, load.tensor) for load in loads(schedule.body)
-        }
+        tensors = dict.fromkeys(read.tensor for read in reads(schedule.body))
+        return {tensor: self._read_buffer(schedule, tensor) for tensor in tensors}
 
     def _bounds(
         self, schedule: StageSchedule, tensor: str, forms: tuple[AffineForm, ...]
@@ -159,7 +158,7 @@ class _Emission:
         grown = []
         for form, extent in zip(forms, shape, strict=True):
             own: IntExpr = const(extent)
-            if any(axis in schedule.padded for axis in form.coefficients):
+            if not form.terms and schedule.padded & form.axes:
                 grown_hull = hull(form, schedule.extents)
                 own = grown_hull if is_axis(form) else maximum(own, grown_hull)
             grown.append(own)
@@ -365,14 +364,11 @@ class _Emission:
         reads = [
             evolve(
                 access,
-                forms=tuple(
-                    AffineForm({dims[a]: c for a, c in form.coefficients.items()}, form.constant)
-                    for form in access.forms
-                ),
+                forms=tuple(form.renamed(dims) for form in access.forms),
             )
             for access in self._accesses(producer)
         ]
-        return renamed_body(producer), reads, {tensor: tensor for tensor in producer.stage.reads}
+        return renamed_body(producer), reads, self._sources(producer)
 
     def _emit_write(self, schedule: StageSchedule, path: tuple[Loop, ...]) -> None:
         stage = schedule.stage

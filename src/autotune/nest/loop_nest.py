@@ -19,12 +19,15 @@ from attrs import field, frozen
 from autotune.ir.element_types import element_type
 from autotune.ir.expressions import (
     AffineForm,
+    IndexTerm,
     IntExpr,
     ScalarExpr,
     ceildiv,
     const,
+    less,
     minimum,
     product,
+    select,
 )
 from autotune.ir.workloads import Workload
 
@@ -51,7 +54,7 @@ class Access:
 
     Attributes:
         buffer: Name of the buffer.
-        forms: Index of each dimension as an affine form over the statement's axes.
+        forms: Index of each dimension as a form over the statement's axes.
         shape: Extents that bound the region of each dimension.
         write: Whether it is written.
     """
@@ -156,14 +159,46 @@ class Statement:
         """How an index moves inside the loops from ``depth`` on: ``(step, reach)`` pairs.
 
         It takes the values ``sum(step * at)`` with every ``at`` in ``range(reach)``, apart from a
-        constant and from signs. A copy's corner moves by terms of its own.
+        constant and from signs. A copy's corner moves by terms of its own. A quotient or remainder
+        takes its own values one after the other.
         """
         found = []
         for axis, coefficient in form.coefficients.items():
+            if axis in form.terms:
+                reach = self._term_reach(form.terms[axis], depth)
+                found.append((const(abs(coefficient)), reach))
+                continue
             found.append((const(abs(coefficient)), self.reach(axis, depth)))
             for outer, step in self.corners.get(axis, {}).items():
                 found.append((step * abs(coefficient), self.reach(outer, depth)))
         return tuple(found)
+
+    def _term_reach(self, term: IndexTerm, depth: int) -> IntExpr:
+        """Values between the least and the largest that a term has inside ``depth``.
+
+        Those of the first iteration of the loops outside, as all inner quantities, where what is
+        divided never falls along an axis; elsewhere of any iteration, at most. What is neither
+        quotient nor remainder has at most one value for each point of its axes.
+        """
+        if term.op == "any":
+            return product(self._spread(axis, depth) for axis in sorted(term.operand.axes))
+        extent = const(1)
+        for step, reach in self.terms(term.operand, depth):
+            extent = extent + (reach - 1) * step
+        origin = term.operand.origin
+        first = term.divisor - 1 if origin is None else origin % term.divisor
+        if term.op == "floordiv":
+            return ceildiv(extent + first, term.divisor)
+        if first == 0:
+            return minimum(extent, term.divisor)
+        return select(less(term.divisor, extent + first), term.divisor, extent)
+
+    def _spread(self, axis: str, depth: int) -> IntExpr:
+        """Values of an axis inside ``depth``, at most, those by corners of a copy included."""
+        result = self.reach(axis, depth)
+        for outer in self.corners.get(axis, {}):
+            result = result * self.reach(outer, depth)
+        return result
 
     def region(self, access: Access, depth: int) -> tuple[IntExpr, ...]:
         """Hull of what ``access`` touches inside the loops from ``depth`` on, by dimension."""
@@ -265,7 +300,7 @@ def extended(extent: IntExpr, step: IntExpr, reach: IntExpr) -> IntExpr:
 
 def is_axis(form: AffineForm) -> bool:
     """Whether the index is an axis itself."""
-    return form.constant == 0 and list(form.coefficients.values()) == [1]
+    return form.constant == 0 and list(form.coefficients.values()) == [1] and not form.terms
 
 
 def clipped_hull(form: AffineForm, reach: dict[str, IntExpr], bound: IntExpr) -> IntExpr:

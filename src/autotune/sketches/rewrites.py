@@ -5,8 +5,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Load, var
-from autotune.ir.expressions.scalar import IndexValue, ScalarExpr, transform
+from autotune.ir.expressions import Load, substitute, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.sketches.steps import SplitReduction
 
@@ -36,14 +35,6 @@ def split_reduction(workload: Workload, step: SplitReduction) -> Workload:
         )
     lane = lane_axis(axis.name)
     position = {axis.name: var(axis.name) * step.lanes + var(lane)}
-
-    def replace(node: ScalarExpr) -> ScalarExpr | None:
-        if isinstance(node, Load):
-            return Load(node.tensor, tuple(index.substitute(position) for index in node.indices))
-        if isinstance(node, IndexValue):
-            return IndexValue(node.index.substitute(position))
-        return None
-
     shape = (step.lanes, *stage.output.shape)
     partial = Stage(
         Tensor(partial_name(stage.name), shape, stage.output.dtype),
@@ -54,7 +45,7 @@ def split_reduction(workload: Workload, step: SplitReduction) -> Workload:
                 for other in stage.axes
             ),
         ),
-        transform(stage.body, replace),
+        substitute(stage.body, position),
         stage.combiner,
     )
     names = (lane, *(other.name for other in stage.spatial_axes))

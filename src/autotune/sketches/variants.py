@@ -111,9 +111,9 @@ def _padded(step: PadExtent, workload: Workload) -> set[str]:
         found.add("lanes")
     computed = {other.name for other in workload.stages}
     if any(
-        load.tensor in computed and step.axis in form.coefficients
-        for load in stage.loads
-        for form in stage.access_map(load)
+        read.tensor in computed and step.axis in form.axes
+        for read in stage.accesses
+        for form in stage.forms(read)
     ):
         found.add("computed")
     return found
@@ -148,10 +148,10 @@ def _packed(step: Pack, stage: Stage, workload: Workload) -> set[str]:
 
 def _has_window(stage: Stage, tensor: str) -> bool:
     return any(
-        len(form.coefficients) > 1
+        len(form.axes) > 1
         for load in stage.loads
         if load.tensor == tensor
-        for form in stage.access_map(load)
+        for form in stage.forms(load)
     )
 
 

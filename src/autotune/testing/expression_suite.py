@@ -23,6 +23,7 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     IntExpr,
     Load,
@@ -238,9 +239,37 @@ class ExpressionSuite:
             "strided": ((3, 3), (i * 2, j * 3)),
             "windows": ((2, 4), (i + j, j)),
             "remainder": ((5, 7), (i, (i + j) % 7)),
+            "quotient": ((5, 7), (i // 2, (i * 7 + j) // 6)),
+            "merged": ((2, 28), (j // 7 + i, j % 7)),
         }
         bodies = {name: Unary("neg", Load("X", read)) for name, (_, read) in reads.items()}
         self.check(stages(bodies, shapes={name: shape for name, (shape, _) in reads.items()}))
+
+    @pytest.mark.parametrize("index", ["int32", "int64"])
+    @pytest.mark.parametrize("dtype", ["float32", "bool"])
+    def test_reads_where_data_says(self, dtype: str, index: str) -> None:
+        """By rows, by elements, at computed indices, at one number, and behind a condition."""
+        first = Binary("lt", IndexValue(j), IndexValue(const(4)))
+        last = Binary("sub", Constant(4, index), Load("I", (i,)))
+        reads: dict[str, ScalarExpr] = {
+            "rows": Gather("X", (Load("I", (i,)), IndexValue(j))),
+            "elements": Gather("X", (Load("K", (i, j)), IndexValue((i + j) % 7))),
+            "computed": Gather("X", (last, Load("S", ()))),
+            "nested": Gather("X", (Gather("I", (Load("K", (i, j)),)), IndexValue(j))),
+            "guarded": Select(first, Gather("X", (Load("I", (i,)), IndexValue(j))), load("X")),
+        }
+        axes = (Axis("i", 5), Axis("j", 7))
+        made = tuple(Stage(Tensor(n, SHAPE, dtype), axes, body) for n, body in reads.items())
+        shapes = {"I": (5,), "K": SHAPE, "S": ()}
+        inputs = (
+            Tensor("X", SHAPE, dtype),
+            *(Tensor(name, shape, index) for name, shape in shapes.items()),
+        )
+        self.check(Workload("gathers", inputs, made, tuple(reads)))
+
+    def test_truth_values_are_compared(self) -> None:
+        bodies = {op: Binary(op, load("X"), load("Z")) for op in ("eq", "ne")}
+        self.check(stages(bodies, "bool", inputs="bool"))
 
     @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "bool"])
     def test_combiners(self, dtype: str) -> None:

@@ -3,9 +3,9 @@
 Statements run in program order under concrete loops. Buffers of the schedule are kept in the
 coordinates of the tensor they hold a part of, and forgotten whenever their allocation is
 entered again: a statement that reads what was not produced for it computes with NaN (or the
-smallest integer), and the result is wrong. The threads of a block run in step; what one of them
-keeps in a buffer of its own the others do not know. Floating-point numbers are kept in double
-precision, as the reference keeps them. Meant for small workloads.
+smallest integer, or true), and the result is wrong. The threads of a block run in step; what one
+of them keeps in a buffer of its own the others do not know. Floating-point numbers are kept in
+double precision, as the reference keeps them. Meant for small workloads.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
+from autotune.ir.expressions import AffineForm
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.reference import evaluate_body
@@ -54,6 +55,8 @@ def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str
 
 
 def _unknown(dtype: np.dtype[Any]) -> float | int:
+    if dtype.kind == "b":
+        return True
     return float("nan") if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
@@ -85,6 +88,8 @@ class _Interpreter:
                 if access.buffer != buffer or statement.role == "pack":
                     continue
                 for dim, form in enumerate(access.forms):
+                    if form.terms:
+                        continue  # Nothing that is padded is read so.
                     reach = {
                         a: int(evaluate(statement.reach(a, 0), self.config))
                         for a in form.coefficients
@@ -160,7 +165,12 @@ class _Interpreter:
         shape = tuple(self._extent(loop) for loop in inner)
         write = next(access for access in statement.accesses if access.write)
         target = self.arrays[write.buffer]
-        index = [np.broadcast_to(self._at(form, axes), shape) for form in write.forms]
+        if not write.forms:
+            target = target.reshape(1)
+        index = [
+            np.broadcast_to(self._at(form, axes), shape)
+            for form in write.forms or (AffineForm({}, 0),)
+        ]
         inside = np.ones(shape, dtype=np.bool_)
         for positions, extent in zip(index, target.shape, strict=True):
             inside &= positions < extent

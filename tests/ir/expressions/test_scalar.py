@@ -14,14 +14,17 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     Load,
     ScalarExpr,
     Select,
     Unary,
     const,
+    gathers,
     loads,
     operation_counts,
+    substitute,
     transform,
     var,
 )
@@ -45,6 +48,7 @@ BODIES = st.recursive(
         st.builds(Unary, st.sampled_from(UNARY), body),
         st.builds(Binary, st.sampled_from((*ARITHMETIC, *COMPARISONS, *LOGIC)), body, body),
         st.builds(Select, body, body, body),
+        st.builds(Gather, st.sampled_from("AB"), st.lists(body, max_size=2).map(tuple)),
     ),
     max_leaves=8,
 )
@@ -66,6 +70,7 @@ def test_walking_visits_every_node_once_parents_first(body: ScalarExpr) -> None:
     assert nodes[0] is body
     assert len(nodes) == 1 + sum(len(children(node)) for node in nodes)
     assert loads(body) == tuple(node for node in nodes if isinstance(node, Load))
+    assert gathers(body) == tuple(node for node in nodes if isinstance(node, Gather))
 
 
 @given(BODIES)
@@ -138,3 +143,21 @@ def test_predicates_on_values_are_counted() -> None:
 def test_malformed_json_is_refused(data: Any) -> None:
     with pytest.raises(InvalidValueError):
         from_json(ScalarExpr, data)
+
+
+def test_gathers_have_computed_indices() -> None:
+    """Whose loads are loads of the body, and whose arithmetic is none of it."""
+    wrapped = Binary("add", Load("I", (var("i"),)), Constant(7, "int64"))
+    gather = Gather("T", (wrapped, IndexValue(var("j"))))
+    body = Binary("mul", gather, Constant(2.0, "float32"))
+    assert to_json(gather) == [
+        "gather",
+        "T",
+        [["add", ["load", "I", ["i"]], ["constant", 7, "int64"]], ["index", "j"]],
+    ]
+    assert gathers(body) == (gather,)
+    assert loads(body) == (Load("I", (var("i"),)),)
+    assert operation_counts(body) == {"mul": 1}
+    moved = substitute(body, {"i": var("k") * 2, "j": 3})
+    assert loads(moved) == (Load("I", (var("k") * 2,)),)
+    assert gathers(moved)[0].indices[1] == IndexValue(const(3))

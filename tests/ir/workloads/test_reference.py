@@ -12,6 +12,7 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     Load,
     ScalarExpr,
@@ -319,21 +320,6 @@ def test_inputs_may_be_views(dtype: str) -> None:
     np.testing.assert_array_equal(reference_outputs(workload, sliced)["C"], expected)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "bool"])
-def test_random_inputs(dtype: str) -> None:
-    stage = Stage(Tensor("Y", (400,), dtype), (Axis("i", 400),), X)
-    workload = Workload("copy", (Tensor("X", (400,), dtype),), (stage,), ("Y",))
-    array = random_inputs(workload, np.random.default_rng(3))["X"]
-    again = random_inputs(workload, np.random.default_rng(3))["X"]
-    assert str(array.dtype) == dtype and array.flags.c_contiguous
-    np.testing.assert_array_equal(array, again)
-    low = {"float32": -1, "int8": -128}.get(dtype, 0)
-    high = {"float32": 1, "bool": 1, "int8": 127}.get(dtype, 255)
-    assert array.min() >= low and array.max() <= high and len(np.unique(array)) > 1
-    if dtype in ("int8", "uint8"):
-        assert array.min() < low + 8 and array.max() > high - 8, "all bytes are there"
-
-
 @pytest.mark.parametrize("dtype", ["float32", "u8s8s32"])
 def test_convolutions_of_other_ranks_are_those_of_flat_images(dtype: str) -> None:
     window = {"stride": 2, "dilation": 1}
@@ -369,3 +355,28 @@ def test_requantised_sums() -> None:
     found = reference_outputs(bytes_again, arrays)["Q"]
     assert found.dtype == np.uint8 and sums.min() < 0 and sums.max() >> 9 > 255
     np.testing.assert_array_equal(found, np.clip(sums >> 9, 0, 255))
+
+
+def test_quotients_remainders_and_data_as_indices() -> None:
+    i, j = var("i"), var("j")
+    axes = (Axis("i", 5), Axis("j", 12))
+    rows = Gather("T", (Load("I", (i,)), IndexValue(j // 3)))
+    merged = Load("X", (j // 3, i, j % 3))
+    stages = tuple(
+        Stage(Tensor(name, (5, 12), "float32"), axes, body)
+        for name, body in (("rows", rows), ("merged", merged))
+    )
+    inputs = (
+        Tensor("T", (9, 4), "float32"),
+        Tensor("I", (5,), "int64"),
+        Tensor("X", (4, 5, 3), "float32"),
+    )
+    workload = Workload("reads", inputs, stages, ("rows", "merged"))
+    arrays = random_inputs(workload, np.random.default_rng(0))
+    found = reference_outputs(workload, arrays)
+    taken = np.repeat(arrays["T"][arrays["I"]], 3, axis=1)
+    np.testing.assert_array_equal(found["rows"], taken)
+    heads = arrays["X"].transpose(1, 0, 2).reshape(5, 12)
+    np.testing.assert_array_equal(found["merged"], heads)
+    beyond = reference_outputs(workload, {**arrays, "I": np.full(5, 99)})["rows"]
+    np.testing.assert_array_equal(beyond, np.repeat(arrays["T"][[8] * 5], 3, axis=1))

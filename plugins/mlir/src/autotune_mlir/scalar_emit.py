@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import frozen
 
@@ -12,15 +12,16 @@ from autotune.ir.element_types import ELEMENT_TYPES
 from autotune.ir.expressions import (
     Cast,
     Constant,
+    Gather,
     IndexValue,
     IntExpr,
     Load,
     ScalarExpr,
     Select,
     Unary,
+    index_bounds,
 )
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC
-from autotune_mlir.index_bounds import index_bounds
 
 __all__ = ["BodyWriter", "Value", "literal", "memory_type", "value_type"]
 
@@ -148,6 +149,8 @@ class BodyWriter:
             return Value(self.index(body.index), "index")
         if isinstance(body, Load):
             return self._load(body)
+        if isinstance(body, Gather):
+            return self._gather(body)
         if isinstance(body, Cast):
             return self.cast(self.scalar(body.operand), body.dtype)
         if isinstance(body, Unary):
@@ -273,18 +276,35 @@ class BodyWriter:
         return self.operation(f"arith.divsi {whole}, {bottom} : index")
 
     def _load(self, load: Load) -> Value:
-        tensor, shape, dtype = self._tensors[load.tensor]
+        _, shape, dtype = self._tensors[load.tensor]
         name = self._read(load)
-        if name is None:
-            indices = [
+        if name is not None:
+            return self.loaded(name, dtype)
+        return self._extract(
+            load.tensor,
+            [
                 self._clamped(index, extent)
                 for index, extent in zip(load.indices, shape, strict=True)
-            ]
-            kind = "x".join([*map(str, shape), memory_type(dtype)])
-            name = self.operation(
-                f"tensor.extract {tensor}[{', '.join(indices)}] : tensor<{kind}>"
-            )
-        return self.loaded(name, dtype)
+            ],
+        )
+
+    def _gather(self, gather: Gather) -> Value:
+        _, shape, _ = self._tensors[gather.tensor]
+        indices = []
+        for index, extent in zip(gather.indices, shape, strict=True):
+            if isinstance(index, IndexValue):
+                indices.append(self._clamped(index.index, extent))
+                continue
+            value = self.cast(self.scalar(index), "index")
+            indices.append(self._limited(value.name, -1, extent, extent))
+        return self._extract(gather.tensor, indices)
+
+    def _extract(self, name: str, indices: Sequence[str]) -> Value:
+        """The element of a tensor at indices that are in range."""
+        tensor, shape, dtype = self._tensors[name]
+        kind = "x".join([*map(str, shape), memory_type(dtype)])
+        read = f"tensor.extract {tensor}[{', '.join(indices)}] : tensor<{kind}>"
+        return self.loaded(self.operation(read), dtype)
 
     def loaded(self, name: str, dtype: str) -> Value:
         """The value of an element that was read from memory."""
@@ -301,7 +321,10 @@ class BodyWriter:
 
     def _clamped(self, index: IntExpr, extent: int) -> str:
         low, high = index_bounds(index, self._extents)
-        name = self.index(index)
+        return self._limited(self.index(index), low, high, extent)
+
+    def _limited(self, name: str, low: int, high: int, extent: int) -> str:
+        """An index between ``low`` and ``high``, brought into ``range(extent)``."""
         if high >= extent:
             last = self.constant(extent - 1, "index").name
             name = self.operation(f"arith.minsi {name}, {last} : index")

@@ -221,7 +221,11 @@ class _BlockReader:
         store = self._block.body
         spatial = self._spatial_order(store.indices, axes)
         reductions = [axis for _, axis in axes.values() if axis.kind == "reduce"]
-        reader = BodyReader({v: axis for v, (_, axis) in axes.items()}, self._known)
+        variables: dict[Any, Axis | None] = dict.fromkeys(
+            variable.var for variable in self._block.iter_vars
+        )
+        variables.update({variable: axis for variable, (_, axis) in axes.items()})
+        reader = BodyReader(variables, self._known, reduces=bool(reductions))
         body, combiner = self._body(reader, bool(reductions))
         stage = Stage(self._tensor, (*spatial, *reductions), body, combiner)
         if combiner is not None:
@@ -252,6 +256,8 @@ class _BlockReader:
         values = self._nest.realize.iter_values
         for variable, value in zip(self._block.iter_vars, values, strict=True):
             name = str(variable.var.name)
+            if not loops and _constant(value) == 0 and _constant(variable.dom.extent) == 1:
+                continue  # How a block without loops is written: this is no axis.
             position = position_of.get(value) if isinstance(value, Var) else None
             if position is None or position in used:
                 raise Unsupported(f"{name!r} is bound to {value}, not to a loop of its own")

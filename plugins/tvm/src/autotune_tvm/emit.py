@@ -12,13 +12,14 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     IntExpr,
     Load,
     ScalarExpr,
     Select,
     Unary,
-    affine_form,
+    index_bounds,
 )
 from autotune.ir.expressions.scalar import walk
 from autotune.ir.workloads import Stage, Workload
@@ -144,6 +145,8 @@ class _Body:
         if isinstance(body, Load):
             indices = [self.index(index) for index in body.indices]
             return self._tensors[body.tensor](*indices)
+        if isinstance(body, Gather):
+            return self._tensors[body.tensor](*(self.scalar(index) for index in body.indices))
         if isinstance(body, Cast):
             # Built as a node: `astype` would drop a conversion that it thinks redundant.
             return tirx.Cast(body.dtype, self.scalar(body.operand))
@@ -203,13 +206,12 @@ class _Body:
         for node in walk(body):
             if isinstance(node, Binary) and node.op in ("div", "mod"):
                 return False
+            if isinstance(node, Gather):
+                return False
             if isinstance(node, Load):
                 shape = self._tensors[node.tensor].shape
                 for index, extent in zip(node.indices, shape, strict=True):
-                    form = affine_form(index)
-                    if form is None:
-                        return False
-                    low, high = form.bounds(self._stage.extents)
+                    low, high = index_bounds(index, self._stage.extents)
                     if low < 0 or high >= int(extent):
                         return False
         return True

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 from tvm import IRModule, tirx
 from tvm.ir import load_json, save_json
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.workloads import Workload
+from autotune.ir.workloads.inputs import index_inputs
 from autotune_tvm.blocks import Block, identifier, read_function
 from autotune_tvm.emit import ENTRY
 
@@ -50,7 +52,10 @@ def import_module(program: object) -> tuple[Workload, IRModule]:
     if not outputs:
         raise UnsupportedWorkload(f"function {name!r} writes none of its parameters")
     stages = tuple(block.stage for block in reading.blocks)
-    return Workload(name, inputs, stages, outputs), module
+    workload = Workload(name, inputs, stages, outputs)
+    # Says whether there are inputs by which candidates can be validated.
+    index_inputs(workload, np.random.default_rng(0))
+    return workload, module
 
 
 def blocks_of(module: IRModule) -> dict[str, Block]:

@@ -13,6 +13,7 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     IntExpr,
     Load,
@@ -23,6 +24,7 @@ from autotune.ir.expressions import (
     const,
     maximum,
     minimum,
+    simplify_index,
     var,
 )
 from autotune.ir.workloads import Axis
@@ -99,13 +101,18 @@ class BodyReader:
     """Reads the expressions of one block.
 
     Args:
-        axes: The axis that each block variable is.
+        axes: The axis that each block variable is; None for one that is always 0.
         tensors: Name of each buffer that may be read.
+        reduces: Whether the block reduces: its reads have to be affine then.
     """
 
-    def __init__(self, axes: Mapping[Any, Axis], tensors: Mapping[Any, str]) -> None:
+    def __init__(
+        self, axes: Mapping[Any, Axis | None], tensors: Mapping[Any, str], *, reduces: bool = False
+    ) -> None:
         self._axes = axes
-        self._extents = {axis.name: axis.extent for axis in axes.values()}
+        self._reduces = reduces
+        known = [axis for axis in axes.values() if axis is not None]
+        self._extents = {axis.name: axis.extent for axis in known}
         self._tensors = tensors
 
     def scalar(self, node: Any) -> ScalarExpr:
@@ -132,38 +139,52 @@ class BodyReader:
             return Select(*(self.scalar(part) for part in parts))
         if isinstance(node, Call):
             return self._call(node)
+        if isinstance(node, tirx.Mod):
+            left, right = self.scalar(node.a), self.scalar(node.b)
+            return Binary("sub", left, Binary("mul", Binary("div", left, right), right))
         for kind, op in (*_BINARY, *(_LOGIC if is_bool else ())):
             if isinstance(node, kind):
                 return self._binary(op, node.a, node.b)
         raise Unsupported(f"{type(node).__name__} expressions are not supported: {_brief(node)}")
 
-    def load(self, node: Any) -> Load:
-        """A load of a known tensor at affine indices.
+    def load(self, node: Any) -> Load | Gather:
+        """A read of a known tensor: a load where all indices are computed from axes alone.
 
         Raises:
-            Unsupported: the tensor is not known here, or an index is not affine.
+            Unsupported: the tensor is not known here, or an index is not affine and the block
+                reduces, or it has no form.
         """
         name = self._tensors.get(node.source)
         if name is None:
             raise Unsupported(
                 f"it reads {_brief(node.source)}, which is neither an input nor computed before it"
             )
-        indices = []
-        for position, index in enumerate(node.indices):
-            expression = self.index(index)
-            if expression is None or affine_form(expression) is None:
+        found = [self.index(index) for index in node.indices]
+        indices = [
+            None if index is None else simplify_index(index, self._extents) for index in found
+        ]
+        for position, index in enumerate(indices):
+            if self._reduces and (index is None or affine_form(index) is None):
                 raise Unsupported(
-                    f"index {position} of its read of {name!r} is not affine: {_brief(index)}"
+                    f"index {position} of its read of {name!r} is not affine: "
+                    f"{_brief(node.indices[position])}"
                 )
-            indices.append(expression)
-        return Load(name, tuple(indices))
+        known = [index for index in indices if index is not None]
+        if len(known) == len(indices):
+            return Load(name, tuple(known))
+        return Gather(name, tuple(self._indexing(index) for index in node.indices))
+
+    def _indexing(self, node: Any) -> ScalarExpr:
+        """An index that may depend on data, as a body."""
+        index = self.index(node)
+        return self.scalar(node) if index is None else IndexValue(index)
 
     def index(self, node: Any) -> IntExpr | None:
         """``node`` as an expression over axes, or None when it is something else."""
         if isinstance(node, tirx.IntImm):
             return const(int(node.value))
         if isinstance(node, Var):
-            return var(self._axes[node].name) if node in self._axes else None
+            return self._variable(node)
         if isinstance(node, tirx.Cast):
             whole = str(node.ty.dtype) in ("int32", "int64")
             return self.index(node.value) if whole else None
@@ -177,6 +198,12 @@ class BodyReader:
                 result: IntExpr = combine(left, right)
                 return result
         return None
+
+    def _variable(self, node: Any) -> IntExpr | None:
+        if node not in self._axes:
+            return None
+        axis = self._axes[node]
+        return const(0) if axis is None else var(axis.name)
 
     def _quotient(self, wants_quotient: bool, top: IntExpr, bottom: IntExpr) -> IntExpr | None:
         """``top // bottom`` or ``top % bottom``, simplified where the quotient never changes.

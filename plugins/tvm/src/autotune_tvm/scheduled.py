@@ -54,6 +54,13 @@ def scheduled_module(request: BuildRequest) -> Any:
     Raises:
         InvalidSchedule: a step cannot be applied.
     """
+    module = _scheduled(request)
+    from autotune_tvm.passes import compare_booleans, compares_booleans
+
+    return compare_booleans(module) if compares_booleans(request.workload) else module
+
+
+def _scheduled(request: BuildRequest) -> Any:
     runtime.load()
     module = program_of(request.workload, request.program)
     if request.candidate is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.ir.expressions.affine import AffineForm, affine_form
+from autotune.ir.expressions.affine import AffineForm, IndexTerm, affine_form, index_form
+from autotune.ir.expressions.bounds import index_bounds, simplify_index
 from autotune.ir.expressions.integer import (
     IntExpr,
     IntLike,
@@ -20,13 +21,16 @@ from autotune.ir.expressions.scalar import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     Load,
     ScalarExpr,
     Select,
     Unary,
+    gathers,
     loads,
     operation_counts,
+    substitute,
     transform,
 )
 
@@ -35,6 +39,8 @@ __all__ = [
     "Binary",
     "Cast",
     "Constant",
+    "Gather",
+    "IndexTerm",
     "IndexValue",
     "IntExpr",
     "IntLike",
@@ -45,6 +51,9 @@ __all__ = [
     "affine_form",
     "ceildiv",
     "const",
+    "gathers",
+    "index_bounds",
+    "index_form",
     "less",
     "loads",
     "maximum",
@@ -53,6 +62,8 @@ __all__ = [
     "operation_counts",
     "product",
     "select",
+    "simplify_index",
+    "substitute",
     "transform",
     "var",
 ]

@@ -108,7 +108,7 @@ class IntExpr:
             name = self.args[0]
             return _wrap(values[name]) if name in values else self
         args = [arg.substitute(values) for arg in self.args]
-        return _rebuild(self.op, args)
+        return rebuilt(self.op, args)
 
     def __repr__(self) -> str:
         # Sums and products are sorted by it: written once.
@@ -248,7 +248,8 @@ def _wrap(value: IntLike) -> IntExpr:
     return value if isinstance(value, IntExpr) else const(value)
 
 
-def _rebuild(op: str, args: list[IntExpr]) -> IntExpr:
+def rebuilt(op: str, args: list[IntExpr]) -> IntExpr:
+    """The node ``op`` of these operands, simplified."""
     if op == "add":
         return _linear_sum([(arg, 1) for arg in args])
     if op == "mul":
@@ -413,7 +414,7 @@ def _read(data: Any, _: Any = None) -> IntExpr:
         raise InvalidValueError(f"{data[0]} takes two operands: {data!r}")
     if data[0] == "select" and len(data) != 4:
         raise InvalidValueError(f"select takes three operands: {data!r}")
-    found = _rebuild(data[0], list(map(_read, data[1:])))
+    found = rebuilt(data[0], list(map(_read, data[1:])))
     if len(found.args) > MOST_OPERANDS:
         raise _too_many(len(found.args))
     for part in (found, *found.args):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from autotune.ir.converter import json_forms, tagged_lists
-from autotune.ir.expressions.integer import IntExpr, var
+from autotune.ir.expressions.integer import IntExpr, IntLike, var
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -50,6 +50,17 @@ class Load:
 
     tensor: str
     indices: tuple[IntExpr, ...]
+
+
+@frozen
+class Gather:
+    """The element of ``tensor`` at ``indices`` that are computed: whole numbers, each a body.
+
+    At least one of them depends on data, or is no index expression; else it is a :class:`Load`.
+    """
+
+    tensor: str
+    indices: tuple[ScalarExpr, ...]
 
 
 @frozen
@@ -102,7 +113,7 @@ class Select:
     on_false: ScalarExpr
 
 
-ScalarExpr = Constant | Load | IndexValue | Cast | Unary | Binary | Select
+ScalarExpr = Constant | Load | Gather | IndexValue | Cast | Unary | Binary | Select
 
 
 def children(body: ScalarExpr) -> tuple[ScalarExpr, ...]:
@@ -113,7 +124,7 @@ def children(body: ScalarExpr) -> tuple[ScalarExpr, ...]:
         return (body.left, body.right)
     if isinstance(body, Select):
         return (body.condition, body.on_true, body.on_false)
-    return ()
+    return body.indices if isinstance(body, Gather) else ()
 
 
 def walk(body: ScalarExpr) -> Iterator[ScalarExpr]:
@@ -128,21 +139,34 @@ def loads(body: ScalarExpr) -> tuple[Load, ...]:
     return tuple(node for node in walk(body) if isinstance(node, Load))
 
 
+def gathers(body: ScalarExpr) -> tuple[Gather, ...]:
+    """Every gather in reading order, repeated when the body repeats it."""
+    return tuple(node for node in walk(body) if isinstance(node, Gather))
+
+
+def reads(body: ScalarExpr) -> tuple[Load | Gather, ...]:
+    """Every load and gather in reading order, a gather before what its indices read."""
+    return tuple(node for node in walk(body) if isinstance(node, (Load, Gather)))
+
+
 def operation_counts(body: ScalarExpr) -> dict[str, int]:
     """How often each arithmetic, comparison, logic, cast or function operation occurs.
 
     Padding predicates are index arithmetic: what a condition on indices computes is not counted.
+    Nor is what computes the indices of a gather.
     """
     counts: dict[str, int] = {}
 
     def visit(node: ScalarExpr) -> None:
+        if isinstance(node, Gather):
+            return
         if isinstance(node, (Unary, Binary)):
             counts[node.op] = counts.get(node.op, 0) + 1
         elif isinstance(node, Cast):
             counts["cast"] = counts.get("cast", 0) + 1
         if isinstance(node, Select):
             counts["select"] = counts.get("select", 0) + 1
-            if any(isinstance(inner, Load) for inner in walk(node.condition)):
+            if any(isinstance(inner, (Load, Gather)) for inner in walk(node.condition)):
                 visit(node.condition)
             visit(node.on_true)
             visit(node.on_false)
@@ -171,6 +195,8 @@ def transform(body: ScalarExpr, replace: Callable[[ScalarExpr], ScalarExpr | Non
             transform(body.on_true, replace),
             transform(body.on_false, replace),
         )
+    if isinstance(body, Gather):
+        return evolve(body, indices=tuple(transform(index, replace) for index in body.indices))
     return body
 
 
@@ -190,9 +216,23 @@ def renamed_body(
         if isinstance(node, Load):
             indices = tuple(index.substitute(variables) for index in node.indices)
             return Load(tensors[node.tensor], indices)
+        if isinstance(node, Gather):
+            places = (renamed_body(index, tensors, axes) for index in node.indices)
+            return Gather(tensors[node.tensor], tuple(places))
         if isinstance(node, IndexValue):
             return IndexValue(node.index.substitute(variables))
         return None
+
+    return transform(body, replace)
+
+
+def substitute(body: ScalarExpr, values: Mapping[str, IntLike]) -> ScalarExpr:
+    """``body`` with axes replaced by expressions wherever indices use them."""
+
+    def replace(node: ScalarExpr) -> ScalarExpr | None:
+        if isinstance(node, Load):
+            return Load(node.tensor, tuple(index.substitute(values) for index in node.indices))
+        return IndexValue(node.index.substitute(values)) if isinstance(node, IndexValue) else None
 
     return transform(body, replace)
 
@@ -202,6 +242,7 @@ def _forms(converter: Converter) -> None:
     kinds: dict[str, type[ScalarExpr]] = {
         "constant": Constant,
         "load": Load,
+        "gather": Gather,
         "index": IndexValue,
         "cast": Cast,
         "select": Select,

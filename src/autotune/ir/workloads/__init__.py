@@ -13,7 +13,8 @@ from autotune.ir.workloads.builders import (
     gemm,
     softmax,
 )
-from autotune.ir.workloads.reference import random_inputs, reference_outputs
+from autotune.ir.workloads.inputs import random_inputs
+from autotune.ir.workloads.reference import reference_outputs
 from autotune.ir.workloads.workload import Axis, Stage, Tensor, Workload
 
 __all__ = [

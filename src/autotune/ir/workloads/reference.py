@@ -19,6 +19,7 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     Load,
     ScalarExpr,
@@ -32,28 +33,6 @@ Array = NDArray[Any]
 
 # Points evaluated at once when a stage has to be broadcast: bounds memory, not results.
 _CHUNK_POINTS = 1 << 22
-
-# Bounds of random numbers, the upper one excluded.
-_INTEGERS = {"bool": (0, 2), "uint8": (0, 256), "int8": (-128, 128)}
-
-
-def random_inputs(workload: Workload, rng: np.random.Generator) -> dict[str, Array]:
-    """One random array per input: uniform in [-1, 1) for floats, and for bytes over all values.
-
-    Other integers are small, so that sums of products do not overflow. Instructions for products
-    of bytes may saturate, which only large bytes show.
-    """
-    arrays: dict[str, Array] = {}
-    for tensor in workload.inputs:
-        values: Array
-        if tensor.element.is_float:
-            values = rng.random(tensor.shape, dtype=np.float64) * 2 - 1
-        else:
-            low, high = _INTEGERS.get(tensor.element.storage, (-8, 8))
-            values = rng.integers(low, high, tensor.shape)
-        # Not by `ascontiguousarray`, which makes a vector of a single number.
-        arrays[tensor.name] = np.asarray(values, dtype=tensor.element.dtype, order="C")
-    return arrays
 
 
 def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -71,19 +50,20 @@ def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[s
                 f"input {tensor.name!r} has shape {inputs[tensor.name].shape}, "
                 f"expected {tensor.shape}"
             )
-        arrays[tensor.name] = _widened(inputs[tensor.name])
+        arrays[tensor.name] = widened(inputs[tensor.name])
     for stage in workload.stages:
-        arrays[stage.name] = _evaluate_stage(stage, arrays)
+        arrays[stage.name] = evaluate_stage(stage, arrays)
     dtypes = {stage.name: stage.output.element.dtype for stage in workload.stages}
     return {name: arrays[name].astype(dtypes[name]) for name in workload.outputs}
 
 
-def _widened(array: Array) -> Array:
+def widened(array: Array) -> Array:
     """A contiguous array, of double precision where it is of floats."""
     return np.asarray(array, dtype=np.float64 if array.dtype.kind == "f" else None, order="C")
 
 
-def _evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
+def evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
+    """What a stage writes, from arrays as :func:`widened` makes them."""
     element = stage.output.element
     dtype = np.dtype(np.float64) if element.is_float else element.dtype
     if stage.combiner == "add":
@@ -102,20 +82,29 @@ def _evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
 
 def _evaluate_chunk(stage: Stage, arrays: Mapping[str, Array], start: int, stop: int) -> Array:
     """The stage for the first spatial axis in ``range(start, stop)``."""
-    rank = len(stage.axes)
-    first = next(iter(stage.spatial_axes), None)
-    grid: dict[str, Array] = {}
-    shape = []
-    for position, axis in enumerate(stage.axes):
-        values = np.arange(start, stop) if axis is first else np.arange(axis.extent)
-        grid[axis.name] = values.reshape([-1 if p == position else 1 for p in range(rank)])
-        shape.append(len(values))
+    grid = stage_grid(stage, start, stop)
+    shape = np.broadcast_shapes(*(values.shape for values in grid.values()))
     value = np.broadcast_to(evaluate_body(stage.body, grid, arrays), shape)
     if stage.combiner is None:
         return value
     reduced = tuple(p for p, axis in enumerate(stage.axes) if axis.kind == "reduce")
     combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
     return np.asarray(combine[stage.combiner].reduce(value, axis=reduced))
+
+
+def stage_grid(stage: Stage, start: int = 0, stop: int | None = None) -> dict[str, Array]:
+    """Values of every axis, which broadcast together to the iteration space.
+
+    Those of the first spatial axis are in ``range(start, stop)``.
+    """
+    first = next(iter(stage.spatial_axes), None)
+    rank = len(stage.axes)
+    grid: dict[str, Array] = {}
+    for position, axis in enumerate(stage.axes):
+        whole = axis is not first or stop is None
+        values = np.arange(axis.extent) if whole else np.arange(start, stop)
+        grid[axis.name] = values.reshape([-1 if p == position else 1 for p in range(rank)])
+    return grid
 
 
 def _contract(stage: Stage, arrays: Mapping[str, Array]) -> Array | None:
@@ -148,12 +137,15 @@ def _contract(stage: Stage, arrays: Mapping[str, Array]) -> Array | None:
 
 
 def _strided_view(stage: Stage, load: Load, array: Array) -> tuple[Array, tuple[str, ...]] | None:
-    """``load`` over the axes it depends on, as a view; None when it may leave the array."""
+    """``load`` over the axes it depends on, as a view; None when it may leave the array.
+
+    None also where an index is not affine.
+    """
     strides: dict[str, int] = {}
     offset = 0
-    for form, extent, stride in zip(
-        stage.access_map(load), array.shape, array.strides, strict=True
-    ):
+    for form, extent, stride in zip(stage.forms(load), array.shape, array.strides, strict=True):
+        if form.terms:
+            return None
         low, high = form.bounds(stage.extents)
         if low < 0 or high >= extent:
             return None
@@ -188,6 +180,15 @@ def evaluate_body(body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[s
             for index, extent in zip(body.indices, array.shape, strict=True)
         )
         return array[indices]
+    if isinstance(body, Gather):
+        array = arrays[body.tensor]
+        values = (np.asarray(evaluate_body(index, grid, arrays)) for index in body.indices)
+        return array[
+            tuple(
+                np.clip(value, 0, extent - 1).astype(np.int64)
+                for value, extent in zip(values, array.shape, strict=True)
+            )
+        ]
     if isinstance(body, Cast):
         return _cast(evaluate_body(body.operand, grid, arrays), body.dtype)
     if isinstance(body, Unary):

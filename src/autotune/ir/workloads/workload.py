@@ -18,14 +18,17 @@ from autotune.ir.expressions import (
     AffineForm,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     Load,
     ScalarExpr,
-    affine_form,
+    gathers,
+    index_form,
     loads,
     operation_counts,
 )
-from autotune.ir.expressions.scalar import renamed_body, walk
+from autotune.ir.expressions.affine import unknown_form
+from autotune.ir.expressions.scalar import reads, renamed_body, walk
 from autotune.ir.workloads.canonical import Names, canonical_order
 
 if TYPE_CHECKING:
@@ -116,9 +119,25 @@ class Stage:
         return loads(self.body)
 
     @property
+    def gathers(self) -> tuple[Gather, ...]:
+        """Gathers of the body in reading order."""
+        return gathers(self.body)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Names of the tensors read, each once, in reading order."""
-        return tuple(dict.fromkeys(load.tensor for load in self.loads))
+        return tuple(dict.fromkeys(read.tensor for read in self.accesses))
+
+    @property
+    def accesses(self) -> tuple[Load | Gather, ...]:
+        """Loads and gathers of the body in reading order."""
+        return reads(self.body)
+
+    def forms(self, read: Load | Gather) -> tuple[AffineForm, ...]:
+        """The form of each index of a read: with terms where it is not affine in the axes."""
+        if isinstance(read, Load):
+            return tuple(index_form(index) for index in read.indices)
+        return tuple(_form_of_value(index) for index in read.indices)
 
     def access_map(self, load: Load) -> tuple[AffineForm, ...]:
         """The affine form of each index of ``load``.
@@ -128,8 +147,8 @@ class Stage:
         """
         forms = []
         for index in load.indices:
-            form = affine_form(index)
-            if form is None:
+            form = index_form(index)
+            if form.terms:
                 raise UnsupportedWorkload(
                     f"stage {self.name!r} reads {load.tensor!r} at {index!r}, "
                     "which is not affine in its axes"
@@ -299,6 +318,18 @@ def _digest_of(workload: Workload) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _form_of_value(index: ScalarExpr) -> AffineForm:
+    if isinstance(index, IndexValue):
+        return index_form(index.index)
+    axes: frozenset[str] = frozenset()
+    for node in walk(index):
+        used = node.indices if isinstance(node, Load) else ()
+        if isinstance(node, IndexValue):
+            used = (node.index,)
+        axes = axes.union(*(each.variables for each in used))
+    return unknown_form(repr(index), axes)
+
+
 @json_forms
 def _forms(converter: Converter) -> None:
     list_form(converter, Tensor)
@@ -373,12 +404,12 @@ def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
         raise InvalidValueError(
             f"stage {stage.name!r} combines by {stage.combiner!r}; allowed: {', '.join(COMBINERS)}"
         )
-    for load in stage.loads:
-        if load.tensor not in known:
-            raise InvalidValueError(f"stage {stage.name!r} reads unknown tensor {load.tensor!r}")
-        if len(load.indices) != len(known[load.tensor].shape):
+    for read in stage.accesses:
+        if read.tensor not in known:
+            raise InvalidValueError(f"stage {stage.name!r} reads unknown tensor {read.tensor!r}")
+        if len(read.indices) != len(known[read.tensor].shape):
             raise InvalidValueError(
-                f"stage {stage.name!r} reads {load.tensor!r} with {len(load.indices)} indices"
+                f"stage {stage.name!r} reads {read.tensor!r} with {len(read.indices)} indices"
             )
     for node in walk(stage.body):
         if isinstance(node, (Cast, Constant)):

@@ -9,11 +9,12 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     Load,
     ScalarExpr,
     Select,
     Unary,
-    affine_form,
+    index_form,
 )
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, children, loads, walk
 from autotune.models.features.columns import ARITHMETIC
@@ -66,7 +67,7 @@ class _Visitor:
         for inner in walk(node):
             if isinstance(inner, Cast):
                 return inner.dtype
-            if isinstance(inner, Load):
+            if isinstance(inner, (Load, Gather)):
                 return self.nest.workload.tensors[inner.tensor].dtype
             if isinstance(inner, Constant):
                 constants.append(inner.dtype)
@@ -82,7 +83,7 @@ class _Visitor:
 
     def _select(self, node: Select) -> None:
         # A branch that loads must not be evaluated where it is not taken: compilers call a guard.
-        guarded = any(isinstance(inner, Load) for inner in walk(node))
+        guarded = any(isinstance(inner, (Load, Gather)) for inner in walk(node))
         if guarded and self.guards_as_functions:
             self.counts[_classified("guard", self.dtype(node.on_true))] += 1
         else:
@@ -101,16 +102,16 @@ def _classified(op: str, dtype: str) -> str:
 def _index_operations(statement: Statement, load: Load) -> Counter[str]:
     counts: Counter[str] = Counter()
     for index in load.indices:
-        form = affine_form(index)
-        axes = [] if form is None else list(form.coefficients)
+        form = index_form(index)
+        counts["integer_divide"] += sum(term.op != "any" for term in form.terms.values())
         terms = 0
         for loop in statement.loops:
             for position, (axis, _) in enumerate(loop.parts):
-                if axis not in axes:
+                if axis not in form.axes:
                     continue
                 terms += 1
                 counts["integer_multiply"] += 1
                 counts["integer_divide"] += (position > 0) + (position < len(loop.parts) - 1)
-        constant = form is not None and form.constant != 0
+        constant = form.constant != 0
         counts["integer_add"] += max(0, terms - 1) + (1 if constant and terms else 0)
     return counts

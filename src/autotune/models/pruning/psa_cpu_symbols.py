@@ -223,7 +223,7 @@ def _dimension_of(statement: Statement, buffer: str, axis: str) -> int:
     for access in statement.accesses:
         if access.buffer == buffer:
             for dimension, form in enumerate(access.forms):
-                if own & set(form.coefficients):
+                if own & form.axes:
                     return dimension
     return -1
 
@@ -332,7 +332,7 @@ def _reads(statement: Statement, buffer: str, vector: Loop | None) -> int:
         return Reads.BROADCAST
     axes = {axis for axis, _ in vector.parts}
     access: Access = next(item for item in statement.accesses if item.buffer == buffer)
-    steps = [sum(abs(form.coefficients.get(axis, 0)) for axis in axes) for form in access.forms]
+    steps = [sum(abs(form.step(axis)) for axis in axes) for form in access.forms]
     if not any(steps):
         return Reads.BROADCAST
     return Reads.CONTIGUOUS if steps[-1] == 1 and not any(steps[:-1]) else Reads.SCATTERED

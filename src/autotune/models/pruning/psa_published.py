@@ -111,7 +111,7 @@ def _in_index(statement: Statement, loop: Loop, buffer: str) -> IntExpr:
         for access in statement.accesses
         if access.buffer == buffer
         for form in access.forms
-        for axis in form.coefficients
+        for axis in form.axes
         for mover in statement.movers(axis)
     }
     moved = [extent for axis, extent in loop.parts if axis in axes]

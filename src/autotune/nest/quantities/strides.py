@@ -8,6 +8,8 @@ from functools import cached_property
 from attrs import frozen
 
 from autotune.ir.expressions import (
+    AffineForm,
+    IndexTerm,
     IntExpr,
     ceildiv,
     const,
@@ -196,16 +198,37 @@ class Walk:
         if axis == ELEMENT:
             return self._element_strides(access, inner)
         for dimension in range(len(access.forms) - 1, -1, -1):
-            step = const(0)
-            for own, coefficient in access.forms[dimension].coefficients.items():
-                if own == axis:
-                    step = step + inner * abs(coefficient)
-                corner = self.statement.corners.get(own, {}).get(axis)
-                if corner is not None:
-                    step = step + inner * corner * abs(coefficient)
+            step = self._step(access.forms[dimension], axis, inner)
             if step.value != 0:
                 return [self.layout.stride(dimension, step, extent)]
         return []
+
+    def _step(self, form: AffineForm, axis: str, inner: IntExpr) -> IntExpr:
+        """How far an index moves with ``inner`` steps of an axis.
+
+        A quotient moves by the whole divisors in them, a remainder only by fewer than its
+        divisor; what is neither moves by one.
+        """
+        step = const(0)
+        for own, coefficient in form.coefficients.items():
+            term = form.terms.get(own)
+            if term is not None:
+                step = step + self._term_step(term, axis, inner) * abs(coefficient)
+                continue
+            if own == axis:
+                step = step + inner * abs(coefficient)
+            corner = self.statement.corners.get(own, {}).get(axis)
+            if corner is not None:
+                step = step + inner * corner * abs(coefficient)
+        return step
+
+    def _term_step(self, term: IndexTerm, axis: str, inner: IntExpr) -> IntExpr:
+        step = self._step(term.operand, axis, inner)
+        if term.op == "any":
+            return minimum(step, 1)
+        if term.op == "floordiv":
+            return step // term.divisor
+        return select(less(step, term.divisor), step, 0)
 
     def _element_strides(self, access: Access, step: IntExpr) -> list[IntExpr]:
         """Stride of a loop that counts elements of a copied region by ``step``."""
@@ -213,8 +236,8 @@ class Walk:
         slower = []
         for own, extent in reversed(self.statement.flattened):
             for dimension, form in enumerate(access.forms):
-                if own in form.coefficients:
-                    moved = (step // inner) * abs(form.coefficients[own])
+                if own in form.axes:
+                    moved = self._step(form, own, step // inner)
                     slower.append((inner * extent, self.layout.stride(dimension, moved, const(1))))
             inner = inner * extent
         for beyond, stride in reversed(slower):

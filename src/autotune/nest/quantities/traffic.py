@@ -53,7 +53,7 @@ def _moving_axes(statement: Statement, buffer: str) -> set[str]:
         for access in statement.accesses
         if access.buffer == buffer
         for form in access.forms
-        for axis in form.coefficients
+        for axis in form.axes
     }
     return {mover for axis in axes for mover in statement.movers(axis)}
 

@@ -30,6 +30,11 @@ def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
     Raises:
         UnsupportedWorkload: it reads the tensor at several different places.
     """
+    if any(gather.tensor == tensor for gather in stage.gathers):
+        raise UnsupportedWorkload(
+            f"stage {stage.name!r} reads {tensor!r} at indices that are computed; "
+            "tiling needs affine ones"
+        )
     maps: list[tuple[AffineForm, ...]] = []
     for load in stage.loads:
         if load.tensor == tensor and (forms := stage.access_map(load)) not in maps:
@@ -44,12 +49,12 @@ def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
 
 def depends_on(forms: tuple[AffineForm, ...], axis: str) -> bool:
     """Whether the access moves along ``axis``."""
-    return any(axis in form.coefficients for form in forms)
+    return any(axis in form.axes for form in forms)
 
 
 def dimension_of(forms: tuple[AffineForm, ...], axis: str) -> int | None:
     """The dimension whose index is exactly ``axis``, when it is the only one that uses it."""
-    uses = [dim for dim, form in enumerate(forms) if axis in form.coefficients]
+    uses = [dim for dim, form in enumerate(forms) if axis in form.axes]
     if len(uses) != 1:
         return None
     form = forms[uses[0]]
@@ -59,16 +64,26 @@ def dimension_of(forms: tuple[AffineForm, ...], axis: str) -> int | None:
 def reads_at_own_point(consumer: Stage, tensor: str) -> bool:
     """Whether ``consumer`` reads ``tensor`` exactly at the point it writes."""
     names = [axis.name for axis in consumer.spatial_axes]
+    if any(gather.tensor == tensor for gather in consumer.gathers):
+        return False
     for load in consumer.loads:
         if load.tensor != tensor:
             continue
-        forms = consumer.access_map(load)
+        forms = consumer.forms(load)
         if len(forms) != len(names):
             return False
         for form, name in zip(forms, names, strict=True):
             if form.coefficients != {name: 1} or form.constant != 0:
                 return False
     return True
+
+
+def is_gathered(workload: Workload, tensor: str) -> bool:
+    """Whether a stage reads ``tensor`` at indices that are computed.
+
+    Such a tensor is computed whole before it: nothing says which part is needed when.
+    """
+    return any(gather.tensor == tensor for stage in workload.stages for gather in stage.gathers)
 
 
 def producer_stage(workload: Workload, tensor: str) -> Stage | None:

@@ -20,13 +20,18 @@ from autotune.spaces.rules.rule import SketchRule
 
 
 class ElementwiseRule(SketchRule):
-    """Outer axes parallel, the innermost axis in vectors of a searched width."""
+    """Outer axes parallel, the innermost axis in vectors of a searched width.
+
+    A single number has no loops, and no choices.
+    """
 
     name = "elementwise"
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
-        if not is_pointwise(stage) or not stage.axes:
+        if not is_pointwise(stage):
             return None
+        if not stage.axes:
+            return [draft.extended(settled=[stage.name])]
         *outer, inner = stage.axes
         lanes = draft.target.lanes(stage.output.dtype)
         name = f"{stage.name}.{inner.name}"
@@ -66,6 +71,8 @@ class ElementwiseRule(SketchRule):
 
 def root_copy_steps(stage: Stage, lanes: int) -> list[Step]:
     """A pointwise stage that feeds another, without parameters: parallel rows, vector inside."""
+    if not stage.axes:
+        return []
     *outer, inner = stage.axes
     width = largest_divisor(inner.extent, lanes)
     parallel = tuple(f"{axis.name}.0" for axis in outer[: max(1, len(outer) - 1)])

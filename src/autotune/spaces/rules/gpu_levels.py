@@ -218,7 +218,7 @@ def _extents(stage: Stage, axis: Axis, fetched: Mapping[str, Forms]) -> tuple[in
     Axes along which nothing is shared (batches) gain nothing by it.
     """
     dependent = {
-        load.tensor for load in stage.loads if depends_on(stage.access_map(load), axis.name)
+        read.tensor for read in stage.accesses if depends_on(stage.forms(read), axis.name)
     }
     shared = len(dependent) < len(stage.reads) or any(
         len(form.coefficients) > 1

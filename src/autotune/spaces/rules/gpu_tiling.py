@@ -30,6 +30,7 @@ from autotune.sketches import (
 from autotune.spaces.rules.access import (
     depends_on,
     is_expensive,
+    is_gathered,
     is_pointwise,
     operand_forms,
     producer_stage,
@@ -143,6 +144,7 @@ def _inlined(draft: SketchDraft, stage: Stage, tensor: str, *, copied: bool) -> 
         and is_pointwise(producer)
         and tensor not in draft.workload.outputs
         and draft.workload.consumers(tensor) == (stage,)
+        and not is_gathered(draft.workload, tensor)
         and (copied or not is_expensive(producer))
         and draft.can("inline.into_copy" if copied else "inline.into_reduction")
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.ir.workloads import Stage
 from autotune.sketches import Inline
-from autotune.spaces.rules.access import is_expensive, is_pointwise
+from autotune.spaces.rules.access import is_expensive, is_gathered, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
 
@@ -26,6 +26,8 @@ class InlineRule(SketchRule):
         if not draft.can("inline"):
             return None
         if not all(is_pointwise(consumer) for consumer in consumers):
+            return None
+        if is_gathered(workload, stage.name):
             return None
         if is_expensive(stage) and len(consumers) > 1:
             return None

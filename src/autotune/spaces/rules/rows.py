@@ -45,13 +45,17 @@ def _shared_rows(draft: SketchDraft, stages: list[Stage]) -> int:
     names = {stage.name for stage in stages}
     for stage in stages:
         own = [axis.name for axis in stage.spatial_axes]
+        if names & {gather.tensor for gather in stage.gathers}:
+            return 0
         for load in stage.loads:
             if load.tensor not in names:
                 continue
+            if any(form.terms for form in stage.forms(load)):
+                return 0
             producer = producer_stage(draft.workload, load.tensor)
             if producer is None or load.tensor in draft.workload.outputs:
                 return 0
-            for position, form in enumerate(stage.access_map(load)[:shared]):
+            for position, form in enumerate(stage.forms(load)[:shared]):
                 in_step = form.coefficients == {own[position]: 1} and form.constant == 0
                 same = producer.spatial_axes[position].extent == stage.extents[own[position]]
                 if not in_step or not same:
@@ -63,8 +67,8 @@ def _shared_rows(draft: SketchDraft, stages: list[Stage]) -> int:
 def _without_reuse(stage: Stage) -> bool:
     """Whether every operand moves along every spatial axis: tiling would gain nothing."""
     return all(
-        depends_on(stage.access_map(load), axis.name)
-        for load in stage.loads
+        depends_on(stage.forms(read), axis.name)
+        for read in stage.accesses
         for axis in stage.spatial_axes
         if axis.extent > 1
     )

@@ -10,7 +10,7 @@ __all__ = ["extracts", "reads_boxes"]
 
 def extracts(stage: Stage, tensor: str, workload: Workload) -> bool:
     """Whether a stage reads a tensor element by element: there is no part of it that it needs."""
-    return any(
+    return any(gather.tensor == tensor for gather in stage.gathers) or any(
         _is_extracted(stage, load, workload) for load in stage.loads if load.tensor == tensor
     )
 

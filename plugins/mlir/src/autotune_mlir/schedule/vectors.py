@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotune_mlir.schedule.lanes import reads_boxes
+from autotune.ir.workloads import Stage
+from autotune_mlir.schedule.lanes import extracts, reads_boxes
 from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
@@ -116,8 +117,18 @@ def _vectorize_pointwise(script: Script, plan: Plan, own: StagePlan) -> None:
     if own.vector is not None:
         script.vectorize(script.match(tag("stage", name)))
         _vectorize_copies(script, plan, name)
-    elif own.inlined and _is_in_tile(plan, name):
+    elif own.inlined and _is_in_tile(plan, name) and not _is_part_of_padding(plan, own.stage):
         script.vectorize(script.match(tag("stage", name)))
+
+
+def _is_part_of_padding(plan: Plan, stage: Stage) -> bool:
+    """Whether tiles of a stage that extracts elements are as large as padding leaves of them.
+
+    MLIR makes no vectors of extracted elements of sizes that only the running program knows.
+    """
+    workload = plan.workload
+    padded = any(is_padding(user, workload) for user in workload.consumers(stage.name))
+    return padded and any(extracts(stage, tensor, workload) for tensor in stage.reads)
 
 
 def _is_in_tile(plan: Plan, name: str) -> bool:

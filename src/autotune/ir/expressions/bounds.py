@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.ir.expressions import IntExpr
-
-__all__ = ["index_bounds"]
+from autotune.ir.expressions.integer import IntExpr, const, rebuilt
 
 
 def index_bounds(index: IntExpr, extents: Mapping[str, int]) -> tuple[int, int]:
@@ -34,6 +32,47 @@ def index_bounds(index: IntExpr, extents: Mapping[str, int]) -> tuple[int, int]:
     for part in parts[1:]:
         result = _combine(op, result, part)
     return result
+
+
+def simplify_index(index: IntExpr, extents: Mapping[str, int]) -> IntExpr:
+    """An index with the same value at every point, of which fewer parts are divided.
+
+    A quotient of a sum takes out the multiples of its divisor, and a quotient or remainder goes
+    where what is divided stays between two multiples: ``(64 * i + j) // 64`` is ``i`` for ``j``
+    below 64.
+
+    Args:
+        index: An index expression over axes.
+        extents: Extent of each axis by name.
+    """
+    if index.op in ("const", "var"):
+        return index
+    args = [simplify_index(argument, extents) for argument in index.args]
+    result = rebuilt(index.op, args)
+    if result.op not in ("floordiv", "mod"):
+        return result
+    top, bottom = result.args
+    divisor: int | None = bottom.value
+    if divisor is None or divisor <= 0:
+        return result
+    whole, rest = _multiples(top, divisor)
+    low, high = index_bounds(rest, extents)
+    quotient = low // divisor
+    if quotient == high // divisor:
+        return whole + quotient if result.op == "floordiv" else rest - quotient * divisor
+    return whole + rest // divisor if result.op == "floordiv" else rest % divisor
+
+
+def _multiples(top: IntExpr, divisor: int) -> tuple[IntExpr, IntExpr]:
+    """What is divided as ``divisor * whole + rest``."""
+    whole, rest = const(0), const(0)
+    for part in top.args if top.op == "add" else (top,):
+        factor = part.args[0].value if part.op == "mul" else part.value
+        if factor is not None and factor % divisor == 0:
+            whole = whole + part // divisor
+        else:
+            rest = rest + part
+    return whole, rest
 
 
 def _combine(op: str, left: tuple[int, int], right: tuple[int, int]) -> tuple[int, int]:
