@@ -111,6 +111,7 @@ class Bench:
     seed: int = 3
     protocol: str = "warm-1"
     lookahead: int = 1
+    patience: int | None = None
     trees: bool = False
     outcome: OutcomeOf | None = None
     again: OutcomeOf = valid_outcome
@@ -152,6 +153,7 @@ class Bench:
                 seed=self.seed,
                 round_size=self.round_size,
                 lookahead=self.lookahead,
+                patience=self.patience,
             ),
         )
         left = [stop_after]

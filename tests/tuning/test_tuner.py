@@ -286,6 +286,20 @@ def test_several_tasks_share_a_run(bench: Bench) -> None:
     assert all(result.from_records for result in bench.tuner(48).run())
 
 
+def test_a_task_is_left_after_trials_without_a_gain(bench: Bench) -> None:
+    bench.tasks, bench.patience = 3, 12
+    results = bench.tuner(10_000).run()
+    assert {result.reason for result in results} == {"no program has gained from its last trials"}
+    for result in results:
+        latencies = [point.best for point in result.history]
+        last_gain = next(at for at, best in enumerate(latencies) if best == latencies[-1])
+        # It is looked at after a round, and one more may have been on its way.
+        assert 12 <= result.trials - 1 - last_gain < 12 + 2 * bench.round_size
+    assert all(result.from_records for result in bench.tuner(10_000).run())
+    bench.patience = None
+    assert bench.tuner(10).run()[0].run_id != results[0].run_id
+
+
 def test_a_signal_waits_for_the_end_of_a_shield() -> None:
     import os
     import signal

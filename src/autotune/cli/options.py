@@ -37,6 +37,7 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "load_cost_model": {"metavar": "FILE|NAME", "type": InputFile()},
     "trials": {"type": int},
     "time": {"type": float, "metavar": "SECONDS"},
+    "patience": {"type": int, "metavar": "TRIALS"},
     "seed": {"type": int},
     "threads": {"type": int},
     "database": {"metavar": "FILE", "type": InputFile()},

@@ -62,6 +62,7 @@ that can be named here.
     "load_cost_model",
     "trials",
     "time",
+    "patience",
     "seed",
     "threads",
     "database",

@@ -51,6 +51,7 @@ builds the network again from the records.
     "load_cost_model",
     "trials",
     "time",
+    "patience",
     "seed",
     "threads",
     "database",

@@ -37,6 +37,8 @@ class Context:
         workload: What is computed.
         limits: The :class:`~autotune.spaces.ScheduleLimits` of the backend.
         tasks: A :class:`~autotune.search.schedulers.TaskInfo` for each task, of a scheduler.
+        objective: What is to become small, a function of the latency of each program in seconds by
+            the program's name, of a scheduler; None for the weighted sum.
         backend: Name of the backend, of a measurer.
         program: Text of the program that the backend has imported, or None, of a measurer.
         protocol: The :class:`~autotune.measure.MeasureProtocol` of a measurer.
@@ -59,6 +61,7 @@ class Context:
     workload: Workload = field(default=_ABSENT, kw_only=True)
     limits: Any = field(default=None, kw_only=True)
     tasks: Sequence[Any] = field(default=(), kw_only=True)
+    objective: Callable[[Mapping[str, float]], float] | None = field(default=None, kw_only=True)
     backend: str = field(default="", kw_only=True)
     program: str | None = field(default=None, kw_only=True)
     protocol: Any = field(default=None, kw_only=True)

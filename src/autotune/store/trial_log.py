@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -147,6 +148,15 @@ class TrialLog:
     def best_latency(self) -> float | None:
         """Seconds of the fastest valid trial."""
         return None if self._best is None else self._best.latency
+
+    @property
+    def trials_without_gain(self) -> int:
+        """Trials since the one that was the fastest valid one so far; all where none is valid."""
+        last, fastest = -1, math.inf
+        for number, entry in enumerate(self._entries):
+            if entry.latency is not None and entry.latency < fastest:
+                last, fastest = number, entry.latency
+        return len(self._entries) - 1 - last
 
     def has_measured(self, run_id: str) -> bool:
         """Whether a run has measured any valid trial itself."""

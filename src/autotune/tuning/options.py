@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autotune.measure import MeasureProtocol
     from autotune.models.cost import ModelFile
     from autotune.plugins.preset import Preset
+    from autotune.search.schedulers.objective import Objective
     from autotune.targets import Target
     from autotune.tuning.events import EventListener
 
@@ -60,6 +61,11 @@ def _seconds(_options: object, attribute: attrs.Attribute[Any], value: object) -
         raise InvalidValueError(
             f"{attribute.name} must be a positive number of seconds, not {value!r}"
         )
+
+
+def _function(_options: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not callable(value):
+        raise InvalidValueError(f"{attribute.name} must be a function, not {value!r}")
 
 
 def _target(given: Target | str | os.PathLike[str]) -> Target:
@@ -152,6 +158,11 @@ class TuneOptions:
         time: Budget in wall seconds.
         session_time: Wall seconds after which this call stops, not counting earlier sessions of
             the run that it resumes.
+        patience: Trials without a faster candidate after which a program gets no more; by default
+            none is left before the budget is used up.
+        objective: Of several programs, a function that is to become small: of a dictionary with
+            the latency of each in seconds, by name. By default the sum of weight x latency. A run
+            is known by the function's name and module.
         seed: Seed of all randomness.
         round_size: Candidates proposed between updates of the models; by default 16,
             or as in the preset.
@@ -174,6 +185,8 @@ class TuneOptions:
     trials: int | None = field(default=None, validator=_whole(1), metadata={"low": 1})
     time: float | None = field(default=None, validator=_seconds)
     session_time: float | None = field(default=None, validator=_seconds)
+    patience: int | None = field(default=None, validator=_whole(1), metadata={"low": 1})
+    objective: Objective | None = field(default=None, validator=_function)
     seed: int = field(default=0, validator=_whole(0), metadata={"low": 0})
     round_size: int = field(
         validator=_whole(1, _MOST_IN_ROUND), metadata={"low": 1, "high": _MOST_IN_ROUND}
@@ -249,6 +262,12 @@ class TuneOptions:
                     found[f"{kind}_options"] = options[kind]
         if self.load_cost_model is not None:
             found["cost_model_file"] = self.load_cost_model.digest
+        if self.patience is not None:
+            found["patience"] = self.patience
+        if tasks > 1 and self.objective is not None:
+            from autotune.search.schedulers.objective import objective_name
+
+            found["objective"] = objective_name(self.objective)
         if tasks > 1:
             found["scheduler"] = chosen["task_scheduler"].name
             found["scheduler_options"] = options["task_scheduler"]

@@ -98,7 +98,7 @@ class TaskOnBackend:
         if group and self.competes:
             # The latency on one backend is no bound for another.
             group += f" on {self.backend_name}"
-        return TaskInfo(self.weight, float(self.workload.flop), group, self.contest)
+        return TaskInfo(self.weight, float(self.workload.flop), group, self.contest, self.title)
 
     def key(self, options: TuneOptions) -> MeasureKey:
         """What its measurements depend on."""

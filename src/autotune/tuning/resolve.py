@@ -130,7 +130,8 @@ def _scheduler(tasks: Sequence[TaskOnBackend], options: TuneOptions, seed: int) 
     name is no part of such a run's identity, and its state must not be either.
     """
     chosen = options.chosen["task_scheduler"]
-    context = Context(tasks=[task.info for task in tasks], seed=seed)
+    infos = [task.info for task in tasks]
+    context = Context(tasks=infos, seed=seed, objective=options.objective)
     if len(tasks) == 1 and not chosen.options:
         return RoundRobin(context)
     scheduler: TaskScheduler = create_part(

@@ -21,6 +21,7 @@ from autotune.tuning.task_spec import TaskSpec
 
 __all__ = [
     "ALL_FAILED",
+    "CONVERGED",
     "EXHAUSTED",
     "GIVE_UP_AFTER",
     "TIME_OVER",
@@ -34,6 +35,7 @@ GIVE_UP_AFTER = 32
 TRIALS_USED = "the trial budget is used up"
 TIME_OVER = "the time is over"
 EXHAUSTED = "the space is exhausted"
+CONVERGED = "no program has gained from its last trials"
 ALL_FAILED = f"the first {GIVE_UP_AFTER} candidates all failed"
 
 

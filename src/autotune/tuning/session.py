@@ -32,6 +32,7 @@ from autotune.tuning.result import Result
 from autotune.tuning.resume import Checkpoint, Progress, this_process
 from autotune.tuning.run_plan import (
     ALL_FAILED,
+    CONVERGED,
     EXHAUSTED,
     GIVE_UP_AFTER,
     TIME_OVER,
@@ -92,7 +93,7 @@ class RunSession:
             )
         ]
         for task in self._tasks:
-            task.given_up = is_hopeless(task.log)
+            task.given_up = self._is_left(task.log)
         self._search = Search(
             [spec.space for spec in plan.tasks],
             [spec.strategy for spec in plan.tasks],
@@ -216,7 +217,18 @@ class RunSession:
                 if upcoming is not None and self._spent() is None:
                     self._submit(upcoming)
             current = upcoming
-        return ALL_FAILED if all(task.given_up for task in self._tasks) else EXHAUSTED
+        if all(is_hopeless(task.log) for task in self._tasks):
+            return ALL_FAILED
+        return CONVERGED if any(self._is_settled(task.log) for task in self._tasks) else EXHAUSTED
+
+    def _is_left(self, log: TrialLog) -> bool:
+        """Whether a task gets no more trials: all have failed, or none was a gain for long."""
+        return is_hopeless(log) or self._is_settled(log)
+
+    def _is_settled(self, log: TrialLog) -> bool:
+        """Whether a task has had as many trials without a gain as the user has patience for."""
+        patience = self._plan.spec.options.patience
+        return patience is not None and log.trials_without_gain >= patience
 
     def _unless_given_up(self, proposed: Round | None) -> Round | None:
         if proposed is None or self._tasks[proposed.task].given_up:
@@ -287,6 +299,7 @@ class RunSession:
             before: Trials it had before this round.
         """
         log = task.log
+        task.given_up = self._is_left(log)
         if log.best is not None:
             return
         statuses = {entry.status for entry in log.entries[:WARN_AFTER]}
@@ -299,7 +312,6 @@ class RunSession:
                     f"{log.failures[status] or 'no message'}",
                 )
             )
-        task.given_up = is_hopeless(log)
 
     def _use(self, task: TaskSession, needed: int = 1) -> None:
         """Have a task's measurer at hand, and not too many others.

@@ -16,7 +16,7 @@ from autotune.tuning.contest import joined_results, needs_comparison, rivals
 from autotune.tuning.events import AnsweredFromRecords, WarningRaised
 from autotune.tuning.result import Result
 from autotune.tuning.resume import Checkpoint, Progress, is_being_worked_on, this_process
-from autotune.tuning.run_plan import EXHAUSTED, TIME_OVER, RunPlan
+from autotune.tuning.run_plan import CONVERGED, EXHAUSTED, TIME_OVER, RunPlan
 from autotune.tuning.session import RunSession
 
 __all__ = ["Tuner"]
@@ -55,7 +55,7 @@ class Tuner(RunPlan):
     def _is_enough(self, run: Run, progress: Progress) -> bool:
         if progress.reason == TIME_OVER and self._has_left_something(run, progress):
             return False
-        if progress.trials >= self.budget.trials or progress.reason == EXHAUSTED:
+        if progress.trials >= self.budget.trials or progress.reason in (EXHAUSTED, CONVERGED):
             return True
         seconds = self.budget.seconds
         return seconds is not None and sum(progress.seconds.values()) >= seconds

@@ -10,6 +10,7 @@ from attrs import frozen
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.gradients import task_gradients
+from autotune.search.schedulers.objective import Objective
 from autotune.search.schedulers.task_scheduler import TaskScheduler
 from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
 
@@ -52,6 +53,7 @@ class GradientTaskScheduler(TaskScheduler):
             f"task scheduler {self.name!r}", GradientOptions, context.options
         )
         check_tasks(self.tasks)
+        self._objective: Objective | None = context.objective
         self._histories: list[list[float | None]] = [[] for _ in self.tasks]
         self._exhausted = [False] * len(self.tasks)
 
@@ -66,15 +68,14 @@ class GradientTaskScheduler(TaskScheduler):
         if not known:
             return open_tasks[0] if open_tasks else None
         # Exhausted tasks take part: what they reached says what similar ones can reach.
-        served = [task for task, history in enumerate(self._histories) if history]
-        steepness = task_gradients(
-            [self.tasks[task] for task in served],
-            [self._histories[task] for task in served],
+        by_task = task_gradients(
+            self.tasks,
+            [history or [None] for history in self._histories],
             alpha=self.options.alpha,
             beta=self.options.beta,
             window=self.options.backward_window,
+            objective=self._objective,
         )
-        by_task = dict(zip(served, steepness, strict=True))
         return min(
             known,
             key=lambda k: (by_task[k], self.tasks[k].weight == 0, len(self._histories[k])),

@@ -6,7 +6,7 @@ and the objective f = sum over tasks of w_i * g_i, the weighted latency of the n
 
     df/dt_i  ~  df/dg_i * (alpha * backward_i + (1 - alpha) * forward_i)
 
-    df/dg_i    = w_i
+    df/dg_i    = w_i, or a difference quotient where the objective is a function of the user's
     backward_i = (g_i(t_i) - g_i(t_i - window)) / window
     forward_i  = min(-g_i(t_i) / t_i,  beta * C_i / max over k in N(i) of V_k  -  g_i(t_i))
 
@@ -41,6 +41,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from autotune.search.schedulers.objective import Objective, objective_slopes
 from autotune.search.schedulers.task_scheduler import TaskInfo
 
 PATIENCE = 5
@@ -57,8 +58,11 @@ def task_gradients(
     alpha: float = 0.2,
     beta: float = 2.0,
     window: int = 3,
+    objective: Objective | None = None,
 ) -> list[float]:
-    """Expected change of the weighted latency, in seconds per round, for each task.
+    """Expected change of the objective per round, for each task.
+
+    It is in seconds where the objective is the weighted latency.
 
     Args:
         tasks: The tasks.
@@ -66,11 +70,18 @@ def task_gradients(
         alpha: Trust in the past improvement, in [0, 1]; the rest is trust in the optimistic guess.
         beta: How far from the flop/s of similar tasks a task may be expected to end.
         window: Rounds over which the past improvement is taken.
+        objective: What is to become small; None for the weighted sum of latencies.
 
     Returns:
-        One number per task, 0 or negative; all 0 while no task has a latency.
+        One number per task, 0 or negative unless the objective falls with a latency; all 0 while
+        no task has a latency.
+
+    Raises:
+        InvalidValueError: the objective is no finite number.
+        PluginError: the objective raised something.
     """
     latencies = expected_latencies(tasks, histories)
+    slopes = objective_slopes(tasks, latencies, objective)
     result = []
     for index, (task, history) in enumerate(zip(tasks, histories, strict=True)):
         now = latencies[index]
@@ -81,7 +92,7 @@ def task_gradients(
         behind = now - _fastest_rival(task, tasks, latencies)
         # What is not behind keeps its slope, also when that is not a number that is below zero.
         gained = slope if behind <= 0 else min(0.0, slope + behind / len(history))
-        result.append(task.weight * gained)
+        result.append(slopes[index] * gained)
     return result
 
 

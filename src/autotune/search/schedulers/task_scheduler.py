@@ -21,12 +21,14 @@ class TaskInfo:
         group: Tasks with equal groups are expected to reach similar flop/s.
         contest: Tasks with equal contests are one program on several backends, of which only the
             fastest counts; "" for a task that competes with none.
+        program: What a person calls the program.
     """
 
     weight: float
     flop: float
     group: str = ""
     contest: str = ""
+    program: str = ""
 
 
 class TaskScheduler(ABC):

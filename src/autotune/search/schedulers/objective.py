@@ -1,0 +1,68 @@
+"""What a user wants of the tasks together, as the schedulers' slopes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from autotune.errors import InvalidValueError
+from autotune.plugins.calling import Calling
+from autotune.search.schedulers.task_scheduler import TaskInfo
+
+__all__ = ["Objective", "objective_name", "objective_slopes"]
+
+Objective: TypeAlias = "Callable[[Mapping[str, float]], float]"
+"""What is to become small, from the latency of each program in seconds, by the program's name."""
+
+_STEP = 1e-3
+"""Share of a latency by which it is changed to find the slope."""
+
+
+def objective_name(objective: Objective) -> str:
+    """What identifies a function: where it is from and what it is called."""
+    module = getattr(objective, "__module__", type(objective).__module__)
+    name = getattr(objective, "__qualname__", type(objective).__qualname__)
+    return f"{module}:{name}"
+
+
+def objective_slopes(
+    tasks: Sequence[TaskInfo], latencies: Sequence[float], objective: Objective | None
+) -> list[float]:
+    """How much the objective changes with the latency of each task.
+
+    Args:
+        tasks: The tasks.
+        latencies: Theirs in seconds. Of several backends that compete for a program, the lowest
+            one is the program's.
+        objective: The objective; None for the weighted sum, whose slopes are the weights.
+
+    Raises:
+        InvalidValueError: the objective is no finite number.
+        PluginError: the function raised something.
+    """
+    if objective is None:
+        return [task.weight for task in tasks]
+    now = _value(objective, tasks, latencies)
+    slopes = []
+    for index, latency in enumerate(latencies):
+        changed = list(latencies)
+        changed[index] = latency * (1.0 - _STEP)
+        gained = now - _value(objective, tasks, changed)
+        slopes.append(gained / (latency * _STEP) if latency > 0 else 0.0)
+    return slopes
+
+
+def _value(objective: Objective, tasks: Sequence[TaskInfo], latencies: Sequence[float]) -> float:
+    programs: dict[str, float] = {}
+    for task, latency in zip(tasks, latencies, strict=True):
+        programs[task.program] = min(latency, programs.get(task.program, math.inf))
+    name = objective_name(objective)
+    with Calling(f"objective {name}", "for the latencies of the tasks"):
+        value = objective(programs)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidValueError(
+            f"objective {name} returned {value!r} for the latencies {programs}; it returns a "
+            "finite number, which is to become small"
+        )
+    return float(value)
