@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class RelaxNetwork(CompiledNetwork):
         inputs: Of the network.
         tasks: Names of its functions.
         threads: How many threads it uses.
+        packed: How many operands of each function were packed when it was built.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class RelaxNetwork(CompiledNetwork):
         inputs: Sequence[NetworkTensor],
         tasks: Iterable[str],
         threads: int,
+        packed: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
+        self.packed = packed
         self._executable = executable
         self._inputs = tuple(inputs)
         self._tasks = tuple(tasks)

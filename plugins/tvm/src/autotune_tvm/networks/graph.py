@@ -21,6 +21,7 @@ from autotune.errors import UnsupportedWorkload
 __all__ = [
     "ENTRY",
     "Graph",
+    "Replace",
     "array_of",
     "bindings_of",
     "constant",

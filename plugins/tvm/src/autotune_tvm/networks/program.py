@@ -21,6 +21,7 @@ from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.extraction import extract_tasks
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.pipeline import run_passes
+from autotune_tvm.networks.prepack import prepack_weights
 from autotune_tvm.networks.sources.source import (
     Source,
     as_numpy,
@@ -65,7 +66,7 @@ class RelaxProgram(NetworkProgram):
     def build(
         self, chosen: Mapping[str, Record | None], target: Target, threads: int
     ) -> CompiledNetwork:
-        """Compile the network.
+        """Compile the network; weights that a schedule packs are packed here.
 
         Raises:
             BuildFailed: the compiler rejected it; names the task.
@@ -82,9 +83,10 @@ class RelaxProgram(NetworkProgram):
             except InvalidSchedule as error:
                 raise InvalidSchedule(f"task {task.name!r}: {error}") from error
         scheduled = apply_functions(self.module, functions)
+        scheduled, packed = prepack_weights(scheduled, target, threads)
         names = [task.name for task in self.tasks]
         built = build_module(scheduled, target, threads)
-        return RelaxNetwork(built, self.inputs, names, threads)
+        return RelaxNetwork(built, self.inputs, names, threads, packed)
 
 
 def load_network(source: Source, options: LoadOptions) -> RelaxProgram:

@@ -1,0 +1,98 @@
+"""Weights that schedules pack are packed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.networks.executable import RelaxNetwork
+from autotune_tvm.networks.frontend import RelaxFrontend
+from autotune_tvm.networks.prepack import split_packing
+from autotune_tvm.networks.program import RelaxProgram
+from autotune_tvm.scheduled import scheduled_module
+from relax_networks import const, network, op, weights
+
+from autotune.backends import BuildRequest
+from autotune.networks import LoadOptions
+from autotune.sketches import Candidate
+from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.targets import Target
+from autotune.testing.programs import sample_candidates
+
+
+def two_layers() -> Any:
+    """Two calls of one function, with weights of their own."""
+
+    def body(emit: Any, x: Any) -> Any:
+        for seed in (0, 1):
+            x = emit(op.nn.relu(emit(op.matmul(x, const(weights(24, 24, seed=seed))))))
+        return x
+
+    return network([((24, 24), "float32")], body)
+
+
+def program_of(module: Any, target: Target) -> RelaxProgram:
+    """A loaded network."""
+    found = RelaxFrontend().load(module, None, LoadOptions(target, 1))
+    assert isinstance(found, RelaxProgram)
+    return found
+
+
+def candidates_of(program: RelaxProgram, target: Target) -> dict[str, Candidate]:
+    """A candidate of every sketch of the first task."""
+    backend = TVMBackend()
+    imported = backend.import_program(program.tasks[0].program)
+    found = sample_candidates(backend, imported.workload, target)
+    return {candidate.sketch.name: candidate for candidate in found}
+
+
+def built(program: RelaxProgram, candidate: Candidate, target: Target) -> RelaxNetwork:
+    """The network with that candidate for its first task."""
+    text = TVMBackend().import_program(program.tasks[0].program).program
+    key = MeasureKey(target.fingerprint, "tvm", "1", "1", 1, "warm-3")
+    outcome, json = Outcome("ok", 1e-3, (1e-3,)), target.to_json()
+    record = Record("run", 0, candidate, key, json, "sketch-1", outcome, 0.0, program=text)
+    compiled = program.build({program.tasks[0].name: record}, target, 1)
+    assert isinstance(compiled, RelaxNetwork)
+    return compiled
+
+
+@pytest.mark.parametrize("sketch", ["packed-root", "packed-panel", "packed-root-rows"])
+def test_weights_are_packed_when_the_network_is_built(sketch: str, target: Target) -> None:
+    program = program_of(two_layers(), target)
+    (task,) = program.tasks
+    assert task.occurrences == 2
+    network = built(program, candidates_of(program, target)[sketch], target)
+    assert network.packed == {task.name: 1}
+    x = weights(24, 24, seed=5)
+    wanted = x
+    for seed in (0, 1):
+        wanted = np.maximum(wanted @ weights(24, 24, seed=seed), 0)
+    np.testing.assert_allclose(network(x)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_no_constant_is_packed_when_it_runs(target: Target) -> None:
+    module = network([((24, 24), "float32")] * 2, lambda emit, x, y: emit(op.matmul(x, y)))
+    program = program_of(module, target)
+    candidate = candidates_of(program, target)["packed-root"]
+    assert built(program, candidate, target).packed == {}
+
+
+def test_the_statement_that_packs_leaves_the_function(target: Target) -> None:
+    program = program_of(two_layers(), target)
+    imported = TVMBackend().import_program(program.tasks[0].program)
+    candidates = candidates_of(program, target)
+
+    def function(sketch: str) -> Any:
+        request = BuildRequest(imported.workload, imported.program, candidates[sketch], target, 1)
+        return scheduled_module(request)["main"]
+
+    packed = function("packed-panel")
+    after, packings = split_packing(packed, {1})
+    assert set(packings) == {1}
+    assert "param_0[" in packed.script() and "param_0[" not in after.script()
+    for untouched, positions in ((packed, {0}), (function("direct"), {0, 1})):
+        same, none = split_packing(untouched, positions)
+        assert same is untouched and none == {}
