@@ -8,6 +8,7 @@ from autotune.networks.api import tune_model as tune_model
 from autotune.networks.model_result import ModelResult as ModelResult
 from autotune.plugins.workload_names import make_workload as make_workload
 from autotune.process.interrupts import TuningInterrupted as TuningInterrupted
+from autotune.store.current import database as database
 from autotune.store.database import RecordFilter as RecordFilter
 from autotune.store.records import Outcome as Outcome
 from autotune.store.records import Record as Record

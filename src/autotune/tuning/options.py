@@ -15,6 +15,7 @@ import attrs
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError
+from autotune.store.current import current_database
 from autotune.tuning.choices import KINDS, Choice, chosen_parts, unused_by
 
 # The command line reads the names and texts of options only, and imports nothing else for them.
@@ -168,7 +169,8 @@ class TuneOptions:
             or as in the preset.
         lookahead: Rounds proposed and built while the last one is measured; by default 1, or as
             in the preset.
-        database: Path of the database, which is created if missing.
+        database: Path of the database, which is created if missing; by default that of
+            :func:`autotune.database`, or ``autotune.db``.
         fresh: Ignore records and earlier runs.
         observers: Also record the readings of this observer, such as ``perf``; there may be
             several. They do not affect the timings.
@@ -192,7 +194,7 @@ class TuneOptions:
         validator=_whole(1, _MOST_IN_ROUND), metadata={"low": 1, "high": _MOST_IN_ROUND}
     )
     lookahead: int = field(validator=_whole(0, 1), metadata={"low": 0, "high": 1})
-    database: str = field(default="autotune.db", converter=_path)
+    database: str = field(factory=current_database, converter=_path)
     fresh: bool = field(default=False, converter=bool)
     observers: tuple[str, ...] = field(default=(), converter=_observers)
     protocol: MeasureProtocol = field(default=None, converter=_protocol)

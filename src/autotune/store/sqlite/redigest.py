@@ -28,9 +28,8 @@ _NOT_READ = (AutotuneError, sqlite3.Error, LookupError, TypeError, ValueError, R
 
 def current_digest(connection: sqlite3.Connection, digest: str) -> str:
     """What the digest of a workload or a candidate is by now."""
-    query = "SELECT digest FROM former_digests WHERE former = ?"
-    found = connection.execute(query, (digest,)).fetchone()
-    return digest if found is None else str(found[0])
+    found = select(connection, "former_digests", "former = ?", (digest,))
+    return str(found[0]["digest"]) if found else digest
 
 
 def redigest(connection: sqlite3.Connection) -> None:

@@ -346,10 +346,11 @@ class SQLiteDatabase(Database):
         """A filter whose digests, which an earlier version may have told, are those of today."""
         if where is None:
             return RecordFilter()
-        workload, candidate = (
-            None if digest is None else current_digest(self._connection, digest)
-            for digest in (where.workload, where.candidate)
-        )
+        with reporting(self._location):
+            workload, candidate = (
+                None if digest is None else current_digest(self._connection, digest)
+                for digest in (where.workload, where.candidate)
+            )
         return evolve(where, workload=workload, candidate=candidate)
 
     def _select(self, table: str, condition: str, values: tuple[Any, ...] = ()) -> list[Row]:

@@ -1,0 +1,159 @@
+"""Recorded schedules in modules of Relax: a pass for any pipeline, and a pipeline of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import tirx
+from tvm.ir import IRModule
+
+from autotune.backends import InvalidSchedule
+from autotune.errors import AutotuneError
+from autotune.ir.workloads import Workload
+from autotune.store.current import current_database
+from autotune.store.database import Database, RecordFilter
+from autotune.store.records import Record
+from autotune.store.sqlite import open_database
+from autotune.targets import Target
+from autotune.tuning.options import checked_target
+from autotune_tvm import compiler
+from autotune_tvm.importer import import_module
+from autotune_tvm.networks.apply import apply_functions, default_function, scheduled_function
+from autotune_tvm.networks.pipeline import run_passes
+
+__all__ = ["ApplyRecords", "autotune_pipeline"]
+
+_SCHEDULED = "tirx.is_scheduled"
+"""TVM's own mark: its passes leave functions with it alone."""
+
+
+@tvm.transform.module_pass(opt_level=0, name="ApplyRecords")
+class ApplyRecords:
+    """A pass: functions of a module get the best schedules that a database has for them.
+
+    It belongs after ``FuseTIR``. Functions without a record stay as they are, and so do those
+    that are scheduled already or for which the untuned program is the best one. Functions that
+    get a schedule are marked, so that later passes leave them alone. Measures nothing.
+
+    Args:
+        database: Path of the database, which is only read; by default that of
+            :func:`autotune.database`.
+        target: As of :class:`~autotune.tuning.options.TuneOptions`: what records are of.
+        threads: Threads that they were measured with; by default one per core.
+
+    Raises:
+        DatabaseError: the database cannot be read. What a pass raises later is a ``RuntimeError``
+            by the time TVM has passed it on.
+    """
+
+    def __init__(
+        self,
+        database: str | os.PathLike[str] | None = None,
+        target: Target | str | os.PathLike[str] = "cpu",
+        threads: int | None = None,
+    ) -> None:
+        self._database = _readable(database)
+        self._target = checked_target(target, threads)
+
+    def transform_module(self, module: IRModule, _: Any) -> IRModule:
+        """The module with the schedules; called by TVM."""
+        return apply_functions(module, recorded(module, self._database, self._target))
+
+
+def autotune_pipeline(
+    database: str | os.PathLike[str] | None = None,
+    target: Target | str | os.PathLike[str] = "cpu",
+    threads: int | None = None,
+) -> Any:
+    """``relax.get_pipeline("autotune")``: the graph passes of ``tune-model``, then records.
+
+    Functions that have no record get TVM's default schedule, where there is one.
+
+    Args:
+        database: As of :class:`ApplyRecords`, like the others.
+        target: See there.
+        threads: See there.
+
+    Returns:
+        A pass over modules, for ``relax.build`` afterwards.
+
+    Raises:
+        DatabaseError: the database cannot be read.
+    """
+    machine = checked_target(target, threads)
+    path = _readable(database)
+
+    @tvm.transform.module_pass(opt_level=0, name="autotune")
+    def pipeline(module: IRModule, _: Any) -> IRModule:
+        described = compiler.described_target(machine, machine.cores)
+        module, _reports = run_passes(module, described)
+        found = recorded(module, path, machine)
+        for name, function in unscheduled(module).items():
+            if name not in found:
+                found[name] = default_function(function, machine, machine.cores)
+        return apply_functions(module, found)
+
+    return pipeline
+
+
+def _readable(database: str | os.PathLike[str] | None) -> str:
+    """The path of a database that can be read; of the current one for None."""
+    path = current_database() if database is None else os.fspath(database)
+    with open_database(path, read_only=True):
+        return path
+
+
+def recorded(module: IRModule, path: str, target: Target) -> dict[str, Any]:
+    """Scheduled functions by name, of those for which a database has a record."""
+    workloads = {
+        name: workload
+        for name, function in unscheduled(module).items()
+        if (workload := _imported(function)) is not None
+    }
+    if not workloads:
+        return {}
+    with open_database(path, read_only=True) as database:
+        records = {name: _best(database, it, target) for name, it in workloads.items()}
+    found = {}
+    for name, record in records.items():
+        if record is None or record.scheduled is None:
+            continue
+        try:
+            function = scheduled_function(module[name], record, target, target.cores)
+        except InvalidSchedule as error:
+            raise InvalidSchedule(f"function {name!r}: {error}") from error
+        found[name] = function.with_attr(_SCHEDULED, True)
+    return found
+
+
+def unscheduled(module: IRModule) -> Mapping[str, Any]:
+    """The functions of a module that compute something and that nobody has scheduled, by name."""
+    return {
+        str(variable.name_hint): function
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc)
+        and not (function.attrs and function.attrs.get(_SCHEDULED, False))
+    }
+
+
+def _imported(function: Any) -> Workload | None:
+    """What a function computes, where this package can express it."""
+    try:
+        return import_module(function)[0]
+    except AutotuneError:
+        return None
+
+
+def _best(database: Database, workload: Workload, target: Target) -> Record | None:
+    return database.best(
+        RecordFilter(
+            workload=workload.digest,
+            target=target.fingerprint,
+            backend="tvm",
+            threads=target.cores,
+            status="ok",
+        )
+    )

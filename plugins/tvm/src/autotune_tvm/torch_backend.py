@@ -1,0 +1,252 @@
+"""``torch.compile(model, backend="autotune")``."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from attrs import field, fields, frozen
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.registry import lookup_backend
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._guards import tracing
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from autotune.errors import AutotuneError, InvalidValueError
+from autotune.networks import CompiledNetwork
+from autotune.networks.api import build_model, tune_model
+from autotune.plugins.options import check_known
+from autotune.store.current import current_database
+from autotune.tuning.options import TuneOptions
+
+__all__ = ["BackendOptions", "autotune"]
+
+FALLBACKS = ("inductor", "eager")
+
+Compiled = Callable[..., Any]
+
+
+def _one_of_fallbacks(_options: Any, _field: Any, value: object) -> None:
+    if value not in FALLBACKS:
+        raise InvalidValueError(f"fallback is one of {', '.join(FALLBACKS)}, not {value!r}")
+
+
+@frozen(kw_only=True)
+class BackendOptions:
+    """The options of ``torch.compile(backend="autotune", options={...})``.
+
+    Attributes:
+        database: Path of the database; by default that of :func:`autotune.database`.
+        trials: Candidates to measure for each subgraph; with neither these nor ``time`` nothing
+            is measured, and recorded schedules are used.
+        time: Seconds to tune each subgraph.
+        threads: Threads to run on; by default one per core.
+        fallback: What compiles a subgraph that this package does not: ``inductor`` or ``eager``.
+    """
+
+    database: str = field(factory=current_database)
+    trials: int | None = None
+    time: float | None = None
+    threads: int | None = None
+    fallback: str = field(default="inductor", validator=_one_of_fallbacks)
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> BackendOptions:
+        """The options from a mapping.
+
+        Raises:
+            InvalidValueError: there is no such option, or it has no such value.
+        """
+        check_known("torch.compile(backend='autotune')", given, [it.name for it in fields(cls)])
+        options = cls(**given)
+        # Refuses what no run has, before anything is imported.
+        TuneOptions(
+            database=options.database,
+            trials=options.trials,
+            time=options.time,
+            threads=options.threads,
+        )
+        return options
+
+    @property
+    def tunes(self) -> bool:
+        """Whether candidates are measured."""
+        return self.trials is not None or self.time is not None
+
+
+class _NotCompiled(Exception):
+    """A subgraph that is compiled by something else; says why."""
+
+
+def autotune(
+    graph: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+) -> Compiled:
+    """Compile a subgraph that torch has captured; named by the group ``torch_dynamo_backends``.
+
+    Its programs get recorded schedules, and TVM's default schedule where there is none; with a
+    budget they are tuned first. What cannot be expressed is compiled by the fallback, with one
+    warning for each subgraph.
+
+    Args:
+        graph: What torch has captured.
+        example_inputs: Fake tensors, and symbolic sizes.
+        options: The fields of :class:`BackendOptions`.
+
+    Raises:
+        InvalidValueError: there is no such option, or it has no such value.
+    """
+    chosen = BackendOptions.read(options or {})
+    compiler = aot_autograd(
+        fw_compiler=partial(_compile, chosen), bw_compiler=partial(_compile_backward, chosen)
+    )
+    try:
+        return compiler(graph, example_inputs)
+    except _NotCompiled as error:
+        _say(graph, chosen.fallback, str(error))
+        return lookup_backend(chosen.fallback)(graph, list(example_inputs))
+
+
+def _compile(
+    options: BackendOptions, graph: torch.fx.GraphModule, inputs: Sequence[Any]
+) -> Compiled:
+    """A graph of core operators as a function of a list of its inputs.
+
+    Raises:
+        _NotCompiled: it cannot be expressed.
+    """
+    if not any(node.op == "call_function" for node in graph.graph.nodes):
+        return make_boxed_func(graph.forward)
+    return make_boxed_func(_ForEachShape(options, graph, tuple(inputs)))
+
+
+def _compile_backward(
+    options: BackendOptions, graph: torch.fx.GraphModule, inputs: Sequence[Any]
+) -> Compiled:
+    """As :func:`_compile`; what cannot be expressed is run by torch, operator by operator."""
+    try:
+        return _compile(options, graph, inputs)
+    except _NotCompiled as error:
+        _say(graph, "eager", str(error))
+        return make_boxed_func(graph.forward)
+
+
+class _ForEachShape:
+    """A graph, compiled for each shape that it is called with; for the first one at once.
+
+    Raises:
+        _NotCompiled: it cannot be expressed.
+    """
+
+    def __init__(
+        self, options: BackendOptions, graph: torch.fx.GraphModule, inputs: Sequence[Any]
+    ) -> None:
+        self._options = options
+        self._graph = graph
+        self._made = {_key(inputs): _compiled(options, graph, inputs)}
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run once; records are looked up first for a shape that is new."""
+        key = _key(inputs)
+        if key not in self._made:
+            try:
+                self._made[key] = _compiled(self._options, self._graph, inputs)
+            except _NotCompiled as error:
+                _say(self._graph, "eager", str(error))
+                self._made[key] = self._graph.forward
+        return self._made[key](*inputs)
+
+
+def _key(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        (tuple(map(_size, it.shape)), it.dtype) if isinstance(it, torch.Tensor) else _size(it)
+        for it in inputs
+    )
+
+
+def _size(value: Any) -> Any:
+    """A size; of a symbolic one that of the call for which torch compiles."""
+    return value.node.hint if isinstance(value, torch.SymInt) else value
+
+
+class _OfTensors(torch.nn.Module):
+    """A graph as a function of its tensors; sizes among its inputs are those of one shape."""
+
+    def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+        super().__init__()
+        self._graph = graph
+        self._inputs = [it if isinstance(it, torch.Tensor) else _size(it) for it in inputs]
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """What the graph computes, without the outputs that are no tensors."""
+        left = iter(tensors)
+        given = [next(left) if isinstance(it, torch.Tensor) else it for it in self._inputs]
+        return tuple(it for it in self._graph(*given) if isinstance(it, torch.Tensor))
+
+
+def _compiled(
+    options: BackendOptions, graph: torch.fx.GraphModule, inputs: Sequence[Any]
+) -> Compiled:
+    """A graph for inputs of these shapes."""
+    device = {it.device.type for it in inputs if isinstance(it, torch.Tensor)}
+    if device - {"cpu"}:
+        raise _NotCompiled(f"it is on {', '.join(sorted(device))}; networks run on the CPU here")
+    outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+    present = tuple(node is not None for node in outputs)
+    if not all(_is_tensor(node) for node in outputs if node is not None):
+        raise _NotCompiled("it returns a size, and not only tensors")
+    # Torch compiles with tensors that have shapes only; what is exported and run here is real.
+    with tracing(None), unset_fake_temporarily():
+        examples = tuple(
+            torch.zeros(tuple(map(_size, it.shape)), dtype=it.dtype)
+            for it in inputs
+            if isinstance(it, torch.Tensor)
+        )
+        model = _OfTensors(graph, inputs).eval()
+        try:
+            network = _network(options, model, examples)
+        except AutotuneError as error:
+            raise _NotCompiled(str(error)) from error
+    return partial(_run, network, present)
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _network(
+    options: BackendOptions, model: torch.nn.Module, examples: Sequence[torch.Tensor]
+) -> CompiledNetwork:
+    given: dict[str, Any] = {"database": options.database, "threads": options.threads}
+    if options.tunes:
+        budget = {"trials": options.trials, "time": options.time}
+        return tune_model(model, examples, check=False, **given, **budget).build(check=False)
+    if not Path(os.path.expanduser(options.database)).exists():
+        raise InvalidValueError(
+            f"there is no database {options.database!r} to look schedules up in; name one, or "
+            "give trials or time to tune"
+        )
+    return build_model(model, examples, check=False, **given)
+
+
+def _run(network: CompiledNetwork, present: Sequence[bool], *inputs: Any) -> tuple[Any, ...]:
+    """The outputs of a network, and None where the graph returns that."""
+    tensors = (it.detach() for it in inputs if isinstance(it, torch.Tensor))
+    found = iter(network(*tensors))
+    return tuple(next(found) if is_tensor else None for is_tensor in present)
+
+
+def _say(graph: torch.fx.GraphModule, fallback: str, why: str) -> None:
+    count = sum(node.op not in ("placeholder", "output") for node in graph.graph.nodes)
+    warnings.warn(
+        f"autotune: a subgraph of {count} operators is left to {fallback}: {why}",
+        RuntimeWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,161 @@
+"""``torch.compile(backend="autotune")``, and torch's way through Relax."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from entry_points import installed_as_declared
+
+torch = pytest.importorskip("torch")
+
+from autotune_tvm import relax_pipelines  # noqa: E402
+from autotune_tvm.torch_backend import BackendOptions, autotune  # noqa: E402
+
+import autotune as package  # noqa: E402
+from autotune.errors import InvalidValueError  # noqa: E402
+
+OPTIONS = {"threads": 1, "fallback": "eager"}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """Nothing that torch compiled before."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with what compiling the model with a budget records."""
+    path = tmp_path_factory.mktemp("records") / "records.db"
+    compiled = torch.compile(
+        model(), backend=autotune, options={**OPTIONS, "trials": 4, "database": str(path)}
+    )
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(torch.ones(8, 32))
+    torch._dynamo.reset()
+    return path
+
+
+def model() -> Any:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16)
+    return torch.nn.Sequential(*layers).eval()
+
+
+def close(found: Any, wanted: Any) -> None:
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_records_are_used_and_nothing_is_measured(tuned: Path) -> None:
+    with package.open_database(tuned, read_only=True) as database:
+        measured = database.count()
+    assert measured > 0
+    before = tuned.read_bytes()
+    compiled = torch.compile(model(), backend=autotune, options=OPTIONS)
+    x = torch.randn(8, 32)
+    with torch.no_grad(), package.database(tuned), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        close(compiled(x), model()(x))
+        close(compiled(x * 2), model()(x * 2))
+    assert tuned.read_bytes() == before
+
+
+def test_each_new_shape_is_looked_up_and_compiled(tuned: Path) -> None:
+    compiled = torch.compile(
+        model(), backend=autotune, options={**OPTIONS, "database": str(tuned)}
+    )
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (8, 5, 7, 5):
+            x = torch.randn(rows, 32)
+            close(compiled(x), model()(x))
+
+
+def test_gradients_flow_through_it(tuned: Path) -> None:
+    ours, theirs = model(), model()
+    compiled = torch.compile(ours, backend=autotune, options={**OPTIONS, "database": str(tuned)})
+    x = torch.randn(8, 32)
+    compiled(x).square().sum().backward()
+    theirs(x).square().sum().backward()
+    for mine, its in zip(ours.parameters(), theirs.parameters(), strict=True):
+        close(mine.grad, its.grad)
+
+
+def test_what_is_not_supported_is_left_to_another_with_one_line(tuned: Path) -> None:
+    def singular(x: Any) -> Any:
+        return torch.linalg.svdvals(x) + 1
+
+    compiled = torch.compile(
+        singular, backend=autotune, options={**OPTIONS, "database": str(tuned)}
+    )
+    x = torch.randn(6, 4)
+    with pytest.warns(
+        RuntimeWarning, match=r"a subgraph of \d+ operators is left to eager: .*svd"
+    ):
+        close(compiled(x), singular(x))
+
+
+def test_without_database_and_budget_it_says_what_to_name(tmp_path: Path) -> None:
+    options = {**OPTIONS, "database": str(tmp_path / "nothing.db")}
+    compiled = torch.compile(model(), backend=autotune, options=options)
+    x = torch.randn(8, 32)
+    with torch.no_grad(), pytest.warns(RuntimeWarning, match=r"no database .*nothing\.db.*trials"):
+        close(compiled(x), model()(x))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"trails": 3}, "no option 'trails'.*Did you mean 'trials'"),
+        ({"trials": 0}, "trials"),
+        ({"time": -1.0}, "time"),
+        ({"threads": 10**6}, "threads must be at most"),
+        ({"fallback": "none"}, "fallback is one of inductor, eager, not 'none'"),
+    ],
+)
+def test_options_are_checked(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        BackendOptions.read(given)
+
+
+def test_torch_finds_it_by_name(tuned: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys, torch, autotune\n"
+        "model = torch.nn.Linear(32, 64).eval()\n"
+        "compiled = torch.compile(model, backend='autotune', options={'threads': 1})\n"
+        "x = torch.ones(8, 32)\n"
+        "with torch.no_grad(), autotune.database(sys.argv[1]):\n"
+        "    print(torch.allclose(compiled(x), model(x), atol=1e-5))\n"
+    )
+    with installed_as_declared(tmp_path) as environment:
+        done = subprocess.run(
+            [sys.executable, "-W", "error::RuntimeWarning", "-c", script, str(tuned)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+    assert done.stdout.split() == ["True"], done.stderr
+
+
+def test_the_way_through_relax(tuned: Path) -> None:
+    """What torch's own backend of TVM offers once it goes through Relax."""
+    from tvm.relax.frontend.torch import relax_dynamo
+
+    relax_pipelines.register()
+    x = torch.randn(8, 32)
+    with torch.no_grad(), package.database(tuned):
+        compiled = torch.compile(model(), backend=relax_dynamo(pipeline="autotune"))
+        close(compiled(x), model()(x))
