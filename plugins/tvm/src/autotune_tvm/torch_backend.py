@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ __all__ = ["BackendOptions", "autotune"]
 
 FALLBACKS = ("inductor", "eager")
 
-Compiled = Callable[..., Any]
+Compiled = Any
+"""A function of the inputs of a graph; torch is not followed by type checkers here."""
 
 
 def _one_of_fallbacks(_options: Any, _field: Any, value: object) -> None:
@@ -176,7 +177,7 @@ def _size(value: Any) -> Any:
     return value.node.hint if isinstance(value, torch.SymInt) else value
 
 
-class _OfTensors(torch.nn.Module):
+class _OfTensors(torch.nn.Module):  # type: ignore[misc]
     """A graph as a function of its tensors; sizes among its inputs are those of one shape."""
 
     def __init__(self, graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
@@ -226,8 +227,8 @@ def _network(
 ) -> CompiledNetwork:
     given: dict[str, Any] = {"database": options.database, "threads": options.threads}
     if options.tunes:
-        budget = {"trials": options.trials, "time": options.time}
-        return tune_model(model, examples, check=False, **given, **budget).build(check=False)
+        given |= {"trials": options.trials, "time": options.time}
+        return tune_model(model, examples, check=False, **given).build(check=False)
     if not Path(os.path.expanduser(options.database)).exists():
         raise InvalidValueError(
             f"there is no database {options.database!r} to look schedules up in; name one, or "

@@ -86,8 +86,7 @@ def autotune_pipeline(
     machine = checked_target(target, threads)
     path = _readable(database)
 
-    @tvm.transform.module_pass(opt_level=0, name="autotune")
-    def pipeline(module: IRModule, _: Any) -> IRModule:
+    def transform(module: IRModule, _: Any) -> IRModule:
         described = compiler.described_target(machine, machine.cores)
         module, _reports = run_passes(module, described)
         found = recorded(module, path, machine)
@@ -96,7 +95,7 @@ def autotune_pipeline(
                 found[name] = default_function(function, machine, machine.cores)
         return apply_functions(module, found)
 
-    return pipeline
+    return tvm.transform.module_pass(transform, opt_level=0, name="autotune")
 
 
 def _readable(database: str | os.PathLike[str] | None) -> str:
