@@ -10,7 +10,17 @@ from made_workloads import SMALL_WORKLOADS, VARIED_WORKLOADS, two_products
 from renamed_workloads import reordered, respelled
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Binary, Constant, Load, ScalarExpr, Select, Unary, var
+from autotune.ir.expressions import (
+    Binary,
+    Constant,
+    Gather,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    var,
+)
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, gemm, softmax
 
 Made = tuple[str, int, int]
@@ -189,6 +199,30 @@ def test_every_change_of_structure_changes_the_digest() -> None:
     assert len(set(digests)) == len(digests)
     for number, workload in enumerate(changed()):
         assert reordered(respelled(workload, number), number).digest == digests[number]
+
+
+def test_what_is_read_where_data_says_is_renamed_too() -> None:
+    i, j = var("i"), var("j")
+
+    def looked_up(table: str, ids: str, block: int = 4) -> Workload:
+        row = Load(ids, (i // block, j % block))
+        stage = Stage(
+            Tensor("Y", (8, 16), "float32"),
+            (Axis("i", 8), Axis("j", 16)),
+            Gather(table, (row, IndexValue(j))),
+        )
+        inputs = (
+            *(Tensor(name, (32, 16), "float32") for name in ("T", "U")),
+            *(Tensor(name, (4, 16), "int64") for name in ("I", "K")),
+        )
+        return Workload("look-up", inputs, (stage,), ("Y",))
+
+    workload = looked_up("T", "I")
+    for seed in range(10):
+        assert reordered(respelled(workload, seed), seed).digest == workload.digest
+    # Which of two equal inputs is read is a name.
+    assert looked_up("U", "K").digest == workload.digest
+    assert looked_up("T", "I", 2).digest != workload.digest
 
 
 def test_indices_are_sorted_by_their_names_no_more() -> None:
