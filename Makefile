@@ -33,7 +33,7 @@ test-slow: $(VENV_TOX)/.installed ## Run the slow tests too, and the wheels by t
 test-long: $(VENV_TOX)/.installed ## Run what takes hours, before a release; goes on where it was stopped
 	$(PYTHON) scripts/test_long.py $(VENV_TOX)/bin/tox
 
-benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare with numpy, oneDNN, MetaSchedule and CP-SAT, and the backends with each other
+benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS)/.installed ## Compare with numpy, oneDNN, MetaSchedule and CP-SAT, and the backends with each other
 	$(VENV_BENCHMARKS)/bin/python benchmarks/gemm.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/conv2d.py --quick --check --torch-python $(VENV_TORCH)/bin/python
 	$(VENV_BENCHMARKS)/bin/python benchmarks/int8.py --quick --check --torch-python $(VENV_TORCH)/bin/python
@@ -43,6 +43,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed ## Compare wi
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/measuring.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/strategies.py --quick --check --seeds 2
+	$(VENV_MODELS)/bin/python benchmarks/models.py --quick --check
 
 venv: $(VENV)/.installed ## Create .venv with the core and every plugin in this repository that needs no torch
 

@@ -11,6 +11,8 @@ sleeps. Kinds:
 - ``record``: the best record of a workload in a database (``database``, ``workload``);
 - ``schedule``: a record in its JSON form (``schedule``);
 - ``module``: a TVM module in TVM's JSON form (``module``, ``workload``, ``threads``);
+- ``library``: a whole network that TVM compiled (``library``, a path; ``inputs``, a list of
+  ``shape`` and ``dtype``); whole numbers are ones, which names a token and marks none as padding;
 - ``numpy``: the operator in numpy, such as ``numpy.matmul`` (``workload``);
 - ``torch``: the operator in torch, such as ``torch.nn.functional.conv2d`` in channels-last layout,
   which is oneDNN (``workload``, its name; ``parameters``, ``threads``); needs torch, and nothing
@@ -45,6 +47,7 @@ def main() -> int:
         "record": record_maker,
         "schedule": schedule_maker,
         "module": module_maker,
+        "library": library_maker,
         "numpy": numpy_maker,
         "torch": torch_maker,
         "peak": peak_maker,
@@ -109,6 +112,30 @@ def module_maker(request: dict[str, Any]) -> Maker:
     built = compiler.compile_module(module, detect_cpu(), threads)
     names = (*(tensor.name for tensor in workload.inputs), *workload.outputs)
     return _placed(TVMExecutable(built, workload, names, threads), workload)
+
+
+def library_maker(request: dict[str, Any]) -> Maker:
+    """A network in a shared library, run by Relax's virtual machine."""
+    import numpy as np
+    from autotune_tvm import runtime
+
+    from autotune.backends import aligned_copy
+
+    tvm = runtime.load()
+    library = tvm.runtime.load_module(request["library"])
+    call = tvm.relax.VirtualMachine(library, tvm.cpu())["main"]
+
+    def made(number: int) -> Timer:
+        rng = np.random.default_rng(number)
+        inputs = []
+        for tensor in request["inputs"]:
+            dtype, shape = np.dtype(tensor["dtype"]), tuple(tensor["shape"])
+            whole = dtype.kind in "iub"
+            array = np.ones(shape, dtype) if whole else rng.standard_normal(shape).astype(dtype)
+            inputs.append(tvm.runtime.from_dlpack(aligned_copy(array)))
+        return _timer(lambda: call(*inputs))
+
+    return made
 
 
 def numpy_maker(request: dict[str, Any]) -> Maker:
