@@ -93,6 +93,12 @@ def test_the_statement_that_packs_leaves_the_function(target: Target) -> None:
     after, packings = split_packing(packed, {1})
     assert set(packings) == {1}
     assert "param_0[" in packed.script() and "param_0[" not in after.script()
-    for untouched, positions in ((packed, {0}), (function("direct"), {0, 1})):
+    # What "plain-rows" copies keeps its order, and is copied to lie together.
+    plain, everything = function("plain-rows"), {0, 1}
+    for untouched, positions in (
+        (packed, {0}),
+        (function("direct"), everything),
+        (plain, everything),
+    ):
         same, none = split_packing(untouched, positions)
         assert same is untouched and none == {}

@@ -194,8 +194,21 @@ def _packings(function: Any) -> Iterator[_Packing]:
             continue
         packed = block.writes[0].source
         local = any(packed.same_as(buffer) for buffer in root.alloc_buffers)
-        if local and len(writers[packed]) == 1:
+        if local and len(writers[packed]) == 1 and _moves(root, block):
             yield _Packing(position, block, packed)
+
+
+def _moves(root: Any, block: Any) -> bool:
+    """Whether a packed operand is to be read from memory as it is packed.
+
+    A part that is copied inside of loops in the operand's own order is copied to lie together,
+    which the whole operand would not: that stays in the loops.
+    """
+    if len(block.writes[0].region) > len(block.reads[0].region):
+        return True
+    whole = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    alone = [[it for it in statements(one) if isinstance(it, SBlock)] for one in whole]
+    return any(len(blocks) == 1 and blocks[0].same_as(block) for blocks in alone)
 
 
 def _only_packs(block: Any) -> bool:
