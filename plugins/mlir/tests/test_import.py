@@ -15,6 +15,7 @@ from autotune_mlir.normal_form import BESIDE_LINALG
 from autotune_mlir.payload_import import read_program
 from autotune_mlir.reading import read_text
 from autotune_mlir.scalar_import import BODY_OPERATIONS, DTYPES
+from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import ROUND_TRIPS
 from mlir_programs import PROGRAMS, function
 
@@ -97,7 +98,14 @@ def test_what_is_scheduled_is_what_was_imported(
     assert "kept" in backend.show(request)
 
 
-@pytest.mark.parametrize("workload", ROUND_TRIPS.values(), ids=ROUND_TRIPS.keys())
+@pytest.mark.parametrize(
+    "workload",
+    [
+        *ROUND_TRIPS.values(),
+        *(it for it in INDEXED_WORKLOADS if "bool" not in it.dtypes),
+    ],
+    ids=lambda workload: workload.name,
+)
 def test_what_is_emitted_is_read_back(workload: Workload) -> None:
     read = read_form(payload(workload), workload.name)
     assert [stage.name for stage in read.stages] == [stage.name for stage in workload.stages]
@@ -196,6 +204,33 @@ def position_read(index: str) -> str:
         "%r = tensor.extract %a[%i, %k] : tensor<4x6xf32>\nlinalg.yield %r : f32\n"
         "} -> tensor<4x6xf32>\nreturn %0 : tensor<4x6xf32>"
     )
+
+
+ROWS = """func.func @rows(%t: tensor<9x16xf32>, %i: tensor<5xi64>) -> tensor<5x16xf32> {
+%e = tensor.empty() : tensor<5x16xf32>
+%0 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],
+  iterator_types = ["parallel", "parallel"]} ins(%i : tensor<5xi64>) outs(%e : tensor<5x16xf32>) {
+^bb0(%x: i64, %o: f32):
+  %r = arith.index_cast %x : i64 to index
+  %j = linalg.index 1 : index
+  %two = arith.constant 2 : index
+  %k = arith.divui %j, %two : index
+  %v = tensor.extract %t[%r, %k] : tensor<9x16xf32>
+  linalg.yield %v : f32
+} -> tensor<5x16xf32>
+return %0 : tensor<5x16xf32>
+}"""
+
+
+@pytest.mark.parametrize("text", [ROWS, position_read("%k = arith.floordivsi %j, %two : index")])
+def test_quotients_and_data_as_indices(
+    text: str, imported: Importer, backend: MLIRBackend, target: Target
+) -> None:
+    program = imported(text)
+    (stage,) = program.workload.stages
+    assert any(form.terms for read in stage.accesses for form in stage.forms(read))
+    for candidate in sample_candidates(backend, program.workload, target, 3):
+        check_candidate(backend, candidate, target, program=program.program)
 
 
 LONG = "%v0 = arith.mulf %x, %x : f32\n" + "\n".join(
@@ -341,10 +376,6 @@ REFUSALS = {
         ),
         r"index 1 of its write is -d1 \+ 5, not a parallel iterator of its own",
     ),
-    "read": (
-        position_read("%k = arith.floordivsi %j, %two : index"),
-        r"index 1 of its read of 'arg0' is not affine: \(d1 // 2\)",
-    ),
     "read outside": (
         position_read("%k = arith.addi %j, %two : index"),
         r"index 1 of its read of 'arg0' runs from 2 to 7, of 6 elements",
@@ -353,13 +384,14 @@ REFUSALS = {
         PROGRAMS["part"].text.replace("[1, 2]", "[1, -1]"),
         r"tensor.extract_slice at program.mlir:3:6: it reads from 0 to -2, of 6 elements",
     ),
-    "indirect": (
+    "beside": (
         elementwise_generic(
             "%k = linalg.index 0 : index\n%n = arith.fptosi %x : f32 to i64\n"
-            "%m = arith.index_cast %n : i64 to index\n"
-            "%r = tensor.extract %b[%k, %m] : tensor<4x6xf32>"
+            "%six = arith.constant 6 : index\n%m = arith.index_cast %n : i64 to index\n"
+            "%p = arith.addi %m, %six : index\n"
+            "%r = tensor.extract %b[%k, %p] : tensor<4x6xf32>"
         ),
-        r"operation arith.index_cast of index in its body is not supported",
+        r"reads beside 'arg1', also where all indices given are 0",
     ),
 }
 

@@ -62,6 +62,12 @@ def operators() -> dict[str, tuple[list[Any], Any]]:
         "one row": ([table, place], topi.take(table, place, 0, mode="fast")),
         "by several": ([table, ids], topi.adv_index(table, [ids, ids])),
         "resized": ([x], topi.image.resize2d(x, (0.0,) * 4, (10, 12), layout="NCHW")),
+        "nearest": (
+            [x],
+            topi.image.resize2d(
+                x, (0.0,) * 4, (10, 12), method="nearest_neighbor", rounding_method="round"
+            ),
+        ),
         "number": ([place], topi.add(place, tirx.const(1, "int64"))),
         "truth": ([mask], topi.cast(topi.logical_not(mask), "float32")),
         "cast to truth": ([ids], topi.cast(ids, "bool")),

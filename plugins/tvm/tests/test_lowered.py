@@ -17,6 +17,7 @@ import tvm
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
+from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import VARIED_WORKLOADS
 from tvm import s_tir
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
@@ -83,7 +84,7 @@ def compare(candidate: Candidate, lowered: LoweredNest) -> None:
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])
-@pytest.mark.parametrize("workload", thinned(VARIED_WORKLOADS, 3))
+@pytest.mark.parametrize("workload", thinned((*VARIED_WORKLOADS, *INDEXED_WORKLOADS), 3))
 def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:
@@ -102,6 +103,8 @@ def one_total() -> Workload:
 
 GPU_WORKLOADS = (
     *VARIED_WORKLOADS,
+    # A single number has no loops to make a kernel of.
+    *(workload for workload in INDEXED_WORKLOADS if workload.name != "number"),
     gemm(m=4, n=6, k=300),
     dense(m=3, n=5, k=256),
     softmax(m=3, n=20000),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from indexed_workloads import INDEXED_WORKLOADS
 
-from autotune.errors import UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.expressions import (
     Binary,
     Cast,
@@ -16,6 +16,7 @@ from autotune.ir.expressions import (
     Load,
     ScalarExpr,
     Select,
+    Unary,
     const,
     var,
 )
@@ -93,6 +94,22 @@ def test_reads_that_are_not_executed_may_be_anywhere() -> None:
     )
     inputs = (Tensor("T", (40,), "float32"), Tensor("I", (300,), "int64"))
     assert drawn(Workload("guarded", inputs, (stage,), ("Y",)))[1] <= 39
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        Load("T", (var("i"),)),
+        Constant(1.0, "float32"),
+        Unary("sqrt", GIVEN),
+        Binary("mul", GIVEN, Constant(0.5, "float32")),
+        Select(Binary("lt", GIVEN, number(3)), GIVEN, Cast("float64", GIVEN)),
+    ],
+)
+def test_indices_are_whole_numbers(index: ScalarExpr) -> None:
+    with pytest.raises(InvalidValueError, match="index 0 by which stage 'Y' reads 'T'"):
+        gathering(index)
+    assert gathering(Cast("int64", index)).stages[0].gathers
 
 
 def test_reads_beside_a_tensor_are_refused() -> None:

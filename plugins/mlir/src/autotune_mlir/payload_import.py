@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import (
     Binary,
+    Gather,
     IndexValue,
     IntExpr,
     Load,
@@ -18,9 +20,12 @@ from autotune.ir.expressions import (
     Select,
     affine_form,
     const,
+    index_bounds,
+    simplify_index,
     var,
 )
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads.inputs import index_inputs
 from autotune_mlir.emit import STAGE
 from autotune_mlir.locations import at
 from autotune_mlir.scalar_import import (
@@ -65,7 +70,10 @@ def read_program(function: Any, name: str, file: str) -> Workload:
             name = "func.return" if operation.name == _OUTPUT else operation.name
             where = at(operation, file)
             raise UnsupportedWorkload(f"operation {name}{where}: {reason}") from None
-    return Workload(name, tuple(reader.inputs), tuple(reader.stages), tuple(reader.outputs))
+    made = Workload(name, tuple(reader.inputs), tuple(reader.stages), tuple(reader.outputs))
+    # Says whether there are inputs by which candidates can be validated.
+    index_inputs(made, np.random.default_rng(0))
+    return made
 
 
 def tensor_of(name: str, kind: Any) -> Tensor:
@@ -166,19 +174,32 @@ class _ProgramReader:
         strides = tuple(old * new for old, new in zip(source.strides, steps, strict=True))
         self._views.append(_View(operation.results[0], source.tensor, begins, strides))
 
-    def _extracted(self, axes: Sequence[Axis], value: Any, indices: Sequence[IntExpr]) -> Load:
+    def _extracted(
+        self, axes: Sequence[Axis], value: Any, indices: Sequence[ScalarExpr]
+    ) -> Load | Gather:
         """What the body of an operation over ``axes`` reads of a tensor at indices of its own."""
         extents = {axis.name: axis.extent for axis in axes}
-        name = self._view(value).tensor
+        reduces = any(axis.kind == "reduce" for axis in axes)
+        view = self._view(value)
+        places: list[IntExpr] = []
         for position, (index, extent) in enumerate(zip(indices, value.type.shape, strict=True)):
-            what = f"index {position} of its read of {name!r}"
-            form = affine_form(index)
-            if form is None:
-                raise Unsupported(f"{what} is not affine: {index!r}")
-            low, high = form.bounds(extents)
+            what = f"index {position} of its read of {view.tensor!r}"
+            if not isinstance(index, IndexValue):
+                if reduces:
+                    raise Unsupported(f"{what} depends on data")
+                continue
+            place = simplify_index(index.index, extents)
+            if reduces and affine_form(place) is None:
+                raise Unsupported(f"{what} is not affine: {place!r}")
+            low, high = index_bounds(place, extents)
             if low < 0 or high >= extent:
                 raise Unsupported(f"{what} runs from {low} to {high}, of {extent} elements")
-        return self._load(value, indices)
+            places.append(place)
+        if len(places) == len(indices):
+            return self._load(value, places)
+        if any(view.offsets) or any(stride != 1 for stride in view.strides):
+            raise Unsupported(f"it reads a part of {view.tensor!r} where data says")
+        return Gather(view.tensor, tuple(indices))
 
     def _load(self, value: Any, indices: Sequence[IntExpr]) -> Load:
         view = self._view(value)

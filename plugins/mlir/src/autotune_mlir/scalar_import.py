@@ -10,6 +10,7 @@ from autotune.ir.expressions import (
     Binary,
     Cast,
     Constant,
+    Gather,
     IndexValue,
     IntExpr,
     Load,
@@ -91,6 +92,7 @@ _CASTS = (
 )
 # Conversions that take their operand for an unsigned number; of a truth value that is right.
 _UNSIGNED_CASTS = ("arith.extui", "arith.uitofp", "arith.index_castui")
+_INDEX_CASTS = ("arith.index_cast", "arith.index_castui")
 _LOGIC = {"arith.andi": "and", "arith.ori": "or", "arith.xori": "ne"}
 # Positions are not negative where they are divided as unsigned numbers.
 _INDEX: Mapping[str, Callable[[IntExpr, IntExpr], IntExpr]] = {
@@ -228,14 +230,14 @@ class BodyReader:
     Args:
         axes: Name of the axis that each iterator is, in order.
         arguments: What the arguments of the body hold that are read from tensors.
-        extract: What an element of a tensor value is, at indices that are expressions.
+        extract: What an element of a tensor value is, at indices that are bodies.
     """
 
     def __init__(
         self,
         axes: Sequence[str],
         arguments: Sequence[tuple[Any, Load]],
-        extract: Callable[[Any, Sequence[IntExpr]], Load],
+        extract: Callable[[Any, Sequence[ScalarExpr]], Load | Gather],
     ) -> None:
         self._axes = tuple(axes)
         self._arguments = tuple(arguments)
@@ -299,9 +301,21 @@ class BodyReader:
             )
         return Cast(_value_dtype(value.type), self.scalar(operand))
 
-    def _extract(self, operation: Any) -> Load:
+    def _extract(self, operation: Any) -> Load | Gather:
         tensor, *indices = operation.operands
-        return self._extracted(tensor, [self.index(index) for index in indices])
+        return self._extracted(tensor, [self._place(index) for index in indices])
+
+    def _place(self, value: Any) -> ScalarExpr:
+        """An index of an extracted element, which may be computed from data."""
+        operation = defining(value)
+        if operation is not None and operation.name in _INDEX_CASTS:
+            return self.scalar(operation.operands[0])
+        try:
+            return IndexValue(self.index(value))
+        except Unsupported:
+            if operation is None or operation.name not in _BINARY:
+                raise
+            return Binary(_BINARY[operation.name], *map(self._place, operation.operands))
 
     def index(self, value: Any) -> IntExpr:
         """The index expression that ``value``, of type index, is.

@@ -22,6 +22,8 @@ from autotune.ir.expressions import (
     IndexValue,
     Load,
     ScalarExpr,
+    Select,
+    Unary,
     gathers,
     index_form,
     loads,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 AXIS_KINDS = ("spatial", "reduce")
 COMBINERS = ("add", "mul", "max", "min")
 _FOR_PEOPLE = ("name", "parameters")
+# Functions of whole numbers that are whole.
+_WHOLE = ("neg", "abs", "floor", "ceil", "round", "not")
 _NOT_FLOP = ("cast", "select", "and", "or", "not")
 
 
@@ -318,6 +322,20 @@ def _digest_of(workload: Workload) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _is_whole(body: ScalarExpr, known: Mapping[str, Tensor]) -> bool:
+    """Whether a body is a whole number by the types of what it computes with."""
+    if isinstance(body, IndexValue):
+        return True
+    if isinstance(body, (Load, Gather)):
+        return not known[body.tensor].element.is_float
+    if isinstance(body, (Constant, Cast)):
+        return not element_type(body.dtype).is_float
+    if isinstance(body, Unary):
+        return body.op in _WHOLE and _is_whole(body.operand, known)
+    parts = (body.on_true, body.on_false) if isinstance(body, Select) else (body.left, body.right)
+    return all(_is_whole(part, known) for part in parts)
+
+
 def _form_of_value(index: ScalarExpr) -> AffineForm:
     if isinstance(index, IndexValue):
         return index_form(index.index)
@@ -411,6 +429,13 @@ def _validate_stage(stage: Stage, known: dict[str, Tensor]) -> None:
             raise InvalidValueError(
                 f"stage {stage.name!r} reads {read.tensor!r} with {len(read.indices)} indices"
             )
+    for gather in stage.gathers:
+        for position, index in enumerate(gather.indices):
+            if not _is_whole(index, known):
+                raise InvalidValueError(
+                    f"index {position} by which stage {stage.name!r} reads {gather.tensor!r} "
+                    "is no whole number: cast it to an integer type"
+                )
     for node in walk(stage.body):
         if isinstance(node, (Cast, Constant)):
             _validate_dtype(f"stage {stage.name!r}", node.dtype)
