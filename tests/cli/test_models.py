@@ -169,3 +169,12 @@ def test_the_display_has_the_largest_share_first() -> None:
     assert rows[large][:6] == ["large", "3", "86", "%", "0", "2.00"]
     assert rows[large + 1][0] == "small"
     assert any(line == "total latency 7.00 ms estimated" for line in text)
+
+
+def test_what_a_package_logs_is_no_second_line(spawn: Any, tmp_path: Path) -> None:
+    text = "import logging\ndef model(): logging.error('a trace'); raise ValueError('no weights')"
+    (tmp_path / "logging_source.py").write_text(text)
+    stdout, stderr = spawn("model-tasks", "logging_source:model").communicate(timeout=60)
+    assert stdout == "" and stderr.splitlines() == [
+        "autotune: error: logging_source:model failed: ValueError: no weights"
+    ]

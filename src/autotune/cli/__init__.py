@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -33,6 +34,8 @@ def _run() -> int:
     if not _hold_standard_streams():
         print("autotune: error: standard output is closed", file=sys.stderr)
         return _ERROR
+    # What packages log of an error is in its message, too, which is shown as one line.
+    logging.disable(logging.CRITICAL)
     from autotune.cli.app import run
 
     return run(sys.argv[1:])
