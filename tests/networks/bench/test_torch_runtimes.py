@@ -1,0 +1,76 @@
+"""Networks in torch and in what reads them from torch, in processes of their own."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.networks.bench import BenchOptions, bench_model
+from autotune.testing.reference_frontend import REFERENCE_FRONTEND
+
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("torch is not installed; tox -e torch has it", allow_module_level=True)
+
+MODELS = """
+import torch
+
+class Several(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        return {"scores": self.first(x), "parts": (x.relu(), x.amax(-1))}
+
+def several():
+    return Several().eval(), (torch.randn(2, 8),)
+
+def linear():
+    return torch.nn.Linear(8, 4).eval(), (torch.randn(2, 8),)
+"""
+READERS = [name for name in ("onnxruntime", "openvino") if importlib.util.find_spec(name)]
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "torch_models.py").write_text(MODELS)
+
+
+def options(*runtimes: str) -> BenchOptions:
+    return BenchOptions(
+        runtimes=runtimes, turns=2, seconds=0.02, threads=1, frontend=REFERENCE_FRONTEND
+    )
+
+
+def test_weights_and_inputs_are_the_same_in_every_process() -> None:
+    result = bench_model("torch_models:linear", options("torch eager", *READERS))
+    assert result.reference == "torch eager"
+    for row in result.rows:
+        assert row.problem == "" and row.latency and row.peak_bytes
+        assert row.error is not None and row.error < 1.0
+
+
+def test_nested_outputs_are_flat() -> None:
+    import torch
+
+    from autotune.networks.bench.torch_runtimes import as_arrays
+
+    a, b, c = (torch.full((2,), float(value)) for value in range(3))
+    found = as_arrays({"first": a, "others": (b, [c])})
+    np.testing.assert_array_equal(np.stack(found)[:, 0], [0.0, 1.0, 2.0])
+    (row,) = bench_model("torch_models:several", options("torch eager")).rows
+    assert row.problem == "" and row.latency
+
+
+def test_an_exported_program_has_its_inputs(tmp_path: Path) -> None:
+    import torch
+
+    exported = torch.export.export(torch.nn.Linear(8, 4).eval(), (torch.randn(2, 8),))
+    torch.export.save(exported, tmp_path / "linear.pt2")
+    (row,) = bench_model("linear.pt2", options("torch eager")).rows
+    assert row.problem == "" and row.version.startswith("torch ")
