@@ -120,6 +120,22 @@ def test_confirmations_that_there_was_no_time_for_are_made_by_the_same_call(benc
     assert all(result.from_records for result in bench.tuner(1000, seconds=30.0).run())
 
 
+def test_a_call_without_time_to_propose_again_knows_what_was_measured(bench: Bench) -> None:
+    first = bench.run(1000, seconds=11.0)
+    assert first.trials > bench.round_size and first.best is not None
+
+    def slow_start() -> None:
+        bench.time += 60.0
+
+    (second,) = attrs.evolve(bench.tuner(1000, seconds=20.0), prepared=slow_start).run()
+    assert (second.run_id, second.trials) == (first.run_id, first.trials)
+    assert second.best is not None and second.best.candidate == first.best.candidate
+    measured = len(bench.measured)
+    later = bench.run(1000, seconds=200.0)
+    assert later.run_id == first.run_id and later.trials > first.trials
+    assert len(bench.measured) == measured + later.trials - first.trials
+
+
 def test_winners_on_which_most_time_is_spent_are_confirmed_first(bench: Bench) -> None:
     bench.tasks = 3
     tuner = bench.tuner(48)
@@ -128,11 +144,3 @@ def test_winners_on_which_most_time_is_spent_are_confirmed_first(bench: Bench) -
     attrs.evolve(tuner, tasks=tasks).run()
     order = [it.task for it in bench.seen(WinnerConfirmed) if isinstance(it, WinnerConfirmed)]
     assert order == sorted(weights, key=lambda name: -weights[name])
-
-
-def test_few_measurers_with_processes_of_their_own_are_open_at_once(bench: Bench) -> None:
-    bench.tasks = 3
-    open_at_once = []
-    bench.step = lambda: open_at_once.append(sum(it.is_open for it in bench.measurers))
-    bench.tuner(48).run()
-    assert max(open_at_once) == 2 and len(bench.measurers) > 3

@@ -9,6 +9,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_parts import InProcessMeasurer
 from tuner_bench import Bench, Killed, OutcomeOf
 
 from autotune.process.interrupts import InterruptGuard, TuningInterrupted
@@ -21,6 +22,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.testing.toy_space import ToySpace
+from autotune.tuning import session
 from autotune.tuning.events import (
     AnsweredFromRecords,
     BaselineMeasured,
@@ -284,6 +286,23 @@ def test_several_tasks_share_a_run(bench: Bench) -> None:
     assert len({result.run_id for result in results}) == 1
     assert len(bench.seen(RunStarted)) == len(bench.seen(RunFinished)) == 3
     assert all(result.from_records for result in bench.tuner(48).run())
+
+
+@pytest.mark.parametrize(
+    ("shares", "most_bytes", "open_at_once"),
+    [(False, 1 << 30, 2), (True, 1 << 30, 3), (True, 1, 1)],
+)
+def test_measurers_that_cost_processes_or_much_memory_are_not_all_kept(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, shares: bool, most_bytes: int, open_at_once: int
+) -> None:
+    monkeypatch.setattr(InProcessMeasurer, "shares_workers", shares)
+    monkeypatch.setattr(session, "MOST_KEPT_BYTES", most_bytes)
+    bench.tasks, counts = 3, list[int]()
+    bench.step = lambda: counts.append(sum(it.is_open for it in bench.measurers))
+    results = bench.tuner(48).run()
+    assert max(counts) == open_at_once
+    assert (len(bench.measurers) == 3) == (open_at_once == 3)
+    assert all(result.confirmation is not None for result in results)
 
 
 def test_a_task_is_left_after_trials_without_a_gain(bench: Bench) -> None:

@@ -77,7 +77,7 @@ class RunSession:
             own=own,
         )
         self._limit = TimeLimit(plan.budget, self._watch)
-        logs = state.progress.logs
+        self._known_logs = logs = state.progress.logs
         if not self._limit.search_is_over():
             # What was not learnt from is proposed again, and answered by the run's records.
             counts = self._saved["trials"] if self._saved else [0] * len(plan.tasks)
@@ -187,6 +187,10 @@ class RunSession:
             return TIME_OVER
         finally:
             self._limit.end_search()
+            # Where there was no time to propose again what had been measured, it is known still.
+            for task, known in zip(self._tasks, self._known_logs, strict=True):
+                if len(task.log) < len(known):
+                    task.log = known
 
     def _loop(self) -> str:
         """Do rounds; returns why they ended.
