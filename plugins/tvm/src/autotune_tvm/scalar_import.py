@@ -68,6 +68,8 @@ _CALLS = {
     "tirx.floor": "floor",
     "tirx.ceil": "ceil",
     "tirx.nearbyint": "round",
+    # TVM lets LLVM round halves to even for it, too.
+    "tirx.round": "round",
     "tirx.fabs": "abs",
 }
 _INDEX: tuple[tuple[Any, Any], ...] = (
@@ -247,21 +249,9 @@ class BodyReader:
             return Select(*(self.scalar(argument) for argument in node.args))
         if name == "tirx.pow":
             return Binary("pow", *(self.scalar(argument) for argument in node.args))
-        if name == "tirx.round":
-            return _rounded_away(self.scalar(node.args[0]), dtype_of(node))
         if name in _CALLS:
             return Unary(_CALLS[name], self.scalar(node.args[0]))
         raise Unsupported(f"calls of {name} are not supported")
-
-
-def _rounded_away(value: ScalarExpr, dtype: str) -> ScalarExpr:
-    """The nearest whole number, from halfway the one further from 0. The difference is exact."""
-    floor = Unary("floor", value)
-    over = Binary("sub", value, floor)
-    half, zero = Constant(0.5, dtype), Constant(0.0, dtype)
-    halfway = Binary("and", Binary("eq", over, half), Binary("ge", value, zero))
-    up = Binary("or", Binary("gt", over, half), halfway)
-    return Select(up, Binary("add", floor, Constant(1.0, dtype)), floor)
 
 
 def _brief(node: Any) -> str:
