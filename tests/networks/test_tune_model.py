@@ -17,7 +17,7 @@ from autotune.networks.api import ModelOptions, build_recorded, model_tasks
 from autotune.networks.model_result import ModelResult
 from autotune.networks.running import WrongOutputs
 from autotune.networks.source import Source
-from autotune.networks.tables import coverage_table, model_table
+from autotune.networks.tables import coverage_table
 from autotune.networks.totals import NetworkTotals
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,
@@ -114,7 +114,7 @@ def test_the_json_form_is_whole(result: ModelResult) -> None:
 
 
 def test_the_table_says_what_each_task_is_run_by(result: ModelResult) -> None:
-    table = model_table(result)
+    table = result.table()
     rows = {row["task"]: row for row in table.to_json()}
     assert rows["first"]["run by"] == "tuned" and rows["copy"]["run by"] == "view"
     assert rows["total"]["run by"].startswith("default schedule: ")

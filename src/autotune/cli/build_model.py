@@ -51,7 +51,6 @@ def command(
     from autotune.cli.app import OK
     from autotune.cli.output import Output
     from autotune.networks.api import build_recorded
-    from autotune.networks.tables import model_table
 
     output = Output(json_path)
     listeners = [PassLines()] if model.verbose else []
@@ -59,7 +58,7 @@ def command(
     recorded = build_recorded(model.source(), reading, evolve(options, listeners=listeners))
     result = timed_and_saved(recorded, library_path, model.check)
     output.json(result.to_json())
-    output.table(model_table(result))
+    output.table(result.table())
     return OK
 
 

@@ -126,14 +126,13 @@ def _report(result: ModelResult, output: Output, library_path: str | None, check
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import notify
     from autotune.networks.model_result import DEFAULT, VIEW
-    from autotune.networks.tables import model_table
 
     try:
         result = timed_and_saved(result, library_path, check)
     finally:
         # What was tuned is shown also where the network cannot be built.
         output.json(result.to_json())
-        output.table(model_table(result))
+        output.table(result.table())
     if all(task.run_by in (DEFAULT, VIEW) for task in result.tasks):
         notify(f"autotune: error: {result.name}: no task was tuned, as the table says")
         return NOTHING_FOUND

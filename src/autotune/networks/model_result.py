@@ -16,6 +16,7 @@ from autotune.networks.running import (
     check_network,
     time_network,
 )
+from autotune.report import Table, formats, time_line
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune.tuning.result import Result
@@ -29,6 +30,7 @@ __all__ = [
     "VIEW",
     "ModelResult",
     "ModelTask",
+    "percent_text",
 ]
 
 MODEL_RESULT_SCHEMA = "autotune.model_result"
@@ -40,6 +42,7 @@ BASELINE = "baseline"
 DEFAULT = "default schedule"
 VIEW = "view"
 _REASON_WIDTH = 200
+_COLUMN_WIDTH = 72
 
 
 @frozen(eq=False)
@@ -242,6 +245,13 @@ class ModelResult:
         tasks = tuple(evolve(it, measured=_sum(timing.tasks, it.task.names)) for it in self.tasks)
         return evolve(self, tasks=tasks, timing=timing)
 
+    def table(self) -> Table:
+        """What is run for each task and how long it takes, the longest first.
+
+        ``print(result.table().to_text())`` shows it.
+        """
+        return _table(self)
+
     def to_json(self) -> dict[str, Any]:
         """A JSON object; ``docs`` describe the schema, ``schema`` and ``version`` name it."""
         timing = self.timing
@@ -289,3 +299,86 @@ def _share(part: float | None, whole: float) -> float | None:
 def _sum(seconds: Mapping[str, float], names: tuple[str, ...]) -> float | None:
     found = [seconds[name] for name in names if name in seconds]
     return sum(found) if found else None
+
+
+def percent_text(part: float, whole: float) -> str:
+    """A share in percent with up to two decimals: ``"99.96 %"``, ``"100 %"``."""
+    if not whole > 0:
+        return "-"
+    share = 100 * part / whole
+    text = f"{share:.2f}".rstrip("0").rstrip(".")
+    # What is not all of it is not shown as all of it.
+    return f"{'<' if text == '100' and part < whole else ''}{text} %"
+
+
+def _table(result: ModelResult) -> Table:
+    """What is run for each task of a network and how long it takes, the longest first."""
+    tasks = sorted(result.tasks, key=lambda it: (it.task.view, -(it.total or 0.0)))
+    columns = ["task", "calls>", "flop share>", "trials>", "latency>", "total>", "share>"]
+    if result.timing is not None:
+        columns.append("in network>")
+    rows = [_model_row(task, result) for task in tasks]
+    return Table(_headline(result), (*columns, "run by"), tuple(rows), tuple(_notes(result)))
+
+
+def _model_row(task: ModelTask, result: ModelResult) -> tuple[str, ...]:
+    run_by = task.run_by if task.run_by in (TUNED, VIEW) else f"{task.run_by}: {task.reason}"
+    measured = [formats.seconds(task.measured)] if result.timing is not None else []
+    return (
+        task.name,
+        str(task.task.occurrences),
+        percent_text(task.task.total_flop, result.flop),
+        str(task.trials or "-"),
+        formats.seconds(task.latency),
+        "-" if task.task.view else formats.seconds(task.total),
+        formats.percent(task.total or 0.0, result.latency),
+        *measured,
+        one_line(run_by, _COLUMN_WIDTH),
+    )
+
+
+def _headline(result: ModelResult) -> str:
+    figures = []
+    if result.timing is not None:
+        figures.append(f"{formats.seconds(result.timing.latency)} an inference")
+    if result.latency:
+        figures.append(f"{formats.seconds(result.latency)} estimated from its tasks")
+    if result.speedup is not None:
+        figures.append(f"{formats.ratio(result.speedup)} the speed without tuning")
+    return f"{result.name}: {', '.join(figures)}" if figures else result.name
+
+
+def _notes(result: ModelResult) -> list[str]:
+    computing = [it for it in result.tasks if not it.task.view]
+    tuned = [it for it in computing if it.run_by == TUNED]
+    flop = sum(it.task.total_flop for it in tuned)
+    notes = [
+        f"tuned: {len(tuned)} of {len(computing)} tasks, "
+        f"{percent_text(flop, result.flop)} of the flop"
+    ]
+    fallen = [it for it in computing if it.run_by == DEFAULT]
+    times = [it.total for it in fallen if it.total is not None]
+    if times:
+        share = formats.percent(sum(times), result.latency)
+        notes.append(f"by the default schedule: {len(fallen)} tasks, {share} of the time")
+    if result.untimed:
+        notes.append(f"not timed, and no part of the estimate: {_listed(result.untimed)}")
+    if result.from_records:
+        total = formats.seconds(sum(result.seconds.values()))
+        notes.append(f"answered from records; the run took {total} when it was made")
+    elif result.seconds:
+        notes.append(f"trials: {result.trials}; {result.reason}")
+        notes.append(time_line(result.seconds))
+    if result.timing is not None:
+        timing = result.timing
+        inside = sum(timing.tasks.values())
+        notes.append(
+            f"measured: median of {timing.calls} calls, the fastest "
+            f"{formats.seconds(timing.fastest)}; {formats.seconds(inside)} of it in the tasks"
+        )
+    return [*notes, f"records: {result.database}"]
+
+
+def _listed(names: tuple[str, ...], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
