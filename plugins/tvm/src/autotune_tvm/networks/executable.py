@@ -19,6 +19,7 @@ from autotune.networks import CompiledNetwork, NetworkTensor
 from autotune_tvm import runtime
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.sources.source import as_numpy, flat_outputs
 
 __all__ = ["RelaxNetwork"]
@@ -78,7 +79,8 @@ class RelaxNetwork(CompiledNetwork):
             InvalidValueError: the file cannot be written.
         """
         try:
-            self._executable.export_library(str(path))
+            with without_messages():
+                self._executable.export_library(str(path))
         except Exception as error:  # the linker's failure is a RuntimeError, and others
             raise InvalidValueError(f"{str(path)!r} cannot be written: {brief(error)}") from error
 

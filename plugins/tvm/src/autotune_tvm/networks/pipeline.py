@@ -14,6 +14,7 @@ from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.networks import PassReport
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
 from autotune_tvm.networks.passes.boolean_operators import boolean_operators
 from autotune_tvm.networks.passes.constant_operands import constant_operands
@@ -81,7 +82,7 @@ def run_passes(
         begin = clock()
         note = "left out"
         try:
-            with target:
+            with target, without_messages():
                 if name not in given:
                     module, note = each(module)
                 elif (instead := given[name]) is not None:
