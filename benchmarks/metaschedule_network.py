@@ -9,8 +9,9 @@ both tuners get the same functions; it needs torch. ``tune`` goes on until it is
 has measured by then is in the folder. ``build`` compiles the network with the best of that, and
 with default schedules for functions without any, to ``network.so``.
 
-``tune`` needs what MetaSchedule needs beyond TVM: xgboost, cloudpickle and psutil. The import of
-its tensor intrinsics is made faster as in `metaschedule.py`.
+``tune`` needs what MetaSchedule needs beyond TVM: xgboost, cloudpickle and psutil. It searches
+and builds on all cores, and the import of its tensor intrinsics is made faster as in
+`metaschedule.py`.
 """
 
 from __future__ import annotations
@@ -88,16 +89,21 @@ def tune(folder: Path, seed: int) -> None:
     # Workers do not have this folder on their path.
     cloudpickle.register_pickle_by_value(sys.modules[fast_stack.__module__])
     cores = detect_cpu().cores
-    meta_schedule.relax_integration.tune_relax(
-        read_module(folder),
-        {},
-        described_target(),
-        str(folder / RECORDS),
+    relax, records = meta_schedule.relax_integration, str(folder / RECORDS)
+    tasks, weights = relax.extracted_tasks_to_tune_contexts(
+        relax.extract_tasks(read_module(folder), described_target()),
+        records,
+        num_threads=cores,
+        seed=seed + 1,  # zero would mean "choose one"
+    )
+    meta_schedule.tune.tune_tasks(
+        tasks=tasks,
+        task_weights=weights,
+        work_dir=records,
         max_trials_global=_ENDLESS,
         num_trials_per_iter=ROUND,
         builder=meta_schedule.builder.LocalBuilder(max_workers=cores, initializer=fast_stack),
         runner=meta_schedule.runner.LocalRunner(initializer=fast_stack),
-        seed=seed + 1,  # zero would mean "choose one"
     )
 
 
