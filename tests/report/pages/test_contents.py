@@ -21,7 +21,8 @@ from autotune.report.pages.contents import (
     improvements,
     run_contents,
 )
-from autotune.store.records import Outcome
+from autotune.store.database import RecordFilter
+from autotune.store.records import Outcome, Record
 from autotune.store.sqlite.sqlite_database import SQLiteDatabase
 from autotune.targets import Target, detect_cpu
 from autotune.testing.database_suite import KEY, sample_baseline, sample_record
@@ -140,8 +141,7 @@ def test_a_run_with_nonsense_is_shown_with_a_note(
     Bench(database).run(4)
     (run,) = database.runs()
     contents = collect(database)
-    tasks = {(task.workload.digest, task.key): task for task in contents.tasks}
-    found = run_contents(evolve(run, options=options), tasks)
+    found = run_contents(evolve(run, options=options), lambda digest, key: contents.tasks[0])
     assert note in found.note and found.tasks == () and found.total == ()
 
 
@@ -258,3 +258,33 @@ def test_outcomes_of_every_kind_are_counted(database: SQLiteDatabase) -> None:
     (task,) = collect(database).tasks
     assert dict(task.outcomes) == {"ok": 1, "invalid": 1, "timeout": 1}
     assert isinstance(task.best and task.best.outcome, Outcome)
+
+
+def test_tasks_of_a_run_that_are_one_by_now_are_counted_once(database: SQLiteDatabase) -> None:
+    Bench(database).run(8)
+    (run,) = database.runs()
+    (task,) = collect(database).tasks
+    options = {**run.options, "tasks": ["former", "other"], "weights": [2.0, 3.0]}
+    found = run_contents(evolve(run, options=options), lambda digest, key: task)
+    assert found.tasks == ((task, 5.0),) and found.trials == 8
+    assert found.total[-1].seconds == pytest.approx(5.0 * (task.after or 0.0))
+
+
+def test_tasks_of_a_run_are_found_by_digests_of_before(
+    database: SQLiteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Bench(database, tasks=2).tuner(16).run()
+    (run,) = database.runs()
+    first, second = run.options["tasks"]
+    former = {**run.options, "tasks": ["former", second]}
+    database.start_run(evolve(run, run_id="of before", options=former))
+    asked = SQLiteDatabase.records
+
+    def records(self: SQLiteDatabase, where: RecordFilter | None = None) -> Iterator[Record]:
+        known = where is not None and where.workload == "former"
+        return asked(self, RecordFilter(workload=first) if known else where)
+
+    monkeypatch.setattr(SQLiteDatabase, "records", records)
+    now, before = collect(database).runs
+    assert [task for task, _ in before.tasks] == [task for task, _ in now.tasks]
+    assert before.missing == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -115,6 +115,9 @@ class TaskContents(Holding):
         return None if self.best is None else self.best.latency
 
 
+FindTask = Callable[[str, MeasureKey], TaskContents | None]
+
+
 @frozen(eq=False)
 class Share:
     """The part of one task in the time of a network.
@@ -216,9 +219,14 @@ def collect(database: Database, run_id: str | None = None) -> Contents:
         for record in database.baseline_records(same):
             task.add(record)
     by_name = {(task.workload.digest, task.key): task for task in tasks}
+
+    def find(digest: str, key: MeasureKey) -> TaskContents | None:
+        # A run keeps the digests that its version gave; records have those of today.
+        return by_name.get((digest, key)) or by_name.get((_of_today(database, digest), key))
+
     runs = [run for run in database.runs() if run_id in (None, run.run_id)]
     return Contents(
-        database.location, tuple(tasks), tuple(run_contents(run, by_name) for run in runs)
+        database.location, tuple(tasks), tuple(run_contents(run, find) for run in runs)
     )
 
 
@@ -248,21 +256,32 @@ def _times(weight: float, seconds: float | None) -> float | None:
     return None if seconds is None else weight * seconds
 
 
-def run_contents(run: Run, tasks: Mapping[tuple[str, MeasureKey], TaskContents]) -> RunContents:
+def _of_today(database: Database, digest: str) -> str:
+    record = next(database.records(RecordFilter(workload=digest)), None)
+    return digest if record is None else record.candidate.sketch.workload.digest
+
+
+def run_contents(run: Run, find: FindTask) -> RunContents:
     """A run, as far as what is stored of it can be understood; a note says what cannot.
 
     Args:
         run: The run.
-        tasks: What there is of each workload under each measure key.
+        find: Gives what there is of a workload, by its digest, under a measure key.
     """
     try:
         names, weights = _tasks_of(run)
         seconds, note = _seconds_of(run, len(names))
     except DatabaseError as error:
         names, weights, seconds, note = [], [], {}, str(error)
-    found = [(tasks.get(name), weight) for name, weight in zip(names, weights, strict=True)]
-    known = tuple((task, weight) for task, weight in found if task is not None)
-    return RunContents(run, known, len(found) - len(known), seconds, note)
+    found = [(find(*name), weight) for name, weight in zip(names, weights, strict=True)]
+    calls: dict[int, float] = {}
+    for task, weight in found:
+        # Programs that have had digests of their own may be one by now.
+        calls[id(task)] = calls.get(id(task), 0.0) + weight
+    known = {id(task): task for task, _ in found if task is not None}
+    missing = sum(task is None for task, _ in found)
+    tasks = tuple((task, calls[number]) for number, task in known.items())
+    return RunContents(run, tasks, missing, seconds, note)
 
 
 def _tasks_of(run: Run) -> tuple[list[tuple[str, MeasureKey]], list[float]]:

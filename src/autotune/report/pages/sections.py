@@ -133,7 +133,10 @@ def _runs_section(runs: Sequence[RunContents]) -> Section:
     rows = []
     for number, it in enumerate(runs, 1):
         run = it.run
-        spent = [f"{it.seconds[name]:.1f} s" for name in ACTIVITIES if name in it.seconds]
+        # Runs of earlier versions have fewer activities.
+        spent = [
+            f"{it.seconds.get(name, 0.0):.1f} s" if it.seconds else "-" for name in ACTIVITIES
+        ]
         rows.append(
             (
                 str(number),
@@ -146,7 +149,7 @@ def _runs_section(runs: Sequence[RunContents]) -> Section:
                 str(it.trials),
                 run.status,
                 f"{sum(it.seconds.values()):.1f} s" if it.seconds else "-",
-                *(spent if len(spent) == len(ACTIVITIES) else ["-"] * len(ACTIVITIES)),
+                *spent,
             )
         )
     notes = tuple(f"run {number}: {it.note}" for number, it in enumerate(runs, 1) if it.note)
