@@ -288,3 +288,11 @@ def test_tasks_of_a_run_are_found_by_digests_of_before(
     now, before = collect(database).runs
     assert [task for task, _ in before.tasks] == [task for task, _ in now.tasks]
     assert before.missing == 0
+
+
+def test_an_imported_program_is_called_after_its_largest_stage(database: SQLiteDatabase) -> None:
+    workload = evolve(gemm(m=4, n=8, k=16), name="main", parameters={})
+    database.append_record(sample_record(0, workload=workload))
+    database.append_record(sample_record(0))
+    titles = {task.title for task in collect(database).tasks}
+    assert titles == {"main: C 4 x 8 float32", "gemm m=8 n=8 k=8 float32"}

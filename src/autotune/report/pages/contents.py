@@ -10,6 +10,7 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from autotune.errors import AutotuneError, DatabaseError
+from autotune.plugins.workload_names import task_name
 from autotune.report.grouping import by_measure_key
 from autotune.report.holdings import Holding
 from autotune.store.database import Database, RecordFilter
@@ -97,6 +98,19 @@ class TaskContents(Holding):
         target = Target.from_json(self.description)
         fewer = target.kind == "cpu" and self.key.threads < target.cores
         return target.with_cores(self.key.threads) if fewer else target
+
+    @property
+    def title(self) -> str:
+        """What it is called; an imported program, whose name says little, with its largest stage.
+
+        Compilers call every program of a network ``main``.
+        """
+        name = task_name(self.workload)
+        if self.workload.parameters:
+            return name
+        stage = max(self.workload.stages, key=lambda stage: stage.flop)
+        shape = " x ".join(map(str, stage.output.shape))
+        return f"{name}: {stage.name} {shape} {stage.output.dtype}"
 
     @property
     def baseline(self) -> Record | None:

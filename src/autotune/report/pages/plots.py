@@ -14,7 +14,6 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from autotune.plugins.workload_names import task_name
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.report.pages.contents import (
     Contents,
@@ -267,7 +266,7 @@ def _name_rows(axes: Axes, labels: Sequence[str], unit: str) -> None:
 
 
 def _task_label(number: int, task: TaskContents) -> str:
-    return _label(f"{number} {task_name(task.workload)}")
+    return _label(f"{number} {task.title}")
 
 
 def _label(text: str) -> str:

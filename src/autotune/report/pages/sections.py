@@ -10,7 +10,6 @@ from attrs import frozen
 
 from autotune.errors import AutotuneError, one_line
 from autotune.nest import describe
-from autotune.plugins.workload_names import task_name
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.report import formats
 from autotune.report.pages import plots
@@ -322,7 +321,7 @@ def _points(title: str, points: Sequence[CurvePoint]) -> Table:
 
 
 def _title(task: TaskContents) -> str:
-    return one_line(task_name(task.workload), _TITLE_WIDTH)
+    return one_line(task.title, _TITLE_WIDTH)
 
 
 def _over(before: float | None, after: float | None) -> str:
