@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 from typing import Any
@@ -25,6 +26,13 @@ def test_every_command_has_an_example_and_json(cli: Any) -> None:
         assert done.status == 0
         assert "Example" in done.stdout and f"autotune {name}" in done.stdout
         assert "--json" in done.stdout
+
+
+def test_a_command_without_a_database_uses_the_usual_one(cli: Any) -> None:
+    assert cli("records", "import", os.devnull).status == 0
+    assert cli.files() == {"autotune.db"}
+    shown = " ".join(cli("best", "--help").stdout.split())
+    assert "by default that of autotune.database, or autotune.db." in shown
 
 
 def test_help_lists_the_commands(cli: Any) -> None:

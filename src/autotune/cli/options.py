@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -12,6 +13,7 @@ import click
 
 from autotune.cli.destinations import InputFile, OutputFile, checked_destinations
 from autotune.errors import InvalidValueError
+from autotune.store.current import current_database
 
 if TYPE_CHECKING:
     from autotune.tuning.options import TuneOptions
@@ -40,7 +42,7 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "patience": {"type": int, "metavar": "TRIALS"},
     "seed": {"type": int},
     "threads": {"type": int},
-    "database": {"metavar": "FILE", "type": InputFile()},
+    "database": {"metavar": "FILE", "type": InputFile(), "default": current_database},
     "fresh": {"is_flag": True},
     "round_size": {"type": int},
     "observers": {"flag": "--observe", "metavar": "NAME", "multiple": True},
@@ -56,6 +58,8 @@ _PART_TEXTS = {
     "task_scheduler": "Chooses the task of the next round, where there are several.",
     "measurer": "What builds and times candidates.",
 }
+# A reference of Sphinx in a docstring; its text is kept.
+_REFERENCE = re.compile(r":\w+:`~?([^`]*)`")
 PROGRESS_MODES = ("auto", "live", "plain", "quiet")
 
 
@@ -129,6 +133,7 @@ def _flag(name: str) -> Callable[[Command], Command]:
         settings |= {"default": default, "show_default": True}
     # `python -OO` has no docstrings.
     text = meanings(TuneOptions).get(name, "").replace("``", "")
+    text = _REFERENCE.sub(r"\1", text)
     return click.option(flag, name, help=text, **settings)
 
 
