@@ -131,7 +131,8 @@ def _scheduler(tasks: Sequence[TaskOnBackend], options: TuneOptions, seed: int) 
     """
     chosen = options.chosen["task_scheduler"]
     infos = [task.info for task in tasks]
-    context = Context(tasks=infos, seed=seed, objective=options.objective)
+    objective = options.objective if len(tasks) > 1 else None
+    context = Context(tasks=infos, seed=seed, objective=objective)
     if len(tasks) == 1 and not chosen.options:
         return RoundRobin(context)
     scheduler: TaskScheduler = create_part(

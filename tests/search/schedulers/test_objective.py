@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import InvalidValueError, PluginError
 from autotune.plugins import Context
-from autotune.search.schedulers import GradientTaskScheduler, TaskInfo
+from autotune.search.schedulers import GradientTaskScheduler, RoundRobin, TaskInfo
 from autotune.search.schedulers.objective import objective_name, objective_slopes
 
 TASKS = [
@@ -71,6 +71,11 @@ def test_a_function_that_gives_no_number_is_named(value: Any) -> None:
 def test_a_function_that_raises_is_named() -> None:
     with pytest.raises(PluginError, match=r"objective .*<lambda> failed .*KeyError: 'decoder'"):
         objective_slopes(TASKS, [1.0, 2.0, 3.0], lambda latencies: latencies["decoder"])
+
+
+def test_a_scheduler_that_asks_no_objective_refuses_one() -> None:
+    with pytest.raises(InvalidValueError, match="'round-robin' serves tasks in turn"):
+        RoundRobin(Context(tasks=TASKS, objective=squares))
 
 
 def test_a_function_is_known_by_its_module_and_name() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autotune.errors import InvalidValueError
 from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
 from autotune.search.schedulers.task_scheduler import TaskScheduler
@@ -18,7 +19,7 @@ class RoundRobin(TaskScheduler):
         context: The tasks.
 
     Raises:
-        InvalidValueError: an option is given, or a task is malformed.
+        InvalidValueError: an option or an objective is given, or a task is malformed.
     """
 
     name = "round-robin"
@@ -27,6 +28,11 @@ class RoundRobin(TaskScheduler):
         super().__init__(context)
         read_options(f"task scheduler {self.name!r}", NoOptions, context.options)
         check_tasks(self.tasks)
+        if context.objective is not None:
+            raise InvalidValueError(
+                f"task scheduler {self.name!r} serves tasks in turn, whatever the objective: "
+                "out the objective, or choose the scheduler 'gradient'"
+            )
         self._next = 0
         self._exhausted = [False] * len(self.tasks)
 
