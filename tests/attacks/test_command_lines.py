@@ -75,6 +75,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--round-size": (*NUMBERS, "0"),
     "--observe": PARTS,
     "--lookahead": NUMBERS,
+    "--patience": (*NUMBERS, "0"),
     "--strategy": PARTS,
     "--strategy-option": OPTIONS,
     "--cost-model": PARTS,
