@@ -31,7 +31,7 @@ class RoundRobin(TaskScheduler):
         if context.objective is not None:
             raise InvalidValueError(
                 f"task scheduler {self.name!r} serves tasks in turn, whatever the objective: "
-                "out the objective, or choose the scheduler 'gradient'"
+                "leave out the objective, or choose the scheduler 'gradient'"
             )
         self._next = 0
         self._exhausted = [False] * len(self.tasks)
