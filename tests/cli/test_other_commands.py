@@ -255,9 +255,3 @@ def test_a_sketch_is_offered_where_there_are_no_records(cli: Any) -> None:
     done = cli("show", "gemm", "--shape", "m=8,n=8,k=8", "--constraints")
     assert done.status == 2 and "there is no such file" in done.stderr
     assert "name it by --sketch" in done.stderr
-
-
-@pytest.mark.parametrize("command", ["tune", "best", "records import"])
-def test_the_usual_database_is_named(cli: Any, command: str) -> None:
-    said = " ".join(cli(*command.split(), "--help").stdout.split())
-    assert "--database FILE" in said and "[default: autotune.db]" in said

@@ -128,9 +128,7 @@ def _flag(name: str) -> Callable[[Command], Command]:
 
     settings = dict(_FLAGS[name])
     flag = settings.pop("flag", "--" + name.replace("_", "-"))
-    default: Any = attrs.fields_dict(TuneOptions)[name].default
-    if isinstance(default, attrs.Factory) and not default.takes_self:  # type: ignore[arg-type]
-        default = default.factory()
+    default = attrs.fields_dict(TuneOptions)[name].default
     if isinstance(default, (int, str)) and "is_flag" not in settings:
         settings |= {"default": default, "show_default": True}
     # `python -OO` has no docstrings.
