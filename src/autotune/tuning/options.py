@@ -169,7 +169,8 @@ class TuneOptions:
             or as in the preset.
         lookahead: Rounds proposed and built while the last one is measured; by default 1, or as
             in the preset.
-        database: Path of the database, which is created if missing; by default the current one.
+        database: Path of the database, which is created if missing; by default that of
+            :func:`autotune.database`, or ``autotune.db``.
         fresh: Ignore records and earlier runs.
         observers: Also record the readings of this observer, such as ``perf``; there may be
             several. They do not affect the timings.
