@@ -168,7 +168,6 @@ def test_choices_are_kept() -> None:
 @pytest.mark.parametrize(
     ("sketch", "name"),
     [
-        (small(Factor("alone"), total="free"), "alone"),
         (small(Factor("a"), Ordinal("e", (0, 4)), total="e"), "a"),
         (small(Factor("a"), Factor("a")), "a"),
     ],
