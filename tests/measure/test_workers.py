@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from autotune.measure import (
     TimeIsOver,
     WorkerStartFailed,
 )
+from autotune.measure.jobs import Place, Reply
 from autotune.measure.workers import WorkerSetup
 from autotune.sketches import Candidate, Ordinal, Sketch
 from autotune.store.records import Outcome
@@ -90,6 +92,30 @@ def test_a_worker_that_one_task_ends_is_replaced_for_all(
     assert large.worker_pids != pids
     # What the others had built in a worker that is gone, their best one too, is built again.
     assert are_right(small.collect(Collecting()), ours[3:])
+
+
+def test_replies_that_come_while_a_worker_is_replaced_are_given(shared: SharedWorkers) -> None:
+    small, ours = task(shared, 8)
+    assert are_right(small.measure(ours[:1]), ours[:1])
+    dispatcher = small._started().dispatcher
+    pool = dispatcher.pool
+    replies: list[Reply] = []
+
+    def post(place: Place | None) -> None:
+        message = {"op": "forget", "numbers": []}
+        dispatcher.post(message, {"load": 60.0}, replies.append, place)
+        dispatcher.pump(0.0)
+
+    post(None)
+    while not replies:
+        dispatcher.pump()
+    post(replies[0].place)
+    (other,) = (pid for index, pid in pool.pids().items() if index != replies[0].place[0])
+    os.kill(other, signal.SIGKILL)
+    while other in pool.pids().values():
+        pool.wait_ready()
+    dispatcher.drain()
+    assert [reply.kind for reply in replies] == ["done", "done"]
 
 
 def test_what_is_cancelled_for_one_task_is_built_again_for_others(shared: SharedWorkers) -> None:

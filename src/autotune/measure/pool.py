@@ -66,6 +66,7 @@ class WorkerPool:
         self._largest = 0
         self._facts: dict[str, list[Message]] = {}
         self._queue: deque[Job] = deque()
+        self._undelivered: list[Reply] = []
         self._slots = [Slot(index) for index in range(workers)]
         self.versions: Message = {}
 
@@ -118,7 +119,7 @@ class WorkerPool:
         while not all(slot.ready or slot.jobs for slot in self._slots):
             if any(slot.process is None for slot in self._slots):
                 raise WorkerStartFailed("the workers have not been started, or were ended")
-            self._step(_POLL_SECONDS)
+            self._undelivered += self._step(_POLL_SECONDS)
 
     def holds(self, place: Place) -> bool:
         """Whether the worker at ``place`` is still the same process."""
@@ -130,8 +131,9 @@ class WorkerPool:
 
     @property
     def idle(self) -> bool:
-        """Whether no job is being done or waits."""
-        return not self._queue and not any(slot.jobs for slot in self._slots)
+        """Whether no job is being done or waits, and every reply has been given."""
+        busy = any(slot.jobs for slot in self._slots)
+        return not (busy or self._queue or self._undelivered)
 
     @property
     def is_quiet(self) -> bool:
@@ -162,8 +164,11 @@ class WorkerPool:
         Raises:
             TimeIsOver: there is no time left to wait.
         """
-        replies = self._assign()
-        return replies + self._step(0.0 if replies else seconds)
+        self._undelivered += self._assign()
+        # Kept where this raises: whoever waits for a reply would wait for ever.
+        self._undelivered += self._step(0.0 if self._undelivered else seconds)
+        replies, self._undelivered = self._undelivered, []
+        return replies
 
     def forget_queue(self) -> list[int]:
         """Forget the jobs that no worker was given; returns their numbers."""
@@ -174,6 +179,7 @@ class WorkerPool:
     def cancel(self) -> None:
         """Forget every job; workers that were at one are replaced."""
         self._queue.clear()
+        self._undelivered.clear()
         for slot in self._slots:
             slot.reserved = slot.timing = False
             if slot.jobs:
@@ -185,6 +191,7 @@ class WorkerPool:
         if os.getpid() != self._owner:
             return
         self._queue.clear()
+        self._undelivered.clear()
         for slot in self._slots:
             if slot.process is not None:
                 slot.process.end()
