@@ -12,6 +12,7 @@ import pytest
 import autotune
 
 GALLERY = Path(__file__).resolve().parents[2] / "docs" / "gallery"
+LONG = {"compare_strategies"}
 EXAMPLES = sorted(GALLERY.glob("*.py"))
 NEEDS = {"export_mlir": "torch_mlir", "own_primfunc": "tvm", "records_pandas": "pandas"}
 REFERENCE = "autotune.testing.reference_backend:ReferenceBackend"
@@ -40,7 +41,13 @@ def _on_reference(tune: Callable[..., object]) -> Callable[..., object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path, marks=pytest.mark.long if path.stem in LONG else (), id=path.stem)
+        for path in EXAMPLES
+    ],
+)
 def test_as_it_is(example: Path, run: Callable[..., str]) -> None:
     skip_without(example, "tvm")
     assert run([str(example)])

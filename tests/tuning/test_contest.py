@@ -151,7 +151,8 @@ def test_an_interrupted_competition_goes_on_as_if_it_had_not_been(
 
     def stop(event: Event) -> None:
         seen.append(event)
-        if sum(isinstance(it, TrialFinished) for it in seen) == 10:
+        finished = sum(isinstance(it, TrialFinished) for it in seen)
+        if isinstance(event, TrialFinished) and finished == 10:
             raise KeyboardInterrupt
 
     with pytest.raises(TuningInterrupted):
