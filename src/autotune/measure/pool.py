@@ -165,7 +165,7 @@ class WorkerPool:
             TimeIsOver: there is no time left to wait.
         """
         self._undelivered += self._assign()
-        # Kept where this raises: whoever waits for a reply would wait for ever.
+        # Kept where this raises: a task that waits for a reply would wait for ever.
         self._undelivered += self._step(0.0 if self._undelivered else seconds)
         replies, self._undelivered = self._undelivered, []
         return replies

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from autotune.errors import UnsupportedTarget
 
-__all__ = ["WORKER_ENVIRONMENT", "load", "use_threads"]
+__all__ = ["WORKER_ENVIRONMENT", "environment", "load", "use_threads"]
 
 WORKER_ENVIRONMENT = {
     # By default TVM pins its threads, and the one that calls it, to the first CPUs of the machine
@@ -60,7 +60,7 @@ def use_threads(threads: int) -> None:
         return
     tvm = load()
     configure = tvm.get_global_func("runtime.config_threadpool")
-    with _environment(TVM_BIND_THREADS="0"):
+    with environment(TVM_BIND_THREADS="0"):
         if not hasattr(_configured, "threads"):
             _configure(configure, max(threads, _pool_size()))
         _configure(configure, threads)
@@ -114,8 +114,8 @@ def _torch_hidden() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    """Environment variables that hold only inside: they are read while a pool is set up."""
+def environment(**values: str) -> Iterator[None]:
+    """Environment variables that hold only inside."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

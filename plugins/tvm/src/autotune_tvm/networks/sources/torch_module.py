@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.source import Array, Source, as_numpy
+from autotune_tvm.runtime import environment
 
 __all__ = ["from_exported", "from_pt2", "from_torch"]
 
@@ -158,20 +158,9 @@ def _check_archive(path: Path) -> None:
             )
 
 
-@contextmanager
-def _tensors_only() -> Iterator[None]:
+def _tensors_only() -> AbstractContextManager[None]:
     """Inside, torch reads pickles for tensors only, whatever its own callers ask for."""
-    forced = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
-    before = {name: os.environ.get(name) for name in forced}
-    os.environ.update(forced)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return environment(TORCH_FORCE_WEIGHTS_ONLY_LOAD="1", TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="0")
 
 
 @contextmanager
