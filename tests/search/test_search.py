@@ -19,6 +19,7 @@ from autotune.ir.workloads import gemm
 from autotune.models.cost import RandomCostModel
 from autotune.plugins import Context
 from autotune.process.stopwatch import Stopwatch
+from autotune.search.held import asked_of
 from autotune.search.schedulers import TaskInfo
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.search import Round, Search
@@ -27,6 +28,7 @@ from autotune.search.strategies import (
     GridStrategy,
     Strategy,
 )
+from autotune.sketches import Candidate
 from autotune.spaces import SearchSpace
 from autotune.targets import preset
 from autotune.testing.reference_backend import SCRIPT_VARIABLE
@@ -205,16 +207,15 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
     script = json.dumps({"log": str(log), "build_seconds": 0.05})
     monkeypatch.setenv(SCRIPT_VARIABLE, script)
     asked: list[tuple[float, float]] = []
-    propose = Search.propose
 
-    def slowly(self: Search, *arguments: Any, **named: Any) -> Round | None:
+    def slowly(strategy: Strategy, count: int) -> list[Candidate]:
         begin = time.monotonic()
         time.sleep(0.2)
-        found = propose(self, *arguments, **named)
+        found = asked_of(strategy, count)
         asked.append((begin, time.monotonic()))
         return found
 
-    monkeypatch.setattr(Search, "propose", slowly)
+    monkeypatch.setattr("autotune.search.search.asked_of", slowly)
     result = autotune.tune(
         gemm(m=8, n=8, k=8),
         backend=REFERENCE_BACKEND,
@@ -233,4 +234,15 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
     assert not [at for at in begun["time"] for begin, end in asked if begin < at < end]
     assert begun["time"]
     # Building beside the search counts as building.
-    assert result.seconds["build"] >= 0.05 * len(beside) / len(os.sched_getaffinity(0))
+    busy: dict[str, float] = {}
+    for name, event, process, at, _ in events:
+        if name == "build":
+            # A process builds one candidate at a time.
+            sign = 1 if event == "end" else -1
+            busy[process] = busy.get(process, 0.0) + sign * seconds_within(asked, float(at))
+    assert result.seconds["build"] >= max(busy.values())
+
+
+def seconds_within(intervals: list[tuple[float, float]], until: float) -> float:
+    """Seconds before ``until`` that are in one of the intervals, which do not overlap."""
+    return sum(max(0.0, min(end, until) - begin) for begin, end in intervals)
