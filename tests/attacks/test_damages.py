@@ -13,7 +13,7 @@ from attack_cases import sampled
 from autotune.errors import DatabaseError
 from autotune.store.records import Record
 from autotune.store.sqlite import open_database
-from autotune.testing.database_suite import sample_record, sample_run
+from autotune.testing.sample_records import sample_record, sample_run
 
 pytestmark = pytest.mark.attack("file damage")
 

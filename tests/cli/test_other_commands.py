@@ -16,7 +16,7 @@ from toy_parts import REFERENCE_BACKEND
 
 from autotune.cli.app import SUMMARIES
 from autotune.store.jsonl import record_line
-from autotune.testing.database_suite import KEY, sample_record
+from autotune.testing.sample_records import KEY, sample_record
 
 
 def test_every_command_has_an_example_and_json(cli: Any) -> None:

@@ -20,7 +20,7 @@ from autotune.ir.workloads import gemm
 from autotune.store.jsonl import record_line
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
-from autotune.testing.database_suite import KEY, sample_record
+from autotune.testing.sample_records import KEY, sample_record
 
 SMALL = gemm(m=4, n=4, k=4)
 RECORDS = (

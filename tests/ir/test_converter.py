@@ -10,7 +10,7 @@ from attrs import frozen
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.converter import from_json, new_converter, tagged_objects, to_json
 from autotune.store.records import Outcome, Record
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 
 
 @frozen

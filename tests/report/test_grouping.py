@@ -7,7 +7,7 @@ from attrs import define, evolve, field
 from autotune.ir.workloads import Workload
 from autotune.report.grouping import by_measure_key
 from autotune.store.records import MeasureKey, Record
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 
 
 @define

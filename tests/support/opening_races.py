@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from autotune.store.sqlite import open_database, opening
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 
 GOLDEN = Path(__file__).parents[1] / "store" / "sqlite" / "schema_1.db"
 GOLDEN_TRIALS = 2

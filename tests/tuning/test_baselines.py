@@ -278,7 +278,7 @@ def test_no_candidate_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_what_a_baseline_counts_as(comparison: Comparison, counts_as: float) -> None:
-    from autotune.testing.database_suite import sample_baseline
+    from autotune.testing.sample_records import sample_baseline
 
     changed = after_turns(sample_baseline(7.0), comparison, 2.0, 5.0)
     assert changed.counts_as == pytest.approx(counts_as)

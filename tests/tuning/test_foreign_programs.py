@@ -12,8 +12,8 @@ from autotune.backends import ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.ir.workloads import gemm
 from autotune.store.records import Record
-from autotune.testing.database_suite import KEY, sample_record
 from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
+from autotune.testing.sample_records import KEY, sample_record
 from autotune.tuning import foreign_programs
 from autotune.tuning.foreign_programs import (
     check_build,

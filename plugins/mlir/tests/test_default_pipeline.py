@@ -18,8 +18,8 @@ from autotune.store.database import RecordFilter
 from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
-from autotune.testing.database_suite import sample_record
 from autotune.testing.programs import check_program, request_for
+from autotune.testing.sample_records import sample_record
 
 WORKLOADS = [
     gemm(m=12, n=20, k=8),

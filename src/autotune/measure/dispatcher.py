@@ -131,7 +131,7 @@ class Dispatcher:
     def cancel(self) -> None:
         """Forget every job; workers that were at one are replaced.
 
-        Whoever waits for one, whichever task that belongs to, is told to have it done again.
+        What waits for one, of whichever task, gets the reply that it has to be done again.
         """
         self.pool.cancel()
         for number in list(self._shared.waiting):

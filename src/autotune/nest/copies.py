@@ -17,7 +17,7 @@ from autotune.nest.loop_nest import ELEMENT, Loop
 from autotune.nest.stage_schedule import StageSchedule
 
 
-def renamed_body(producer: StageSchedule) -> ScalarExpr:
+def body_of_copy(producer: StageSchedule) -> ScalarExpr:
     """The body of a pointwise stage with its axes called ``d0``, ``d1``, ..."""
     names = {axis.name: var(f"d{i}") for i, axis in enumerate(producer.stage.spatial_axes)}
     return substitute(producer.body, names)

@@ -20,11 +20,11 @@ from autotune.ir.expressions import (
 from autotune.ir.expressions.scalar import reads
 from autotune.ir.workloads import Workload
 from autotune.nest.copies import (
+    body_of_copy,
     cooperative_copy,
     corner_steps,
     interleaved_copy,
     parallel_copy,
-    renamed_body,
     vectorized_copy,
     with_axes,
 )
@@ -368,7 +368,7 @@ class _Emission:
             )
             for access in self._accesses(producer)
         ]
-        return renamed_body(producer), reads, self._sources(producer)
+        return body_of_copy(producer), reads, self._sources(producer)
 
     def _emit_write(self, schedule: StageSchedule, path: tuple[Loop, ...]) -> None:
         stage = schedule.stage

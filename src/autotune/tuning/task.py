@@ -186,7 +186,7 @@ class TaskSession:
         self.untuned = known[UNTUNED].outcome
         self._has_baselines = True
         for baseline in fastest_first([known[name] for name in spec.baseline_names]):
-            # A backend that has no schedule for this program says nothing.
+            # Without a word where the backend has no schedule for this program.
             if baseline.name == UNTUNED or baseline.outcome.status != "invalid":
                 context.emit(BaselineMeasured(spec.name, baseline.outcome, baseline.name))
 

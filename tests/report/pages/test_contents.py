@@ -25,7 +25,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite.sqlite_database import SQLiteDatabase
 from autotune.targets import Target, detect_cpu
-from autotune.testing.database_suite import KEY, sample_baseline, sample_record
+from autotune.testing.sample_records import KEY, sample_baseline, sample_record
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from autotune.report.pages.contents import Contents, best_so_far, collect, impro
 from autotune.report.pages.roofline import stated_rates
 from autotune.sketches import Candidate
 from autotune.store.sqlite.sqlite_database import SQLiteDatabase
-from autotune.testing.database_suite import KEY, sample_baseline, sample_record
+from autotune.testing.sample_records import KEY, sample_baseline, sample_record
 
 pytest.importorskip("jinja2", reason="jinja2 is not installed; tox -e tests has it")
 matplotlib = pytest.importorskip(

@@ -9,7 +9,7 @@ from attrs import evolve
 from autotune.store.jsonl import record_line
 from autotune.store.records import Outcome
 from autotune.store.records.record import RECORD_SCHEMA
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 
 if __name__ == "__main__":
     outcome = Outcome(

@@ -17,7 +17,7 @@ from autotune.store.jsonl import BadLine, read_lines, record_line, write_lines
 from autotune.store.jsonl.json_lines import MOST_BYTES
 from autotune.store.records import OUTCOME_STATUSES, Outcome, Record
 from autotune.store.records.validity import MOST_DEPTH
-from autotune.testing.database_suite import sample_baseline, sample_record
+from autotune.testing.sample_records import sample_baseline, sample_record
 
 HERE = Path(__file__).parent
 

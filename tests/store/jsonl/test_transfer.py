@@ -21,7 +21,7 @@ from autotune.store.jsonl import (
 )
 from autotune.store.records import Record
 from autotune.store.sqlite import open_database
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 
 
 def many(count: int) -> list[Record]:

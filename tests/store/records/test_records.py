@@ -16,7 +16,7 @@ from autotune.store.records import (
     Record,
     run_identity,
 )
-from autotune.testing.database_suite import KEY, sample_record
+from autotune.testing.sample_records import KEY, sample_record
 
 
 class TestOutcome:

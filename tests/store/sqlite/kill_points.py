@@ -20,7 +20,7 @@ from pathlib import Path
 
 from autotune.store.database import Database, RecordFilter
 from autotune.store.sqlite import open_database, opening
-from autotune.testing.database_suite import KEY, sample_record, sample_run
+from autotune.testing.sample_records import KEY, sample_record, sample_run
 
 GOLDEN = Path(__file__).parent / "schema_1.db"
 PAGE = 4096

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from autotune.store.sqlite import open_database
 from autotune.store.sqlite.schema import SCHEMA_VERSION
-from autotune.testing.database_suite import sample_baseline, sample_record, sample_run
+from autotune.testing.sample_records import sample_baseline, sample_record, sample_run
 
 if __name__ == "__main__":
     path = Path(__file__).parent / f"schema_{SCHEMA_VERSION}.db"

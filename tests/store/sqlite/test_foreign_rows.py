@@ -18,7 +18,7 @@ from autotune.store.database import Database, RecordFilter
 from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import open_database
 from autotune.store.sqlite.rows import replace, select
-from autotune.testing.database_suite import KEY, sample_baseline, sample_record, sample_run
+from autotune.testing.sample_records import KEY, sample_baseline, sample_record, sample_run
 
 SOUND = [sample_record(0, 3e-3), sample_record(2, 2e-3)]
 # Shares nothing with the others that it refers to.

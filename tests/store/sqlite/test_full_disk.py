@@ -7,7 +7,7 @@ from small_disk import run_on_small_disk
 
 from autotune.errors import DatabaseError
 from autotune.store.sqlite import SQLiteDatabase, open_database
-from autotune.testing.database_suite import sample_record, sample_run
+from autotune.testing.sample_records import sample_record, sample_run
 
 # Appends until the disk is full, makes room, and goes on: with the connection that met the full
 # disk, and with a new one.
@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from autotune.store.sqlite import open_database
 from autotune.errors import DatabaseError
-from autotune.testing.database_suite import sample_record, sample_run
+from autotune.testing.sample_records import sample_record, sample_run
 path = Path(os.environ["TMPDIR"]) / "records.db"
 ballast = path.with_name("ballast")
 ballast.write_bytes(bytes(1280 << 10))

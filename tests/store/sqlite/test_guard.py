@@ -13,7 +13,7 @@ import pytest
 from autotune.errors import DatabaseError
 from autotune.store.sqlite import SQLiteDatabase, guard, open_database
 from autotune.store.sqlite.schema import SCHEMA_VERSION
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 
 PAGE = 4096
 JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")

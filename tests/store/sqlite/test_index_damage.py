@@ -11,7 +11,7 @@ from thinning import thinned
 from autotune.errors import DatabaseDamaged, DatabaseError
 from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 
 RUNS, RECORDS = 5, 400
 PAGE = 4096

@@ -13,7 +13,7 @@ from python_processes import run_python
 from autotune.errors import DatabaseError
 from autotune.store.sqlite import open_database, opening
 from autotune.store.sqlite.recovery import recover
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 
 ROUNDS = {"new": 96, "empty": 40, "old": 40}
 STATEMENTS = range(1, 80)

@@ -13,7 +13,7 @@ from autotune.ir.workloads import gemm
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import Outcome
 from autotune.store.sqlite import SQLiteDatabase, open_database
-from autotune.testing.database_suite import KEY, sample_baseline, sample_record, sample_run
+from autotune.testing.sample_records import KEY, sample_baseline, sample_record, sample_run
 
 WORKLOAD = gemm(m=8, n=8, k=8).digest
 CANDIDATE = sample_record(1).candidate.digest

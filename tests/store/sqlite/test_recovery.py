@@ -21,7 +21,7 @@ from autotune.store.records import Outcome, Record
 from autotune.store.sqlite import SQLiteDatabase, open_database
 from autotune.store.sqlite.recovery import recover
 from autotune.store.sqlite.rows import replace, select
-from autotune.testing.database_suite import KEY, sample_baseline, sample_record, sample_run
+from autotune.testing.sample_records import KEY, sample_baseline, sample_record, sample_run
 
 RECORDS = 500
 PAGE = 4096

@@ -26,7 +26,7 @@ from autotune.store.sqlite.migrations import MIGRATIONS, migrate
 from autotune.store.sqlite.redigest import redigest
 from autotune.store.sqlite.rows import replace, select
 from autotune.store.sqlite.schema import COLUMNS, SCHEMA_VERSION
-from autotune.testing.database_suite import KEY, sample_baseline, sample_record, sample_run
+from autotune.testing.sample_records import KEY, sample_baseline, sample_record, sample_run
 
 FILES = Path(__file__).parents[2] / "files_of_0_1"
 BEFORE = 2

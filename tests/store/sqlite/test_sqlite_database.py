@@ -20,21 +20,15 @@ from autotune.store.database import RecordFilter
 from autotune.store.sqlite import SQLiteDatabase, open_database
 from autotune.store.sqlite.migrations import MIGRATIONS, migrate
 from autotune.store.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
-from autotune.testing.database_suite import (
-    KEY,
-    DatabaseSuite,
-    OpenDatabase,
-    sample_baseline,
-    sample_record,
-    sample_run,
-)
+from autotune.testing.database_suite import DatabaseSuite, OpenDatabase
+from autotune.testing.sample_records import KEY, sample_baseline, sample_record, sample_run
 
 GOLDEN = Path(__file__).parent
 
 WRITER = """
 import sys
 from autotune.store.sqlite import open_database
-from autotune.testing.database_suite import sample_record
+from autotune.testing.sample_records import sample_record
 with open_database(sys.argv[1]) as database:
     for trial in range(int(sys.argv[2])):
         database.append_record(sample_record(trial, run_id=sys.argv[3]))

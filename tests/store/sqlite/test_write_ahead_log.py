@@ -17,7 +17,7 @@ from autotune.errors import DatabaseError
 from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 from autotune.store.sqlite.write_ahead_log import log_damage, mended_log
-from autotune.testing.database_suite import sample_record, sample_run
+from autotune.testing.sample_records import sample_record, sample_run
 
 # The last rounds are in the log only.
 ROUNDS, ROUND, IN_FILE = 7, 5, 20

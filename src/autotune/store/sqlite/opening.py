@@ -195,7 +195,7 @@ def _is_migrated_alone(connection: sqlite3.Connection) -> bool:
     """Migrate a file, unless it is open elsewhere.
 
     Nobody else may have it open where its log is to be turned off; without a log, a transaction
-    then keeps out whoever opens it meanwhile.
+    then keeps out those that open it meanwhile.
     """
     connection.execute("PRAGMA busy_timeout = 0")
     try:

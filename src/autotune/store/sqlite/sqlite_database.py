@@ -126,9 +126,9 @@ class SQLiteDatabase(Database):
         self._warn = warn or _warn
         self._problems: list[str] = []
         self._skipped: set[str] = set()
-        # What a reader is told is left as it is.
-        told = self._report if read_only else self._warn
-        self._connection = connect(path, read_only=read_only, warn=told)
+        # What a reader is warned of is left as it is.
+        warn_of = self._report if read_only else self._warn
+        self._connection = connect(path, read_only=read_only, warn=warn_of)
         self._interned = Interned(self._connection)
         self._checkpoints = 0
 
