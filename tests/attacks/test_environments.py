@@ -102,7 +102,7 @@ def test_an_environment(
         cwd=tmp_path,
         env=python_environment(**case.variables),
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
     stdout, stderr = (os.fsdecode(stream) for stream in (done.stdout, done.stderr))
     assert done.returncode in case.statuses, (done.returncode, stdout, stderr)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from attack_cases import sampled
+from patient_clock import PatientClock
 from process_facts import becomes_true
 
 from autotune.ir.workloads import gemm
@@ -101,6 +102,7 @@ def measurer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMeasurer
             json.dumps({"faults": listed}),
             workers=2,
             protocol=protocol,
+            clock=PatientClock(),
         ) as made:
             yield made
         assert becomes_true(lambda: not marked_processes(folder))

@@ -46,8 +46,8 @@ def test_a_killed_tuner(
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.communicate()
-    assert becomes_true(lambda: not marked_processes(temporary), 30)
-    assert becomes_true(lambda: not list(temporary.iterdir()), 30)
+    assert becomes_true(lambda: not marked_processes(temporary))
+    assert becomes_true(lambda: not list(temporary.iterdir()))
     before = len(Stored.read(database).records) if database.exists() else 0
     finish(start(tmp_path, *command))
     stored = Stored.read(database)

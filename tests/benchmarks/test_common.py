@@ -23,7 +23,7 @@ def test_contenders_have_their_turns_and_those_that_fail_are_told(tmp_path: Path
     requests = {name: (it, sys.executable) for name, it in (("numpy", numpy), ("none", none))}
     found, errors = common.compare(requests, turns)
     assert list(found) == ["numpy"] and len(found["numpy"]) == 3
-    assert all(0 < seconds < 1 for seconds in found["numpy"])
+    assert all(0 < seconds < 60 for seconds in found["numpy"])
     assert list(errors) == ["none"]
 
 

@@ -65,20 +65,20 @@ def test_a_log_holds_every_event_of_a_run(cli: Any, monkeypatch: pytest.MonkeyPa
 def test_a_resumed_run_goes_on_in_the_same_log(spawn: Any, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     command = [*TUNE, "--trials", "64", "--log", "run.jsonl", "--quiet"]
-    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.1})}
+    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.3})}
     first = spawn(*command, **slow)
     assert becomes_true(lambda: _has(log, "trial_finished", 18))
     first.send_signal(signal.SIGINT)
-    first.communicate(timeout=60)
+    first.communicate(timeout=300)
     assert first.returncode == 130
     assert isinstance(read(log)[-1], RunInterrupted)
     told = sum(isinstance(event, TrialFinished) for event in read(log))
     second = spawn(*command, **slow)
     assert becomes_true(lambda: _has(log, "trial_finished", told + 10))
     second.kill()
-    second.communicate(timeout=60)
+    second.communicate(timeout=300)
     third = spawn(*command)
-    _, stderr = third.communicate(timeout=60)
+    _, stderr = third.communicate(timeout=300)
     assert third.returncode == 0, stderr
     events = read(log)
     starts = [event for event in events if isinstance(event, RunStarted)]
@@ -122,7 +122,7 @@ def test_a_reader_that_goes_away_ends_no_run(spawn: Any, tmp_path: Path) -> None
     process = spawn(*TUNE, *IN_PROCESS, "--trials", "8", "--log", "pipe", "--quiet")
     with (tmp_path / "pipe").open() as reader:
         assert '"run_started"' in reader.readline()
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
     warnings = [line for line in stderr.splitlines() if "warning" in line]
     assert warnings == [
@@ -156,7 +156,7 @@ def test_several_processes_may_write_one_log(tmp_path: Path) -> None:
         "    log.close()\n"
     )
     processes = [start_python("-c", text, str(path), str(writer)) for writer in range(4)]
-    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 4
+    assert [process.communicate(timeout=300)[1] for process in processes] == [""] * 4
     lines = path.read_text().splitlines()
     assert len(lines) == 400
     found = {(event.task, event.message) for event in read_events(lines)}

@@ -35,7 +35,7 @@ def test_closed_streams(closed: str, status: int, tuned_cli: Any) -> None:
         ["/bin/sh", "-c", f'"$0" -m autotune best {closed}', sys.executable],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == status
     assert ("standard output is closed" in done.stderr) == (status == 2)
@@ -65,6 +65,6 @@ main()
 def test_signals_during_imports_and_at_the_end(number: signal.Signals, tmp_path: Path) -> None:
     code = SIGNALLED.format(name=number.name)
     with start_python("-c", code, cwd=tmp_path) as process:
-        stdout, stderr = process.communicate(timeout=60)
+        stdout, stderr = process.communicate(timeout=300)
     assert process.returncode == 130
     assert stdout == "" and "Traceback" not in stderr

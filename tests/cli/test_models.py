@@ -174,7 +174,7 @@ def test_the_display_has_the_largest_share_first() -> None:
 def test_what_a_package_logs_is_no_second_line(spawn: Any, tmp_path: Path) -> None:
     text = "import logging\ndef model(): logging.error('a trace'); raise ValueError('no weights')"
     (tmp_path / "logging_source.py").write_text(text)
-    stdout, stderr = spawn("model-tasks", "logging_source:model").communicate(timeout=60)
+    stdout, stderr = spawn("model-tasks", "logging_source:model").communicate(timeout=300)
     assert stdout == "" and stderr.splitlines() == [
         "autotune: error: logging_source:model failed: ValueError: no weights"
     ]

@@ -283,7 +283,7 @@ def test_on_a_real_terminal(variables: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_a_usable_terminal(tmp_path: Path) -> None:
-    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.1}), "TERM": "xterm-256color"}
+    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 1.0}), "TERM": "xterm-256color"}
     shown, status = _on_a_terminal(RUN, tmp_path, slow, interrupt_at="naive loop nest")
     assert status == 130 and "the same command resumes the run" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is shown again"
@@ -358,4 +358,4 @@ def _on_a_terminal(
         pass
     finally:
         os.close(ours)
-    return shown.decode(), process.wait(60)
+    return shown.decode(), process.wait(300)

@@ -268,7 +268,7 @@ def test_an_interrupted_export_leaves_nothing(spawn: Any, tmp_path: Path) -> Non
     assert process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
     try:
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     except subprocess.TimeoutExpired:
         process.kill()
         raise

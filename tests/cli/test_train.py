@@ -163,19 +163,19 @@ def test_an_empty_database(cli: Any) -> None:
 @pytest.mark.slow
 def test_an_interrupted_recording_goes_on(spawn: Any, tmp_path: Path) -> None:
     _write_tasks(tmp_path)
-    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})}
+    slow = {SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.2})}
     command = (*RECORD, "--programs", "30", "--json", "out.json")
     process = spawn(*command, **slow)
     path = tmp_path / "data.db"
     assert becomes_true(lambda: path.exists() and count_records(path) >= 40)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr and "interrupted" in stderr.splitlines()[-1]
     stored = count_records(path)
     assert 40 <= stored < 90
     finished = spawn(*command)
-    _, stderr = finished.communicate(timeout=120)
+    _, stderr = finished.communicate(timeout=300)
     assert finished.returncode == 0, stderr
     assert json.loads((tmp_path / "out.json").read_text())["complete"] == 3
     assert count_records(path) == 90

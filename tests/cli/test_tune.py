@@ -165,10 +165,10 @@ def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(
     spawn: Any, cli: Any, tmp_path: Path, number: int
 ) -> None:
     command = [*TUNE, "--trials", "48", "--database", "records.db", "--json", "out.json"]
-    process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})})
+    process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.2})})
     wait_for_records(tmp_path / "records.db", 3, process)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=300)
     assert process.returncode == 130, stderr
     last = stderr.splitlines()[-1]
     assert "interrupted after" in last and "the same command resumes the run" in last
@@ -187,10 +187,10 @@ def test_an_interrupt_says_how_to_go_on_and_the_same_command_does(
 
 def test_a_killed_run_is_resumed(spawn: Any, cli: Any, tmp_path: Path) -> None:
     command = [*TUNE, "--trials", "40", "--database", "records.db", "--json", "out.json"]
-    process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.05})})
+    process = spawn(*command, **{SCRIPT_VARIABLE: json.dumps({"build_seconds": 0.2})})
     wait_for_records(tmp_path / "records.db", 10, process)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     finished = cli(*command)
     assert finished.status == 0, finished.stderr
     assert count_records(tmp_path / "records.db") == 40

@@ -30,10 +30,7 @@ def target() -> Target:
 
 @pytest.fixture
 def quick() -> MeasureProtocol:
-    """A protocol with deadlines of a second, for what hangs.
-
-    All else has the usual ones: a busy machine may keep a worker for a second from anything.
-    """
+    """A protocol with deadlines of a second, for what hangs; use it with a ``PatientClock``."""
     return MeasureProtocol(deadlines=dict.fromkeys(("build", "load", "verify", "run"), 1.0))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from patient_clock import PatientClock
 from process_facts import becomes_true, children_of, open_descriptors
 from small_disk import run_on_small_disk
 from thinning import thinned
@@ -110,7 +111,7 @@ def test_a_worker_that_says_no_more(
     candidates: list[Candidate],
     fault: str,
 ) -> None:
-    with make_measurer(*in_each_phase(fault), protocol=quick) as measurer:
+    with make_measurer(*in_each_phase(fault), protocol=quick, clock=PatientClock()) as measurer:
         outcomes = measurer.measure(candidates)
         assert statuses(outcomes) == in_phases("timeout")
     for tile, phase in PHASES.items():
@@ -138,7 +139,9 @@ def test_workers_signalled_while_they_start(
     seconds: float,
 ) -> None:
     deadlines = {**quick.deadlines, "start": 5.0, "task": 5.0}
-    with make_measurer(protocol=evolve(quick, deadlines=deadlines)) as measurer:
+    with make_measurer(
+        protocol=evolve(quick, deadlines=deadlines), clock=PatientClock()
+    ) as measurer:
         measurer.start()
         time.sleep(seconds)
         for pid in measurer.worker_pids:
@@ -150,7 +153,9 @@ def test_workers_stopped_while_idle(
     make_measurer: MakeMeasurer, quick: MeasureProtocol, candidates: list[Candidate]
 ) -> None:
     deadlines = {**quick.deadlines, "start": 5.0, "task": 5.0}
-    with make_measurer(protocol=evolve(quick, deadlines=deadlines)) as measurer:
+    with make_measurer(
+        protocol=evolve(quick, deadlines=deadlines), clock=PatientClock()
+    ) as measurer:
         measurer.measure(candidates[:2])
         for pid in measurer.worker_pids:
             os.kill(pid, signal.SIGSTOP)
@@ -166,7 +171,7 @@ def test_a_daemon_of_a_candidate_goes_when_its_worker_goes(
     folder: Path,
 ) -> None:
     daemon = {"fault": "daemon", "phase": "run", "where": {"tile": 1}}
-    with make_measurer(daemon, protocol=quick) as measurer:
+    with make_measurer(daemon, protocol=quick, clock=PatientClock()) as measurer:
         assert statuses(measurer.measure(candidates[:3])) == ["timeout", "ok", "ok"]
         # Two keepers, two workers.
         assert becomes_true(lambda: len(marked_processes(folder)) == 4)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, frozen
+from patient_clock import PatientClock
+from process_facts import becomes_true
 from thinning import thinned
 
 from autotune.ir.workloads import Workload
@@ -228,7 +230,8 @@ def test_what_takes_much_longer_than_the_best_is_given_up_early(
 ) -> None:
     protocol = MeasureProtocol(hopeless_seconds=1.0)
     fault = {"fault": "hang", "phase": "verify", "where": {"tile": 2}}
-    outcomes = make_measurer(fault, protocol=protocol, workers=1).measure(candidates[:3])
+    measurer = make_measurer(fault, protocol=protocol, workers=1, clock=PatientClock())
+    outcomes = measurer.measure(candidates[:3])
     assert statuses(outcomes) == ["ok", "timeout", "ok"]
     assert outcomes[1].message == "verify took more than 1 s"
     assert 1 <= outcomes[1].timings["verify"] < protocol.deadlines["verify"]
@@ -348,23 +351,22 @@ def test_an_interrupt_tells_all_that_was_timed(
 
 def await_builds(log: Path, count: int) -> None:
     """Wait, without asking the measurer for anything, until so many builds are over."""
-    deadline = time.monotonic() + 60
-    while sum(it.end > it.begin for it in spans(log, "build")) < count:
-        assert time.monotonic() < deadline, "workers had other things to do first"
-        time.sleep(0.01)
+    is_done = becomes_true(lambda: sum(it.end > it.begin for it in spans(log, "build")) >= count)
+    assert is_done, "workers had other things to do first"
 
 
 def test_candidates_are_built_while_nobody_waits(
     make_measurer: MakeMeasurer, candidates: list[Candidate], tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    measurer = make_measurer(log=str(log), build_seconds=0.05)
+    now = [0.0]
+    measurer = make_measurer(log=str(log), build_seconds=0.05, clock=lambda: now[0])
     measurer.submit(candidates[:6])
     await_builds(log, 6)
-    collected = time.monotonic()
+    now[0], collected = 5.0, time.monotonic()
     assert statuses(measurer.collect(Collecting())) == ["ok"] * 6
     assert len(spans(log, "build")) == 6
-    assert measurer.seconds["build"] < 6 * 0.05
+    assert measurer.seconds["build"] == 0
     noted = measurer.take_build_spans()
     assert len(noted) == 6
     assert all(begin < end < collected for begin, end in noted)
@@ -392,17 +394,22 @@ def test_others_build_beside_programs_of_one_thread_unless_that_disturbs(
     matters: bool,
 ) -> None:
     monkeypatch.setattr(module, "quiet_neighbour_matters", lambda *_: matters)
-    log = tmp_path / "log"
-    # The second batch is built while the first is timed: one worker times as soon as it has built
-    # what it was given, the other has a dozen to build then.
-    measurer = make_measurer(log=str(log), build_seconds=0.05, threads=1)
-    measurer.submit(many[:1])
-    measurer.submit(many[1:])
-    for size in (1, 15):
-        assert statuses(measurer.collect(Collecting())) == ["ok"] * size
-    builds, timings = spans(log, "build"), spans(log, "time")
-    beside = [(b, t) for b in builds for t in timings if b.overlaps(t)]
-    assert all(build.worker != timing.worker for build, timing in beside)
+    # A busy machine may keep this process from asking for a timing until all is built.
+    for attempt in range(1 if matters else 5):
+        log = tmp_path / f"log {attempt}"
+        # The second batch is built while the first is timed: one worker times as soon as it has
+        # built what it was given, the other has a dozen to build then.
+        measurer = make_measurer(log=str(log), build_seconds=0.05, threads=1)
+        measurer.submit(many[:1])
+        measurer.submit(many[1:])
+        for size in (1, 15):
+            assert statuses(measurer.collect(Collecting())) == ["ok"] * size
+        measurer.close()
+        builds, timings = spans(log, "build"), spans(log, "time")
+        beside = [(b, t) for b in builds for t in timings if b.overlaps(t)]
+        assert all(build.worker != timing.worker for build, timing in beside)
+        if beside:
+            break
     assert bool(beside) == (not matters)
 
 

@@ -43,7 +43,7 @@ def example_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(site)]
-    subprocess.run([*command, str(EXAMPLE)], check=True, timeout=120)
+    subprocess.run([*command, str(EXAMPLE)], check=True, timeout=300)
     return site
 
 

@@ -24,7 +24,7 @@ BOUNDARIES = [len(b"".join(map(encode, MESSAGES[:count]))) for count in range(4)
 @given(cut=st.integers(0, len(STREAM)), then=st.sampled_from(sorted(ENDS)))
 def test_an_end_at_any_byte_of_a_message(start_child: StartChild, cut: int, then: str) -> None:
     worker = start_child(say=STREAM[:cut].hex(), then=then)
-    messages, how = listen(worker, 0.15 if then in ("stop", "hang") else 20)
+    messages, how = listen(worker, 0.15 if then in ("stop", "hang") else 300)
     whole = sum(cut >= boundary for boundary in BOUNDARIES[1:])
     # One that is made to end may not have got far.
     if then not in ("stop", "hang"):
@@ -45,7 +45,7 @@ def test_a_signal_at_any_moment(
     worker = start_child(beget=["child", "daemon"], say=encode(HELLO).hex(), then="hang")
     time.sleep(milliseconds / 1000)
     os.kill(worker.keeper_pid if keeper else worker.pid, number)
-    messages, how = listen(worker, 0.1 if number == signal.SIGSTOP else 20)
+    messages, how = listen(worker, 0.1 if number == signal.SIGSTOP else 300)
     assert messages in ([], [HELLO])
     assert how
     assert not worker.alive

@@ -43,7 +43,7 @@ def test_descendants_go_with_their_worker_wherever_they_are(
     assert len(session_members(worker.pid)) >= 2
     assert len(children_of(worker.keeper_pid)) == 2  # the daemon, forked twice, is its child now
     worker.send({})
-    _, how = listen(worker, 0.3 if then in ("hang", "close") else 20)
+    _, how = listen(worker, 0.3 if then in ("hang", "close") else 300)
     assert how == ENDS[then]
     # The nameless one was found although nothing about it names the folder.
     assert not _processes_of("sleep 600")

@@ -27,6 +27,16 @@ def children_of(parent: int) -> list[int]:
     return [pid for pid, (_, of, _) in _facts().items() if of == parent]
 
 
+def states_below(ancestor: int) -> set[str]:
+    """States of the processes that a process has started, and of those that they have started."""
+    facts = _facts()
+    below, states = {ancestor}, set[str]()
+    while found := {pid for pid, (_, of, _) in facts.items() if of in below} - below:
+        states |= {facts[pid][0] for pid in found}
+        below |= found
+    return states
+
+
 def open_descriptors(pid: int | str = "self") -> dict[int, str]:
     """Descriptors of a process, and what each of them is."""
     found = {}
@@ -38,7 +48,7 @@ def open_descriptors(pid: int | str = "self") -> dict[int, str]:
     return found
 
 
-def becomes_true(condition: Callable[[], object], seconds: float = 60.0) -> bool:
+def becomes_true(condition: Callable[[], object], seconds: float = 300.0) -> bool:
     """Whether a condition holds before the time is up, which only a failing test waits for."""
     end = time.monotonic() + seconds
     while not (holds := bool(condition())) and time.monotonic() < end:

@@ -27,7 +27,7 @@ ENDS = {
 }
 
 
-def listen(worker: WorkerProcess, seconds: float = 20.0) -> tuple[list[Message], str]:
+def listen(worker: WorkerProcess, seconds: float = 300.0) -> tuple[list[Message], str]:
     """What a worker says until it dies, and how; it is ended when the time is up."""
     messages: list[Message] = []
     end = time.monotonic() + seconds

@@ -32,7 +32,7 @@ def run_on_small_disk(script: str, folder: Path, options: str) -> str:
         env=python_environment(TMPDIR=str(folder)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout

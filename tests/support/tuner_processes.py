@@ -17,7 +17,7 @@ from autotune.store.records import Record, Run
 from autotune.store.sqlite import open_database
 from autotune.testing.reference_backend import REFERENCE_BACKEND, SCRIPT_VARIABLE
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds after which a process that gets nowhere is a failure."""
 
 TUNE = (

@@ -149,7 +149,7 @@ def stock_mlir_opt(library: str, payload: str, entry: str) -> str:
     assert MLIR_OPT is not None
     command = apply_command(library, entry, payload).split()
     done = subprocess.run(
-        [MLIR_OPT, *command[1:]], capture_output=True, text=True, timeout=120, check=False
+        [MLIR_OPT, *command[1:]], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -257,7 +257,7 @@ def test_a_shared_library_runs_where_there_is_no_mlir(
         env={},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.stdout == f"right: {len(names)}\n", done.stderr

@@ -30,7 +30,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         folders.append(ROOT / "plugins" / "pruner")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
     command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(site)]
-    subprocess.run([*command, *map(str, folders)], check=True, timeout=120)
+    subprocess.run([*command, *map(str, folders)], check=True, timeout=300)
     path = os.pathsep.join([str(site), *filter(None, sys.path)])
     return {**os.environ, "PYTHONPATH": path}
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import io
 import json
 import sys
-import time
 from typing import Any
 
+import lightgbm
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from toy_outcomes import rank_correlation, told
 
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup, write_model
+from autotune.models.cost.gbdt import ROUNDS
 from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
 from autotune.store.records import Outcome
@@ -129,20 +130,30 @@ def test_another_feature_version_is_refused_naming_both() -> None:
         _model(feature_version="b").load_state(model.state())
 
 
-def test_training_and_prediction_take_little_time() -> None:
-    def features(batch: CandidateBatch, target: object) -> NDArray[np.float64]:
-        return np.tile(toy_features(batch), (1, 20)) * np.linspace(1, 2, 120)
+def test_an_update_trains_once_and_a_row_is_featurised_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows: list[int] = []
+    trained: list[tuple[int, int, int]] = []
+    train = lightgbm.train
 
-    model = _model(features=features)
-    seconds = []
-    for _ in range(3):
-        outcomes = told(64)
-        begin = time.process_time()
-        model.update(outcomes)
+    def features(batch: CandidateBatch, target: object) -> NDArray[np.float64]:
+        rows.append(len(batch))
+        return toy_features(batch)
+
+    def counted(parameters: dict[str, Any], data: Any, **options: Any) -> Any:
+        booster = train(parameters, data, **options)
+        trained.append((data.num_data(), options["num_boost_round"], parameters["num_threads"]))
+        return booster
+
+    monkeypatch.setattr(lightgbm, "train", counted)
+    model = _model(features=features, threads=4)
+    for seed in range(3):
+        model.update(told(64, seed))
         model.predict(SPACE.sample(1024, np.random.default_rng(0)))
-        seconds.append(time.process_time() - begin)
-    # About 0.03 s where this was written; the bound leaves room for slower machines.
-    assert min(seconds) < 0.3
+    assert rows == [64, 1024] * 3
+    # Threads would spin at a barrier for every leaf of so little data.
+    assert trained == [(64, ROUNDS, 1), (128, ROUNDS, 1), (192, ROUNDS, 1)]
 
 
 def test_without_lightgbm_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def _state(process: Path) -> str:
+    """``R`` where a process or thread runs or would like to, ``S`` where it sleeps."""
+    return (process / "stat").read_text().rpartition(")")[2].split()[0]
+
+
 def test_unknown_models_are_refused_before_anything_starts(target: Target) -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'gbdt'"):
         ModelHost(target, [ModelSpec("cost_model", "gbtd")])
@@ -183,7 +188,10 @@ def test_it_does_nothing_between_calls(make_host: MakeHost) -> None:
     model.predict(ToySpace().sample(30_000, np.random.default_rng(1)))
     pid = host.pid
     assert pid is not None
-    assert len(list(Path("/proc", str(pid), "task").iterdir())) > 1
+    threads = list(Path("/proc", str(pid), "task").iterdir())
+    assert len(threads) > 1
+    # Those of lightgbm watch for more work before they fall asleep: long, on a busy machine.
+    assert becomes_true(lambda: {_state(thread) for thread in threads} == {"S"})
     before = cpu_seconds(pid)
     time.sleep(1.0)
     # One tick of the clock may fall to what it did before.

@@ -103,7 +103,7 @@ def test_processes_that_import_the_same_file_add_it_once(tmp_path: Path) -> None
     path.write_bytes(b"".join(record_line(record) for record in many(600)))
     command = ("-m", "autotune", "records", "import", str(path), "--json", "-")
     processes = [start_python(*command, "--database", str(database)) for _ in range(3)]
-    ended = [process.communicate(timeout=120) for process in processes]
+    ended = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], ended
     assert not list(tmp_path.glob("*corrupt*")), ended
     reports = [json.loads(output) for output, _ in ended]

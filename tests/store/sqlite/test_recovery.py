@@ -480,7 +480,7 @@ def test_several_processes_find_the_damage_at_once(
     processes = [
         start_python("-c", opener, str(path), start, f"opener-{number}") for number in range(4)
     ]
-    said = [int(process.communicate(timeout=120)[0].split()[0]) for process in processes]
+    said = [int(process.communicate(timeout=300)[0].split()[0]) for process in processes]
     assert sum(said) == 1
     with open_database(path) as database:
         assert database.count() == RECORDS + 4

@@ -236,7 +236,7 @@ def test_nobody_goes_on_with_earlier_digests(path: Path, monkeypatch: pytest.Mon
         with open_database(path, read_only=True) as database:
             assert database.lookup(records()[0].candidate.digest, KEY) == records()[0]
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0
     with connected(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (BEFORE,)
     with open_database(path) as database:
@@ -256,7 +256,7 @@ def test_a_kill_within_the_migration_leaves_the_earlier_file(path: Path) -> None
         "opening.migrate = lambda c: migrations.migrate(c, (*known, die))\n"
         "open_database(sys.argv[1])\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, str(path)], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", script, str(path)], timeout=300, check=False)
     assert done.returncode == 9
     with open_database(path, warn=pytest.fail) as database:
         assert list(database.records()) == records()

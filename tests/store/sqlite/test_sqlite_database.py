@@ -7,9 +7,10 @@ import signal
 import sqlite3
 import stat
 import tempfile
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from python_processes import start_python
@@ -17,7 +18,7 @@ from thinning import thinned
 
 from autotune.errors import DatabaseError
 from autotune.store.database import RecordFilter
-from autotune.store.sqlite import SQLiteDatabase, open_database
+from autotune.store.sqlite import SQLiteDatabase, open_database, opening
 from autotune.store.sqlite.migrations import MIGRATIONS, migrate
 from autotune.store.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION
 from autotune.testing.database_suite import DatabaseSuite, OpenDatabase
@@ -267,11 +268,29 @@ class TestSchema:
         assert version == (len(MIGRATIONS) + 2,)
 
 
-def test_appending_is_quick(tmp_path: Path) -> None:
+def test_appending_takes_no_more_work_where_there_is_much_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [0]
+
+    class Counting(sqlite3.Connection):
+        """Counts the instructions of SQLite's machine by tens."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.set_progress_handler(self.count, 10)
+
+        @staticmethod
+        def count() -> None:
+            steps[0] += 1
+
+    connect = partial(sqlite3.connect, factory=Counting)
+    monkeypatch.setattr(opening.sqlite3, "connect", connect)  # type: ignore[attr-defined]
+    taken = []
     with open_database(tmp_path / "records.db") as database:
-        database.append_record(sample_record())
-        begin = time.process_time()
-        for trial in range(50):
+        for trial in range(300):
+            before = steps[0]
             database.append_record(sample_record(trial))
-        # Of the processor: how long the disk takes to flush is its own affair.
-        assert (time.process_time() - begin) / 50 < 0.01
+            taken.append(steps[0] - before)
+    assert 0 < max(taken[-50:]) <= 2 * max(taken[1:51])
+    assert max(taken) < 500, "nothing is searched row by row"
