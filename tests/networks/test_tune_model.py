@@ -136,13 +136,28 @@ def test_a_smaller_run_is_continued(tmp_path: Path) -> None:
         assert database.count() == 12 and len(database.runs()) == 1
 
 
-def test_a_small_budget_goes_to_where_most_is_computed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("trials", "of_scale"), [(1, 0), (2, 1), (5, 1)])
+def test_every_task_has_a_candidate_before_any_has_many(
+    tmp_path: Path, trials: int, of_scale: int
+) -> None:
     model, _ = three_layers()
     scale, product = model.layers[1], model.layers[0]
-    result = tuned(tmp_path, evolve(model, layers=(scale, product)), trials=4)
+    events: list[Event] = []
+    result = tuned(
+        tmp_path,
+        evolve(model, layers=(scale, product)),
+        trials=trials,
+        parts={"strategy": "random", "task_scheduler": "gradient"},
+        listeners=[events.append],
+    )
     small, large = result.tasks
-    assert (small.name, small.trials, large.trials) == ("scale", 0, 4)
-    assert small.run_by == "default schedule" and "no trials" in small.reason
+    assert (small.name, small.trials, large.trials) == ("scale", of_scale, trials - of_scale)
+    warnings = [it.message for it in events if isinstance(it, WarningRaised)]
+    if of_scale:
+        assert not warnings and small.run_by != "default schedule"
+    else:
+        assert small.run_by == "default schedule" and "no trials" in small.reason
+        assert "1 trials are less than one for each of 2 programs" in warnings[0]
 
 
 def test_events_tell_the_network_and_its_totals(result: ModelResult, events: list[Event]) -> None:

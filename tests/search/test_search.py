@@ -46,6 +46,7 @@ class Bench:
     sizes: tuple[int, ...] = (8,)
     strategy: type[Strategy] = EvolutionaryStrategy
     given_up: set[int] = field(factory=set)
+    first_round: int | None = None
     now: float = 0.0
     spaces: list[SearchSpace] = field(init=False)
     watch: Stopwatch = field(init=False)
@@ -64,7 +65,13 @@ class Bench:
             Context(tasks=[TaskInfo(1.0, 1e6)] * len(self.sizes), seed=1, options={})
         )
         self.search = Search(
-            self.spaces, strategies, [model] * len(self.spaces), scheduler, ROUND, self.watch
+            self.spaces,
+            strategies,
+            [model] * len(self.spaces),
+            scheduler,
+            ROUND,
+            self.watch,
+            self.first_round,
         )
 
     def _tick(self) -> float:
@@ -152,12 +159,33 @@ def test_nothing_is_proposed_before_the_only_task_is_known_to_be_hopeless() -> N
     assert bench.propose() is None
 
 
+def test_first_rounds_are_small_and_hold_the_same_candidates() -> None:
+    small, whole = Bench((8, 16), first_round=1), Bench((8, 16))
+    found: list[tuple[int, list[str]]] = []
+    for bench, rounds in ((small, 8), (whole, 4)):
+        for _ in range(rounds):
+            current = bench.propose()
+            assert current is not None
+            bench.learn(current)
+            found.append((current.task, digests(current)))
+    assert [(task, len(asked)) for task, asked in found[:8]] == [
+        (task, size) for size in (1, 1, 2, 4) for task in (0, 1)
+    ]
+    for task in (0, 1):
+        mine, theirs = (
+            [digest for number, asked in rounds if number == task for digest in asked]
+            for rounds in (found[:8], found[8:])
+        )
+        assert mine == theirs
+
+
 @pytest.mark.parametrize("sizes", [(8,), (8, 4)])
 @pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("first_round", [None, 1])
 def test_a_restored_search_goes_on_as_if_it_had_not_been_stopped(
-    sizes: tuple[int, ...], ahead: bool
+    sizes: tuple[int, ...], ahead: bool, first_round: int | None
 ) -> None:
-    one, saved, rest = Bench(sizes), [], []
+    one, saved, rest = Bench(sizes, first_round=first_round), [], []
     current = one.propose()
     for _ in range(5):
         assert current is not None
@@ -167,7 +195,7 @@ def test_a_restored_search_goes_on_as_if_it_had_not_been_stopped(
         current = upcoming or one.propose()
         rest.append(described(current))
     for stop, text in enumerate(saved):
-        other = Bench(sizes)
+        other = Bench(sizes, first_round=first_round)
         current = other.search.load_state(json.loads(text)) or other.propose()
         assert other.search.rounds == stop + 1
         assert described(current) == rest[stop]

@@ -115,10 +115,11 @@ def test_what_decides_proposals() -> None:
         {"observers": ["perf"]},
         {"listeners": [print]},
         {"parts": {"task_scheduler": "round-robin"}},
+        {"first_round": 2},
     ):
         assert options(**given).decisions(1) == base
-    scheduled = options(parts={"task_scheduler": "round-robin"})
-    assert scheduled.decisions(2) != options().decisions(2)
+    for given in ({"parts": {"task_scheduler": "round-robin"}}, {"first_round": 2}):
+        assert options(**given).decisions(2) != options().decisions(2)
 
 
 def test_both_names_of_an_option_identify_one_run() -> None:

@@ -38,7 +38,7 @@ def options(**given: Any) -> TuneOptions:
 
 def test_a_preset_is_what_it_stands_for() -> None:
     short = options(preset=OWN)
-    long = options(parts=OWN.parts, round_size=10, lookahead=0)
+    long = options(parts=OWN.parts, round_size=10, first_round=10, lookahead=0)
     assert short.decisions(2) == long.decisions(2)
 
 

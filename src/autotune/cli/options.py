@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from autotune.tuning.options import TuneOptions
 
 __all__ = [
+    "TUNING",
+    "TUNING_PARTS",
     "database_option",
     "json_option",
     "progress_options",
@@ -45,9 +47,35 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "database": {"metavar": "FILE", "type": InputFile(), "default": current_database},
     "fresh": {"is_flag": True},
     "round_size": {"type": int},
+    "first_round": {"type": int},
     "observers": {"flag": "--observe", "metavar": "NAME", "multiple": True},
     "lookahead": {"type": int},
 }
+TUNING = (
+    "target",
+    "preset",
+    "load_cost_model",
+    "trials",
+    "time",
+    "patience",
+    "seed",
+    "threads",
+    "database",
+    "fresh",
+    "round_size",
+    "first_round",
+    "lookahead",
+)
+"""Fields of ``TuneOptions`` that every command takes which tunes."""
+TUNING_PARTS = (
+    "strategy",
+    "cost_model",
+    "pruning_model",
+    "search_space",
+    "task_scheduler",
+    "measurer",
+)
+"""Kinds of parts that every command chooses which tunes."""
 # Parts whose flag is not that of their kind, and what else there is to say of them.
 _PART_FLAGS = {"search_space": "--space"}
 _PART_TEXTS = {

@@ -9,6 +9,8 @@ import click
 
 from autotune.cli.destinations import InputFile
 from autotune.cli.options import (
+    TUNING,
+    TUNING_PARTS,
     json_option,
     progress_options,
     read_progress_mode,
@@ -55,30 +57,7 @@ that can be named here.
     metavar="NAME",
     help="WORKLOAD is a program, such as a file, that this plugin's importer reads.",
 )
-@tune_options(
-    "target",
-    "backend",
-    "preset",
-    "load_cost_model",
-    "trials",
-    "time",
-    "patience",
-    "seed",
-    "threads",
-    "database",
-    "fresh",
-    "round_size",
-    "observers",
-    "lookahead",
-    parts=(
-        "strategy",
-        "cost_model",
-        "pruning_model",
-        "search_space",
-        "task_scheduler",
-        "measurer",
-    ),
-)
+@tune_options(*TUNING, "backend", "observers", parts=TUNING_PARTS)
 @click.option("--cold", is_flag=True, help="Time with caches emptied before every call.")
 @click.option(
     "--vendor",

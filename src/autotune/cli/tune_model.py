@@ -11,6 +11,8 @@ from autotune.cli.build_model import library_option, timed_and_saved
 from autotune.cli.destinations import OutputFile
 from autotune.cli.models import SOURCE_HELP, AskedModel, model_options
 from autotune.cli.options import (
+    TUNING,
+    TUNING_PARTS,
     json_option,
     progress_options,
     read_progress_mode,
@@ -45,28 +47,7 @@ builds the network again from the records.
     "by the backend's default schedule, and the table says so.",
 )
 @model_options()
-@tune_options(
-    "target",
-    "preset",
-    "load_cost_model",
-    "trials",
-    "time",
-    "patience",
-    "seed",
-    "threads",
-    "database",
-    "fresh",
-    "round_size",
-    "lookahead",
-    parts=(
-        "strategy",
-        "cost_model",
-        "pruning_model",
-        "search_space",
-        "task_scheduler",
-        "measurer",
-    ),
-)
+@tune_options(*TUNING, parts=TUNING_PARTS)
 @library_option
 @click.option(
     "--total-latency",

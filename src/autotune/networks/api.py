@@ -134,8 +134,8 @@ def run_model(
         if task.refusal:
             _emit(options, WarningRaised(task.name, f"it is not tuned: {task.refusal}"))
     # Every task has a round before any has a second one: a budget that ends sooner has gone to
-    # where most is computed.
-    tunable = sorted(filter(_is_tunable, tasks), key=lambda task: -task.total_flop)
+    # where most time is expected.
+    tunable = sorted(filter(_is_tunable, tasks), key=lambda task: -task.work)
     refused: dict[int, AutotuneError] = {}
     given = [Task(task.program, task.occurrences, task.name) for task in tunable]
     results = run_tasks(given, options, clock, refused=refused, began=began) if given else []

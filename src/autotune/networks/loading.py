@@ -18,6 +18,9 @@ from autotune.targets import Target
 
 __all__ = ["UniqueTask", "load_network", "read_passes", "unique_tasks"]
 
+# A byte counts as so many operations: about what a CPU does while it reads one from a cache.
+_FLOP_PER_BYTE = 2
+
 
 @frozen(eq=False)
 class UniqueTask:
@@ -54,6 +57,12 @@ class UniqueTask:
     def total_flop(self) -> float:
         """Of all calls in one inference."""
         return self.occurrences * self.flop
+
+    @property
+    def work(self) -> float:
+        """What all calls take before any is timed: operations, or traffic counted as such."""
+        traffic = 0 if self.workload is None else self.workload.io_bytes * _FLOP_PER_BYTE
+        return self.occurrences * max(self.flop, traffic)
 
 
 def load_network(

@@ -34,6 +34,10 @@ class Search:
     A round may be proposed while another is outstanding, that is before its outcomes are known:
     its candidates are built while the search continues.
 
+    What a strategy is asked for first may be measured in several rounds, so that every task soon
+    has some candidate, and the scheduler something to go by. Each of these rounds has as many as
+    all rounds of the task before it. The strategy proposes what it would without them.
+
     Args:
         spaces: The search space of each task.
         strategies: The strategy of each task.
@@ -41,6 +45,7 @@ class Search:
         scheduler: Chooses the task of each round.
         round_size: Candidates that are asked for at once.
         watch: Time of the run.
+        first_round: Candidates in a task's first round; None for ``round_size``.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Search:
         scheduler: TaskScheduler,
         round_size: int,
         watch: Stopwatch,
+        first_round: int | None = None,
     ) -> None:
         self._spaces = spaces
         self._strategies = strategies
@@ -58,6 +64,10 @@ class Search:
         self._models = list({id(model): model for model in cost_models}.values())
         self._scheduler = scheduler
         self._round_size = round_size
+        self._first_round = first_round or round_size
+        # Candidates of each task in its rounds so far, and those that wait for the next ones.
+        self._proposed = [0] * len(strategies)
+        self._waiting: list[list[Candidate]] = [[] for _ in strategies]
         self._watch = watch
         self.rounds = 0
 
@@ -81,14 +91,21 @@ class Search:
                 if task is None:
                     return None
                 self._check_task(task)
-                strategy = self._strategies[task]
-                asked = [] if given_up(task) else asked_of(strategy, self._round_size)
+                asked = [] if given_up(task) else self._next_candidates(task)
                 if asked:
                     return Round(task, asked)
                 if task in outstanding:
                     return None
                 with calling(self._scheduler, "tell"):
                     self._scheduler.tell(task, best_latency(task), 0)
+
+    def _next_candidates(self, task: int) -> list[Candidate]:
+        """The candidates of a task's next round; none when it is exhausted."""
+        waiting = self._waiting[task] or asked_of(self._strategies[task], self._round_size)
+        size = max(self._first_round, self._proposed[task])
+        self._waiting[task] = waiting[size:]
+        self._proposed[task] += len(waiting[:size])
+        return waiting[:size]
 
     def _check_task(self, task: object) -> None:
         """Raise ``PluginError`` unless it is the number of a task."""
@@ -134,6 +151,12 @@ class Search:
             "other_cost_models": [model.state() for model in self._models[1:]],
             "strategies": [state_of(strategy) for strategy in self._strategies],
             "outstanding": outstanding and self._round_to_json(outstanding),
+            "proposed": list(self._proposed),
+            "waiting": [
+                self._round_to_json(Round(task, waiting))
+                for task, waiting in enumerate(self._waiting)
+                if waiting
+            ],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> Round | None:
@@ -152,6 +175,11 @@ class Search:
         for strategy, saved in zip(self._strategies, state["strategies"], strict=True):
             with calling(strategy, "load_state"):
                 strategy.load_state(dict(saved))
+        # In a state of an earlier version all rounds are whole.
+        self._proposed = [int(n) for n in state.get("proposed", state["trials"])]
+        for waiting in state.get("waiting", ()):
+            round_ = self._round_from_json(waiting)
+            self._waiting[round_.task] = list(round_.asked)
         outstanding = state["outstanding"]
         return None if outstanding is None else self._round_from_json(outstanding)
 

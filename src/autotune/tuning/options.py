@@ -31,6 +31,7 @@ __all__ = ["DEFAULT_TRIALS", "TuneOptions", "checked_target", "usable_cpus"]
 
 DEFAULT_TRIALS = 64
 DEFAULT_ROUND_SIZE = 16
+DEFAULT_FIRST_ROUND = 1
 # What a column of a database holds.
 _MOST = 2**63 - 1
 _MOST_IN_ROUND = 1 << 20
@@ -167,6 +168,9 @@ class TuneOptions:
         seed: Seed of all randomness.
         round_size: Candidates proposed between updates of the models; by default 16,
             or as in the preset.
+        first_round: Candidates in the first round of each of several programs, whose next rounds
+            have as many as all before them, up to ``round_size``; by default 1, or the size of a
+            round of the preset. Where backends compete, all rounds are whole.
         lookahead: Rounds proposed and built while the last one is measured; by default 1, or as
             in the preset.
         database: Path of the database, which is created if missing; by default that of
@@ -193,6 +197,9 @@ class TuneOptions:
     round_size: int = field(
         validator=_whole(1, _MOST_IN_ROUND), metadata={"low": 1, "high": _MOST_IN_ROUND}
     )
+    first_round: int = field(
+        validator=_whole(1, _MOST_IN_ROUND), metadata={"low": 1, "high": _MOST_IN_ROUND}
+    )
     lookahead: int = field(validator=_whole(0, 1), metadata={"low": 0, "high": 1})
     database: str = field(factory=current_database, converter=_path)
     fresh: bool = field(default=False, converter=bool)
@@ -209,6 +216,10 @@ class TuneOptions:
     @round_size.default
     def _usual_round(self) -> int:
         return (self.preset and self.preset.round_size) or DEFAULT_ROUND_SIZE
+
+    @first_round.default
+    def _usual_first_round(self) -> int:
+        return DEFAULT_FIRST_ROUND if self.preset is None else self.round_size
 
     @lookahead.default
     def _usual_lookahead(self) -> int:
@@ -270,6 +281,8 @@ class TuneOptions:
             from autotune.search.schedulers.objective import objective_name
 
             found["objective"] = objective_name(self.objective)
+        if tasks > 1 and self.first_round < self.round_size:
+            found["first_round"] = self.first_round
         if tasks > 1:
             found["scheduler"] = chosen["task_scheduler"].name
             found["scheduler_options"] = options["task_scheduler"]

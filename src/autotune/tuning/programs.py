@@ -162,8 +162,7 @@ def tasks_on_backends(
         warnings += notes
     if refused and not tasks:
         _check_options(list(refused.values()))
-    if any(one.competes for one in tasks):
-        warnings += _too_small(len(tasks), options)
+    warnings += _too_small(tasks, options)
     return tasks, warnings
 
 
@@ -246,14 +245,21 @@ def _loosened(title: str, space: SearchSpace) -> list[str]:
     ]
 
 
-def _too_small(tasks: int, options: TuneOptions) -> list[str]:
-    """Backends get a round at a time, so that the last of them may get none."""
-    needed = tasks * options.round_size
-    if options.trials is None or options.trials >= needed:
+def _too_small(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> list[str]:
+    """Tasks get a round at a time, so that the last of them may get none."""
+    if options.trials is None or len(tasks) <= 1:
         return []
+    if any(one.competes for one in tasks):
+        size, whom = options.round_size, "every program and backend"
+    else:
+        size, whom = min(options.first_round, options.round_size), f"each of {len(tasks)} programs"
+    needed = len(tasks) * size
+    if options.trials >= needed:
+        return []
+    each = "one" if size == 1 else f"a round of {size}"
     return [
-        f"{options.trials} trials are less than a round of {options.round_size} for every "
-        f"program and backend: ask for {needed} trials at least, or for smaller rounds"
+        f"{options.trials} trials are less than {each} for {whom}: ask for {needed} trials at "
+        "least"
     ]
 
 

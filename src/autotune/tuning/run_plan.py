@@ -91,6 +91,16 @@ class RunPlan:
     now: Clock = time.time
     began: float | None = None
 
+    @property
+    def first_round(self) -> int | None:
+        """Candidates in a task's first round; None for whole rounds.
+
+        A single task's are measured in any case, and of backends that compete, none is to lose by
+        one candidate.
+        """
+        is_shared = len(self.tasks) > 1 and not any(task.contest for task in self.tasks)
+        return self.spec.options.first_round if is_shared else None
+
     def emit(self, event: Event) -> None:
         """Tell every listener."""
         for listener in self.listeners:

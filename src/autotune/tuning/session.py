@@ -101,6 +101,7 @@ class RunSession:
             plan.scheduler,
             plan.spec.options.round_size,
             self._watch,
+            plan.first_round,
         )
         self._contests = dict(state.progress.contests)
         self._resumed_trials = self._trials

@@ -49,6 +49,16 @@ def test_the_formula_by_hand() -> None:
     assert found[1] == pytest.approx(0.8 * -0.02)
 
 
+def test_small_rounds_count_as_parts_of_the_largest() -> None:
+    tasks = [TaskInfo(1.0, 0.0), TaskInfo(1.0, 0.0)]
+    histories, sizes = [[0.4, 0.4, 0.3, 0.2], [0.6]], [[1, 1, 2, 4], [8]]
+    # backward: (0.2 - 0.4) / (7 / 8). forward: -0.2 / (8 / 8).
+    few, many = task_gradients(tasks, histories, sizes)
+    assert few == pytest.approx(0.2 * -0.2 / (7 / 8) + 0.8 * -0.2)
+    assert many == pytest.approx(0.8 * -0.6)
+    assert task_gradients(tasks, histories, [[16] * 4, [16]]) == task_gradients(tasks, histories)
+
+
 @given(_networks)
 def test_gradients_are_negative(network: list[tuple[TaskInfo, list[float]]]) -> None:
     assert all(gradient < 0 for gradient in _gradients(network))

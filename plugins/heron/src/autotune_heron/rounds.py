@@ -129,8 +129,9 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         # As many rows as the cost model scores in a later round.
         looked_at = self.options.children * (self.options.generations + 1)
         pool = Pool(model.score, self._history.unseen(self._sample(looked_at)))
-        queues = pool.batch.by_part(pool.ranking(self._context.rng))
-        return pool.batch.take(spread(self._history.counts, queues, n))
+        ranking = pool.ranking(self._context.rng)
+        chosen = spread(self._history.counts, pool.batch.by_part(ranking), n)
+        return pool.batch.take(ranking[np.isin(ranking, chosen)].tolist())
 
     def _bred(self, n: int) -> list[Candidate]:
         """Picks of a round with generations."""

@@ -106,8 +106,8 @@ class PrunerStrategy(RecordedStrategy):
         order = self._ranking(pool)
         chosen = self._owed(scored, order, (greedy + 1) // 2)
         heap = best_distinct(scored, order, self.options.heap * n, self._history)
-        rest = heap[~np.isin(heap, chosen)]
-        picked = pool.batch.take([*chosen, *rest[: greedy - len(chosen)].tolist()])
+        rest = heap[~np.isin(heap, chosen)][: greedy - len(chosen)]
+        picked = pool.batch.take(order[np.isin(order, [*chosen, *rest])].tolist())
         self._history.add(picked)
         return picked
 

@@ -55,6 +55,7 @@ class GradientTaskScheduler(TaskScheduler):
         check_tasks(self.tasks)
         self._objective: Objective | None = context.objective
         self._histories: list[list[float | None]] = [[] for _ in self.tasks]
+        self._sizes: list[list[int]] = [[] for _ in self.tasks]
         self._exhausted = [False] * len(self.tasks)
 
     def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
@@ -71,6 +72,7 @@ class GradientTaskScheduler(TaskScheduler):
         by_task = task_gradients(
             self.tasks,
             [history or [None] for history in self._histories],
+            [sizes or [1] for sizes in self._sizes],
             alpha=self.options.alpha,
             beta=self.options.beta,
             window=self.options.backward_window,
@@ -94,12 +96,14 @@ class GradientTaskScheduler(TaskScheduler):
         history = self._histories[task]
         known = [latency for latency in (best_latency, *history[-1:]) if latency is not None]
         history.append(min(known, default=None))
+        self._sizes[task].append(trials)
 
     def state(self) -> dict[str, Any]:
-        """A JSON object: the latencies after each round of each task, and which are exhausted."""
+        """A JSON object: latency after each round of each task, its trials, what is exhausted."""
         return {
             "scheduler": self.name,
             "histories": [list(history) for history in self._histories],
+            "sizes": [list(sizes) for sizes in self._sizes],
             "exhausted": list(self._exhausted),
         }
 
@@ -111,4 +115,7 @@ class GradientTaskScheduler(TaskScheduler):
         """
         check_scheduler(self.name, self.tasks, state)
         self._histories = [list(history) for history in state["histories"]]
+        # In a state of an earlier version all rounds are of one size.
+        all_alike = [[1] * len(history) for history in self._histories]
+        self._sizes = [list(sizes) for sizes in state.get("sizes", all_alike)]
         self._exhausted = [bool(item) for item in state["exhausted"]]

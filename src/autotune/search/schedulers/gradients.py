@@ -23,6 +23,9 @@ With the same optimism as above, its slope holds for as many rounds again as it 
 so that backends which are near each other get about as many rounds, and one that is slower by more
 than 1 / alpha gets none.
 
+Rounds may differ in size: all of the above counts in rounds of the largest size, of which a
+smaller one is a fraction.
+
 Three cases that the formula leaves open:
 
 - ``backward`` is 0 until there are ``window`` earlier rounds with a latency, as in the authors'
@@ -54,6 +57,7 @@ History: TypeAlias = "Sequence[float | None]"
 def task_gradients(
     tasks: Sequence[TaskInfo],
     histories: Sequence[History],
+    sizes: Sequence[Sequence[int]] | None = None,
     *,
     alpha: float = 0.2,
     beta: float = 2.0,
@@ -67,6 +71,7 @@ def task_gradients(
     Args:
         tasks: The tasks.
         histories: For each task its latencies, at least one.
+        sizes: For each task the trials of these rounds; None where all rounds have as many.
         alpha: Trust in the past improvement, in [0, 1]; the rest is trust in the optimistic guess.
         beta: How far from the flop/s of similar tasks a task may be expected to end.
         window: Rounds over which the past improvement is taken.
@@ -80,18 +85,21 @@ def task_gradients(
         InvalidValueError: the objective is no finite number.
         PluginError: the objective raised something.
     """
+    if sizes is None:
+        sizes = [[1] * len(history) for history in histories]
+    largest = max((size for rounds in sizes for size in rounds), default=1)
     latencies = expected_latencies(tasks, histories)
     slopes = objective_slopes(tasks, latencies, objective)
     result = []
     for index, (task, history) in enumerate(zip(tasks, histories, strict=True)):
-        now = latencies[index]
+        now, spent = latencies[index], sum(sizes[index]) / largest
         similar = similar_latency(index, tasks, histories, beta)
-        forward = min(-now / len(history), now if similar is None else beta * similar - now)
-        past = backward_gradient(history, window)
+        forward = min(-now / spent, now if similar is None else beta * similar - now)
+        past = backward_gradient(history, window, sum(sizes[index][-window:]) / largest)
         slope = alpha * past + (1 - alpha) * forward
         behind = now - _fastest_rival(task, tasks, latencies)
         # What is not behind keeps its slope, also when that is not a number that is below zero.
-        gained = slope if behind <= 0 else min(0.0, slope + behind / len(history))
+        gained = slope if behind <= 0 else min(0.0, slope + behind / spent)
         result.append(slopes[index] * gained)
     return result
 
@@ -104,12 +112,18 @@ def _fastest_rival(task: TaskInfo, tasks: Sequence[TaskInfo], latencies: Sequenc
     return min(latency for other, latency in rivals if other.contest == task.contest)
 
 
-def backward_gradient(history: History, window: int) -> float:
-    """Seconds per round gained over the last ``window`` rounds, 0 or negative."""
+def backward_gradient(history: History, window: int, spent: float | None = None) -> float:
+    """Seconds per round gained over the last ``window`` rounds, 0 or negative.
+
+    Args:
+        history: Latencies.
+        window: How many rounds.
+        spent: How many rounds of the largest size these are; None for ``window``.
+    """
     if len(history) <= window:
         return 0.0
     now, before = history[-1], history[-1 - window]
-    return 0.0 if now is None or before is None else (now - before) / window
+    return 0.0 if now is None or before is None else (now - before) / (spent or window)
 
 
 def expected_latencies(tasks: Sequence[TaskInfo], histories: Sequence[History]) -> list[float]:

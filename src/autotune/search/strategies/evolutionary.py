@@ -87,7 +87,8 @@ class EvolutionaryStrategy(RecordedStrategy):
         pool = Pool(model.score, self._sampler.sample(self.options.population))
         ranking = pool.ranking(self._context.rng)
         queues = pool.batch.by_part(ranking)
-        return pool.batch.take(spread(self._history.counts, queues, n))
+        chosen = spread(self._history.counts, queues, n)
+        return pool.batch.take(ranking[np.isin(ranking, chosen)].tolist())
 
     def _evolved(self, elites: CandidateBatch, n: int) -> list[Candidate]:
         options = self.options
