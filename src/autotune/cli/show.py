@@ -122,7 +122,6 @@ def _show_record(
 ) -> int:
     from autotune.nest import describe, describe_tape, nest_tape
     from autotune.report import reading_lines, records_table, step_lines
-    from autotune.sketches import is_default
     from autotune.tuning.foreign_programs import show_record
 
     candidate = record.candidate
@@ -136,14 +135,16 @@ def _show_record(
         "tape": lambda: describe_tape(nest_tape(candidate.sketch).tape, candidate.config),
         "constraints": lambda: _constraints(candidate.sketch),
     }
-    if is_default(candidate):
+    whole = candidate.sketch.is_opaque
+    if whole:
         # Its one step does not describe loops.
-        opaque = f"{record.baseline} is the compiler's own: it has no symbolic nest"
+        name = record.baseline or f"sketch {candidate.sketch.name!r}"
+        opaque = f"{name} is a schedule of the compiler's own: it has no symbolic nest"
         texts |= dict.fromkeys(SYMBOLIC, lambda: opaque)
     shown = {part: texts[part]() for part in TITLES if part in wanted}
     if wanted is USUAL and not record.outcome.readings:
         del shown["readings"]
-    problem = {} if is_default(candidate) else _problem(candidate.sketch, shown)
+    problem = {} if whole else _problem(candidate.sketch, shown)
     output.json({"record": record_json(record), **shown, **problem})
     output.table(records_table([record]))
     return _say(output, shown)
@@ -248,6 +249,12 @@ def asked_space(
     machine = checked_target(target or "cpu", threads)
     replayer: Backend = create_held_part("backend", backend or default_backend())
     replayer.check_workload(made)
-    context = Context(workload=made, target=machine, limits=replayer.limits(machine))
+    context = Context(
+        workload=made,
+        target=machine,
+        limits=replayer.limits(machine),
+        backend=replayer.name,
+        threads=machine.cores,
+    )
     created: SearchSpace = create_held_part("search_space", space or "sketch", context)
     return created

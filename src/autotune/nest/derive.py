@@ -57,8 +57,14 @@ def derive_nest(sketch: Sketch) -> LoopNest:
     """The loop nest of ``sketch`` with extents as expressions of its parameters.
 
     Raises:
-        InvalidValueError: a step names a stage or loop that does not exist.
+        InvalidValueError: a step names a stage or loop that does not exist, or the schedule is a
+            compiler's own.
     """
+    if sketch.is_opaque:
+        raise InvalidValueError(
+            f"sketch {sketch.name!r} has no symbolic loop nest: its schedule is the compiler's "
+            "own; models and strategies that read the nest work in the built-in space 'sketch'"
+        )
     derivation = _Derivation(sketch)
     for step in sketch.core_steps:
         try:

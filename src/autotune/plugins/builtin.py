@@ -31,12 +31,14 @@ def autotune_parts() -> list[PluginSpec]:
                 "gpu_spec": "GPU whose published figures the published formula takes",
             },
             renamed={"formula": "arithmetic", "gpu_spec": "figures"},
+            reads_nest=True,
         ),
         PluginSpec(
             "pruning_model",
             "roofline",
             "autotune.models.pruning.roofline:Roofline",
             "Compute and traffic bounds read from the symbolic loop nest",
+            reads_nest=True,
         ),
         PluginSpec(
             "cost_model",
@@ -44,12 +46,14 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune.models.cost.analytic:AnalyticCostModel",
             "Estimate from the loop nest with a gradient; needs no data",
             {"learns": "whether outcomes change the weights of the estimate's components"},
+            reads_nest=True,
         ),
         PluginSpec(
             "cost_model",
             "gbdt",
             "autotune.models.cost.gbdt:GradientBoostedTrees",
             "Gradient-boosted trees over features of the loop nest",
+            reads_nest=True,
         ),
         PluginSpec(
             "cost_model",

@@ -39,8 +39,8 @@ class Context:
         tasks: A :class:`~autotune.search.schedulers.TaskInfo` for each task, of a scheduler.
         objective: What is to become small, a function of the latency of each program in seconds by
             the program's name, of a scheduler; None for the weighted sum.
-        backend: Name of the backend, of a measurer.
-        program: Text of the program that the backend has imported, or None, of a measurer.
+        backend: Name of the backend, of a measurer or a search space.
+        program: Text of the program that the backend has imported, or None, likewise.
         protocol: The :class:`~autotune.measure.MeasureProtocol` of a measurer.
         observers: Names of the observers of a measurer.
         workers: A :class:`~autotune.measure.SharedWorkers` that measurers of a run may share, or

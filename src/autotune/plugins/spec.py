@@ -96,9 +96,13 @@ class PluginSpec:
         description: One line for `autotune plugins`.
         options: Name and one-line description of each option that a user may set.
         default_cost_model: Of a strategy: the cost model of its runs where a user names none;
-            empty for the default of all strategies.
+            empty for the default of all strategies. Of a search space: the one that knows its
+            candidates, whatever the strategy.
         unused: Of a strategy: kinds of models that it never asks, which are then not started and
             no part of what identifies its runs.
+        reads_nest: Of a strategy or a model: whether it needs the symbolic loop nests of sketches.
+        has_nest: Of a search space: whether its sketches have symbolic loop nests. In one without,
+            a run has no pruning model by default, and parts that need nests are refused.
         renamed: Earlier names of options by their present ones. They are still read, and runs are
             identified by them, so that those begun under the earlier name are continued.
     """
@@ -110,6 +114,8 @@ class PluginSpec:
     options: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
     default_cost_model: str = ""
     unused: tuple[str, ...] = ()
+    reads_nest: bool = False
+    has_nest: bool = True
     renamed: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
 
     def problem(self) -> str | None:
@@ -134,6 +140,8 @@ class PluginSpec:
             return f"the default cost model of {self.name!r} is not a name"
         if not set(self.unused) <= {"cost_model", "pruning_model"}:
             return f"{self.name!r} can leave models unused, not {self.unused!r}"
+        if not isinstance(self.reads_nest, bool) or not isinstance(self.has_nest, bool):
+            return f"whether {self.name!r} reads or has loop nests is true or false"
         if not isinstance(self.renamed, Mapping) or not set(self.renamed) <= set(self.options):
             return f"what {self.name!r} has renamed are not all options of it"
         return None

@@ -16,7 +16,10 @@ __all__ = ["step_lines"]
 
 
 def step_lines(candidate: Candidate) -> list[str]:
-    """One line per step, expressions evaluated, and the configuration at the end."""
+    """One line per step, expressions evaluated, and the configuration at the end.
+
+    Fields are left out that are no part of how a step is represented, being too long.
+    """
     lines = [f"sketch {candidate.sketch.name}"]
     lines += [
         f"{number:3}. {_step(step, candidate.config)}"
@@ -30,6 +33,7 @@ def _step(step: Step, config: Mapping[str, int]) -> str:
     fields = {
         attribute.name: _value(getattr(step, attribute.name), config)
         for attribute in attrs.fields(type(step))
+        if attribute.repr
     }
     listed = ", ".join(f"{name}={value}" for name, value in fields.items() if value != "None")
     return f"{step_name(step):<13} {listed}"

@@ -26,6 +26,7 @@ class DefaultSchedule(OpenStep):
     """
 
     name: ClassVar[str] = "default_schedule"
+    opaque: ClassVar[bool] = True
 
 
 def baseline_candidate(workload: Workload, name: str) -> Candidate:

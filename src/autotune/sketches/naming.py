@@ -1,8 +1,9 @@
 """Steps and sketches under other names of tensors, axes and parameters.
 
 A step says in which of its fields it names what: ``stage``, ``producer`` and ``consumer`` are
-stages, ``operand`` is a tensor, ``axis`` an axis of the stage, ``loop``, ``loops`` and ``at`` are
-loops (``at`` of the producer or consumer where there is one), and expressions are over parameters.
+stages, as are all of ``stages``, ``operand`` is a tensor, ``axis`` an axis of the stage, ``loop``,
+``loops`` and ``at`` are loops (``at`` of the producer or consumer where there is one), and
+expressions are over parameters.
 This holds for steps of plugins, too.
 """
 
@@ -142,6 +143,8 @@ class _Renaming:
             return self._axis(step.stage, value)
         if field in ("loop", "loops", "at"):
             return self._loops(_owner(step) if field == "at" else step.stage, value)
+        if field == "stages":
+            return tuple(self.tensors.get(stage, stage) for stage in value)
         if isinstance(value, tuple):
             return tuple(
                 it.substitute(self.params) if isinstance(it, IntExpr) else it for it in value

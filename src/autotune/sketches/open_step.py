@@ -28,11 +28,14 @@ class OpenStep(ABC):
     Attributes:
         name: What plugins, records and limits call it: lower-case letters, digits and ``_``.
         backends: Names of the backends that :meth:`replay` knows.
+        opaque: Whether it is a whole schedule that describes no loops: the only step of its
+            sketch, which then has no symbolic nest.
         stage: The stage that it is about.
     """
 
     name: ClassVar[str]
     backends: ClassVar[frozenset[str]] = frozenset()
+    opaque: ClassVar[bool] = False
     stage: str
 
     def __init_subclass__(cls, **given: Any) -> None:

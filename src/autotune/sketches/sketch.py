@@ -54,6 +54,11 @@ class Sketch:
         """Names of the columns of a configuration matrix."""
         return tuple(param.name for param in self.params)
 
+    @property
+    def is_opaque(self) -> bool:
+        """Whether its schedule is a compiler's own, so that it has no symbolic loop nest."""
+        return any(isinstance(step, OpenStep) and step.opaque for step in self.steps)
+
     @cached_property
     def core_steps(self) -> tuple[Step, ...]:
         """The steps, with those of plugins that stand for others written out."""

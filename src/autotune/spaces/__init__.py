@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.spaces.feasible import FeasibleSet
+from autotune.spaces.feasible_space import FeasibleSpace
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.search_space import SearchSpace
 from autotune.spaces.sketch_space import (
@@ -17,6 +18,7 @@ __all__ = [
     "GPU_RULES",
     "EmptySpace",
     "FeasibleSet",
+    "FeasibleSpace",
     "ScheduleLimits",
     "SearchSpace",
     "SketchSpace",

@@ -24,12 +24,15 @@ class SearchSpace(ABC):
         left_out: Sketches that were generated and are not part of the space: name and reason.
         loosened: Sources of soft constraints that were dropped, by the name of the sketch that
             has no configuration with them.
+        score_limit: Most candidates of a round that a strategy may ask a cost model about, since
+            its features take a compiler; None for any number.
     """
 
     name: str
     version: str
     left_out: Mapping[str, str] = MappingProxyType({})
     loosened: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    score_limit: int | None = None
 
     @abstractmethod
     def sketches(self) -> tuple[Sketch, ...]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
 from autotune.errors import InvalidValueError, UnknownNameError
+
+if TYPE_CHECKING:
+    from autotune.plugins import PluginSpec
 
 __all__ = ["KINDS", "NONE", "Choice", "chosen_parts", "unused_by"]
 
@@ -26,7 +29,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Every kind of part that a run chooses, and the part that it chooses where none is named; for
-cost models, a strategy may choose otherwise."""
+cost models, a search space or a strategy may choose otherwise."""
 
 
 @frozen
@@ -71,13 +74,16 @@ def chosen_parts(
     wanted = _read(given)
     usual = _read(preset)
     strategy = _choice("strategy", KINDS["strategy"], wanted, usual)
+    space = _choice("search_space", KINDS["search_space"], wanted, usual)
     unused = unused_by(strategy.name)
     found = {}
     for kind in KINDS:
         if kind in unused:
             found[kind] = _refuse_options(kind, strategy.name, wanted.get(kind))
         else:
-            found[kind] = _choice(kind, _default(kind, strategy.name), wanted, usual)
+            default = _default(kind, strategy.name, space.name)
+            found[kind] = _choice(kind, default, wanted, usual)
+    _check_nests(found)
     if "target" in found["pruning_model"].options:
         raise InvalidValueError("the target of the pruning model is that of the run, no option")
     return found
@@ -128,13 +134,46 @@ def _choice(
     return Choice(name, {key: value for each in given_options for key, value in each.items()})
 
 
-def _default(kind: str, strategy: str) -> str:
-    """The default of a kind, which for cost models a strategy may choose."""
-    if kind == "cost_model" and ":" not in strategy:
-        from autotune.plugins.manager import manager
-
-        return manager().get("strategy", strategy).default_cost_model or KINDS[kind]
+def _default(kind: str, strategy: str, space: str) -> str:
+    """The default of a kind, which for models the space or the strategy may choose."""
+    own, asking = _spec("search_space", space), _spec("strategy", strategy)
+    if kind == "cost_model":
+        for spec in (own, asking):
+            if spec is not None and spec.default_cost_model:
+                return spec.default_cost_model
+    if kind == "pruning_model" and own is not None and not own.has_nest:
+        return NONE
     return KINDS[kind]
+
+
+def _spec(kind: str, name: str) -> PluginSpec | None:
+    """What is registered of a part; None for one that is named by import string."""
+    from autotune.plugins.manager import manager
+
+    # A search space may be named with sketch rules.
+    return None if ":" in name else manager().get(kind, name.partition("+")[0])
+
+
+def _check_nests(found: Mapping[str, Choice]) -> None:
+    """Refuse parts that read loop nests in a space without."""
+    from autotune.plugins.manager import manager
+
+    space = found["search_space"].name
+    spec = _spec("search_space", space)
+    if spec is None or spec.has_nest:
+        return
+    for kind in ("strategy", "cost_model", "pruning_model"):
+        choice = found[kind]
+        part = None if choice.is_none else _spec(kind, choice.name)
+        if part is not None and part.reads_nest:
+            known = manager().names(kind)
+            others = [name for name in known if not manager().get(kind, name).reads_nest]
+            can = ", ".join(others or [NONE])
+            noun = kind.replace("_", " ")
+            raise InvalidValueError(
+                f"{noun} {choice.name!r} reads the symbolic loop nest, and candidates of search "
+                f"space {space!r} have none; there can be: {can}"
+            )
 
 
 def unused_by(strategy: str) -> tuple[str, ...]:

@@ -194,7 +194,7 @@ def _on_each_backend(
         backend = backends[name]
         try:
             backend.check_workload(it.workload)
-            space = _make_space(it.workload, backend, options)
+            space = _make_space(it, name, backend, options)
         except AutotuneError as error:
             failures[name] = error
             continue
@@ -309,12 +309,17 @@ def _title(task: Task, workload: Workload, titles: Sequence[str]) -> str:
     return f"{name} #{taken + 1}" if taken else name
 
 
-def _make_space(workload: Workload, backend: Backend, options: TuneOptions) -> SearchSpace:
+def _make_space(
+    imported: _Imported, name: str, backend: Backend, options: TuneOptions
+) -> SearchSpace:
     chosen = options.chosen["search_space"]
     context = Context(
-        workload=workload,
+        workload=imported.workload,
+        program=imported.program,
+        backend=name,
         target=options.machine,
         limits=backend.limits(options.machine),
+        threads=options.machine.cores,
         options=chosen.options,
     )
     space: SearchSpace = create_held_part("search_space", chosen.name, context)

@@ -196,3 +196,17 @@ def test_one_seed_gives_the_same_candidates_in_every_process() -> None:
     ]
     assert len(results[0]) == 48
     assert results[0] == results[1] == results[2]
+
+
+def test_no_more_is_scored_than_the_space_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToySpace, "score_limit", 60)
+    scored: list[int] = []
+
+    class Counting(Oracle):
+        def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+            scored.append(len(batch))
+            return super().predict(batch)
+
+    strategy = _strategy(cost_model=Counting(Context()))
+    strategy.tell(_measured(strategy.ask(8)))
+    assert len(strategy.ask(8)) == 8 and 0 < sum(scored) <= 60

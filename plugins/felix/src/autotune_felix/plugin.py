@@ -17,12 +17,14 @@ def autotune_parts() -> list[PluginSpec]:
             "felix-gp",
             "autotune_felix.felix_gp:FelixGp",
             "Estimate from the loop nest plus a Gaussian process, with a gradient",
+            reads_nest=True,
         ),
         PluginSpec(
             "cost_model",
             "felix-mlp",
             "autotune_felix.felix_mlp:FelixMlp",
             "Estimate from the loop nest plus a learned residual, with a gradient, as in Felix",
+            reads_nest=True,
         ),
         PluginSpec(
             "strategy",
@@ -31,6 +33,7 @@ def autotune_parts() -> list[PluginSpec]:
             "Descends along the cost model's gradient on relaxed schedules, as in Felix",
             default_cost_model="felix-gp",
             unused=("pruning_model",),
+            reads_nest=True,
         ),
         PluginSpec(
             "preset",

@@ -17,18 +17,21 @@ def autotune_parts() -> list[PluginSpec]:
             "heron",
             "autotune_heron.strategies:HeronStrategy",
             "Mixes parents by constraints, so that every child is feasible, as in Heron",
+            reads_nest=True,
         ),
         PluginSpec(
             "strategy",
             "heron-random",
             "autotune_heron.strategies:HeronRandomStrategy",
             "heron with samples of the space in place of children",
+            reads_nest=True,
         ),
         PluginSpec(
             "strategy",
             "heron-ga",
             "autotune_heron.strategies:HeronGeneticStrategy",
             "heron with children of an ordinary genetic algorithm, which may be infeasible",
+            reads_nest=True,
         ),
         PluginSpec(
             "preset",

@@ -18,18 +18,21 @@ def autotune_parts() -> list[PluginSpec]:
             "pacm",
             "autotune_pruner.cost_models:PaCM",
             "Network over statements and data flow that learns to rank, as in Pruner",
+            reads_nest=True,
         ),
         PluginSpec(
             "cost_model",
             "tenset-mlp",
             "autotune_pruner.cost_models:TenSetMLP",
             "Network over statements that learns to rank, as in TenSet",
+            reads_nest=True,
         ),
         PluginSpec(
             "cost_model",
             "moa-pacm",
             "autotune_pruner.momentum:MomentumPaCM",
             "pacm that adapts trained weights with momentum, as in MoA-Pruner",
+            reads_nest=True,
         ),
         PluginSpec(
             "strategy",
@@ -37,6 +40,7 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.strategy:PrunerStrategy",
             "Drafts with the pruning model, verifies with the cost model, as in Pruner",
             default_cost_model="pacm",
+            reads_nest=True,
         ),
         PluginSpec(
             "strategy",
@@ -44,6 +48,7 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.strategy:MoAPrunerStrategy",
             "pruner for a cost model that was trained on other tasks, as in MoA-Pruner",
             default_cost_model="moa-pacm",
+            reads_nest=True,
         ),
         PluginSpec(
             "pruning_model",
@@ -56,6 +61,7 @@ def autotune_parts() -> list[PluginSpec]:
                 **dict.fromkeys(terms, "false to leave this term out"),
             },
             renamed={"formula": "arithmetic", "gpu_spec": "figures"},
+            reads_nest=True,
         ),
         PluginSpec(
             "trained_model",

@@ -26,7 +26,7 @@ from autotune.report.pages.roofline import Rates, RatesOf, Roofline, place
 from autotune.report.steps import step_lines
 from autotune.report.table import Table
 from autotune.report.tables import ACTIVITY_LABELS
-from autotune.sketches import Candidate, is_default
+from autotune.sketches import Candidate
 from autotune.store.trial_log import describe_counts
 from autotune.targets import Target
 
@@ -304,7 +304,7 @@ def _schedule(task: TaskContents) -> list[Block]:
 
 
 def _nest(candidate: Candidate) -> str:
-    if is_default(candidate):
+    if candidate.sketch.is_opaque:
         return "the compiler's own schedule: it has no symbolic nest"
     try:
         return describe(candidate.sketch, candidate.config)

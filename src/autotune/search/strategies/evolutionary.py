@@ -21,7 +21,8 @@ class EvolutionaryOptions:
 
     Attributes:
         epsilon: Share of each round that is sampled at random instead of picked by score.
-        population: Rows that a generation has at most.
+        population: Rows that a generation has at most. Fewer where the space limits how many
+            candidates of a round are scored.
         generations: How often the population is varied in a round.
         crossover_probability: Chance that a child is a mixture of two parents.
         mutation_probability: Chance that such a mixture is mutated too; a child of one parent
@@ -61,6 +62,11 @@ class EvolutionaryStrategy(RecordedStrategy):
             f"strategy {self.name!r}", EvolutionaryOptions, context.options
         )
         super().__init__(context)
+        self._population, limit = self.options.population, self._space.score_limit
+        if limit is not None:
+            # Each generation adds as many rows as the first one has.
+            most = max(2, limit // (1 + self.options.generations))
+            self._population = min(self._population, most)
 
     def ask(self, n: int) -> list[Candidate]:
         """Up to ``n`` new candidates, best score first; fewer only when the space is used up."""
@@ -68,7 +74,7 @@ class EvolutionaryStrategy(RecordedStrategy):
         if n == 0:
             return []
         greedy = n - self._random_picks(n)
-        elites = self._history.best(int(self.options.population * self.options.elite_share) or 1)
+        elites = self._history.best(int(self._population * self.options.elite_share) or 1)
         if len(elites):
             chosen = self._evolved(elites, greedy)
         else:
@@ -84,7 +90,7 @@ class EvolutionaryStrategy(RecordedStrategy):
         model = self._context.pruning_model
         if model is None:
             return []
-        pool = Pool(model.score, self._sampler.sample(self.options.population))
+        pool = Pool(model.score, self._sampler.sample(self._population))
         ranking = pool.ranking(self._context.rng)
         queues = pool.batch.by_part(ranking)
         chosen = spread(self._history.counts, queues, n)
@@ -92,7 +98,7 @@ class EvolutionaryStrategy(RecordedStrategy):
 
     def _evolved(self, elites: CandidateBatch, n: int) -> list[Candidate]:
         options = self.options
-        fresh = self._sampler.sample(options.population - len(elites))
+        fresh = self._sampler.sample(self._population - len(elites))
         pool = Pool(self._context.cost_model.predict, elites.joined(fresh))
         for _ in range(options.generations):
             pool.add(self._children(pool))
@@ -112,10 +118,10 @@ class EvolutionaryStrategy(RecordedStrategy):
     def _children(self, pool: Pool) -> CandidateBatch:
         """One feasible child for each place in the population, from parents drawn by rank."""
         rng, space, options = self._context.rng, self._space, self.options
-        alive = pool.ranking(rng)[: options.population]
+        alive = pool.ranking(rng)[: self._population]
         weights = np.arange(len(alive), 0, -1, dtype=np.float64)
-        drawn = rng.choice(len(alive), size=options.population, p=weights / weights.sum())
-        mixed = rng.random(options.population) < options.crossover_probability
+        drawn = rng.choice(len(alive), size=self._population, p=weights / weights.sum())
+        mixed = rng.random(self._population) < options.crossover_probability
         left = np.sort(alive[drawn[mixed]])
         children = pool.batch.select(alive[drawn[~mixed]])
         if len(left):
