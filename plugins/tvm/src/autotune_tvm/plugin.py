@@ -17,6 +17,26 @@ def autotune_parts() -> list[PluginSpec]:
             "Apache TVM's TensorIR schedules, compiled by LLVM for the CPU",
         ),
         PluginSpec(
+            "search_space",
+            "trace",
+            "autotune_tvm.trace.space:make_trace_space",
+            "Schedules of TVM's own rules, with their sampling decisions as parameters",
+            default_cost_model="lowered",
+            has_nest=False,
+        ),
+        PluginSpec(
+            "step",
+            "tvm_trace",
+            "autotune_tvm.trace.step:TraceStep",
+            "A trace of TVM's schedule primitives",
+        ),
+        PluginSpec(
+            "cost_model",
+            "lowered",
+            "autotune_tvm.trace.cost_model:LoweredTrees",
+            "Gradient-boosted trees over features of the program that TVM lowers",
+        ),
+        PluginSpec(
             "frontend",
             "relax",
             "autotune_tvm.networks.frontend:RelaxFrontend",

@@ -78,7 +78,8 @@ def schedule(
         InvalidSchedule: TVM refuses a step, or elements would not lie as an instruction reads
             them; the message names the step.
     """
-    conflict = layout_conflict(candidate)
+    opaque = candidate.sketch.is_opaque
+    conflict = None if opaque else layout_conflict(candidate)
     if conflict is not None:
         raise InvalidSchedule(conflict)
     replay = _Replay(workload, candidate.config, dict(blocks or {}))
@@ -90,12 +91,31 @@ def schedule(
         for step in candidate.sketch.core_steps:
             replay.current = step
             replay.apply(step)
-        replay.finish()
+        if not opaque:
+            replay.finish()
     except KeyError as error:
         raise InvalidSchedule(f"{replay.current}: there is no loop or stage {error}") from error
     except (InvalidValueError, ValueError, TypeError, RuntimeError) as error:
         raise InvalidSchedule(f"{replay.current}: {_first_line(error)}") from error
     return replay.sch
+
+
+def sorted_schedule(
+    module: IRModule, workload: Workload, blocks: Mapping[str, Block] | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """A schedule in which loops and block variables are in the order of the stages' axes.
+
+    Args:
+        module: As of :func:`schedule`.
+        workload: What the function computes.
+        blocks: As of :func:`schedule`.
+
+    Returns:
+        The ``tvm.s_tir.Schedule``, and the block of each stage in it.
+    """
+    replay = _Replay(workload, {}, dict(blocks or {}))
+    replay.start(module)
+    return replay.sch, replay.blocks
 
 
 def _first_line(error: Exception) -> str:

@@ -71,6 +71,7 @@ def _scheduled(request: BuildRequest) -> Any:
     from autotune_tvm.passes import PASSES, narrow_indices
 
     scheduled = schedule_of(module, request.workload, request.candidate, imported).mod
-    for each in PASSES:
+    # A whole schedule of TVM's own is left as TVM makes it.
+    for each in () if request.candidate.sketch.is_opaque else PASSES:
         scheduled = each(scheduled)
     return narrow_indices(scheduled, module) if imported else scheduled
