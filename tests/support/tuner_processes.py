@@ -24,8 +24,7 @@ TUNE = (
     *("-m", "autotune", "tune", "gemm", "--shape", "m=16,n=16,k=16", "--threads", "1"),
     *("--backend", REFERENCE_BACKEND, "--round-size", "8", "--database", "records.db"),
 )
-SCRIPT = {
-    "build_seconds": 0.02,
+SCRIPT: dict[str, Any] = {
     "faults": [
         {"fault": "build_error", "every": 9},
         # May be tried again by another run, but not by the one that recorded it.
@@ -34,9 +33,10 @@ SCRIPT = {
 }
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str, build_seconds: float = 0.02) -> subprocess.Popen[str]:
     """Start ``python ...`` in a folder, with builds that take a while."""
-    return start_python(*arguments, cwd=folder, **{SCRIPT_VARIABLE: json.dumps(SCRIPT)})
+    script = {**SCRIPT, "build_seconds": build_seconds}
+    return start_python(*arguments, cwd=folder, **{SCRIPT_VARIABLE: json.dumps(script)})
 
 
 def finish(process: subprocess.Popen[str]) -> str:

@@ -189,6 +189,16 @@ class Frontend(ABC):
     def accepts(self, source: object) -> bool:
         """Whether it reads sources of this kind, found without importing a compiler."""
 
+    def check_file(self, path: Path) -> None:  # noqa: B027
+        """Parse a file that it accepts, in a process of its own and before :meth:`load`.
+
+        What crashes or holds up a parser is an error of the caller then. A frontend whose parsers
+        do neither has nothing to do here.
+
+        Raises:
+            InvalidValueError: the file is damaged; says what to do.
+        """
+
     @abstractmethod
     def load(
         self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions

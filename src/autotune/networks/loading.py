@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
@@ -11,6 +12,7 @@ from autotune.backends import Backend
 from autotune.errors import AutotuneError, InvalidValueError, PluginError
 from autotune.ir.workloads import Workload
 from autotune.networks.frontend import LoadOptions, NetworkProgram, NetworkTask, PassReport
+from autotune.networks.model_files import check_file
 from autotune.networks.source import Source, find_frontend
 from autotune.plugins import PluginSpec
 from autotune.plugins.held import create_held_part
@@ -91,6 +93,8 @@ def load_network(
         PluginError: the frontend is at fault.
     """
     reader = find_frontend(source, frontend)
+    if isinstance(source.model, Path):
+        check_file(source.model, frontend or reader.name)
     options = LoadOptions(target, threads, dict(passes or {}), on_pass)
     network = reader.load(source.model, source.example_inputs, options)
     noun = f"frontend {reader.name!r}"

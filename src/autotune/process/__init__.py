@@ -16,7 +16,7 @@ from autotune.process.private_folder import (
     make_private_folder,
     writing_temporary_files,
 )
-from autotune.process.question import ask_once
+from autotune.process.question import ask_isolated, ask_once
 from autotune.process.worker_process import (
     THREAD_VARIABLES,
     WorkerDied,
@@ -35,6 +35,7 @@ __all__ = [
     "WorkerProcess",
     "WorkerStartFailed",
     "affordable_workers",
+    "ask_isolated",
     "ask_once",
     "available_memory",
     "default_memory_limit",

@@ -6,16 +6,53 @@ import select
 import time
 from contextlib import ExitStack
 
+from autotune.errors import InvalidValueError, one_line
 from autotune.process.channel import Message
+from autotune.process.error_codec import accepted
 from autotune.process.memory import default_memory_limit
 from autotune.process.private_folder import make_private_folder
 from autotune.process.processes import ready
-from autotune.process.worker_process import WorkerProcess
+from autotune.process.worker_process import WorkerDied, WorkerProcess
 
-__all__ = ["ask_once"]
+__all__ = ["ask_isolated", "ask_once"]
 
 # How long a death that closes no pipe may go unnoticed.
 _POLL_SECONDS = 0.05
+
+
+def ask_isolated(
+    what: str, module: str, message: Message, threads: int, seconds: float
+) -> Message:
+    """As :func:`ask_once`, of a worker whose handlers are ``refusing``; any other end is an error.
+
+    Args:
+        what: Begins the message of an error: ``"'model.onnx' cannot be read"``.
+        module: As of :func:`ask_once`, like the other arguments.
+        message: As of :func:`ask_once`.
+        threads: As of :func:`ask_once`.
+        seconds: As of :func:`ask_once`.
+
+    Raises:
+        InvalidValueError: the worker died of the question or did not end, or a handler failed.
+        AutotuneError: what the handler raised.
+        WorkerStartFailed: no worker can be started.
+    """
+    try:
+        answer = ask_once(module, message, threads, seconds)
+    except (TimeoutError, WorkerDied) as error:
+        raise InvalidValueError(
+            f"{what}: the process that reads it: {_end(str(error))}"
+        ) from error
+    if "failed" in answer:
+        raise InvalidValueError(f"{what}: {one_line(answer['failed'], 300)}")
+    return accepted(answer["done"])
+
+
+def _end(text: str) -> str:
+    """How a process ended: killed by a signal, or what it said last."""
+    lines = text.splitlines() or [""]
+    last = f": {lines[-1]}" if len(lines) > 1 and lines[0].startswith("exited") else ""
+    return one_line(lines[0] + last, 300)
 
 
 def ask_once(module: str, message: Message, threads: int, seconds: float) -> Message:

@@ -15,14 +15,14 @@ from typing import Any
 from attrs import asdict
 
 from autotune.backends import Backend, BuildRequest, ExportReport, ImportedProgram, ProgramFile
-from autotune.errors import InvalidValueError, one_line
+from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
 from autotune.plugins.held import create_held_part, hold
 from autotune.plugins.importer import import_workload
 from autotune.plugins.parts import check_recorded, recorded_part
-from autotune.process import Message, WorkerDied, ask_once, make_private_folder
+from autotune.process import Message, ask_isolated, make_private_folder
 from autotune.process.child import Handler, connect, serve
-from autotune.process.error_codec import accepted, refusing
+from autotune.process.error_codec import refusing
 from autotune.store.jsonl import BadLine, read_lines, write_lines
 from autotune.store.records import Record
 from autotune.targets import Target
@@ -145,22 +145,7 @@ def _ask(
     what: str, op: str, question: Message, threads: int = 1, more_seconds: float = 0.0
 ) -> Message:
     """The answer of a process of its own; ``what`` begins the message of an error."""
-    try:
-        answer = ask_once(_MODULE, {"op": op, **question}, threads, SECONDS + more_seconds)
-    except (TimeoutError, WorkerDied) as error:
-        raise InvalidValueError(
-            f"{what}: the process that reads it: {_end(str(error))}"
-        ) from error
-    if "failed" in answer:
-        raise InvalidValueError(f"{what}: {one_line(answer['failed'], 300)}")
-    return accepted(answer["done"])
-
-
-def _end(text: str) -> str:
-    """How a process ended: killed by a signal, or what it said last."""
-    lines = text.splitlines() or [""]
-    last = f": {lines[-1]}" if len(lines) > 1 and lines[0].startswith("exited") else ""
-    return one_line(lines[0] + last, 300)
+    return ask_isolated(what, _MODULE, {"op": op, **question}, threads, SECONDS + more_seconds)
 
 
 def _plain(value: Any) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from autotune.networks import Frontend, LoadOptions, NetworkProgram
 from autotune_tvm import runtime
 from autotune_tvm.networks.pass_names import PASS_NAMES
-from autotune_tvm.networks.sources import is_source, read_source
+from autotune_tvm.networks.sources import check_file, is_source, read_source
 
 __all__ = ["RelaxFrontend"]
 
@@ -27,6 +28,15 @@ class RelaxFrontend(Frontend):
     def accepts(self, source: object) -> bool:
         """Whether it reads sources of this kind, by class or suffix; imports no compiler."""
         return is_source(source)
+
+    def check_file(self, path: Path) -> None:
+        """Parse a file.
+
+        Raises:
+            InvalidValueError: it is damaged.
+            UnsupportedTarget: TVM, which reads it, cannot be imported.
+        """
+        check_file(path)
 
     def load(
         self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions

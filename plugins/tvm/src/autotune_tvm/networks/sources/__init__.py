@@ -8,11 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from autotune.errors import InvalidValueError
+from autotune_tvm import runtime
 
 if TYPE_CHECKING:
     from autotune_tvm.networks.sources.source import Source
 
-__all__ = ["SUFFIXES", "is_source", "read_source"]
+__all__ = ["SUFFIXES", "check_file", "is_source", "read_source"]
 
 _ROOTS = ("torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram")
 _MODULES = ("tvm.ir.module.IRModule",)
@@ -46,6 +47,33 @@ def read_source(source: object, example_inputs: Sequence[object] | None) -> Sour
     if _ROOTS[1] in classes:
         return from_exported(source, example_inputs, "network")
     return from_torch(source, example_inputs)
+
+
+def check_file(path: Path) -> None:
+    """Parse a file; imports of torch, TVM and ONNX only the one that its format needs.
+
+    Raises:
+        InvalidValueError: the file is damaged, or needs a package.
+    """
+    if path.suffix == ".onnx":
+        from autotune_tvm.networks.sources.onnx_file import parse_onnx
+
+        parse_onnx(path)
+    elif path.suffix == ".pt2":
+        from autotune_tvm.networks.sources.torch_module import parse_pt2
+
+        parse_pt2(path)
+    else:
+        with runtime.environment(**runtime.WORKER_ENVIRONMENT):
+            runtime.load()
+        if path.suffix == ".json":
+            from autotune_tvm.networks.sources.relax_module import parse_json
+
+            parse_json(path)
+        else:
+            from autotune_tvm.networks.sources.script_file import parse_script
+
+            parse_script(path)
 
 
 def _classes(source: object) -> set[str]:

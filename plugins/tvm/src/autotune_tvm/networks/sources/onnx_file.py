@@ -12,15 +12,14 @@ from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.source import Array, Source, as_numpy
 
-__all__ = ["from_onnx_file"]
+__all__ = ["from_onnx_file", "parse_onnx"]
 
 
-def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Source:
-    """An ONNX file; example inputs give the lengths of axes that have names instead of lengths.
+def parse_onnx(path: Path) -> Any:
+    """The ``ModelProto`` in a file, checked; imports no TVM.
 
     Raises:
         InvalidValueError: the file is damaged, or the package ``onnx`` is missing.
-        UnsupportedWorkload: TVM does not know one of its operators, or an axis has no length.
     """
     try:
         import onnx
@@ -33,6 +32,17 @@ def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Sourc
         onnx.checker.check_model(model)
     except Exception as error:  # protobuf's errors and the checker's share no class
         raise InvalidValueError(f"{str(path)!r} is no valid ONNX model: {brief(error)}") from error
+    return model
+
+
+def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    """An ONNX file; example inputs give the lengths of axes that have names instead of lengths.
+
+    Raises:
+        InvalidValueError: the file is damaged, or the package ``onnx`` is missing.
+        UnsupportedWorkload: TVM does not know one of its operators, or an axis has no length.
+    """
+    model = parse_onnx(path)
     examples = None if example_inputs is None else tuple(map(as_numpy, example_inputs))
     inputs = _inputs(model)
     shapes = _shapes(inputs, examples, path)

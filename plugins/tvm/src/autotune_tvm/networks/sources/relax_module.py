@@ -21,7 +21,7 @@ from autotune_tvm.networks.sources.source import (
 
 Array = NDArray[Any]
 
-__all__ = ["from_json", "from_module"]
+__all__ = ["from_json", "from_module", "parse_json"]
 
 
 def from_module(module: Any, example_inputs: Sequence[object] | None, name: str) -> Source:
@@ -44,12 +44,11 @@ def from_module(module: Any, example_inputs: Sequence[object] | None, name: str)
     return Source(name, module, examples, run=_Run(module))
 
 
-def from_json(path: Path, example_inputs: Sequence[object] | None) -> Source:
-    """A file that holds what ``tvm.ir.save_json`` returned.
+def parse_json(path: Path) -> Any:
+    """The ``IRModule`` in a file that holds what ``tvm.ir.save_json`` returned.
 
     Raises:
         InvalidValueError: the file holds something else.
-        UnsupportedWorkload: an input is no tensor of a fixed shape.
     """
     from tvm.ir import IRModule, load_json
 
@@ -64,7 +63,17 @@ def from_json(path: Path, example_inputs: Sequence[object] | None) -> Source:
         raise InvalidValueError(
             f"{str(path)!r} holds a {type(module).__name__}, not a Relax module"
         )
-    return from_module(module, example_inputs, path.stem)
+    return module
+
+
+def from_json(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    """A file that holds what ``tvm.ir.save_json`` returned.
+
+    Raises:
+        InvalidValueError: the file holds something else.
+        UnsupportedWorkload: an input is no tensor of a fixed shape.
+    """
+    return from_module(parse_json(path), example_inputs, path.stem)
 
 
 class _Run:

@@ -11,13 +11,14 @@ import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from autotune.errors import InvalidValueError
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.relax_module import from_module
 from autotune_tvm.networks.sources.source import Source
 
-__all__ = ["check_script", "from_script"]
+__all__ = ["check_script", "from_script", "parse_script"]
 
 _ALIASES = {"I": "ir", "R": "relax", "T": "tirx"}
 _PLAIN_NAMES = frozenset(["range", "float", "int", "bool", "True", "False", "None"])
@@ -47,12 +48,11 @@ _REFUSED = (
 )
 
 
-def from_script(path: Path, example_inputs: Sequence[object] | None) -> Source:
-    """A file with one class that ``I.ir_module`` decorates, as ``module.script()`` prints it.
+def parse_script(path: Path) -> Any:
+    """The ``IRModule`` of a class under ``I.ir_module``, as ``module.script()`` prints it.
 
     Raises:
-        InvalidValueError: it holds anything else, or TVM cannot parse it.
-        UnsupportedWorkload: an input is no tensor of a fixed shape.
+        InvalidValueError: the file holds anything else, or TVM cannot parse it.
     """
     from tvm.script import from_source
     from tvm.script import ir as script_ir
@@ -68,10 +68,19 @@ def from_script(path: Path, example_inputs: Sequence[object] | None) -> Source:
             f"{str(path)!r} is no literal TVMScript module: {error}"
         ) from error
     try:
-        module = from_source(text, names)
+        return from_source(text, names)
     except Exception as error:  # the parser raises whatever it meets
         raise InvalidValueError(f"{str(path)!r}: TVM cannot parse it: {brief(error)}") from error
-    return from_module(module, example_inputs, path.stem)
+
+
+def from_script(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    """A file with a Relax module as TVMScript.
+
+    Raises:
+        InvalidValueError: as of :func:`parse_script`.
+        UnsupportedWorkload: an input is no tensor of a fixed shape.
+    """
+    return from_module(parse_script(path), example_inputs, path.stem)
 
 
 def check_script(text: str, modules: Mapping[str, object]) -> None:

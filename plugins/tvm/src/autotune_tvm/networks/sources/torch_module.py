@@ -14,7 +14,7 @@ from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.source import Array, Source, as_numpy
 from autotune_tvm.runtime import environment
 
-__all__ = ["from_exported", "from_pt2", "from_torch"]
+__all__ = ["from_exported", "from_pt2", "from_torch", "parse_pt2"]
 
 
 def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
@@ -47,26 +47,34 @@ def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
     return from_exported(program, inputs, type(model).__name__)
 
 
-def from_pt2(path: Path, example_inputs: Sequence[object] | None) -> Source:
-    """A file that ``torch.export.save`` wrote.
+def parse_pt2(path: Path) -> Any:
+    """The exported program in a file that ``torch.export.save`` wrote; imports no TVM.
 
     Pickles in it are read for tensors only; a file with objects of other kinds is refused.
 
     Raises:
         InvalidValueError: the file is damaged, of another kind, or has objects in it.
-        UnsupportedWorkload: TVM does not know one of its operators.
     """
     import torch
 
     _check_archive(path)
     try:
         with _quiet(), _tensors_only():
-            program = torch.export.load(path)
+            return torch.export.load(path)
     except Exception as error:  # whatever torch's reader meets
         raise InvalidValueError(
             f"{str(path)!r} cannot be read by torch {torch.__version__}: {brief(error)}"
         ) from error
-    return from_exported(program, example_inputs, path.stem)
+
+
+def from_pt2(path: Path, example_inputs: Sequence[object] | None) -> Source:
+    """A file that ``torch.export.save`` wrote.
+
+    Raises:
+        InvalidValueError: as of :func:`parse_pt2`.
+        UnsupportedWorkload: TVM does not know one of its operators.
+    """
+    return from_exported(parse_pt2(path), example_inputs, path.stem)
 
 
 def from_exported(program: Any, example_inputs: Sequence[object] | None, name: str) -> Source:
