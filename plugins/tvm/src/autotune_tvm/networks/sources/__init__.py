@@ -56,18 +56,18 @@ def check_file(path: Path) -> None:
         InvalidValueError: the file is damaged, or needs a package.
     """
     if path.suffix == ".onnx":
-        from autotune_tvm.networks.sources.onnx_file import parse_onnx
+        from autotune_tvm.networks.sources.parsing import parse_onnx
 
         parse_onnx(path)
     elif path.suffix == ".pt2":
-        from autotune_tvm.networks.sources.torch_module import parse_pt2
+        from autotune_tvm.networks.sources.parsing import parse_pt2
 
         parse_pt2(path)
     else:
         with runtime.environment(**runtime.WORKER_ENVIRONMENT):
             runtime.load()
         if path.suffix == ".json":
-            from autotune_tvm.networks.sources.relax_module import parse_json
+            from autotune_tvm.networks.sources.parsing import parse_json
 
             parse_json(path)
         else:

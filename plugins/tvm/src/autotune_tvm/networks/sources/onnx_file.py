@@ -10,29 +10,10 @@ from typing import Any
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune_tvm.compiler import brief
+from autotune_tvm.networks.sources.parsing import parse_onnx
 from autotune_tvm.networks.sources.source import Array, Source, as_numpy
 
-__all__ = ["from_onnx_file", "parse_onnx"]
-
-
-def parse_onnx(path: Path) -> Any:
-    """The ``ModelProto`` in a file, checked; imports no TVM.
-
-    Raises:
-        InvalidValueError: the file is damaged, or the package ``onnx`` is missing.
-    """
-    try:
-        import onnx
-    except ImportError as error:
-        raise InvalidValueError(
-            f"{str(path)!r} needs the package onnx: pip install onnx"
-        ) from error
-    try:
-        model = onnx.load(str(path))
-        onnx.checker.check_model(model)
-    except Exception as error:  # protobuf's errors and the checker's share no class
-        raise InvalidValueError(f"{str(path)!r} is no valid ONNX model: {brief(error)}") from error
-    return model
+__all__ = ["from_onnx_file"]
 
 
 def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Source:

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
-from autotune_tvm.compiler import brief
 from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.sources.parsing import parse_json
 from autotune_tvm.networks.sources.source import (
     Source,
     check_examples,
@@ -21,7 +21,7 @@ from autotune_tvm.networks.sources.source import (
 
 Array = NDArray[Any]
 
-__all__ = ["from_json", "from_module", "parse_json"]
+__all__ = ["from_json", "from_module"]
 
 
 def from_module(module: Any, example_inputs: Sequence[object] | None, name: str) -> Source:
@@ -42,28 +42,6 @@ def from_module(module: Any, example_inputs: Sequence[object] | None, name: str)
         )
     examples = check_examples(input_tensors(module), example_inputs)
     return Source(name, module, examples, run=_Run(module))
-
-
-def parse_json(path: Path) -> Any:
-    """The ``IRModule`` in a file that holds what ``tvm.ir.save_json`` returned.
-
-    Raises:
-        InvalidValueError: the file holds something else.
-    """
-    from tvm.ir import IRModule, load_json
-
-    try:
-        module = load_json(path.read_text())
-    except Exception as error:  # whatever the reader raises for text that is not its own
-        raise InvalidValueError(
-            f"{str(path)!r} is no Relax module in JSON ({brief(error)}); tvm.ir.save_json writes "
-            "such files"
-        ) from error
-    if not isinstance(module, IRModule):
-        raise InvalidValueError(
-            f"{str(path)!r} holds a {type(module).__name__}, not a Relax module"
-        )
-    return module
 
 
 def from_json(path: Path, example_inputs: Sequence[object] | None) -> Source:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
 from autotune_tvm.compiler import brief
+from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
 from autotune_tvm.networks.sources.source import Array, Source, as_numpy
-from autotune_tvm.runtime import environment
 
-__all__ = ["from_exported", "from_pt2", "from_torch", "parse_pt2"]
+__all__ = ["from_exported", "from_pt2", "from_torch"]
 
 
 def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
@@ -38,33 +35,13 @@ def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
         for value in example_inputs
     )
     try:
-        with _quiet(), torch.no_grad():
+        with quiet_torch(), torch.no_grad():
             program = torch.export.export(model, inputs)
     except Exception as error:  # what a model's own code raises, among much else
         raise UnsupportedWorkload(
             f"torch.export cannot trace {type(model).__name__}: {brief(error)}"
         ) from error
     return from_exported(program, inputs, type(model).__name__)
-
-
-def parse_pt2(path: Path) -> Any:
-    """The exported program in a file that ``torch.export.save`` wrote; imports no TVM.
-
-    Pickles in it are read for tensors only; a file with objects of other kinds is refused.
-
-    Raises:
-        InvalidValueError: the file is damaged, of another kind, or has objects in it.
-    """
-    import torch
-
-    _check_archive(path)
-    try:
-        with _quiet(), _tensors_only():
-            return torch.export.load(path)
-    except Exception as error:  # whatever torch's reader meets
-        raise InvalidValueError(
-            f"{str(path)!r} cannot be read by torch {torch.__version__}: {brief(error)}"
-        ) from error
 
 
 def from_pt2(path: Path, example_inputs: Sequence[object] | None) -> Source:
@@ -91,7 +68,7 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     from tvm.relax.frontend.torch import from_exported_program
 
     try:
-        with _quiet():
+        with quiet_torch():
             decomposed = program.run_decompositions()
             _check_signature(decomposed, name)
             module = from_exported_program(decomposed, run_ep_decomposition=False)
@@ -142,38 +119,6 @@ class _Run:
         arguments: Any = (tuple(tensors), {})
         if self._program.call_spec.in_spec is not None:
             arguments = tree_unflatten(tensors, self._program.call_spec.in_spec)
-        with torch.no_grad(), _quiet():
+        with torch.no_grad(), quiet_torch():
             found = self._program.module()(*arguments[0], **arguments[1])
         return tuple(tensor.detach().numpy() for tensor in tree_leaves(found))
-
-
-def _check_archive(path: Path) -> None:
-    """Refuse archives with pickled objects, which would be executed while they are read."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InvalidValueError(
-            f"{str(path)!r} is no exported program of torch ({error}); torch.export.save writes "
-            "such files"
-        ) from error
-    for entry in names:
-        kind = entry.rsplit("/", 1)[-1]
-        if "constants/" in entry and kind.startswith(("opaque_obj", "custom_obj")):
-            raise InvalidValueError(
-                f"{str(path)!r} holds a pickled object ({entry}): reading it would execute what "
-                "the file says; load it with torch.export.load, and give the program itself"
-            )
-
-
-def _tensors_only() -> AbstractContextManager[None]:
-    """Inside, torch reads pickles for tensors only, whatever its own callers ask for."""
-    return environment(TORCH_FORCE_WEIGHTS_ONLY_LOAD="1", TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="0")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Torch's exporter warns of its own deprecated functions."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
