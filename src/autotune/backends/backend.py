@@ -169,6 +169,10 @@ class Backend(ABC):
     :meth:`show` are given the candidate that :func:`autotune.sketches.baseline_candidate` makes,
     and raise InvalidSchedule where there is none for a program."""
 
+    fallback_space: str = ""
+    """Name of a search space of schedules by the compiler's own rules, which takes programs that
+    the space of a run refuses; "" where there is none. Tasks of networks fall back to it."""
+
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A backend is made like every other part, and needs nothing."""
 

@@ -75,6 +75,7 @@ def coverage_json(coverage: Coverage) -> dict[str, Any]:
                 "refusal": it.task.refusal,
                 "sketches": it.sketches,
                 "configurations": it.configurations,
+                "space": it.space or None,
             }
             for it in coverage.tasks
         ],

@@ -67,9 +67,10 @@ def tune_model(
     """Find fast schedules for all programs of a network, within one budget.
 
     The scheduler spends it where the sum of occurrences x latency is expected to fall most.
-    Programs that the search space cannot express are run by the backend's default schedule, and
-    so are those that get no trials. As with :func:`autotune.tune`, what is measured is recorded,
-    and the same call resumes or answers.
+    A program that the search space refuses is searched in the space of the compiler's own rules
+    that the backend falls back to, if there is one. One that cannot be imported, or gets no
+    trials, is run by the backend's default schedule. As with :func:`autotune.tune`, what is
+    measured is recorded, and the same call resumes or answers.
 
     Args:
         model: A torch module with example inputs, an exported program, a module of a compiler, or
@@ -137,8 +138,12 @@ def run_model(
     # where most time is expected.
     tunable = sorted(filter(_is_tunable, tasks), key=lambda task: -task.work)
     refused: dict[int, AutotuneError] = {}
+    fallen: dict[int, str] = {}
     given = [Task(task.program, task.occurrences, task.name) for task in tunable]
-    results = run_tasks(given, options, clock, refused=refused, began=began) if given else []
+    results = []
+    if given:
+        results = run_tasks(given, options, clock, refused=refused, fallen=fallen, began=began)
+    fallbacks = {tunable[position].name: reason for position, reason in fallen.items()}
     reasons = {tunable[position].name: str(error) for position, error in refused.items()}
     accepted = [task.name for task in tunable if task.name not in reasons]
     by_name = dict(zip(accepted, results, strict=True))
@@ -147,7 +152,7 @@ def run_model(
         result = by_name.get(task.name)
         record = None if result is None else result.best
         known = evolve(task, refusal=task.refusal or reasons.get(task.name, ""))
-        found.append(ModelTask(known, record, result))
+        found.append(ModelTask(known, record, result, fallback=fallbacks.get(task.name, "")))
     first = results[0] if results else None
     return ModelResult(
         network,
@@ -190,11 +195,13 @@ class TaskCoverage:
         task: The task, with the reason where it is refused.
         sketches: Sketches of its search space.
         configurations: Configurations of its search space.
+        space: Name of that space, which is another than the run's where the backend falls back.
     """
 
     task: UniqueTask
     sketches: int = 0
     configurations: int = 0
+    space: str = ""
 
 
 @frozen(eq=False)
@@ -218,8 +225,9 @@ class Coverage:
 
     @property
     def tunable_flop(self) -> float:
-        """Of the tasks that can be tuned, in one inference."""
-        return sum(it.task.total_flop for it in self.tasks if it.task.is_tunable)
+        """Of the tasks that can be tuned in the search space itself, in one inference."""
+        own = (it for it in self.tasks if it.task.is_tunable and it.space == self.space)
+        return sum(it.task.total_flop for it in own)
 
 
 def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> Coverage:
@@ -228,7 +236,7 @@ def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> 
     tunable = list(filter(_is_tunable, tasks))
     refused: dict[int, AutotuneError] = {}
     given = [Task(task.program, task.occurrences, task.name) for task in tunable]
-    spaces, _ = tasks_on_backends(given, options, refused)
+    spaces, _ = tasks_on_backends(given, options, refused, {})
     accepted = [task.name for number, task in enumerate(tunable) if number not in refused]
     by_name = {name: one.space for name, one in zip(accepted, spaces, strict=True)}
     reasons = {tunable[number].name: str(error) for number, error in refused.items()}
@@ -236,8 +244,11 @@ def model_tasks(source: Source, reading: ModelOptions, options: TuneOptions) -> 
     for task in tasks:
         space = by_name.get(task.name)
         known = evolve(task, refusal=task.refusal or reasons.get(task.name, ""))
-        sizes = (0, 0) if space is None else (len(space.sketches()), space.count())
-        found.append(TaskCoverage(known, *sizes))
+        if space is None:
+            found.append(TaskCoverage(known))
+        else:
+            sizes = len(space.sketches()), space.count()
+            found.append(TaskCoverage(known, *sizes, space.name))
     return Coverage(network, tuple(found), options.chosen["search_space"].name)
 
 

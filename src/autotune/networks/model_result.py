@@ -26,6 +26,7 @@ __all__ = [
     "MODEL_RESULT_VERSION",
     "BASELINE",
     "DEFAULT",
+    "FALLBACK",
     "TUNED",
     "VIEW",
     "ModelResult",
@@ -39,6 +40,7 @@ MODEL_RESULT_VERSION = 1
 
 TUNED = "tuned"
 BASELINE = "baseline"
+FALLBACK = "fallback space"
 DEFAULT = "default schedule"
 VIEW = "view"
 _REASON_WIDTH = 200
@@ -55,12 +57,15 @@ class ModelTask:
         result: What tuning them gave; None where they were not tuned.
         measured: Seconds of all their calls in one inference of the built network; None where it
             was not timed.
+        fallback: Why the search space refuses it, where the space that the backend falls back to
+            was searched; "" otherwise.
     """
 
     task: UniqueTask
     record: Record | None
     result: Result | None = None
     measured: float | None = None
+    fallback: str = ""
 
     @property
     def name(self) -> str:
@@ -74,20 +79,25 @@ class ModelTask:
 
     @property
     def run_by(self) -> str:
-        """``tuned``, ``baseline`` (no candidate is a gain), ``default schedule``, or ``view``."""
+        """What it is run by, as ``docs`` describe: ``tuned``, ``baseline``, ``view``, ..."""
         if self.task.view:
             return VIEW
         if self.record is None:
             return DEFAULT
-        return BASELINE if self.record.baseline else TUNED
+        if self.record.baseline:
+            return BASELINE
+        opaque = self.record.candidate.sketch.is_opaque
+        return FALLBACK if self.fallback and opaque else TUNED
 
     @property
     def reason(self) -> str:
-        """Why it is not run by a tuned program, in one line; "" where it is."""
+        """Why no program of the search space runs it, in one line; "" where one does."""
         if self.task.view:
             return "there is nothing to compute"
         if self.task.refusal:
             return one_line(self.task.refusal, _REASON_WIDTH)
+        if self.run_by == FALLBACK:
+            return one_line(self.fallback, _REASON_WIDTH)
         if self.record is not None:
             return f"no candidate beats the {self.record.baseline}" if self.record.baseline else ""
         if self.result is None:
@@ -356,11 +366,12 @@ def _notes(result: ModelResult) -> list[str]:
         f"tuned: {len(tuned)} of {len(computing)} tasks, "
         f"{percent_text(flop, result.flop)} of the flop"
     ]
-    fallen = [it for it in computing if it.run_by == DEFAULT]
-    times = [it.total for it in fallen if it.total is not None]
-    if times:
-        share = formats.percent(sum(times), result.latency)
-        notes.append(f"by the default schedule: {len(fallen)} tasks, {share} of the time")
+    for how in (FALLBACK, DEFAULT):
+        fallen = [it for it in computing if it.run_by == how]
+        times = [it.total for it in fallen if it.total is not None]
+        if times:
+            share = formats.percent(sum(times), result.latency)
+            notes.append(f"by the {how}: {len(fallen)} tasks, {share} of the time")
     if result.untimed:
         notes.append(f"not timed, and no part of the estimate: {_listed(result.untimed)}")
     if result.from_records:

@@ -23,14 +23,18 @@ def coverage_table(coverage: Coverage) -> Table:
     """The tasks of a network: which can be tuned, and why the others cannot."""
     rows = [_coverage_row(it, coverage) for it in coverage.tasks]
     computing = [it for it in coverage.tasks if not it.task.view]
-    tuned = [it for it in computing if it.task.is_tunable]
+    tuned = [it for it in computing if it.task.is_tunable and it.space == coverage.space]
+    fallen = [it for it in computing if it.task.is_tunable and it.space != coverage.space]
     calls = sum(it.task.occurrences for it in computing)
     tuned_calls = sum(it.task.occurrences for it in tuned)
     notes = [
         f"can be tuned: {len(tuned)} of {len(computing)} tasks, {tuned_calls} of {calls} calls, "
         f"{percent_text(coverage.tunable_flop, coverage.flop)} of the flop"
     ]
-    if len(tuned) < len(computing):
+    if fallen:
+        spaces = ", ".join(sorted({it.space for it in fallen}))
+        notes.append(f"by the fallback to {spaces}: {len(fallen)} tasks")
+    if len(tuned) + len(fallen) < len(computing):
         notes.append("what is refused is run by the backend's default schedule")
     title = f"{coverage.network.name}: {flop_text(coverage.flop)} in {calls} calls"
     columns = ("task", "calls>", "flop>", "share>", "sketches>", "configurations>", "tuned")
@@ -39,7 +43,7 @@ def coverage_table(coverage: Coverage) -> Table:
 
 def _coverage_row(it: TaskCoverage, coverage: Coverage) -> tuple[str, ...]:
     task = it.task
-    how = f"by space {coverage.space}"
+    how = f"by space {it.space}"
     if task.view:
         how = "no: a view, which computes nothing"
     elif task.refusal:

@@ -109,6 +109,7 @@ def run_tasks(
     clock: Clock = time.monotonic,
     *,
     refused: dict[int, AutotuneError] | None = None,
+    fallen: dict[int, str] | None = None,
     began: float | None = None,
 ) -> list[Result]:
     """As :func:`tune_tasks`, from checked options.
@@ -120,6 +121,8 @@ def run_tasks(
         refused: Takes, by position, the error of each program that no backend or space can take;
             these are left out, with a warning, and the results are those of the others, in order.
             Without it the first such error is raised.
+        fallen: Takes, by position, why the search space refuses a program that is searched in the
+            space that its backend falls back to, with a warning. Without it no backend falls back.
         began: When the caller began, by ``clock``; what came before is start-up.
     """
     began = clock() if began is None else began
@@ -138,11 +141,14 @@ def run_tasks(
         models = model_hosts(options)
         for model in models.values():
             stack.enter_context(model)
-        parts = resolve_run(given, options, models, refused)
-        for position, error in (refused or {}).items():
+        parts = resolve_run(given, options, models, refused, fallen)
+        said = {at: f"it is not tuned: {error}" for at, error in (refused or {}).items()}
+        for at, reason in (fallen or {}).items():
+            said[at] = f"it falls back to the compiler's own rules: {reason}"
+        for position, text in sorted(said.items()):
             named = given[position].name or f"task {position + 1}"
             for listener in options.listeners:
-                listener(WarningRaised(named, f"it is not tuned: {error}"))
+                listener(WarningRaised(named, text))
         if parts is None:
             return []
         trials = options.trials or DEFAULT_TRIALS * parts.programs

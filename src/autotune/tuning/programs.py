@@ -15,8 +15,10 @@ from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
 from autotune.plugins.workload_names import task_name
 from autotune.search.schedulers import TaskInfo, similarity_group
-from autotune.spaces import SearchSpace
+from autotune.spaces import EmptySpace, SearchSpace
+from autotune.spaces.problems import ContradictoryConstraints
 from autotune.store.records import MeasureKey
+from autotune.tuning.choices import Choice
 from autotune.tuning.foreign_programs import import_file
 from autotune.tuning.options import TuneOptions
 
@@ -69,6 +71,8 @@ class TaskOnBackend:
         program: The imported program's text, if the backend has imported it.
         space: The candidates.
         competes: Whether there are others for the same program.
+        refusal: Why the search space of the run refuses it, where ``space`` is the one that the
+            backend falls back to; "" otherwise.
     """
 
     position: int
@@ -80,6 +84,7 @@ class TaskOnBackend:
     program: str | None
     space: SearchSpace
     competes: bool = False
+    refusal: str = ""
 
     @property
     def name(self) -> str:
@@ -124,6 +129,7 @@ def tasks_on_backends(
     given: Sequence[Task],
     options: TuneOptions,
     refused: MutableMapping[int, AutotuneError] | None = None,
+    fallen: MutableMapping[int, str] | None = None,
 ) -> tuple[list[TaskOnBackend], list[str]]:
     """Every program on every backend that can take part, and what a person should know.
 
@@ -136,6 +142,8 @@ def tasks_on_backends(
         options: How to tune, with a backend.
         refused: Takes, by position among those given, the error of each program that no backend
             can take; without it such an error is raised, and names the program.
+        fallen: Takes, by position, why the search space refuses a program that is searched in the
+            space that its backend falls back to; without it no backend falls back.
 
     Raises:
         InvalidValueError: a weight is not positive, or a program does not fit in memory.
@@ -151,7 +159,9 @@ def tasks_on_backends(
     for number, task in enumerate(given):
         notes: list[str] = []
         try:
-            found = _on_each_backend(task, titles, backends, options, unusable, notes)
+            found = _on_each_backend(
+                task, titles, backends, options, unusable, notes, fallen is not None
+            )
         except AutotuneError as error:
             if refused is None:
                 raise _naming(error, task, number, len(given)) from None
@@ -159,6 +169,8 @@ def tasks_on_backends(
             continue
         titles.append(found[0].title)
         tasks += found
+        if fallen is not None and found[0].refusal:
+            fallen[number] = found[0].refusal
         warnings += notes
     if refused and not tasks:
         _check_options(list(refused.values()))
@@ -183,6 +195,7 @@ def _on_each_backend(
     options: TuneOptions,
     unusable: Mapping[str, AutotuneError],
     warnings: list[str],
+    falls_back: bool,
 ) -> list[TaskOnBackend]:
     """A program, which comes after those of ``titles``, on every backend that can take it."""
     failures: dict[str, AutotuneError] = {}
@@ -194,15 +207,23 @@ def _on_each_backend(
         backend = backends[name]
         try:
             backend.check_workload(it.workload)
-            space = _make_space(it, name, backend, options)
+            space, refusal = _space_of(it, name, backend, options, falls_back)
         except AutotuneError as error:
             failures[name] = error
             continue
         warnings += _loosened(title, space)
-        weight, workload = float(task.weight), it.workload
-        found.append(
-            TaskOnBackend(len(titles), title, weight, backend, name, workload, it.program, space)
+        taken = TaskOnBackend(
+            position=len(titles),
+            title=title,
+            weight=float(task.weight),
+            backend=backend,
+            backend_name=name,
+            workload=it.workload,
+            program=it.program,
+            space=space,
+            refusal=refusal,
         )
+        found.append(taken)
     if not found:
         raise no_backend_error({**unusable, **failures})
     warnings += [_left_out(name, error, title) for name, error in failures.items()]
@@ -309,10 +330,26 @@ def _title(task: Task, workload: Workload, titles: Sequence[str]) -> str:
     return f"{name} #{taken + 1}" if taken else name
 
 
-def _make_space(
-    imported: _Imported, name: str, backend: Backend, options: TuneOptions
-) -> SearchSpace:
+def _space_of(
+    imported: _Imported, name: str, backend: Backend, options: TuneOptions, falls_back: bool
+) -> tuple[SearchSpace, str]:
+    """The space of a program, and why it is the one that the backend falls back to; else ""."""
     chosen = options.chosen["search_space"]
+    try:
+        return _make_space(imported, name, backend, options, chosen), ""
+    except (UnsupportedWorkload, EmptySpace, ContradictoryConstraints) as error:
+        other = backend.fallback_space
+        if not falls_back or other in ("", chosen.name):
+            raise
+        try:
+            return _make_space(imported, name, backend, options, Choice(other)), str(error)
+        except UnsupportedWorkload as second:
+            raise UnsupportedWorkload(f"{error}; space {other!r}: {second}") from error
+
+
+def _make_space(
+    imported: _Imported, name: str, backend: Backend, options: TuneOptions, chosen: Choice
+) -> SearchSpace:
     context = Context(
         workload=imported.workload,
         program=imported.program,

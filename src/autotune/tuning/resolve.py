@@ -19,6 +19,7 @@ from autotune.plugins.parts import create_part
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.strategies import Strategy
+from autotune.tuning.choices import KINDS, Choice, unused_by
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, TaskOnBackend, tasks_on_backends
 from autotune.tuning.resume import RunSpec
@@ -53,6 +54,7 @@ def resolve_run(
     options: TuneOptions,
     models: Mapping[str, ModelHost],
     refused: MutableMapping[int, AutotuneError] | None = None,
+    fallen: MutableMapping[int, str] | None = None,
 ) -> RunParts | None:
     """Make the parts of a run.
 
@@ -62,6 +64,8 @@ def resolve_run(
         models: What holds the models for each backend, which learn from it alone; see
             :func:`model_hosts`.
         refused: Takes the programs that no backend can take; see :func:`tasks_on_backends`.
+        fallen: Takes those that are searched in a space that a backend falls back to, likewise.
+            Models of the run do not know such a space: its best candidates are varied without.
 
     Returns:
         The parts; None where every program was refused.
@@ -69,7 +73,7 @@ def resolve_run(
     Raises:
         AutotuneError: no backend can take part for a program; names the reason of each.
     """
-    tasks, warnings = tasks_on_backends(given, options, refused)
+    tasks, warnings = tasks_on_backends(given, options, refused, fallen)
     if not tasks:
         return None
     programs = tasks[-1].position + 1
@@ -77,13 +81,14 @@ def resolve_run(
     cost_models = {
         name: _cost_model(models.get(name), model_seed, options) for name in options.backend
     }
+    no_model = RandomCostModel(Context(seed=_integer(model_seed)))
     workers = SharedWorkers()
     specs = [
         _task_spec(
             task,
             options,
-            cost_models[task.backend_name],
-            models.get(task.backend_name),
+            no_model if task.refusal else cost_models[task.backend_name],
+            None if task.refusal else models.get(task.backend_name),
             # Backends that compete begin with the same proposals.
             task_seeds[task.position],
             _integer(input_seed),
@@ -150,7 +155,7 @@ def _task_spec(
     input_seed: int,
     workers: SharedWorkers,
 ) -> TaskSpec:
-    chosen = options.chosen["strategy"]
+    chosen = _strategy_for(task, options)
     pruning_model: PruningModel | None = None
     if models is not None and not options.chosen["pruning_model"].is_none:
         pruning_model = HostedPruningModel(models)
@@ -178,6 +183,18 @@ def _task_spec(
     )
 
 
+def _strategy_for(task: TaskOnBackend, options: TuneOptions) -> Choice:
+    """The strategy of a task: the usual one where its space is not the one that was chosen.
+
+    Unless the chosen one asks no models, and so works in every space.
+    """
+    chosen = options.chosen["strategy"]
+    asks_none = {"cost_model", "pruning_model"} <= set(unused_by(chosen.name))
+    if not task.refusal or asks_none or chosen.name == KINDS["strategy"]:
+        return chosen
+    return Choice(KINDS["strategy"])
+
+
 def _measurer_factory(
     task: TaskOnBackend, options: TuneOptions, seed: int, workers: SharedWorkers
 ) -> Callable[[], Measurer]:
@@ -203,13 +220,13 @@ def _measurer_factory(
 
 
 def _run_spec(tasks: Sequence[TaskOnBackend], options: TuneOptions) -> RunSpec:
-    space = tasks[0].space
+    spaces = [task.space for task in sorted(tasks, key=lambda task: bool(task.refusal))]
     keys = tuple(task.key(options) for task in tasks)
     return RunSpec(
         workloads=tuple(task.workload.spelling for task in tasks),
         weights=tuple(task.weight for task in tasks),
         key=keys[0],
-        space=f"{space.name}-{space.version}",
+        space="+".join(dict.fromkeys(f"{space.name}-{space.version}" for space in spaces)),
         options=options,
         programs=tuple(_digest(task.program) for task in tasks),
         keys=keys if any(key != keys[0] for key in keys) else (),

@@ -73,6 +73,7 @@ class TVMBackend(Backend):
     name = "tvm"
     version = "1"
     default_schedule = DEFAULT_SCHEDULE
+    fallback_space = "trace"
 
     def compiler_version(self) -> str:
         """Versions of TVM and of its FFI layer."""

@@ -1,0 +1,73 @@
+"""Programs of a network that the search space refuses are searched in the trace space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from attrs import evolve
+from tvm import te, topi
+
+from autotune.errors import AutotuneError, UnsupportedWorkload
+from autotune.models.cost import RandomCostModel
+from autotune.search.strategies import EvolutionaryStrategy, RandomStrategy
+from autotune.targets import detect_cpu
+from autotune.tuning.options import TuneOptions
+from autotune.tuning.programs import Task, tasks_on_backends
+from autotune.tuning.resolve import model_hosts, resolve_run
+
+OPTIONS = TuneOptions(backend="tvm", target=detect_cpu(), trials=8)
+
+
+def total() -> Any:
+    """A sum of all elements, which no sketch rule takes."""
+    x = te.placeholder((16, 32), "float32", "x")
+    return te.create_prim_func([x, topi.sum(x)])
+
+
+def product() -> Any:
+    x, w = (te.placeholder((16, 16), "float32", name) for name in ("x", "w"))
+    return te.create_prim_func([x, w, topi.matmul(x, w)])
+
+
+def argmax() -> Any:
+    """A reduction of pairs, which cannot be imported."""
+    x = te.placeholder((16, 32), "float32", "x")
+    return te.create_prim_func([x, topi.argmax(x, axis=1)])
+
+
+GIVEN = [
+    Task(product(), 1.0, "product"),
+    Task(total(), 2.0, "total"),
+    Task(argmax(), 1.0, "argmax"),
+]
+
+
+def test_what_the_space_refuses_is_taken_by_the_traces() -> None:
+    refused: dict[int, AutotuneError] = {}
+    fallen: dict[int, str] = {}
+    tasks, _ = tasks_on_backends(GIVEN, OPTIONS, refused, fallen)
+    assert [(task.title, task.space.name) for task in tasks] == [
+        ("product", "sketch"),
+        ("total", "trace"),
+    ]
+    assert not tasks[0].refusal and "no sketch rule applies" in tasks[1].refusal
+    assert fallen == {1: tasks[1].refusal}
+    assert set(refused) == {2} and "SeqStmt, not one store" in str(refused[2])
+
+
+def test_without_asking_nothing_falls_back() -> None:
+    with pytest.raises(UnsupportedWorkload, match="task 'total' .*no sketch rule applies"):
+        tasks_on_backends(GIVEN[:2], OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"), [("felix", EvolutionaryStrategy), ("random", RandomStrategy)]
+)
+def test_it_is_searched_without_models(strategy: str, kind: type[Any]) -> None:
+    options = evolve(OPTIONS, parts={"strategy": strategy})
+    parts = resolve_run(GIVEN[:2], options, model_hosts(options), {}, {})
+    assert parts is not None and parts.spec.space.endswith("+trace-1")
+    task = parts.tasks[1]
+    assert isinstance(task.strategy, kind) and isinstance(task.cost_model, RandomCostModel)
+    assert parts.tasks[0].strategy.name == strategy
