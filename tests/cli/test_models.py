@@ -108,6 +108,42 @@ def test_a_model_that_cannot_be_read_is_one_line(
     assert re.search(message.replace("[", r"\[").replace("(", r"\("), lines[0]), lines[0]
 
 
+OBJECTIVES = """
+limit = 3.0
+def total(latencies): return sum(latencies.values())
+def decoder(latencies): return latencies["decoder"]
+def nothing(latencies): return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("total", "--objective 'total' is neither a function, package.module:function, nor"),
+        ("objectives:totl", "'objectives' has no 'totl'; did you mean 'total'"),
+        ("objectives:limit", "is a float; name a function that takes the latencies"),
+        ("objectives:decoder", "objective objectives:decoder failed .*KeyError: 'decoder'"),
+        ("objectives:nothing", "objectives:nothing returned None .*a finite number"),
+        ("scale=0", "--objective: scale must be a positive number, not '0'"),
+        ("scael=2", "unknown task 'scael'.* Did you mean 'scale'"),
+    ],
+)
+def test_an_objective_that_cannot_be_used_is_one_line(text: str, message: str, cli: Any) -> None:
+    Path("objectives.py").write_text(OBJECTIVES)
+    done = cli(*TUNE_MODEL, "--objective", text, "--no-check", "--quiet")
+    assert done.status == 2 and done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if "warning" not in line]
+    assert len(lines) == 1 and re.search(message, lines[0]), done.stderr
+
+
+@pytest.mark.parametrize("text", ["objectives:total", "scale=5"])
+def test_the_budget_follows_the_objective(text: str, cli: Any) -> None:
+    Path("objectives.py").write_text(OBJECTIVES)
+    done = cli(*TUNE_MODEL, "--objective", text, "--no-check")
+    assert done.status == 0, done.stderr
+    assert "12/12 trials" in done.stderr
+
+
 def test_without_records_there_is_nothing_to_build(cli: Any) -> None:
     done = cli(*BUILD_MODEL)
     assert done.status == 2 and "autotune.db" in done.stderr

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWork
 from autotune.ir.expressions import Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.builders import gemm
-from autotune.networks.api import ModelOptions, build_recorded, model_tasks
+from autotune.networks.api import ModelOptions, build_recorded, model_tasks, run_model
 from autotune.networks.model_result import ModelResult
 from autotune.networks.running import WrongOutputs
 from autotune.networks.source import Source
@@ -158,6 +159,33 @@ def test_every_task_has_a_candidate_before_any_has_many(
     else:
         assert small.run_by == "default schedule" and "no trials" in small.reason
         assert "1 trials are less than one for each of 2 programs" in warnings[0]
+
+
+def test_where_import_and_build_take_all_the_time_one_line_says_so(tmp_path: Path) -> None:
+    events: list[Event] = []
+    source, clock = Source(three_layers()[0], None, "three_layers"), itertools.count(0.0, 3.0)
+    options = TuneOptions(
+        threads=1, time=20.0, database=tmp_path / "records.db", listeners=[events.append]
+    )
+    result = run_model(source, READING, options, clock.__next__, builds=True)
+    (warning,) = (it.message for it in events if isinstance(it, WarningRaised))
+    # By this clock, importing it, building it and checking it take three seconds each.
+    assert warning == (
+        "to import and check it took 12 s, and to build, check and time it about 12 s: nothing is "
+        "left of 20 s to tune it"
+    )
+    assert result.trials == 0
+    assert {task.run_by for task in result.tasks} == {"default schedule"}
+
+
+def test_a_weight_counts_in_place_of_calls(tmp_path: Path) -> None:
+    parts = {"strategy": "random", "task_scheduler": "gradient"}
+    heavy = tuned(tmp_path, weights={"scale": 1e6}, parts=parts, trials=1)
+    product, scale, *_ = heavy.tasks
+    assert (product.trials, scale.trials) == (0, 1)
+    assert product.task.occurrences == 2 and heavy.latency < 1.0
+    with pytest.raises(UnknownNameError, match="unknown task 'scael'.*Did you mean 'scale'"):
+        tuned(tmp_path, weights={"scael": 2.0})
 
 
 def test_events_tell_the_network_and_its_totals(result: ModelResult, events: list[Event]) -> None:

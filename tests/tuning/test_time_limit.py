@@ -15,7 +15,7 @@ from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import WarningRaised, WinnerConfirmed
-from autotune.tuning.run_plan import Budget
+from autotune.tuning.run_plan import Budget, Reserve
 from autotune.tuning.time_limit import TimeLimit
 
 
@@ -73,6 +73,36 @@ def test_what_is_in_flight_is_given_up_within_five_seconds() -> None:
     assert limit.is_late() and limit.is_over
 
 
+def test_what_the_caller_does_afterwards_is_no_time_of_the_session() -> None:
+    clock = Clock()
+    watch = Stopwatch(lambda: clock.now)
+    limit = TimeLimit(Budget(100, 60.0, reserve=Reserve(4.0, programs=10)), watch)
+    assert limit.left == 56.0 and limit.used_up(is_over=False) == 0.0
+    clock.now = 20.0
+    watch.claim("build", 16.0)
+    limit.keep_for(0, 16)  # ten programs of a second each
+    assert limit.left == 60.0 - 20.0 - 4.0 - 10.0
+    clock.now = 46.0
+    assert limit.search_is_over() and limit.used_up(is_over=True) == 60.0
+    assert not limit.is_late()
+    later = TimeLimit(Budget(100, 60.0), Stopwatch(lambda: clock.now, {"run": 46.0}), 60.0)
+    assert later.search_is_over() and later.left == 60.0
+
+
+def test_a_call_that_kept_time_for_its_caller_is_answered_when_it_is_made_again(
+    bench: Bench,
+) -> None:
+    tuner = bench.tuner(1000, seconds=40.0)
+    kept = attrs.evolve(tuner, budget=attrs.evolve(tuner.budget, reserve=Reserve(20.0)))
+    (first,) = kept.run()
+    assert first.reason == "the time is over" and first.confirmation is not None
+    assert sum(first.seconds.values()) <= 25.0
+    again = bench.run(1000, seconds=40.0)
+    assert again.from_records and again.trials == first.trials
+    more = bench.run(1000, seconds=60.0)
+    assert more.run_id == first.run_id and more.trials > first.trials
+
+
 def test_time_is_kept_for_as_many_winners_as_there_are() -> None:
     clock = Clock()
     limit = clock.limit(seconds=100.0)
@@ -103,7 +133,7 @@ def test_confirmations_that_there_was_no_time_for_are_made_by_the_same_call(benc
     results = bench.tuner(1000, seconds=30.0).run()
     assert bench.time <= 35.0
     assert {result.reason for result in results} == {"the time is over"}
-    assert sum(result.trials for result in results) >= 16
+    assert sum(result.trials for result in results) >= 8
     confirmed = [result.confirmation is not None for result in results]
     assert any(confirmed) and not all(confirmed)
     unknown = [result.task for result in results if result.confirmation is None]

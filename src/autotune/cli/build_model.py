@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,13 +63,16 @@ def command(
     return OK
 
 
-def timed_and_saved(result: ModelResult, library_path: str | None, check: bool) -> ModelResult:
+def timed_and_saved(
+    result: ModelResult, library_path: str | None, check: bool, most_seconds: float = math.inf
+) -> ModelResult:
     """Build a network, write it where a path is given, and time it.
 
     Args:
         result: What is run for its tasks.
         library_path: Where to; ``"-"`` is refused, for a library is no text.
         check: Whether its outputs are compared with the model's.
+        most_seconds: About how long it may be timed.
 
     Raises:
         AutotuneError: the network cannot be built, computes something else, or cannot be written.
@@ -76,4 +80,4 @@ def timed_and_saved(result: ModelResult, library_path: str | None, check: bool) 
     compiled = result.build(check=check)
     if library_path is not None:
         compiled.save(Path(library_path))
-    return result.timed(compiled)
+    return result.timed(compiled, most_seconds)

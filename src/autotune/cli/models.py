@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -16,9 +17,10 @@ from autotune.errors import InvalidValueError
 if TYPE_CHECKING:
     from autotune.networks.api import ModelOptions
     from autotune.networks.source import Source
+    from autotune.search.schedulers.objective import Objective
     from autotune.tuning.events import Event
 
-__all__ = ["AskedModel", "PassLines", "model_options", "pass_text"]
+__all__ = ["AskedModel", "PassLines", "model_options", "pass_text", "read_objective"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -160,6 +162,39 @@ def model_options(*, check: bool = True) -> Callable[[Command], Command]:
         return cast(Command, decorated)
 
     return decorate
+
+
+def read_objective(text: str | None) -> tuple[Objective | None, dict[str, float]]:
+    """Read ``--objective``: a function, or weights of tasks by their names.
+
+    Raises:
+        InvalidValueError: it is neither, or a weight is no positive number.
+    """
+    from autotune.networks.source import imported_function
+    from autotune.plugins.workload_names import parse_assignments
+
+    if text is None:
+        return None, {}
+    if "=" in text:
+        given = parse_assignments(text, "--objective")
+        return None, {name: _weight(name, weight) for name, weight in given.items()}
+    if ":" not in text:
+        raise InvalidValueError(
+            f"--objective {text!r} is neither a function, package.module:function, nor a list of "
+            "weights, TASK=WEIGHT,..."
+        )
+    purpose = "takes the latencies of the tasks and returns a number"
+    return cast("Objective", imported_function(text, purpose)), {}
+
+
+def _weight(name: str, text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        raise InvalidValueError(f"--objective: {name} must be a positive number, not {text!r}")
+    return weight
 
 
 def _asked(source: str | None, network: str | None, sizes: tuple[str, ...]) -> str:

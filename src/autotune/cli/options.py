@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from autotune.tuning.options import TuneOptions
 
 __all__ = [
+    "BEGAN",
     "TUNING",
     "TUNING_PARTS",
     "database_option",
@@ -51,6 +53,8 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "observers": {"flag": "--observe", "metavar": "NAME", "multiple": True},
     "lookahead": {"type": int},
 }
+BEGAN = "autotune.began"
+"""When the command began, by the monotonic clock, among the context's ``meta``."""
 TUNING = (
     "target",
     "preset",
@@ -125,6 +129,7 @@ def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def filled(**values: Any) -> Any:
+            click.get_current_context().meta[BEGAN] = time.monotonic()
             from autotune.tuning.options import TuneOptions
 
             given = {name: values.pop(name) for name in names}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
 
 from autotune.cli.build_model import library_option, timed_and_saved
 from autotune.cli.destinations import OutputFile
-from autotune.cli.models import SOURCE_HELP, AskedModel, model_options
+from autotune.cli.models import SOURCE_HELP, AskedModel, model_options, read_objective
 from autotune.cli.options import (
+    BEGAN,
     TUNING,
     TUNING_PARTS,
     json_option,
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from autotune.tuning.options import TuneOptions
 
 __all__ = ["command"]
+
+GRACE_SECONDS = 5.0
+"""How much longer than its time a call may take before it says so."""
 
 EPILOG = """\b
 Examples:
@@ -48,6 +54,13 @@ builds the network again from the records.
 )
 @model_options()
 @tune_options(*TUNING, parts=TUNING_PARTS)
+@click.option(
+    "--objective",
+    metavar="FUNCTION|TASK=WEIGHT,...",
+    help="What is to become small, in place of the sum of calls x latency: a function, "
+    "package.module:function, of a dictionary with the latency of each task in seconds; or tasks "
+    "with weights in place of their calls.",
+)
 @library_option
 @click.option(
     "--total-latency",
@@ -61,6 +74,7 @@ builds the network again from the records.
 @json_option
 def command(
     model: AskedModel,
+    objective: str | None,
     library_path: str | None,
     totals_path: str | None,
     progress_mode: str | None,
@@ -80,18 +94,25 @@ def command(
     from autotune.networks.api import run_model
     from autotune.process.interrupts import TuningInterrupted
 
+    began = click.get_current_context().meta[BEGAN]
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
     output = Output(json_path, "-" if "-" in (log_path, totals_path) else None)
     watchers = [] if mode == "quiet" else [BusyWarning()]
-    reading = model.reading()
+    function, weights = read_objective(objective)
+    reading = evolve(model.reading(), weights=weights)
     try:
         with (
             event_log(log_path) as logs,
             total_latency_log(totals_path) as totals,
             network_progress(sys.stderr, mode, model.verbose) as listeners,
         ):
-            asked = evolve(options, listeners=[*logs, *totals, *watchers, *listeners])
-            result = run_model(model.source(), reading, asked)
+            asked = evolve(
+                options,
+                objective=function,
+                listeners=[*logs, *totals, *watchers, *listeners],
+            )
+            source = model.source()
+            result = run_model(source, reading, asked, began=began, builds=True)
     except TuningInterrupted as interrupted:
         advice = "the same command without --fresh" if options.fresh else "the same command"
         notify(
@@ -99,17 +120,38 @@ def command(
             f"{interrupted.database}; {advice} resumes the run"
         )
         return INTERRUPTED
-    return _report(result, output, library_path, model.check)
+    limit = math.inf if options.time is None else options.time
+    tuned = time.monotonic()
+    status = _report(result, output, library_path, model.check, limit)
+    done = time.monotonic()
+    if done - began > limit + GRACE_SECONDS:
+        notify(
+            f"autotune: warning: the call took {done - began:.0f} s, more than --time {limit:g}: "
+            f"to build, check and time the network took {done - tuned:.0f} s of them"
+        )
+    return status
 
 
-def _report(result: ModelResult, output: Output, library_path: str | None, check: bool) -> int:
-    """Build the network, show and write what came of it; returns the exit status."""
+def _report(
+    result: ModelResult, output: Output, library_path: str | None, check: bool, limit: float
+) -> int:
+    """Build the network, show and write what came of it; returns the exit status.
+
+    Args:
+        result: What came of tuning.
+        output: Where to show it.
+        library_path: Where the library is written to, or None.
+        check: Whether outputs are compared.
+        limit: Seconds of the whole call.
+    """
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import notify
     from autotune.networks.model_result import DEFAULT, VIEW
+    from autotune.networks.running import TIMING_SECONDS
 
+    most_seconds = TIMING_SECONDS if math.isfinite(limit) else math.inf
     try:
-        result = timed_and_saved(result, library_path, check)
+        result = timed_and_saved(result, library_path, check, most_seconds)
     finally:
         # What was tuned is shown also where the network cannot be built.
         output.json(result.to_json())

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, field, frozen
 
-from autotune.errors import AutotuneError, InvalidValueError
+from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
-from autotune.networks.running import build_network, check_network
+from autotune.networks.running import TIMING_SECONDS, build_network, check_network
 from autotune.networks.source import Source, as_inputs
 from autotune.process.stopwatch import Clock
 from autotune.store.database import RecordFilter
@@ -22,6 +22,7 @@ from autotune.tuning.api import run_tasks
 from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, tasks_on_backends
+from autotune.tuning.run_plan import Reserve
 
 __all__ = [
     "Coverage",
@@ -36,6 +37,8 @@ __all__ = [
 
 MOST_EARLY_FLOP = 4e9
 """Networks of more are not run before they are tuned: without a schedule that takes too long."""
+# A tuned network takes at most so many times as long to compile as an untuned one.
+_TUNED_BUILD = 2.5
 
 
 @frozen(kw_only=True, eq=False)
@@ -48,11 +51,14 @@ class ModelOptions:
             graph to another one, or None to leave the pass out.
         check: Whether outputs are compared with those of the model, before tuning where the
             untuned network is fast enough, and after it.
+        weights: What a second of a task counts in what is to become small, by the task's name;
+            by default as much as it has calls.
     """
 
     frontend: str | None = None
     passes: Mapping[str, Callable[[Any], Any] | None] = field(factory=dict)
     check: bool = True
+    weights: Mapping[str, float] = field(factory=dict)
 
 
 def tune_model(
@@ -62,6 +68,7 @@ def tune_model(
     frontend: str | None = None,
     passes: Mapping[str, Callable[[Any], Any] | None] | None = None,
     check: bool = True,
+    weights: Mapping[str, float] | None = None,
     **options: Any,
 ) -> ModelResult:
     """Find fast schedules for all programs of a network, within one budget.
@@ -80,6 +87,7 @@ def tune_model(
         frontend: As of :class:`ModelOptions`.
         passes: As of :class:`ModelOptions`.
         check: As of :class:`ModelOptions`.
+        weights: As of :class:`ModelOptions`.
         options: The fields of :class:`~autotune.tuning.options.TuneOptions`. ``trials`` and
             ``time`` are for the whole network; ``backend`` is the frontend's.
 
@@ -90,7 +98,9 @@ def tune_model(
         AutotuneError: as of :func:`autotune.tune`.
     """
     source = Source(_path_of(model), as_inputs(example_inputs), type(model).__name__)
-    reading = ModelOptions(frontend=frontend, passes=passes or {}, check=check)
+    reading = ModelOptions(
+        frontend=frontend, passes=passes or {}, check=check, weights=weights or {}
+    )
     return run_model(source, reading, TuneOptions(**options))
 
 
@@ -124,25 +134,55 @@ def build_model(
 
 
 def run_model(
-    source: Source, reading: ModelOptions, options: TuneOptions, clock: Clock = time.monotonic
+    source: Source,
+    reading: ModelOptions,
+    options: TuneOptions,
+    clock: Clock = time.monotonic,
+    *,
+    began: float | None = None,
+    builds: bool = False,
 ) -> ModelResult:
-    """As :func:`tune_model`, from a source and checked options."""
-    began = clock()
+    """As :func:`tune_model`, from a source and checked options.
+
+    Args:
+        source: The model.
+        reading: How it is read.
+        options: How to tune.
+        clock: Monotonic seconds.
+        began: When the caller began, by ``clock``.
+        builds: Whether the caller builds, checks and times the network within the same time.
+    """
+    began = clock() if began is None else began
     network, tasks, options = _loaded(source, reading, options)
+    reserve = Reserve()
+    if builds:
+        reserve = Reserve(TIMING_SECONDS, programs=len(network.tasks))
     if reading.check and sum(task.total_flop for task in tasks) <= MOST_EARLY_FLOP:
-        _check_import(network, options)
+        built, checked = _check_import(network, options, clock)
+        if builds:
+            reserve = Reserve(TIMING_SECONDS + _TUNED_BUILD * built + checked)
+    _warn_of_time(options, network.name, clock() - began, reserve)
     for task in tasks:
         if task.refusal:
             _emit(options, WarningRaised(task.name, f"it is not tuned: {task.refusal}"))
     # Every task has a round before any has a second one: a budget that ends sooner has gone to
     # where most time is expected.
-    tunable = sorted(filter(_is_tunable, tasks), key=lambda task: -task.work)
+    weights = _weights(tasks, reading.weights)
+    tunable = sorted(filter(_is_tunable, tasks), key=lambda it: -weights[it.name] * it.work)
     refused: dict[int, AutotuneError] = {}
     fallen: dict[int, str] = {}
-    given = [Task(task.program, task.occurrences, task.name) for task in tunable]
+    given = [Task(task.program, weights[task.name], task.name) for task in tunable]
     results = []
     if given:
-        results = run_tasks(given, options, clock, refused=refused, fallen=fallen, began=began)
+        results = run_tasks(
+            given,
+            options,
+            clock,
+            refused=refused,
+            fallen=fallen,
+            began=began,
+            reserve=reserve,
+        )
     fallbacks = {tunable[position].name: reason for position, reason in fallen.items()}
     reasons = {tunable[position].name: str(error) for position, error in refused.items()}
     accepted = [task.name for task in tunable if task.name not in reasons]
@@ -164,6 +204,17 @@ def run_model(
         "no task can be tuned" if first is None else first.reason,
         first is not None and first.from_records,
     )
+
+
+def _weights(tasks: Sequence[UniqueTask], given: Mapping[str, float]) -> dict[str, float]:
+    """What a second of each task counts."""
+    names = {name: task.name for task in tasks for name in task.names}
+    found = {task.name: float(task.occurrences) for task in tasks}
+    for name, weight in given.items():
+        if name not in names:
+            raise UnknownNameError("task", name, names)
+        found[names[name]] = weight
+    return found
 
 
 def build_recorded(source: Source, reading: ModelOptions, options: TuneOptions) -> ModelResult:
@@ -279,10 +330,32 @@ def _loaded(
     return network, tasks, evolve(options, backend=(network.backend,))
 
 
-def _check_import(network: NetworkProgram, options: TuneOptions) -> None:
-    """Run the untuned network, so that a wrong import is found before the budget is spent."""
-    machine = options.machine
-    check_network(network, build_network(network, {}, machine, machine.cores))
+def _check_import(
+    network: NetworkProgram, options: TuneOptions, clock: Clock
+) -> tuple[float, float]:
+    """Run the untuned network, so that a wrong import is found before the budget is spent.
+
+    Returns:
+        Seconds that building it took, and running it beside the model.
+    """
+    machine, began = options.machine, clock()
+    compiled = build_network(network, {}, machine, machine.cores)
+    built = clock()
+    check_network(network, compiled)
+    return built - began, clock() - built
+
+
+def _warn_of_time(options: TuneOptions, name: str, spent: float, reserve: Reserve) -> None:
+    """Say where a network takes as long to import and to build as the whole call may."""
+    limits = [it for it in (options.time, options.session_time) if it is not None]
+    needed = spent + reserve.seconds
+    if limits and needed >= min(limits):
+        then = f", and to build, check and time it about {reserve.seconds:.0f} s"
+        message = (
+            f"to import and check it took {spent:.0f} s{then if reserve.seconds else ''}: nothing "
+            f"is left of {min(limits):g} s to tune it"
+        )
+        _emit(options, WarningRaised(name, message))
 
 
 def _is_tunable(task: UniqueTask) -> bool:

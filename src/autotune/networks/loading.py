@@ -62,9 +62,9 @@ class UniqueTask:
 
     @property
     def work(self) -> float:
-        """What all calls take before any is timed: operations, or traffic counted as such."""
-        traffic = 0 if self.workload is None else self.workload.io_bytes * _FLOP_PER_BYTE
-        return self.occurrences * max(self.flop, traffic)
+        """What a call takes before any is timed: operations, or traffic counted as such."""
+        traffic = 0.0 if self.workload is None else self.workload.io_bytes * _FLOP_PER_BYTE
+        return max(self.flop, traffic)
 
 
 def load_network(

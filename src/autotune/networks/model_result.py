@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -249,9 +250,14 @@ class ModelResult:
             check_network(self.network, compiled)
         return compiled
 
-    def timed(self, compiled: CompiledNetwork) -> ModelResult:
-        """The result with what the built network takes, whole and by task."""
-        timing = time_network(self.network, compiled)
+    def timed(self, compiled: CompiledNetwork, most_seconds: float = math.inf) -> ModelResult:
+        """The result with what the built network takes, whole and by task.
+
+        Args:
+            compiled: The built network.
+            most_seconds: About how long that may take.
+        """
+        timing = time_network(self.network, compiled, most_seconds=most_seconds)
         tasks = tuple(evolve(it, measured=_sum(timing.tasks, it.task.names)) for it in self.tasks)
         return evolve(self, tasks=tasks, timing=timing)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,11 +16,20 @@ from autotune.plugins.calling import Calling
 from autotune.store.records import Record
 from autotune.targets import Target
 
-__all__ = ["Timing", "WrongOutputs", "build_network", "check_network", "time_network"]
+__all__ = [
+    "TIMING_SECONDS",
+    "Timing",
+    "WrongOutputs",
+    "build_network",
+    "check_network",
+    "time_network",
+]
 
 REPEATS = 10
 _LEAST_SECONDS = 0.5
 _MOST_REPEATS = 1000
+TIMING_SECONDS = 2.0
+"""How long it takes to time a network that is not slow."""
 
 
 class WrongOutputs(AutotuneError):
@@ -89,7 +99,10 @@ def check_network(
 
 
 def time_network(
-    network: NetworkProgram, compiled: CompiledNetwork, inputs: Sequence[Any] | None = None
+    network: NetworkProgram,
+    compiled: CompiledNetwork,
+    inputs: Sequence[Any] | None = None,
+    most_seconds: float = math.inf,
 ) -> Timing:
     """Time a network, whole and by task.
 
@@ -97,12 +110,14 @@ def time_network(
         network: What was compiled.
         compiled: The network.
         inputs: What it is called with; by default the example inputs.
+        most_seconds: About how long that may take; there is one timed call at least.
     """
     given = network.example_inputs() if inputs is None else tuple(inputs)
     with Calling(f"network {network.name!r}", "while it was timed", timed=False):
         first = compiled.time_calls(given, 1)
         needed = round(_LEAST_SECONDS / max(first[0], 1e-9))
-        repeats = min(max(REPEATS, needed), _MOST_REPEATS)
+        affordable = max(1.0, most_seconds / max(first[0], 1e-9))
+        repeats = int(min(max(REPEATS, needed), affordable, _MOST_REPEATS))
         seconds = compiled.time_calls(given, repeats)
         tasks = compiled.profile(given)
     if len(seconds) != repeats:

@@ -6,7 +6,7 @@ import importlib
 import os
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,7 @@ def read_source(text: str) -> Source:
             )
         return Source(Path(text), None, text)
     if colon and all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
-        return _called(text, module, attribute)
+        return _called(text)
     advice = "name a file, or a function that makes a model, package.module:function"
     if Path(text).suffix in FORMATS:
         beside = _files_beside(Path(text))
@@ -85,12 +85,19 @@ def _listed() -> str:
     return f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 
 
-def _called(text: str, module: str, attribute: str) -> Source:
-    """What the function returns that an import string names.
+def imported_function(text: str, purpose: str) -> Callable[..., object]:
+    """The function that an import string names, ``package.module:function``.
 
-    As with ``python -m``, a module of the current folder can be named. Random weights are the
-    same in every process.
+    As with ``python -m``, a module of the current folder can be named.
+
+    Args:
+        text: The import string.
+        purpose: What the function does, to be said where something else is named.
+
+    Raises:
+        InvalidValueError: the module cannot be imported, or has no such function.
     """
+    module, _, attribute = text.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -107,9 +114,17 @@ def _called(text: str, module: str, attribute: str) -> Source:
         found = getattr(found, part)
     if not callable(found):
         raise InvalidValueError(
-            f"{text} is a {type(found).__name__}; name a function that returns a model and its "
-            "example inputs"
+            f"{text} is a {type(found).__name__}; name a function that {purpose}"
         )
+    return found
+
+
+def _called(text: str) -> Source:
+    """What the function returns that an import string names.
+
+    Random weights are the same in every process.
+    """
+    found = imported_function(text, "returns a model and its example inputs")
     _seed()
     try:
         made = found()

@@ -57,6 +57,10 @@ class Stopwatch:
         now["other"] = max(0.0, self.session - sum(self._claimed.values()))
         return {name: self._before[name] + now[name] for name in ACTIVITIES}
 
+    def session_seconds(self, activity: str) -> float:
+        """Seconds of an activity in this session."""
+        return self._claimed[activity]
+
     def claim(self, activity: str, seconds: float) -> None:
         """Count ``seconds`` that have just passed as ``activity``."""
         self._claimed[activity] += max(0.0, seconds)

@@ -23,7 +23,7 @@ from autotune.tuning.options import DEFAULT_TRIALS, TuneOptions
 from autotune.tuning.programs import Task, backend_for
 from autotune.tuning.resolve import model_hosts, resolve_run
 from autotune.tuning.result import Result
-from autotune.tuning.run_plan import Budget
+from autotune.tuning.run_plan import Budget, Reserve
 from autotune.tuning.tuner import Tuner
 
 __all__ = ["run_tasks", "tune", "tune_tasks"]
@@ -111,6 +111,7 @@ def run_tasks(
     refused: dict[int, AutotuneError] | None = None,
     fallen: dict[int, str] | None = None,
     began: float | None = None,
+    reserve: Reserve | None = None,
 ) -> list[Result]:
     """As :func:`tune_tasks`, from checked options.
 
@@ -124,6 +125,7 @@ def run_tasks(
         fallen: Takes, by position, why the search space refuses a program that is searched in the
             space that its backend falls back to, with a warning. Without it no backend falls back.
         began: When the caller began, by ``clock``; what came before is start-up.
+        reserve: What the caller does afterwards in the time of ``options``.
     """
     began = clock() if began is None else began
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
@@ -162,7 +164,7 @@ def run_tasks(
             spec=parts.spec,
             scheduler=parts.scheduler,
             database=stack.enter_context(open_database(options.database, warn=warn)),
-            budget=Budget(trials, options.time, options.session_time),
+            budget=Budget(trials, options.time, options.session_time, reserve or Reserve()),
             fresh=options.fresh,
             listeners=options.listeners,
             guard=guard,

@@ -182,7 +182,7 @@ class Progress:
 
     ``contests`` are those of the programs that several backends compete for, by name;
     ``baselines`` the outcomes of untuned programs: a database does not tell of one that took too
-    long.
+    long; ``used_up`` the largest budget of seconds that was used up, with what the callers kept.
     """
 
     logs: tuple[TrialLog, ...]
@@ -191,6 +191,7 @@ class Progress:
     seconds: Mapping[str, float] = field(factory=dict)
     reason: str = ""
     contests: Mapping[str, Contest] = field(factory=dict)
+    used_up: float = 0.0
 
     @property
     def trials(self) -> int:

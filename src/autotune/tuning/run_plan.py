@@ -27,6 +27,7 @@ __all__ = [
     "TIME_OVER",
     "TRIALS_USED",
     "Budget",
+    "Reserve",
     "RunPlan",
 ]
 
@@ -40,6 +41,19 @@ ALL_FAILED = f"the first {GIVE_UP_AFTER} candidates all failed"
 
 
 @frozen
+class Reserve:
+    """Time that is kept for what the caller does after a run.
+
+    Attributes:
+        seconds: How long that takes, apart from the programs.
+        programs: Programs that the caller builds; each takes about as long as a trial's build.
+    """
+
+    seconds: float = 0.0
+    programs: int = 0
+
+
+@frozen
 class Budget:
     """How much may be spent on a run, by all its sessions and all its tasks together.
 
@@ -47,11 +61,13 @@ class Budget:
         trials: Candidates, those answered from records included.
         seconds: Wall seconds, or None.
         session_seconds: Wall seconds of one session, whatever came before it; or None.
+        reserve: What of the wall seconds is not for the session, but for its caller.
     """
 
     trials: int
     seconds: float | None = None
     session_seconds: float | None = None
+    reserve: Reserve = Reserve()
 
 
 @frozen(eq=False)

@@ -76,7 +76,7 @@ class RunSession:
             now=plan.now,
             own=own,
         )
-        self._limit = TimeLimit(plan.budget, self._watch)
+        self._limit = TimeLimit(plan.budget, self._watch, state.progress.used_up)
         self._known_logs = logs = state.progress.logs
         if not self._limit.search_is_over():
             # What was not learnt from is proposed again, and answered by the run's records.
@@ -147,7 +147,8 @@ class RunSession:
     def _begin(self) -> None:
         """Start workers first: they import a compiler while the search thinks."""
         plan = self._plan
-        self._use(self._tasks[0])
+        if not self._limit.search_is_over():
+            self._use(self._tasks[0])
         with self._watch.timing("startup"):
             plan.prepared()
         with plan.guard.shield():
@@ -394,6 +395,7 @@ class RunSession:
             self._watch.seconds,
             reason,
             self._contests,
+            self._limit.used_up(is_over=reason == TIME_OVER),
         )
         return Checkpoint(self._saved, progress, this_process())
 

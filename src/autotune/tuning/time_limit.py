@@ -29,24 +29,38 @@ class TimeLimit:
     Args:
         budget: What may be spent.
         watch: Time of the run.
+        used_up: The largest budget of seconds that earlier sessions have used up; 0 for none.
     """
 
-    def __init__(self, budget: Budget, watch: Stopwatch) -> None:
+    def __init__(self, budget: Budget, watch: Stopwatch, used_up: float = 0.0) -> None:
         self._watch = watch
         before = watch.elapsed - watch.session
         limits = [limit for limit in (budget.session_seconds,) if limit is not None]
+        self._search_is_over = False
         if budget.seconds is not None:
-            left = budget.seconds - before
-            limits.append(left if left > 0 else budget.seconds)
-        self._search_is_over = budget.seconds is not None and budget.seconds <= before
+            self._search_is_over = budget.seconds <= max(before, used_up)
+            limits.append(budget.seconds - (0.0 if self._search_is_over else before))
         self._seconds = min(limits, default=math.inf)
+        self._budget = budget.seconds if limits and self._seconds == limits[-1] else None
+        self._used_up_before = used_up
+        self._reserve = budget.reserve
+        self._reserved = budget.reserve.seconds
         self._kept = 0.0
         self._is_searching = True
 
     @property
     def left(self) -> float:
         """Seconds that this session may still take; infinite without a limit."""
-        return self._seconds - self._watch.session
+        return self._seconds - self._reserved - self._watch.session
+
+    def used_up(self, *, is_over: bool) -> float:
+        """The largest budget of seconds that is used up; 0 for none.
+
+        Args:
+            is_over: Whether the session has ended because of its time.
+        """
+        now = self._budget if is_over and self._budget is not None else 0.0
+        return max(self._used_up_before, now)
 
     def end_search(self) -> None:
         """Let the rest of the time, and the little that a call may take more, be used."""
@@ -73,5 +87,7 @@ class TimeLimit:
             trials: Trials of this session so far: what one takes is estimated from them.
         """
         if trials and math.isfinite(self._seconds):
+            per_build = self._watch.session_seconds("build") / trials
+            self._reserved = self._reserve.seconds + self._reserve.programs * per_build
             wanted = _TRIALS_PER_CONFIRMATION * confirmations * self._watch.session / trials
             self._kept = min(max(0.0, wanted - _LAST_BEGIN), _MOST_KEPT * self._seconds)

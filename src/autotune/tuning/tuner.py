@@ -58,7 +58,8 @@ class Tuner(RunPlan):
         if progress.trials >= self.budget.trials or progress.reason in (EXHAUSTED, CONVERGED):
             return True
         seconds = self.budget.seconds
-        return seconds is not None and sum(progress.seconds.values()) >= seconds
+        spent = max(sum(progress.seconds.values()), progress.used_up)
+        return seconds is not None and spent >= seconds
 
     def _has_left_something(self, run: Run, progress: Progress) -> bool:
         """Whether a run had no time to confirm what it found, or to compare its backends."""

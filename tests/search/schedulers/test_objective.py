@@ -83,3 +83,9 @@ def test_a_scheduler_that_asks_no_objective_refuses_one() -> None:
 def test_a_function_is_known_by_its_module_and_name() -> None:
     assert objective_name(squares) == f"{__name__}:squares"
     assert objective_name(len) == "builtins:len"
+
+
+def test_a_function_that_fails_is_refused_before_anything_is_measured() -> None:
+    tasks = [TaskInfo(1.0, 0.0, program="a"), TaskInfo(50.0, 0.0, program="b")]
+    with pytest.raises(PluginError, match="objective .*test_objective:.*KeyError"):
+        GradientTaskScheduler(Context(tasks=tasks, objective=lambda latencies: latencies["c"]))

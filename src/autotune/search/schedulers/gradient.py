@@ -10,7 +10,7 @@ from attrs import frozen
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.schedulers.gradients import task_gradients
-from autotune.search.schedulers.objective import Objective
+from autotune.search.schedulers.objective import Objective, objective_slopes
 from autotune.search.schedulers.task_scheduler import TaskScheduler
 from autotune.search.schedulers.validation import check_round, check_scheduler, check_tasks
 
@@ -42,7 +42,9 @@ class GradientTaskScheduler(TaskScheduler):
         context: The tasks, and options; see :class:`GradientOptions`.
 
     Raises:
-        InvalidValueError: an option is unknown or out of range, or a task is malformed.
+        InvalidValueError: an option is unknown or out of range, a task is malformed, or the
+            objective is no finite number where every latency is a second.
+        PluginError: the objective raised something.
     """
 
     name = "gradient"
@@ -54,6 +56,8 @@ class GradientTaskScheduler(TaskScheduler):
         )
         check_tasks(self.tasks)
         self._objective: Objective | None = context.objective
+        # A function that fails does so before anything is spent.
+        objective_slopes(self.tasks, [1.0] * len(self.tasks), self._objective)
         self._histories: list[list[float | None]] = [[] for _ in self.tasks]
         self._sizes: list[list[int]] = [[] for _ in self.tasks]
         self._exhausted = [False] * len(self.tasks)
