@@ -44,6 +44,7 @@ def text_of(*instructions: Any) -> str:
         (text_of(["SampleCategorical", [], [["x"], []], ["v2"]]), "no choice among whole numbers"),
         (text_of(["Fuse", [{"a": 1}], [], ["l0"]]), "something else than names, numbers"),
         (text_of(["Fuse", ["l0"], [], [3]]), "results without names"),
+        (f'[["Fuse", [{"[" * 900}{"]" * 900}], [], []]]', "something else than names, numbers"),
         (" " * (1 << 20) + "[]", "at most 1048576 characters"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tvm
 from autotune_tvm import importer
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.trace.space import TraceSpace, make_trace_space
@@ -81,6 +82,32 @@ def test_a_schedule_is_applied_to_an_equal_program_under_other_names(
         moved = candidate.on(other)
         assert moved.digest == candidate.digest
         check_program(backend, BuildRequest(other, same_program, moved, target, 2))
+
+
+REORDERED = """
+@T.prim_func(s_tir=True)
+def f(
+    A: T.Buffer((12, 8), "float32"),
+    B: T.Buffer((8, 16), "float32"),
+    C: T.Buffer((12, 16), "float32"),
+):
+    for k, j, i in T.grid(8, 16, 12):
+        with T.sblock("product"):
+            vk, vj, vi = T.axis.remap("RSS", [k, j, i])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+
+
+def test_a_schedule_is_applied_to_an_equal_program_with_loops_in_another_order(
+    backend: TVMBackend, target: Target
+) -> None:
+    other, module = importer.import_module(tvm.script.from_source(REORDERED))
+    assert other.digest == GEMM.digest
+    for candidate in space_of(GEMM).sample(3, np.random.default_rng(1)):
+        request = BuildRequest(other, importer.text_of(module), candidate.on(other), target, 2)
+        check_program(backend, request)
 
 
 @pytest.mark.parametrize("seed", range(3))

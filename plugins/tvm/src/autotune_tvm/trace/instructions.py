@@ -65,6 +65,7 @@ ANNOTATIONS = "meta_schedule."
 """What their keys begin with: any other may be one that the compiler acts on."""
 _MOST_INSTRUCTIONS = 4096
 _MOST_TEXT = 1 << 20
+_DEEPEST = 4
 _LARGEST = 1 << 40
 
 
@@ -92,8 +93,7 @@ def read_instructions(text: str, stages: int) -> tuple[Sequence[Any], ...]:
     for number, instruction in enumerate(data):
         reason = _problem(instruction, stages)
         if reason:
-            shown = json.dumps(instruction)[:80]
-            raise InvalidValueError(f"instruction {number} of the trace {reason}: {shown}")
+            raise InvalidValueError(f"instruction {number} of the trace {reason}")
     return tuple(data)
 
 
@@ -114,9 +114,9 @@ def _problem(instruction: Any, stages: int) -> str:
     return "" if check is None else check(attributes, stages)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, depth: int = 0) -> bool:
     if isinstance(value, list):
-        return all(map(_is_plain, value))
+        return depth < _DEEPEST and all(_is_plain(item, depth + 1) for item in value)
     return value is None or isinstance(value, (bool, int, float, str))
 
 
