@@ -76,7 +76,8 @@ def test_what_is_in_flight_is_given_up_within_five_seconds() -> None:
 def test_what_the_caller_does_afterwards_is_no_time_of_the_session() -> None:
     clock = Clock()
     watch = Stopwatch(lambda: clock.now)
-    limit = TimeLimit(Budget(100, 60.0, reserve=Reserve(4.0, programs=10)), watch)
+    limit = TimeLimit(Budget(100, 60.0), watch)
+    limit.reserve(Reserve(4.0, programs=10))
     assert limit.left == 56.0 and limit.used_up(is_over=False) == 0.0
     clock.now = 20.0
     watch.claim("build", 16.0)
@@ -92,8 +93,7 @@ def test_what_the_caller_does_afterwards_is_no_time_of_the_session() -> None:
 def test_a_call_that_kept_time_for_its_caller_is_answered_when_it_is_made_again(
     bench: Bench,
 ) -> None:
-    tuner = bench.tuner(1000, seconds=40.0)
-    kept = attrs.evolve(tuner, budget=attrs.evolve(tuner.budget, reserve=Reserve(20.0)))
+    kept = attrs.evolve(bench.tuner(1000, seconds=40.0), prepared=lambda: Reserve(20.0))
     (first,) = kept.run()
     assert first.reason == "the time is over" and first.confirmation is not None
     assert sum(first.seconds.values()) <= 25.0
@@ -154,8 +154,9 @@ def test_a_call_without_time_to_propose_again_knows_what_was_measured(bench: Ben
     first = bench.run(1000, seconds=11.0)
     assert first.trials > bench.round_size and first.best is not None
 
-    def slow_start() -> None:
+    def slow_start() -> Reserve:
         bench.time += 60.0
+        return Reserve()
 
     (second,) = attrs.evolve(bench.tuner(1000, seconds=20.0), prepared=slow_start).run()
     assert (second.run_id, second.trials) == (first.run_id, first.trials)

@@ -154,14 +154,16 @@ def run_model(
     """
     began = clock() if began is None else began
     network, tasks, options = _loaded(source, reading, options)
-    reserve = Reserve()
-    if builds:
+
+    def check_import() -> Reserve:
         reserve = Reserve(TIMING_SECONDS, programs=len(network.tasks))
-    if reading.check and sum(task.total_flop for task in tasks) <= MOST_EARLY_FLOP:
-        built, checked = _check_import(network, options, clock)
-        if builds:
+        if reading.check and sum(task.total_flop for task in tasks) <= MOST_EARLY_FLOP:
+            built, checked = _check_import(network, options, clock)
             reserve = Reserve(TIMING_SECONDS + _TUNED_BUILD * built + checked)
-    _warn_of_time(options, network.name, clock() - began, reserve)
+        reserve = reserve if builds else Reserve()
+        _warn_of_time(options, network.name, clock() - began, reserve)
+        return reserve
+
     for task in tasks:
         if task.refusal:
             _emit(options, WarningRaised(task.name, f"it is not tuned: {task.refusal}"))
@@ -181,8 +183,10 @@ def run_model(
             refused=refused,
             fallen=fallen,
             began=began,
-            reserve=reserve,
+            meanwhile=check_import,
         )
+    else:
+        check_import()
     fallbacks = {tunable[position].name: reason for position, reason in fallen.items()}
     reasons = {tunable[position].name: str(error) for position, error in refused.items()}
     accepted = [task.name for task in tunable if task.name not in reasons]

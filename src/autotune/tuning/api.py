@@ -111,7 +111,7 @@ def run_tasks(
     refused: dict[int, AutotuneError] | None = None,
     fallen: dict[int, str] | None = None,
     began: float | None = None,
-    reserve: Reserve | None = None,
+    meanwhile: Callable[[], Reserve] = Reserve,
 ) -> list[Result]:
     """As :func:`tune_tasks`, from checked options.
 
@@ -125,7 +125,8 @@ def run_tasks(
         fallen: Takes, by position, why the search space refuses a program that is searched in the
             space that its backend falls back to, with a warning. Without it no backend falls back.
         began: When the caller began, by ``clock``; what came before is start-up.
-        reserve: What the caller does afterwards in the time of ``options``.
+        meanwhile: Called while the workers get ready, before anything is recorded; returns what
+            to keep of the time of ``options`` for what the caller does afterwards.
     """
     began = clock() if began is None else began
     given = [task if isinstance(task, Task) else Task(task) for task in tasks]
@@ -164,22 +165,24 @@ def run_tasks(
             spec=parts.spec,
             scheduler=parts.scheduler,
             database=stack.enter_context(open_database(options.database, warn=warn)),
-            budget=Budget(trials, options.time, options.session_time, reserve or Reserve()),
+            budget=Budget(trials, options.time, options.session_time),
             fresh=options.fresh,
             listeners=options.listeners,
             guard=guard,
             protocol=options.protocol,
             workers=parts.workers,
-            prepared=lambda: _wait_ready(models.values()),
+            prepared=lambda: _prepared(meanwhile, models.values()),
             clock=clock,
             began=began,
         )
         return tuner.run()
 
 
-def _wait_ready(models: Iterable[ModelHost]) -> None:
+def _prepared(meanwhile: Callable[[], Reserve], models: Iterable[ModelHost]) -> Reserve:
+    reserve = meanwhile()
     for model in models:
         model.wait_ready()
+    return reserve
 
 
 def _warn_all(listeners: Sequence[EventListener], tasks: Sequence[str]) -> Callable[[str], None]:

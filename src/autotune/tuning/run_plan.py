@@ -61,13 +61,11 @@ class Budget:
         trials: Candidates, those answered from records included.
         seconds: Wall seconds, or None.
         session_seconds: Wall seconds of one session, whatever came before it; or None.
-        reserve: What of the wall seconds is not for the session, but for its caller.
     """
 
     trials: int
     seconds: float | None = None
     session_seconds: float | None = None
-    reserve: Reserve = Reserve()
 
 
 @frozen(eq=False)
@@ -85,8 +83,9 @@ class RunPlan:
         guard: Turns signals into interrupts at safe moments; entered by the caller.
         protocol: How the winners of several backends are timed.
         workers: Those that the measurers of the tasks share; closed with the run.
-        prepared: Called once workers have been started and before the run is written: waits for
-            what else gets ready in the background. What it raises ends the run.
+        prepared: Called once workers have been started and before the run is written: does what
+            can be done while they get ready, waits for what else gets ready in the background, and
+            returns what time to keep. What it raises ends the run.
         clock: Monotonic seconds.
         now: Unix time in seconds.
         began: When the caller began, by ``clock``; what came before the run is start-up.
@@ -102,7 +101,7 @@ class RunPlan:
     guard: InterruptGuard = field(factory=InterruptGuard)
     protocol: MeasureProtocol = field(factory=MeasureProtocol)
     workers: SharedWorkers = field(factory=SharedWorkers)
-    prepared: Callable[[], None] = lambda: None
+    prepared: Callable[[], Reserve] = Reserve
     clock: Clock = time.monotonic
     now: Clock = time.time
     began: float | None = None

@@ -150,7 +150,7 @@ class RunSession:
         if not self._limit.search_is_over():
             self._use(self._tasks[0])
         with self._watch.timing("startup"):
-            plan.prepared()
+            self._limit.reserve(plan.prepared())
         with plan.guard.shield():
             if self._is_new:
                 checkpoint = self._checkpoint().to_json()

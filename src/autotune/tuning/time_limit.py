@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autotune.process.stopwatch import Stopwatch
-from autotune.tuning.run_plan import Budget
+from autotune.tuning.run_plan import Budget, Reserve
 
 __all__ = ["TimeLimit"]
 
@@ -43,8 +43,8 @@ class TimeLimit:
         self._seconds = min(limits, default=math.inf)
         self._budget = budget.seconds if limits and self._seconds == limits[-1] else None
         self._used_up_before = used_up
-        self._reserve = budget.reserve
-        self._reserved = budget.reserve.seconds
+        self._reserve = Reserve()
+        self._reserved = 0.0
         self._kept = 0.0
         self._is_searching = True
 
@@ -61,6 +61,11 @@ class TimeLimit:
         """
         now = self._budget if is_over and self._budget is not None else 0.0
         return max(self._used_up_before, now)
+
+    def reserve(self, reserve: Reserve) -> None:
+        """Keep time for what the caller does after the session."""
+        self._reserve = reserve
+        self._reserved = reserve.seconds
 
     def end_search(self) -> None:
         """Let the rest of the time, and the little that a call may take more, be used."""
