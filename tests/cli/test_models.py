@@ -32,6 +32,7 @@ def number(): return 5
 def unsupported(): return attrs.evolve(three_layers()[0], unsupported="scale")
 def short(): return three_layers()[0], three_layers()[1][0][:3]
 def dead(): raise ValueError("weights are missing")
+def quits(): raise SystemExit(3)
 """
 
 
@@ -87,6 +88,9 @@ def test_progress_can_be_left_out(cli: Any) -> None:
         (("given_sources:unsupported",), "node 'scale': operator 'reference.unknown' cannot be"),
         (("given_sources:short",), "is float32[3, 16]; the network takes"),
         (("given_sources:dead",), "given_sources:dead failed: ValueError: weights are missing"),
+        (("given_sources:quits",), "given_sources:quits failed: SystemExit: 3"),
+        (("folder.onnx",), "'folder.onnx' is no file; name a .pt2, .onnx, .json, .py or .mlir"),
+        (("folders.onnx",), "there is no file 'folders.onnx'; name a file, or a function"),
         (("--network", "mobilnet_v2"), "unknown network 'mobilnet_v2'; available: .*mobilenet_v2"),
         (("x.onnx", "--network", "gpt2"), "--network gpt2 and SOURCE 'x.onnx' exclude each other"),
         (("x.onnx", "--size", "layers=2"), "--size needs the network that it is of"),
@@ -98,6 +102,7 @@ def test_a_model_that_cannot_be_read_is_one_line(
     command: str, arguments: tuple[str, ...], message: str, cli: Any
 ) -> None:
     Path("given_sources.py").write_text(MODELS)
+    Path("folder.onnx").mkdir()
     (frontend,) = [MODEL_TASKS[at + 1] for at, it in enumerate(MODEL_TASKS) if it == "--frontend"]
     if command == "build-model":
         cli(*TUNE_MODEL, "--quiet", "--no-check")

@@ -6,7 +6,7 @@ from autotune.ir.workloads import Workload
 from autotune.ir.workloads.builders import elementwise, gemm
 from autotune.testing.reference_frontend import REFERENCE_FRONTEND, ReferenceLayer, ReferenceModel
 
-__all__ = ["first", "second", "tune_model"]
+__all__ = ["build_model", "first", "second", "tune_model"]
 
 _PRODUCT = gemm(m=16, n=16, k=16)
 
@@ -29,8 +29,17 @@ def _model(name: str, **layers: Workload) -> ReferenceModel:
 
 def tune_model(name: str, trials: int) -> tuple[str, ...]:
     """``python ...`` that tunes one of them into ``records.db``."""
+    budget = ("--round-size", "4", "--trials", str(trials), "--quiet")
+    return (*_command("tune-model", name), *budget)
+
+
+def build_model(name: str) -> tuple[str, ...]:
+    """``python ...`` that builds one of them from ``records.db``."""
+    return _command("build-model", name)
+
+
+def _command(command: str, name: str) -> tuple[str, ...]:
     return (
-        *("-m", "autotune", "tune-model", f"reference_models:{name}", "--threads", "1"),
-        *("--frontend", REFERENCE_FRONTEND, "--round-size", "4", "--trials", str(trials)),
-        *("--database", "records.db", "--quiet"),
+        *("-m", "autotune", command, f"reference_models:{name}", "--threads", "1"),
+        *("--frontend", REFERENCE_FRONTEND, "--database", "records.db"),
     )

@@ -76,7 +76,7 @@ def read_source(text: str) -> Source:
 
 def _files_beside(path: Path) -> list[str]:
     try:
-        return [it.name for it in path.parent.iterdir() if it.suffix in FORMATS]
+        return [it.name for it in path.parent.iterdir() if it.suffix in FORMATS and it.is_file()]
     except OSError:
         return []
 
@@ -102,7 +102,7 @@ def imported_function(text: str, purpose: str) -> Callable[..., object]:
         sys.path.insert(0, os.getcwd())
     try:
         found: object = importlib.import_module(module)
-    except Exception as error:  # whatever a person's module raises
+    except (Exception, SystemExit) as error:  # whatever a person's module raises
         raise InvalidValueError(
             f"{text}: {module!r} cannot be imported: {describe(error)}"
         ) from error
@@ -128,7 +128,7 @@ def _called(text: str) -> Source:
     _seed()
     try:
         made = found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidValueError(f"{text} failed: {describe(error)}") from error
     model, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     return Source(model, as_inputs(inputs), text)

@@ -36,7 +36,9 @@ def parse_onnx(path: Path) -> Any:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
     except Exception as error:  # protobuf's errors and the checker's share no class
-        raise InvalidValueError(f"{str(path)!r} is no valid ONNX model: {brief(error)}") from error
+        raise InvalidValueError(
+            f"{str(path)!r} is no valid ONNX model ({brief(error)}); export it again"
+        ) from error
     return model
 
 
