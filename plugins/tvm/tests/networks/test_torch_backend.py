@@ -150,6 +150,40 @@ def test_torch_finds_it_by_name(tuned: Path, tmp_path: Path) -> None:
     assert done.stdout.split() == ["True"], done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.promise(
+    "two processes compile with `torch.compile` into one database at once",
+    "both compute what torch does, and every record is there once",
+)
+def test_two_processes_record_into_one_database(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    script = (
+        "import sys, torch\n"
+        "from autotune_tvm.torch_backend import autotune\n"
+        "torch.manual_seed(0)\n"
+        "own = torch.nn.Linear(64, int(sys.argv[2]))\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), own).eval()\n"
+        "options = {'threads': 1, 'fallback': 'eager', 'trials': 4, 'database': sys.argv[1]}\n"
+        "x = torch.ones(8, 32)\n"
+        "with torch.no_grad():\n"
+        "    found = torch.compile(model, backend=autotune, options=options)(x)\n"
+        "    print(torch.allclose(found, model(x), rtol=1e-4, atol=1e-5))\n"
+    )
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", script, str(path)]
+    running = [
+        subprocess.Popen([*command, width], stdout=subprocess.PIPE, text=True)
+        for width in ("16", "24")
+    ]
+    said = [process.communicate(timeout=600)[0].split()[-1:] for process in running]
+    assert said == [["True"], ["True"]]
+    with package.open_database(path, read_only=True) as database:
+        runs, records = database.runs(), list(database.records())
+        database.check()
+    assert [run.status for run in runs] == ["finished"] * 2
+    places = {(record.run_id, record.trial) for record in records}
+    assert len(places) == len(records) > 0
+
+
 def test_the_way_through_relax(tuned: Path) -> None:
     """What torch's own backend of TVM offers once it goes through Relax."""
     from tvm.relax.frontend.torch import relax_dynamo

@@ -171,10 +171,13 @@ class Branches(nn.Module):
         (Branches, "torch.export cannot trace Branches"),
     ],
 )
-def test_what_cannot_be_a_network_is_named(kind: Any, message: str, target: Target) -> None:
+def test_what_cannot_be_a_network_is_named(
+    kind: Any, message: str, target: Target, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UnsupportedWorkload, match=message) as caught:
         RelaxFrontend().load(kind().eval(), (torch.ones(4, 4),), LoadOptions(target, 1))
     assert "\n" not in str(caught.value)
+    assert capsys.readouterr() == ("", ""), "no more than the error"
 
 
 def test_a_module_needs_inputs_and_is_not_in_training(target: Target) -> None:

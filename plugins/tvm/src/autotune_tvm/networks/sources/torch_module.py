@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +37,16 @@ def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
         value if isinstance(value, torch.Tensor) else torch.as_tensor(as_numpy(value))
         for value in example_inputs
     )
+    said = io.StringIO()
     try:
-        with quiet_torch(), torch.no_grad():
+        # Torch prints the graph as far as it has got when it cannot go on.
+        with quiet_torch(), redirect_stderr(said), torch.no_grad():
             program = torch.export.export(model, inputs)
     except Exception as error:  # what a model's own code raises, among much else
         raise UnsupportedWorkload(
             f"torch.export cannot trace {type(model).__name__}: {brief(error)}"
         ) from error
+    sys.stderr.write(said.getvalue())
     return from_exported(program, inputs, type(model).__name__)
 
 
