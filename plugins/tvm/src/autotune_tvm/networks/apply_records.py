@@ -19,7 +19,6 @@ from autotune.store.records import Record
 from autotune.store.sqlite import open_database
 from autotune.targets import Target
 from autotune.tuning.options import checked_target
-from autotune_tvm import compiler
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.apply import apply_functions, default_function, scheduled_function
 from autotune_tvm.networks.pipeline import run_passes
@@ -87,8 +86,7 @@ def autotune_pipeline(
     path = _readable(database)
 
     def transform(module: IRModule, _: Any) -> IRModule:
-        described = compiler.described_target(machine, machine.cores)
-        module, _reports = run_passes(module, described)
+        module, _reports = run_passes(module, machine, machine.cores)
         found = recorded(module, path, machine)
         for name, function in unscheduled(module).items():
             if name not in found:

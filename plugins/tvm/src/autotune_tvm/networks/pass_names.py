@@ -11,6 +11,7 @@ PASS_NAMES = (
     "fold_scales",
     "split_transposed",
     "constant_operands",
+    "layouts",
     "merge_views",
     "sink_views",
     "boolean_operators",

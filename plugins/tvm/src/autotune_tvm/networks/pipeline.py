@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any
 
 from tvm.ir import IRModule
@@ -12,7 +12,8 @@ from tvm.ir import IRModule
 from autotune.backends import BuildFailed
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.networks import PassReport
-from autotune_tvm.compiler import brief
+from autotune.targets import Target
+from autotune_tvm.compiler import brief, described_target
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
@@ -22,38 +23,46 @@ from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
 from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
 from autotune_tvm.networks.passes.fuse import canonicalize, fuse, legalize, views
+from autotune_tvm.networks.passes.layouts import choose_layout
 from autotune_tvm.networks.passes.merge_equal import merge_equal
 from autotune_tvm.networks.passes.merge_views import merge_views
 from autotune_tvm.networks.passes.sink_views import sink_views
 from autotune_tvm.networks.passes.split_transposed import split_transposed
 
-__all__ = ["PASSES", "run_passes"]
+__all__ = ["passes_for", "run_passes"]
 
 Pass = Callable[[IRModule], tuple[IRModule, str]]
 
-_FUNCTIONS: tuple[Pass, ...] = (
-    canonicalize,
-    fold_batch_norms,
-    fold_constants,
-    fold_scales,
-    split_transposed,
-    constant_operands,
-    merge_views,
-    sink_views,
-    boolean_operators,
-    legalize,
-    fuse,
-    views,
-    merge_equal,
-)
 
-PASSES: Mapping[str, Pass] = MappingProxyType(dict(zip(PASS_NAMES, _FUNCTIONS, strict=True)))
-"""By name, in order: from a module to another one and what was changed, in a few words."""
+def passes_for(machine: Target) -> dict[str, Pass]:
+    """By name, in order: from a module to another one and what was changed, in a few words.
+
+    Args:
+        machine: What the network is for, with as many cores as it has threads.
+    """
+    functions: tuple[Pass, ...] = (
+        canonicalize,
+        fold_batch_norms,
+        fold_constants,
+        fold_scales,
+        split_transposed,
+        constant_operands,
+        partial(choose_layout, machine=machine),
+        merge_views,
+        sink_views,
+        boolean_operators,
+        legalize,
+        fuse,
+        views,
+        merge_equal,
+    )
+    return dict(zip(PASS_NAMES, functions, strict=True))
 
 
 def run_passes(
     module: IRModule,
-    target: Any,
+    machine: Target,
+    threads: int,
     replaced: Mapping[str, Callable[[Any], Any] | None] | None = None,
     on_pass: Callable[[PassReport], None] = lambda report: None,
     clock: Callable[[], float] = perf_counter,
@@ -62,7 +71,8 @@ def run_passes(
 
     Args:
         module: Has a function ``main``.
-        target: TVM's description of what the network is for.
+        machine: What the network is for.
+        threads: How many threads it uses.
         replaced: By name of a pass: a function from module to module that takes its place, or
             None to leave it out.
         on_pass: Told of every pass once it is done.
@@ -74,11 +84,13 @@ def run_passes(
         BuildFailed: a pass failed; names it.
     """
     given = replaced or {}
+    passes = passes_for(machine.with_cores(threads))
     for name in given:
-        if name not in PASSES:
-            raise UnknownNameError("pass", name, PASSES)
+        if name not in passes:
+            raise UnknownNameError("pass", name, passes)
+    target = described_target(machine, threads)
     reports = []
-    for name, each in PASSES.items():
+    for name, each in passes.items():
         begin = clock()
         note = "left out"
         try:

@@ -49,9 +49,8 @@ class RelaxProgram(NetworkProgram):
         self.outputs = output_tensors(source.module, source.outputs)
         self._examples = check_examples(self.inputs, source.examples)
         self._run = source.run
-        described = compiler.described_target(options.target, options.threads)
         self.module, self.passes = run_passes(
-            source.module, described, options.passes, options.on_pass
+            source.module, options.target, options.threads, options.passes, options.on_pass
         )
         self.tasks: tuple[NetworkTask, ...] = extract_tasks(self.module)
 
