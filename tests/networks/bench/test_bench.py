@@ -79,6 +79,12 @@ def test_a_source_that_cannot_be_read_is_one_error(database: str) -> None:
         bench_model("missing.onnx", options(database))
 
 
+def test_what_no_runtime_reads_is_one_error(tmp_path: Path) -> None:
+    """Though each says it in its own words: the first that it has no records."""
+    with pytest.raises(InvalidValueError, match="a int is no model that can be read"):
+        bench_model("builtins:int", options(str(tmp_path / "none.db")))
+
+
 def test_what_is_not_installed_is_said(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = bench_model(THREE, options(database, runtimes=("onnxruntime", "torch eager")))

@@ -142,7 +142,7 @@ def bench_model(
         after the other; then each has its turn, several times, while the others wait.
 
     Raises:
-        InvalidValueError: all of several runtimes refuse the source in the same words.
+        InvalidValueError: all of several runtimes refuse the source.
         WorkerStartFailed: no process can be started.
     """
     question = {
@@ -185,10 +185,14 @@ def bench_model(
 
 
 def _check_source(running: Sequence[_Running]) -> None:
-    """Raise where the source is at fault, so that every runtime says the same of it."""
-    problems = [one.row.problem for one in running if one.folder.is_dir()]
-    if len(problems) > 1 and problems[0] and len(set(problems)) == 1:
-        raise InvalidValueError(problems[0])
+    """Raise where the source is at fault, so that no runtime reads it.
+
+    The compiler of this package, which has no need of records, says best what is wrong with it.
+    """
+    problems = {one.name: one.row.problem for one in running if one.folder.is_dir()}
+    if len(problems) > 1 and all(problems.values()):
+        first = next(iter(problems.values()))
+        raise InvalidValueError(problems.get("untuned", first))
 
 
 def _missing(name: str) -> str:
