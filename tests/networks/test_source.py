@@ -30,6 +30,16 @@ weights = 5
 """
 
 
+class Named:
+    """A manager that knows these frontends."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def names(self, kind: str) -> tuple[str, ...]:
+        return self._names
+
+
 @pytest.fixture(autouse=True)
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "given_models.py").write_text(MODELS)
@@ -67,10 +77,23 @@ def test_a_file_is_a_path(tmp_path: Path) -> None:
         ("given_models", "there is no file 'given_models'; name a file, or a function"),
         ("{folder}/modle.onnx", "did you mean 'model.onnx'"),
         ("{folder}", "is no file"),
-        ("{folder}/model.txt", "by its name it is none of .pt2, .onnx, .json, .py or .mlir"),
+        ("{folder}/model.txt", "by its name it is not a .json, .one or .onnx file; name another"),
     ],
 )
-def test_what_cannot_be_read_is_named(text: str, message: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_named(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Json(ReferenceFrontend):
+        formats = (".json", ".one")
+
+    class Onnx(ReferenceFrontend):
+        formats = (".one", ".onnx")
+
+    parts = {"json": Json(), "onnx": Onnx()}
+    monkeypatch.setattr("autotune.networks.source.manager", lambda: Named(tuple(parts)))
+    monkeypatch.setattr(
+        "autotune.networks.source.create_held_part", lambda kind, name: parts[name]
+    )
     (tmp_path / "model.onnx").write_bytes(b"")
     (tmp_path / "model.txt").write_bytes(b"")
     with pytest.raises(InvalidValueError) as raised:
@@ -87,11 +110,7 @@ def test_what_no_frontend_reads_is_refused_with_what_can_be_read() -> None:
 
 
 def test_without_a_frontend_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Nothing:
-        def names(self, kind: str) -> list[str]:
-            return []
-
-    monkeypatch.setattr("autotune.networks.source.manager", Nothing)
+    monkeypatch.setattr("autotune.networks.source.manager", lambda: Named(()))
     with pytest.raises(InvalidValueError, match="pip install autotune-tvm"):
         find_frontend(Source(three_layers()[0], None, "model"))
 

@@ -11,6 +11,7 @@ import click
 from autotune.cli.destinations import OutputFile
 from autotune.cli.models import SOURCE_HELP, AskedModel, PassLines, model_options
 from autotune.cli.options import json_option, tune_options
+from autotune.cli.output import notify
 
 if TYPE_CHECKING:
     from autotune.networks.model_result import ModelResult
@@ -22,6 +23,7 @@ EPILOG = """\b
 Examples:
   autotune build-model --network mobilenet_v2 -o mobilenet.so
   autotune build-model model.onnx --database records.db -o model.so
+  autotune build-model model.mlir -o library.mlir
 """
 
 library_option = click.option(
@@ -30,7 +32,8 @@ library_option = click.option(
     "library_path",
     metavar="FILE",
     type=OutputFile("library"),
-    help="Write the network with its weights to this file, a shared library.",
+    help="Write the network with its weights to this file, a shared library; of an MLIR module, "
+    "the schedules of its functions as a transform library.",
 )
 
 
@@ -79,5 +82,6 @@ def timed_and_saved(
     """
     compiled = result.build(check=check)
     if library_path is not None:
-        compiled.save(Path(library_path))
+        for remark in compiled.save(Path(library_path)):
+            notify(remark)
     return result.timed(compiled, most_seconds)

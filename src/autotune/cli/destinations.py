@@ -308,7 +308,10 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
             "log of total latencies",
             lambda _, head: head.startswith(b"seconds\ttrials\t"),
         ),
-        "library": ("library of a network", lambda _, head: head.startswith(b"\x7fELF")),
+        "library": (
+            "library of a network",
+            lambda _, head: head.startswith((b"\x7fELF", b"// Schedules that autotune found")),
+        ),
         "page": ("report page of autotune", _is_page),
         "plot": ("SVG", lambda _, head: head.startswith(b"<svg ")),
         "model": ("file of a cost model", _is_model),

@@ -26,8 +26,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 SOURCE_HELP = (
     "SOURCE is a function that returns a model and its example inputs, package.module:function, "
-    "or a file: an exported program of torch (.pt2), ONNX (.onnx), Relax as JSON (.json) or "
-    "TVMScript (.py), or MLIR (.mlir). What can be read depends on what is installed."
+    "or a file that a frontend reads (`autotune plugins` lists those that are installed): relax "
+    "reads exported programs of torch (.pt2), ONNX (.onnx), Relax as JSON (.json) and TVMScript "
+    "(.py), mlir reads MLIR (.mlir)."
 )
 
 
@@ -61,7 +62,9 @@ class AskedModel:
         """
         from autotune.networks.source import read_network, read_source
 
-        return read_network(self.text, self.own_sizes) if self.is_own else read_source(self.text)
+        if self.is_own:
+            return read_network(self.text, self.own_sizes)
+        return read_source(self.text, self.frontend)
 
     @property
     def own_sizes(self) -> dict[str, int]:

@@ -81,8 +81,7 @@ def tune_model(
 
     Args:
         model: A torch module with example inputs, an exported program, a module of a compiler, or
-            the path of a file (``.pt2``, ``.onnx``, ``.json``, ``.py``, ``.mlir``); what can be
-            read depends on the frontends that are installed.
+            the path of a file; what can be read depends on the frontends that are installed.
         example_inputs: What the model is called with, where it does not say so itself.
         frontend: As of :class:`ModelOptions`.
         passes: As of :class:`ModelOptions`.

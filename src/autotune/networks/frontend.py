@@ -106,8 +106,11 @@ class CompiledNetwork(ABC):
         """
 
     @abstractmethod
-    def save(self, path: Path) -> None:
-        """Write a file that runs elsewhere, with the weights in it.
+    def save(self, path: Path) -> tuple[str, ...]:
+        """Write what runs elsewhere: a file with the weights in it, or what others compile.
+
+        Returns:
+            What a person should know about the files, a line each; () where there is nothing.
 
         Raises:
             InvalidValueError: the file cannot be written.
@@ -181,6 +184,8 @@ class Frontend(ABC):
     """What it reads, in words, for messages: ``("a torch module", "an .onnx file")``."""
     passes: tuple[str, ...]
     """Names of the passes that :attr:`LoadOptions.passes` can replace, in order."""
+    formats: tuple[str, ...] = ()
+    """How the names of the files end that it reads: ``(".onnx",)``."""
 
     def __init__(self, context: Context | None = None) -> None:  # noqa: B027
         """A frontend is made like every other part, and needs nothing."""

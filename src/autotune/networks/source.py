@@ -19,13 +19,11 @@ from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
 from autotune.process.child import describe
 
-__all__ = ["FORMATS", "Source", "as_inputs", "find_frontend", "read_network", "read_source"]
-
-FORMATS = (".pt2", ".onnx", ".json", ".py", ".mlir")
-"""Suffixes of files that are models; which can be read depends on what is installed."""
+__all__ = ["Source", "as_inputs", "find_frontend", "formats", "read_network", "read_source"]
 
 _NONE_INSTALLED = (
-    "no frontend is installed, so that no model can be read; pip install autotune-tvm"
+    "no frontend is installed, so that no model can be read; pip install autotune-tvm, or "
+    "autotune-mlir for modules of MLIR"
 )
 
 
@@ -44,45 +42,67 @@ class Source:
     text: str
 
 
-def read_source(text: str) -> Source:
+def formats(frontend: str | None = None) -> tuple[str, ...]:
+    """How the names of files end that frontends read.
+
+    Args:
+        frontend: Name of one of them; None for all that are installed.
+
+    Raises:
+        UnknownNameError: there is none of this name.
+    """
+    frontends = _frontends(frontend)
+    return tuple(dict.fromkeys(it for each in frontends for it in each.formats))
+
+
+def _frontends(name: str | None) -> list[Frontend]:
+    names: Sequence[str] = [name] if name is not None else manager().names("frontend")
+    return [create_held_part("frontend", each) for each in names]
+
+
+def read_source(text: str, frontend: str | None = None) -> Source:
     """The model that a person names.
 
     Args:
         text: ``package.module:function``, where the function returns a model and its example
             inputs, or only a model; or the path of a file.
+        frontend: Name of the frontend that is to read it; None for any.
 
     Raises:
         InvalidValueError: there is no such file or function, or the function fails.
+        UnknownNameError: there is no frontend of this name.
     """
     module, colon, attribute = text.partition(":")
     if os.path.exists(text):
+        known = formats(frontend)
         if not os.path.isfile(text):
-            raise InvalidValueError(f"{text!r} is no file; name a {_listed()} file")
-        if Path(text).suffix not in FORMATS:
+            raise InvalidValueError(f"{text!r} is no file; name {_listed(known)}")
+        if known and Path(text).suffix not in known:
             raise InvalidValueError(
-                f"{text!r} is no model: by its name it is none of {_listed()}; name another "
+                f"{text!r} is no model: by its name it is not {_listed(known)}; name another "
                 "file, or a function that makes a model, package.module:function"
             )
         return Source(Path(text), None, text)
     if colon and all(part.isidentifier() for part in (*module.split("."), *attribute.split("."))):
         return _called(text)
     advice = "name a file, or a function that makes a model, package.module:function"
-    if Path(text).suffix in FORMATS:
-        beside = _files_beside(Path(text))
-        matches = near_matches(Path(text).name, beside)
+    if Path(text).suffix:
+        matches = near_matches(Path(text).name, _files_beside(Path(text), formats(frontend)))
         advice = f"did you mean {' or '.join(map(repr, matches))}?" if matches else advice
     raise InvalidValueError(f"there is no file {text!r}; {advice}")
 
 
-def _files_beside(path: Path) -> list[str]:
+def _files_beside(path: Path, known: Sequence[str]) -> list[str]:
     try:
-        return [it.name for it in path.parent.iterdir() if it.suffix in FORMATS and it.is_file()]
+        return [it.name for it in path.parent.iterdir() if it.suffix in known and it.is_file()]
     except OSError:
         return []
 
 
-def _listed() -> str:
-    return f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+def _listed(known: Sequence[str]) -> str:
+    """What a file is called that can be read: ``a .pt2, .onnx or .mlir file``."""
+    first, last = ", ".join(known[:-1]), "".join(known[-1:])
+    return f"a {' or '.join(filter(None, [first, last])) or 'model'} file"
 
 
 def imported_function(text: str, purpose: str) -> Callable[..., object]:
@@ -169,10 +189,9 @@ def find_frontend(source: Source, name: str | None = None) -> Frontend:
         UnknownNameError: there is none of this name.
         InvalidValueError: it does not read such sources, or no frontend does.
     """
-    names: Sequence[str] = [name] if name is not None else manager().names("frontend")
-    if not names:
+    frontends = _frontends(name)
+    if not frontends:
         raise InvalidValueError(_NONE_INSTALLED)
-    frontends: list[Frontend] = [create_held_part("frontend", each) for each in names]
     for frontend in frontends:
         if frontend.accepts(source.model):
             return frontend

@@ -60,6 +60,8 @@ class FrontendSuite:
         assert frontend.accepts(source[0])
         for foreign in (object(), None, 5, "text", tmp_path / "file.nobody-knows"):
             assert not frontend.accepts(foreign)
+        for format in frontend.formats:
+            assert format.startswith(".") and frontend.accepts(tmp_path / f"file{format}")
 
     def test_tasks_have_unique_names_and_are_programs_of_the_backend(
         self, program: NetworkProgram
@@ -84,7 +86,7 @@ class FrontendSuite:
         program = frontend.load(*source, LoadOptions(target, 1, on_pass=told.append))
         assert tuple(told) == program.passes
         places = [frontend.passes.index(report.name) for report in told]
-        assert places == sorted(places) and places
+        assert places == sorted(places) and bool(places) == bool(frontend.passes)
         assert all(report.seconds >= 0 for report in told)
 
     def test_a_pass_can_be_replaced(
@@ -103,8 +105,10 @@ class FrontendSuite:
     def test_a_pass_that_does_not_exist_is_refused(
         self, frontend: Frontend, source: Source, target: Target
     ) -> None:
-        wrong = frontend.passes[0] + "_"
-        with pytest.raises(UnknownNameError, match=f"Did you mean '{frontend.passes[0]}'"):
+        names = frontend.passes
+        wrong = f"{names[0] if names else 'any'}_"
+        hint = f"Did you mean '{names[0]}'" if names else f"unknown pass '{wrong}'"
+        with pytest.raises(UnknownNameError, match=hint):
             frontend.load(*source, LoadOptions(target, 1, {wrong: None}))
 
     def test_example_inputs_are_those_of_the_network(self, program: NetworkProgram) -> None:
@@ -165,8 +169,9 @@ class FrontendSuite:
 
     def test_it_is_saved(self, program: NetworkProgram, target: Target, tmp_path: Path) -> None:
         network = program.build({}, target, 1)
-        network.save(tmp_path / "network.so")
+        remarks = network.save(tmp_path / "network.so")
         assert (tmp_path / "network.so").stat().st_size
+        assert all(remark and "\n" not in remark for remark in remarks)
         missing = tmp_path / "no_such_folder" / "network.so"
         with pytest.raises(InvalidValueError, match="no_such_folder"):
             network.save(missing)

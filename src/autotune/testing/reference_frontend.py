@@ -228,11 +228,12 @@ class _ReferenceCompiled(CompiledNetwork):
             (value,) = bound.outputs()
         return (value,)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path) -> tuple[str, ...]:
         try:
             path.write_text(json.dumps({"model": self.model.name, "records": self.scheduled}))
         except OSError as error:
             raise InvalidValueError(f"{path} cannot be written: {error.strerror}") from error
+        return ()
 
     def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
         return (sum(self.profile(inputs).values()),) * repeats

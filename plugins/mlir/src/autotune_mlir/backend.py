@@ -23,6 +23,7 @@ from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_mlir import compiler, host, openmp
 from autotune_mlir.limits import LIMITS
+from autotune_mlir.networks.function import ModuleFunction
 from autotune_mlir.passes import DEFAULT_SCHEDULE
 from autotune_mlir.scripted import program_of, schedule_of, scheduled_text
 
@@ -103,7 +104,9 @@ class MLIRBackend(Backend):
         compiler.generate(compiler.lower(_WARM_UP, None, threads=1))
 
     def imports(self, program: object) -> bool:
-        """Whether ``program`` is MLIR: a file, or of Python's bindings a module or a function."""
+        """Whether ``program`` is MLIR: a file, a module, or a function of one."""
+        if isinstance(program, ModuleFunction):
+            return True
         if isinstance(program, ProgramFile):
             return program.format == "mlir"
         kind = type(program)
@@ -122,6 +125,8 @@ class MLIRBackend(Backend):
         if not self.imports(program):
             kind = type(program).__name__
             raise UnsupportedWorkload(f"backend 'mlir' understands MLIR only, not a {kind}")
+        if isinstance(program, ModuleFunction):
+            return program.as_program()
         from autotune_mlir.importer import import_program
 
         return ImportedProgram(*import_program(program))

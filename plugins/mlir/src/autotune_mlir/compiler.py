@@ -7,8 +7,9 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from attrs import field, frozen
@@ -248,8 +249,12 @@ def lower(
     return Lowered(module, threads, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
-def generate(lowered: Lowered) -> Generated:
+def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({})) -> Generated:
     """Let LLVM make what runs in this process.
+
+    Args:
+        lowered: The program.
+        functions: Addresses of functions that it declares, by name.
 
     Raises:
         BuildFailed: LLVM rejected it.
@@ -260,6 +265,8 @@ def generate(lowered: Lowered) -> Generated:
         engine = loaded.execution_engine.ExecutionEngine(
             lowered.module, opt_level=opt_level(), shared_libs=libraries, enable_pic=True
         )
+        for name, target in functions.items():
+            engine.raw_register_runtime(name, ctypes.c_void_p(target))
         address = _address(engine)
     except RuntimeError as error:
         raise BuildFailed(brief(error)) from error

@@ -31,7 +31,7 @@ from autotune_mlir.transform_library import (
     library_text,
 )
 
-__all__ = ["export"]
+__all__ = ["export", "identifier"]
 
 _HEADER = ".h"
 
@@ -116,10 +116,10 @@ def _named(record: Record, threads: bool) -> _Named:
         str(request.threads if threads else 0),
     ]
     digest = hashlib.sha256("\0".join(distinct).encode()).hexdigest()[:8]
-    return _Named(f"{_identifier(workload.name)}_{digest}", record, request, program, script)
+    return _Named(f"{identifier(workload.name)}_{digest}", record, request, program, script)
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
     """A name that C and MLIR take."""
     text = re.sub(r"\W", "_", name, flags=re.ASCII)
     return text if re.match(r"[A-Za-z]", text) else f"kernel_{text}"
@@ -175,7 +175,7 @@ def _payload_path(path: Path, named: _Named) -> Path:
     """The file of a program, beside the library."""
     workload = named.record.candidate.sketch.workload
     digest = hashlib.sha256(named.payload.encode()).hexdigest()[:8]
-    return path.with_name(f"{path.stem}.{_identifier(workload.name)}_{digest}.payload.mlir")
+    return path.with_name(f"{path.stem}.{identifier(workload.name)}_{digest}.payload.mlir")
 
 
 def _export_functions(
@@ -196,7 +196,7 @@ def _export_functions(
     code = link_library(made) if shared else link_object(made)
     header = path.with_suffix(_HEADER)
     _write(path, code)
-    guard = f"{_identifier(path.stem).upper()}_H"
+    guard = f"{identifier(path.stem).upper()}_H"
     _write(header, header_text(made, guard).encode())
     return tally.report((path, header), f"The functions and how they are called: {header}")
 

@@ -12,11 +12,11 @@ from autotune.backends import ProgramFile
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.text_files import read_text_file
 from autotune.ir.workloads import Workload
-from autotune.process import WorkerDied, ask_once
-from autotune.process.error_codec import error_from_json
+from autotune.process import Message, WorkerDied, ask_once
+from autotune.process.error_codec import accepted
 from autotune_mlir import bindings
 
-__all__ = ["import_program"]
+__all__ = ["ask_reader", "import_program", "read_source"]
 
 WORKER = "autotune_mlir.import_worker"
 
@@ -40,12 +40,35 @@ def import_program(program: object) -> tuple[Workload, str]:
         InvalidValueError: the file cannot be read, or it is not clear which function is meant.
         BindingsMissing: MLIR is not installed.
     """
+    text, file, function = read_source(program)
+    done = ask_reader({"op": "read", "text": text, "file": file, "function": function})
+    return Workload.from_json(done["workload"]), str(done["program"])
+
+
+def read_source(program: object) -> tuple[str, str, str | None]:
+    """The text of a program, what to call it, and the function that is meant.
+
+    Raises:
+        InvalidValueError: the file cannot be read.
+        BindingsMissing: MLIR is not installed.
+    """
     bindings.chosen()
     if isinstance(program, ProgramFile):
-        text, file, function = _read(program.path), str(program.path), program.function
-    else:
-        text, file, function = _text_of(program), "the module", None
-    question = {"op": "read", "text": text, "file": file, "function": function}
+        return _read(program.path), str(program.path), program.function
+    return _text_of(program), "the module", None
+
+
+def ask_reader(question: Message) -> Message:
+    """What the process that reads MLIR answers.
+
+    Args:
+        question: With ``op``, ``text`` and ``file``.
+
+    Raises:
+        UnsupportedWorkload: MLIR does not survive reading the text, or takes too long.
+        AutotuneError: as of the operation.
+    """
+    file = question["file"]
     try:
         answer = ask_once(WORKER, question, 1, _SECONDS)
     except TimeoutError:
@@ -57,10 +80,7 @@ def import_program(program: object) -> tuple[Workload, str]:
         ) from None
     if "failed" in answer:
         raise UnsupportedWorkload(f"{file} cannot be read: {answer['failed']}")
-    done = answer["done"]
-    if "refused" in done:
-        raise error_from_json(done["refused"])
-    return Workload.from_json(done["workload"]), str(done["program"])
+    return accepted(answer["done"])
 
 
 def _read(path: Path) -> str:

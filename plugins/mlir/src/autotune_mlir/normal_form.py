@@ -19,7 +19,7 @@ from autotune_mlir.emit import INIT, STAGE
 from autotune_mlir.locations import at
 from autotune_mlir.scalar_import import Unsupported, combination, defining, producer_of_yield
 
-__all__ = ["BESIDE_LINALG", "bring_into_form", "check_operations", "simplify"]
+__all__ = ["BESIDE_LINALG", "bring_into_form", "check_operations", "decompose", "simplify"]
 
 _SIMPLIFY = "builtin.module(inline,symbol-dce,convert-elementwise-to-linalg,canonicalize)"
 _GENERALIZE = "builtin.module(linalg-generalize-named-ops)"
@@ -54,9 +54,14 @@ def simplify(mlir: Bindings, module: Any) -> None:
     Softmax becomes the operations that it consists of.
     """
     mlir.passmanager.PassManager.parse(_SIMPLIFY).run(module.operation)
+    decompose(mlir, module)
+    mlir.passmanager.PassManager.parse("builtin.module(canonicalize)").run(module.operation)
+
+
+def decompose(mlir: Bindings, module: Any) -> None:
+    """Take softmax apart, for which MLIR has no loops."""
     schedule = mlir.ir.Module.parse(_DECOMPOSE)
     mlir.interpreter.apply_named_sequence(module, schedule.body.operations[0], schedule)
-    mlir.passmanager.PassManager.parse("builtin.module(canonicalize)").run(module.operation)
 
 
 def check_operations(mlir: Bindings, block: Any, file: str) -> None:

@@ -19,7 +19,8 @@ _BUFFERS = (
     "eliminate-empty-tensors",
     "empty-tensor-to-alloc-tensor",
     "one-shot-bufferize{bufferize-function-boundaries=true "
-    "function-boundary-type-conversion=identity-layout-map buffer-alignment=64}",
+    "function-boundary-type-conversion=identity-layout-map buffer-alignment=64 "
+    "allow-return-allocs-from-loops={loops}}",
 )
 _PLACES = (
     "func.func(buffer-hoisting,promote-buffers-to-stack{max-alloc-size-in-bytes=4096},"
@@ -46,12 +47,15 @@ def bufferization(threads: int, by_default: bool = False) -> str:
 
     Args:
         threads: On how many threads parallel loops run; with one they are ordinary loops.
-        by_default: Whether elementwise operations are fused; see :data:`DEFAULT_SCHEDULE`.
+        by_default: Whether elementwise operations are fused; see :data:`DEFAULT_SCHEDULE`. Loops
+            are then the program's own, and may allocate what they hand on: those of a schedule
+            must not.
     """
     fusion = _FUSION if by_default else ()
+    buffers = [text.replace("{loops}", str(by_default).lower()) for text in _BUFFERS]
     loops = ("func.func(scf-forall-to-for)",) if threads == 1 else ()
     return (
-        f"builtin.module({','.join((*fusion, *_CLEANUP, *_BUFFERS, *loops, *_PLACES, *_CLEANUP))})"
+        f"builtin.module({','.join((*fusion, *_CLEANUP, *buffers, *loops, *_PLACES, *_CLEANUP))})"
     )
 
 

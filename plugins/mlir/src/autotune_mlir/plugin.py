@@ -16,4 +16,10 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_mlir.backend:MLIRBackend",
             "MLIR's linalg scheduled by its Transform dialect, compiled by LLVM for the CPU",
         ),
+        PluginSpec(
+            "frontend",
+            "mlir",
+            "autotune_mlir.networks.frontend:MLIRFrontend",
+            "modules of functions on tensors, one transform library for all of them",
+        ),
     ]

@@ -14,7 +14,7 @@ from autotune_mlir.normal_form import bring_into_form, check_operations, simplif
 from autotune_mlir.payload_import import input_name, read_program, tensor_of
 from autotune_mlir.scalar_import import Unsupported
 
-__all__ = ["read_text"]
+__all__ = ["check_argument", "import_function", "name_of", "parse_text", "read_text"]
 
 
 def read_text(text: str, file: str, function: str | None = None) -> tuple[Workload, str]:
@@ -37,42 +37,69 @@ def read_text(text: str, file: str, function: str | None = None) -> tuple[Worklo
     """
     mlir = bindings.load()
     with new_context(), mlir.ir.Location.unknown():
-        try:
-            module = mlir.ir.Module.parse(text)
-        except mlir.ir.MLIRError as error:
-            raise UnsupportedWorkload(f"not MLIR: {diagnostic_text(error, file)}") from None
-        return _import(mlir, module, function, file)
+        module = parse_text(mlir, text, file)
+        name = name_of(_choose(mlir, module, function, file))
+        return import_function(mlir, module, name, file)[:2]
 
 
-def _import(
-    mlir: bindings.Bindings, module: Any, wanted: str | None, file: str
-) -> tuple[Workload, str]:
-    function = _choose(mlir, module, wanted, file)
-    name, kind = _name_of(function), function.attributes["function_type"].value
+def parse_text(mlir: bindings.Bindings, text: str, file: str) -> Any:
+    """The ``ir.Module`` of a text, in the current context.
+
+    Raises:
+        UnsupportedWorkload: it does not parse; says where.
+    """
+    try:
+        return mlir.ir.Module.parse(text)
+    except mlir.ir.MLIRError as error:
+        raise UnsupportedWorkload(f"not MLIR: {diagnostic_text(error, file)}") from None
+
+
+def import_function(
+    mlir: bindings.Bindings, module: Any, name: str, file: str
+) -> tuple[Workload, str, str]:
+    """The workload of a function, its program in normal form, and that form on tensors.
+
+    Args:
+        mlir: The bindings; the context of the module is the current one.
+        module: Changed, and not to be used any more.
+        name: Of its one function that is not private.
+        file: What to call the text in messages.
+
+    Raises:
+        UnsupportedWorkload: an operation cannot be expressed; says where and why.
+    """
+    (function,) = (
+        view.operation
+        for view in module.body.operations
+        if view.operation.name == "func.func" and name_of(view.operation) == name
+    )
+    kind = function.attributes["function_type"].value
     for noun, types in (("argument", kind.inputs), ("result", kind.results)):
         for position, item in enumerate(types):
-            _check_argument(mlir, item, f"{noun} {position} of function @{name}")
+            check_argument(mlir, item, f"{noun} {position} of function @{name}")
     try:
         simplify(mlir, module)
         function, block = _only_block(module, name)
         check_operations(mlir, block, file)
         taken = {input_name(position) for position in range(len(block.arguments))}
         bring_into_form(mlir, module, block, taken, file)
+        on_tensors = str(function)
         wrapped = _wrap(mlir, block)
         workload = read_program(wrapped.body.operations[0].operation, name, file)
         wrapped.operation.verify()
-        return workload, str(wrapped)
+        return workload, str(wrapped), on_tensors
     except mlir.ir.MLIRError as error:
         raise UnsupportedWorkload(
             f"function @{name} cannot be brought into form: {diagnostic_text(error, file)}"
         ) from None
 
 
-def _name_of(function: Any) -> str:
+def name_of(function: Any) -> str:
+    """Name of a function."""
     return str(function.attributes["sym_name"].value)
 
 
-def _check_argument(mlir: bindings.Bindings, kind: Any, what: str) -> None:
+def check_argument(mlir: bindings.Bindings, kind: Any, what: str) -> None:
     """Check that an argument or a result is a tensor that a workload can have.
 
     Raises:
@@ -102,7 +129,7 @@ def _choose(mlir: bindings.Bindings, module: Any, wanted: str | None, file: str)
         UnsupportedWorkload: there is no function.
     """
     functions = {
-        _name_of(view.operation): view.operation
+        name_of(view.operation): view.operation
         for view in module.body.operations
         if view.operation.name == "func.func" and len(view.operation.regions[0].blocks) > 0
     }
@@ -137,7 +164,7 @@ def _only_block(module: Any, name: str) -> tuple[Any, Any]:
     """
     for view in module.body.operations:
         operation = view.operation
-        if operation.name == "func.func" and _name_of(operation) == name:
+        if operation.name == "func.func" and name_of(operation) == name:
             blocks = list(operation.regions[0].blocks)
             if len(blocks) != 1:
                 raise UnsupportedWorkload(

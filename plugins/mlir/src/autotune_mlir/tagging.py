@@ -23,6 +23,7 @@ FIND = "autotune_find"
 
 _ANY = "!transform.any_op"
 _PAD = "tensor.pad"
+_SOFTMAX = "linalg.softmax"
 # Operations of linalg that compute nothing by themselves.
 _PARTS = ("linalg.fill", "linalg.index", "linalg.yield")
 
@@ -62,7 +63,7 @@ def find_text() -> str:
 def tagging_text(name: str, schedule: str, payload: str) -> str:
     """A sequence that gives a program its attributes and then applies a schedule.
 
-    Named operations become generic ones, which schedules are made for.
+    Softmax is taken apart and named operations become generic ones, as in the import.
 
     Args:
         name: Of the sequence.
@@ -73,6 +74,11 @@ def tagging_text(name: str, schedule: str, payload: str) -> str:
     computing = [item for item in tagged if item.kind != _PAD]
     lines: list[str] = []
     if computing:
+        lines += [
+            f'%softmax = transform.structured.match ops{{["{_SOFTMAX}"]}} in %root '
+            f": ({_ANY}) -> {_ANY}",
+            f"%parts = transform.structured.decompose_interface %softmax : ({_ANY}) -> {_ANY}",
+        ]
         lines.append(
             f"%all = transform.include @{FIND} failures(propagate) (%root) : ({_ANY}) -> {_ANY}"
         )

@@ -17,10 +17,19 @@ from autotune_mlir.compiler import apply_schedule, brief, new_context
 from autotune_mlir.emit import INIT, STAGE
 from autotune_mlir.tagging import find_text, tagging_text
 
-__all__ = ["NamedSchedule", "apply_command", "check_applied", "library_text"]
+__all__ = [
+    "UNTAGGED",
+    "NamedSchedule",
+    "apply_command",
+    "apply_passes",
+    "check_applied",
+    "library_text",
+    "parsed",
+]
 
 _MAIN = "__transform_main"
-_UNTAGGED = "_untagged"
+UNTAGGED = "_untagged"
+"""Ends the name of the sequence for programs without attributes."""
 _NOTE = """\
 // Schedules that autotune found. A sequence finds operations by the attributes `autotune.stage`
 // and `autotune.init`, which the programs beside this file have; NAME_untagged is for a program
@@ -47,16 +56,20 @@ class NamedSchedule:
     comment: str
 
 
-def library_text(schedules: Iterable[NamedSchedule]) -> str:
+def library_text(schedules: Iterable[NamedSchedule], entry: str = "") -> str:
     """A module with two entry points for every schedule, ``NAME`` and ``NAME_untagged``.
 
     The first is for programs whose operations have the attributes by which schedules find them,
     the second gives them these attributes first. Further sequences become ``NAME_SEQUENCE``.
 
+    Args:
+        schedules: The schedules, of different names.
+        entry: Text of a sequence for a module with several programs, which comes first.
+
     Raises:
         InvalidSchedule: a schedule is no module of named sequences.
     """
-    lines = [*_NOTE.splitlines(), _HEAD, find_text()]
+    lines = [*_NOTE.splitlines(), _HEAD, *filter(None, [entry]), find_text()]
     for schedule in schedules:
         lines += [_comment(schedule), _renamed(schedule), _for_untagged(schedule)]
     return "\n".join([*lines, "}", ""])
@@ -82,16 +95,16 @@ def check_applied(schedule: NamedSchedule) -> None:
     Raises:
         InvalidSchedule: they do not, or fail.
     """
-    expected = _parsed(schedule.payload)
+    expected = parsed(schedule.payload)
     apply_schedule(expected, schedule.schedule)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "library.mlir"
         path.write_text(library_text([schedule]), encoding="utf-8")
-        for entry, tagged in ((schedule.name, True), (f"{schedule.name}{_UNTAGGED}", False)):
-            found = _parsed(schedule.payload)
+        for entry, tagged in ((schedule.name, True), (f"{schedule.name}{UNTAGGED}", False)):
+            found = parsed(schedule.payload)
             if not tagged:
                 _drop_tags(found)
-            _apply_passes(found, path, entry)
+            apply_passes(found, path, entry)
             if str(found) != str(expected):
                 raise InvalidSchedule("MLIR's interpreter pass makes another program of it")
 
@@ -109,14 +122,24 @@ def _drop_tags(module: Any) -> None:
     module.operation.walk(drop)
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
     """A program in a context of its own: a context keeps the libraries that it has read."""
     ir = bindings.load().ir
     with new_context(), ir.Location.unknown():
         return ir.Module.parse(text)
 
 
-def _apply_passes(module: Any, library: Path, entry: str) -> None:
+def apply_passes(module: Any, library: Path, entry: str) -> None:
+    """Apply a sequence of a library by MLIR's own passes.
+
+    Args:
+        module: The ``ir.Module``; changed. Its context must not have read another library.
+        library: Path of the library.
+        entry: Name of the sequence.
+
+    Raises:
+        InvalidSchedule: a pass fails.
+    """
     loaded = bindings.load()
     passes = (
         f"builtin.module(transform-preload-library{{transform-library-paths={library}}},"
@@ -134,7 +157,7 @@ def _comment(schedule: NamedSchedule) -> str:
 
 
 def _for_untagged(schedule: NamedSchedule) -> str:
-    return tagging_text(f"{schedule.name}{_UNTAGGED}", schedule.name, schedule.payload)
+    return tagging_text(f"{schedule.name}{UNTAGGED}", schedule.name, schedule.payload)
 
 
 def _renamed(schedule: NamedSchedule) -> str:

@@ -83,7 +83,7 @@ class Child:
 def _source(question: Message) -> Source:
     if question["network"]:
         return read_network(question["source"], question["sizes"])
-    return read_source(question["source"])
+    return read_source(question["source"], question["frontend"])
 
 
 def _timed(prepared: Prepared, calls: int) -> list[float]:

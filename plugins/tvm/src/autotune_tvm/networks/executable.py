@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,24 +9,20 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import aligned_copy
 from autotune.errors import InvalidValueError
 from autotune.networks import CompiledNetwork, NetworkTensor
+from autotune.networks.arrays import aligned_inputs, converter_to
 from autotune_tvm import runtime
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.native_messages import without_messages
-from autotune_tvm.networks.sources.source import as_numpy, flat_outputs
+from autotune_tvm.networks.sources.source import flat_outputs
 
 __all__ = ["RelaxNetwork"]
 
 Array = NDArray[Any]
-
-_ALIGNMENT = 64
-"""Bytes: TVM's generated code loads vectors of inputs as if they began at a multiple."""
 
 
 class RelaxNetwork(CompiledNetwork):
@@ -69,10 +64,10 @@ class RelaxNetwork(CompiledNetwork):
         arguments = self._arguments(inputs)
         runtime.use_threads(self._threads)
         found = flat_outputs(self._machine[ENTRY](*arguments))
-        convert = _converter(inputs[0] if inputs else None)
+        convert = converter_to(inputs[0] if inputs else None)
         return tuple(convert(tensor) for tensor in found)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path) -> tuple[str, ...]:
         """Write a shared library with the weights in it; ``tvm.runtime.load_module`` reads it.
 
         Raises:
@@ -83,6 +78,7 @@ class RelaxNetwork(CompiledNetwork):
                 self._executable.export_library(str(path))
         except Exception as error:  # the linker's failure is a RuntimeError, and others
             raise InvalidValueError(f"{str(path)!r} cannot be written: {brief(error)}") from error
+        return ()
 
     def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
         """Seconds of each of ``repeats`` calls, after one that is not counted."""
@@ -117,10 +113,8 @@ class RelaxNetwork(CompiledNetwork):
         return tvm.relax.VirtualMachine(self._library, tvm.cpu())
 
     def _arguments(self, inputs: Sequence[Any]) -> list[Any]:
-        if len(inputs) != len(self._inputs):
-            names = ", ".join(repr(tensor.name) for tensor in self._inputs)
-            raise InvalidValueError(f"{len(inputs)} inputs; the network takes {names}")
-        return [_argument(value, it) for value, it in zip(inputs, self._inputs, strict=True)]
+        from_dlpack = runtime.load().runtime.from_dlpack
+        return [from_dlpack(array) for array in aligned_inputs(self._inputs, inputs)]
 
 
 class _Watch:
@@ -138,22 +132,3 @@ class _Watch:
         else:
             self.seconds[str(name)] += perf_counter() - self._begin
         return 0  # go on
-
-
-def _argument(value: Any, tensor: NetworkTensor) -> Any:
-    array = as_numpy(value)
-    if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
-        raise InvalidValueError(
-            f"input {tensor.name!r} is {array.dtype}{list(array.shape)}; the network takes "
-            f"{tensor.dtype}{list(tensor.shape)}"
-        )
-    usable = array.flags.c_contiguous and array.flags.writeable
-    if not usable or array.ctypes.data % _ALIGNMENT:
-        array = aligned_copy(array)
-    return runtime.load().runtime.from_dlpack(array)
-
-
-def _converter(like: Any) -> Any:
-    """What makes an output of the kind of an input: ``from_dlpack`` of its package."""
-    package = sys.modules.get(type(like).__module__.split(".")[0])
-    return getattr(package, "from_dlpack", np.from_dlpack)

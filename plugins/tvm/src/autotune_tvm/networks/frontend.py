@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.networks import Frontend, LoadOptions, NetworkProgram
 from autotune_tvm import runtime
 from autotune_tvm.networks.pass_names import PASS_NAMES
-from autotune_tvm.networks.sources import check_file, is_source, read_source
+from autotune_tvm.networks.sources import SUFFIXES, check_file, is_source, read_source
 
 __all__ = ["RelaxFrontend"]
 
@@ -23,6 +23,7 @@ class RelaxFrontend(Frontend):
         "an .onnx file",
         "a Relax module, its .json or its TVMScript in a .py file",
     )
+    formats = tuple(SUFFIXES)
     passes = PASS_NAMES
 
     def accepts(self, source: object) -> bool:

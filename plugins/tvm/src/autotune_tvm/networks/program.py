@@ -13,6 +13,7 @@ from tvm.relax.backend.cpu_generic import pipeline
 from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import AutotuneError
 from autotune.networks import CompiledNetwork, LoadOptions, NetworkProgram, NetworkTask
+from autotune.networks.arrays import as_numpy, check_examples, random_examples
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler
@@ -24,11 +25,8 @@ from autotune_tvm.networks.pipeline import run_passes
 from autotune_tvm.networks.prepack import prepack_weights
 from autotune_tvm.networks.sources.source import (
     Source,
-    as_numpy,
-    check_examples,
     input_tensors,
     output_tensors,
-    random_examples,
 )
 
 __all__ = ["RelaxProgram", "build_module", "load_network"]

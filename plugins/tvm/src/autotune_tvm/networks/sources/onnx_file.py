@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.networks.arrays import as_numpy
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.parsing import parse_onnx
-from autotune_tvm.networks.sources.source import Array, Source, as_numpy
+from autotune_tvm.networks.sources.source import Array, Source
 
 __all__ = ["from_onnx_file"]
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.networks.arrays import check_examples
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.sources.parsing import parse_json
 from autotune_tvm.networks.sources.source import (
     Source,
-    check_examples,
     flat_outputs,
     input_tensors,
 )

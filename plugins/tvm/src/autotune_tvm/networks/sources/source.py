@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.errors import UnsupportedWorkload
 from autotune.networks import NetworkTensor
 from autotune_tvm.networks.graph import ENTRY, dtype_of, shape_of
 
 __all__ = [
     "Reference",
     "Source",
-    "as_numpy",
-    "check_examples",
     "flat_outputs",
     "input_tensors",
     "output_tensors",
-    "random_examples",
 ]
 
 Array = NDArray[Any]
@@ -45,23 +41,6 @@ class Source:
     examples: tuple[Array, ...] | None = None
     outputs: tuple[str, ...] = ()
     run: Reference | None = None
-
-
-def as_numpy(value: Any) -> Array:
-    """A numpy array of what a caller gave, in place where that is possible.
-
-    Raises:
-        InvalidValueError: it is no array.
-    """
-    if hasattr(value, "detach"):
-        value = value.detach()
-    try:
-        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
-    except (BufferError, RuntimeError, TypeError, ValueError):
-        array = np.asarray(value)
-    if array.dtype == object:
-        raise InvalidValueError(f"an input is a {type(value).__name__}; inputs are arrays")
-    return array
 
 
 def flat_outputs(result: Any) -> list[Any]:
@@ -114,40 +93,3 @@ def _tensor(variable: Any, name: str) -> NetworkTensor:
             "fixed shapes, or give example inputs"
         )
     return NetworkTensor(str(name), shape, dtype)
-
-
-def check_examples(
-    inputs: Sequence[NetworkTensor], examples: Sequence[object] | None
-) -> tuple[Array, ...] | None:
-    """Example inputs as arrays.
-
-    Raises:
-        InvalidValueError: they are not those of the network.
-    """
-    if examples is None:
-        return None
-    arrays = tuple(map(as_numpy, examples))
-    if len(arrays) != len(inputs):
-        names = ", ".join(tensor.name for tensor in inputs)
-        raise InvalidValueError(f"{len(arrays)} example inputs; the network takes {names}")
-    for tensor, array in zip(inputs, arrays, strict=True):
-        if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
-            raise InvalidValueError(
-                f"example input {tensor.name!r} is {array.dtype}{list(array.shape)}; the network "
-                f"takes {tensor.dtype}{list(tensor.shape)}"
-            )
-    return arrays
-
-
-def random_examples(inputs: Sequence[NetworkTensor]) -> tuple[Array, ...]:
-    """Inputs of one seed: normally distributed numbers, and whole ones that are valid indices."""
-    rng = np.random.default_rng(0)
-    found = []
-    for tensor in inputs:
-        kind = np.dtype(tensor.dtype)
-        if kind.kind == "f":
-            found.append(rng.standard_normal(tensor.shape).astype(kind))
-        else:
-            # 0 and 1 index every table that is one.
-            found.append(rng.integers(0, 2, tensor.shape).astype(kind))
-    return tuple(found)

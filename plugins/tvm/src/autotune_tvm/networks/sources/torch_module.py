@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
+from autotune.networks.arrays import as_numpy
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
-from autotune_tvm.networks.sources.source import Array, Source, as_numpy
+from autotune_tvm.networks.sources.source import Array, Source
 
 __all__ = ["from_exported", "from_pt2", "from_torch"]
 

@@ -1,0 +1,50 @@
+"""The frontend: functions of an MLIR module become tasks of the MLIR backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.networks import Frontend, LoadOptions, NetworkProgram
+
+__all__ = ["MLIRFrontend"]
+
+
+class MLIRFrontend(Frontend):
+    """Reads modules whose functions are linalg on tensors, each a task of its own.
+
+    It has no passes over the graph: schedules are for the functions as they are.
+    """
+
+    name = "mlir"
+    sources = ("an .mlir file", "a module of MLIR's Python bindings")
+    formats = (".mlir",)
+    passes = ()
+
+    def accepts(self, source: object) -> bool:
+        """Whether it is a path of such a name, or a module of either bindings; imports nothing."""
+        if isinstance(source, Path):
+            return source.suffix in self.formats
+        kind = type(source)
+        return kind.__name__ == "Module" and kind.__module__.endswith("_mlir.ir")
+
+    def load(
+        self, source: object, example_inputs: Sequence[object] | None, options: LoadOptions
+    ) -> NetworkProgram:
+        """Read a module, and cut it into its functions.
+
+        Raises:
+            InvalidValueError: the file cannot be read, or holds no whole module; no function of
+                it can be run; or the example inputs are not those of the module.
+            UnknownNameError: a pass is named, and there is none.
+            BindingsMissing: MLIR is not installed.
+        """
+        for name in options.passes:
+            extra = "A module is tuned as it is: run passes of MLIR before."
+            raise UnknownNameError("pass", name, self.passes, extra)
+        if not self.accepts(source):
+            raise InvalidValueError(f"a {type(source).__name__} is none of {self.sources}")
+        from autotune_mlir.networks.program import load_network
+
+        return load_network(source, example_inputs)

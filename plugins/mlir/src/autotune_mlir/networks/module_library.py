@@ -1,0 +1,224 @@
+"""One library of schedules for a module, and the module with which each of them works."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, frozen
+
+from autotune.backends import InvalidSchedule
+from autotune.errors import InvalidValueError
+from autotune.store.jsonl import replacing
+from autotune_mlir import bindings
+from autotune_mlir.compiler import new_context
+from autotune_mlir.emit import quoted
+from autotune_mlir.export import identifier
+from autotune_mlir.networks.units import Unit
+from autotune_mlir.transform_library import (
+    UNTAGGED,
+    NamedSchedule,
+    apply_passes,
+    library_text,
+    parsed,
+)
+
+if TYPE_CHECKING:
+    from autotune_mlir.networks.program import ModuleProgram
+
+__all__ = ["MAIN", "SCHEDULE", "write_library"]
+
+MAIN = "__transform_main"
+"""Entry of a library, which MLIR's interpreter runs unless told otherwise."""
+
+SCHEDULE = "autotune.schedule"
+"""Attribute of a function whose operations have the attributes by which a schedule finds them."""
+
+_PREPARED = (
+    "// Prepared by autotune: functions that were tuned are as their schedules need them.\n"
+)
+_ANY = "!transform.any_op"
+_CLEANUP = "builtin.module(canonicalize,cse)"
+# What there is of these depends on which stages write into one empty tensor, and on clean-ups.
+_LOOSE = ("tensor.", "affine.", "ub.", "arith.constant")
+
+
+@frozen(eq=False)
+class _Scheduled:
+    """A function and its schedule.
+
+    Attributes:
+        unit: The function.
+        named: The schedule.
+        by_structure: Whether it works on the function as it is in the module; else on its
+            prepared form only.
+    """
+
+    unit: Unit
+    named: NamedSchedule
+    by_structure: bool = True
+
+
+def write_library(
+    path: Path, program: ModuleProgram, units: Mapping[str, Unit]
+) -> tuple[str, ...]:
+    """Write a module of named sequences with one entry, and the prepared module beside it.
+
+    The entry gives every function that has a schedule, found by its name and type, that schedule,
+    and leaves the others alone.
+
+    Args:
+        path: The file.
+        program: The module.
+        units: Its functions, by name.
+
+    Returns:
+        What a person should know about the files, a line each.
+
+    Raises:
+        InvalidValueError: a file cannot be written.
+    """
+    if not path.parent.is_dir():
+        raise InvalidValueError(f"{str(path)!r}: there is no folder {str(path.parent)!r}")
+    scheduled = [
+        _checked(_named(unit), program.text)
+        for unit in units.values()
+        if unit.schedule is not None
+    ]
+    prepared = path.with_name(f"{path.stem}.payload.mlir")
+    if prepared.exists() and not prepared.read_bytes().startswith(_PREPARED.encode()):
+        raise InvalidValueError(
+            f"{str(prepared)!r} belongs to {str(path)!r} and would be replaced, but autotune has "
+            "not written it; name another file"
+        )
+    texts = {
+        path: library_text(_distinct(scheduled), _entry_text(scheduled)),
+        prepared: _PREPARED + _prepared_text(program.text, scheduled),
+    }
+    for file, text in texts.items():
+        with replacing(file) as stream:
+            stream.write(text.encode())
+    return tuple(_remarks(path, prepared, scheduled))
+
+
+def _remarks(path: Path, prepared: Path, scheduled: Sequence[_Scheduled]) -> list[str]:
+    lines = [
+        f"{path}: schedules of {len(scheduled)} functions, applied by mlir-opt MODULE "
+        f"--transform-preload-library=transform-library-paths={path} --transform-interpreter"
+    ]
+    others = [f"@{it.unit.function.name}" for it in scheduled if not it.by_structure]
+    if others:
+        lines.append(
+            f"{path}: the operations of {', '.join(others)} are not those that were scheduled, "
+            f"such as a product added to an argument: take {prepared} in place of the module"
+        )
+    return lines
+
+
+def _named(unit: Unit) -> _Scheduled:
+    function, record = unit.function, unit.record
+    assert function.imported is not None and unit.schedule is not None and record is not None
+    distinct = f"{function.imported.program}\0{unit.schedule}"
+    digest = hashlib.sha256(distinct.encode()).hexdigest()[:8]
+    latency = f"{record.latency:.4g} s, " if record.latency is not None else ""
+    comment = f"@{function.name}: {latency}record {record.name}"
+    name = f"{identifier(function.name)}_{digest}"
+    return _Scheduled(unit, NamedSchedule(name, unit.schedule, function.imported.program, comment))
+
+
+def _distinct(scheduled: Sequence[_Scheduled]) -> list[NamedSchedule]:
+    return list({it.named.name: it.named for it in scheduled}.values())
+
+
+def _checked(scheduled: _Scheduled, module: str) -> _Scheduled:
+    """Find out whether the schedule does for the function itself what it does for its program."""
+    only = [scheduled]
+    prepared = evolve(scheduled, by_structure=False)
+    expected = _applied([prepared], _prepared_text(module, [prepared]), scheduled)
+    try:
+        found = _applied(only, module, scheduled)
+    except InvalidSchedule:
+        return prepared
+    return scheduled if found == expected else prepared
+
+
+def _applied(scheduled: Sequence[_Scheduled], module: str, wanted: _Scheduled) -> Counter[str]:
+    """How many loops and operations of each kind a function has after a library was applied.
+
+    Raises:
+        InvalidSchedule: the library cannot be applied.
+    """
+    mlir = bindings.load()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "library.mlir"
+        text = library_text(_distinct(scheduled), _entry_text(scheduled))
+        path.write_text(text, encoding="utf-8")
+        found = parsed(module)
+        apply_passes(found, path, MAIN)
+    names: Counter[str] = Counter()
+
+    def visit(operation: Any) -> Any:
+        if not operation.name.startswith(_LOOSE):
+            names[str(operation.name)] += 1
+        return mlir.ir.WalkResult.ADVANCE
+
+    with found.context, mlir.ir.Location.unknown():
+        mlir.passmanager.PassManager.parse(_CLEANUP).run(found.operation)
+        _find(found, wanted.unit.function.name).walk(visit)
+    return names
+
+
+def _entry_text(scheduled: Sequence[_Scheduled]) -> str:
+    """The sequence that gives each function of a module its schedule."""
+    lines = []
+    for number, it in enumerate(scheduled):
+        function, name = it.unit.function, it.named.name
+        found = [f"sym_name = {quoted(function.name)}", f"function_type = {function.kind}"]
+        if not it.by_structure:
+            found.append(f"{SCHEDULE} = {quoted(name)}")
+        sequence = f"{name}{UNTAGGED}" if it.by_structure else name
+        lines += [
+            f'%f{number} = transform.structured.match ops{{["func.func"]}} '
+            f"attributes {{{', '.join(found)}}} in %root : ({_ANY}) -> {_ANY}",
+            f"transform.foreach %f{number} : {_ANY} {{",
+            f"^bb0(%one: {_ANY}):",
+            f"  transform.include @{sequence} failures(propagate) (%one) : ({_ANY}) -> ()",
+            "}",
+        ]
+    head = f"  transform.named_sequence @{MAIN}(%root: {_ANY} {{transform.readonly}}) {{"
+    body = "\n".join(f"    {line}" for line in (*lines, "transform.yield"))
+    return f"{head}\n{body}\n  }}"
+
+
+def _prepared_text(module: str, scheduled: Sequence[_Scheduled]) -> str:
+    """The module, its scheduled functions in the form that schedules are for."""
+    mlir = bindings.load()
+    with new_context(), mlir.ir.Location.unknown():
+        prepared = mlir.ir.Module.parse(module)
+        for it in scheduled:
+            function = it.unit.function
+            assert function.imported is not None
+            before = _find(prepared, function.name)
+            made = mlir.ir.Module.parse(function.imported.on_tensors)
+            after = made.body.operations[0].operation
+            prepared.body.append(after)
+            after.move_before(before)
+            del after.attributes["sym_visibility"]
+            if "sym_visibility" in before.attributes:
+                after.attributes["sym_visibility"] = before.attributes["sym_visibility"]
+            after.attributes[SCHEDULE] = mlir.ir.StringAttr.get(it.named.name)
+            before.erase()
+        return f"{prepared}\n"
+
+
+def _find(module: Any, name: str) -> Any:
+    operations = (view.operation for view in module.body.operations)
+    return next(
+        it
+        for it in operations
+        if it.name == "func.func" and str(it.attributes["sym_name"].value) == name
+    )

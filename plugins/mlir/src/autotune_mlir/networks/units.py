@@ -1,0 +1,120 @@
+"""Functions of a module, compiled each by itself, and the kernel that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import frozen
+
+from autotune.backends import BuildFailed, BuildRequest, InvalidSchedule
+from autotune.sketches import baseline_candidate, is_default
+from autotune.store.records import Record
+from autotune.targets import Target
+from autotune_mlir import bindings, host
+from autotune_mlir.compiler import Generated, brief, generate, lower
+from autotune_mlir.networks.function import ModuleFunction
+from autotune_mlir.networks.linking import kernel_text, unit_symbol
+from autotune_mlir.passes import DEFAULT_SCHEDULE
+from autotune_mlir.scripted import schedule_of
+
+__all__ = ["Unit", "compile_kernel", "compile_unit"]
+
+
+@frozen(eq=False)
+class Unit:
+    """A function that was compiled.
+
+    Attributes:
+        function: The function.
+        record: What it was scheduled by; None for the default schedule.
+        schedule: The script that it was scheduled by; None where there is none.
+        generated: Its code.
+    """
+
+    function: ModuleFunction
+    record: Record | None
+    schedule: str | None
+    generated: Generated
+
+
+def compile_unit(
+    function: ModuleFunction, module: str, record: Record | None, target: Target, threads: int
+) -> Unit:
+    """Compile one function that calls no other.
+
+    Args:
+        function: The function.
+        module: Text of its module.
+        record: What schedules it; None for MLIR's default pipeline.
+        target: What it runs on.
+        threads: How many threads it uses.
+
+    Raises:
+        BuildFailed: MLIR or LLVM rejected it; names the function.
+        InvalidSchedule: the record is of another function, or cannot be replayed; likewise.
+        UnsupportedTarget: this machine cannot run programs for the target.
+    """
+    host.check_measuring(target, threads)
+    disabled = host.disabled_features(target)
+    try:
+        if function.imported is None:
+            text = kernel_text(module, [function], {})
+            lowered = lower(text, None, threads=threads, disabled=disabled, by_default=True)
+            return Unit(function, None, None, generate(lowered))
+        request = _request(function, record, target, threads)
+        schedule = schedule_of(request)
+        lowered = lower(
+            function.imported.program,
+            schedule,
+            threads=threads,
+            disabled=disabled,
+            by_default=is_default(request.candidate),
+        )
+        return Unit(function, record, schedule, generate(lowered))
+    except (BuildFailed, InvalidSchedule) as error:
+        raise type(error)(f"task {function.name!r}: {error}") from error
+
+
+def _request(
+    function: ModuleFunction, record: Record | None, target: Target, threads: int
+) -> BuildRequest:
+    imported = function.imported
+    assert imported is not None
+    workload, program = imported.workload, imported.program
+    if record is None:
+        candidate = baseline_candidate(workload, DEFAULT_SCHEDULE)
+        return BuildRequest(workload, program, candidate, target, threads)
+    wanted = record.candidate.sketch.workload
+    if wanted.digest != workload.digest:
+        raise InvalidSchedule(
+            f"record {record.name} is of workload {wanted.name!r}, which is not this function"
+        )
+    return BuildRequest(workload, program, record.on(workload, program).scheduled, target, threads)
+
+
+def compile_kernel(
+    module: str,
+    entries: Sequence[ModuleFunction],
+    units: Mapping[str, Unit],
+    threads: int,
+) -> Generated:
+    """Compile what calls the units: the rest of a module, by MLIR's own passes.
+
+    Args:
+        module: Text of the module.
+        entries: The functions that it is called by.
+        units: Functions that were compiled, by name; they have to be kept.
+        threads: How many threads it uses.
+
+    Raises:
+        BuildFailed: MLIR or LLVM rejected it.
+    """
+    numbered = {name: (unit.function, number) for number, (name, unit) in enumerate(units.items())}
+    try:
+        text = kernel_text(module, entries, numbered)
+    except bindings.load().ir.MLIRError as error:
+        raise BuildFailed(f"the module cannot be linked: {brief(error)}") from error
+    addresses = {
+        unit_symbol(number): unit.generated.address for number, unit in enumerate(units.values())
+    }
+    return generate(lower(text, None, threads=threads, by_default=True), addresses)

@@ -1,0 +1,132 @@
+"""One library for a module: MLIR's own tool applies it to what it is for, and to nothing else."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from autotune_mlir.backend import MLIRBackend
+from autotune_mlir.networks.program import ModuleProgram, load_network
+from autotune_mlir.networks.units import compile_kernel
+from mlir_modules import MIXED, written
+
+from autotune.errors import InvalidValueError
+from autotune.store.records import MeasureKey, Outcome, Record
+from autotune.targets import Target
+from autotune.testing.programs import sample_candidates
+
+MLIR_OPT = shutil.which("mlir-opt-22")
+NO_MLIR_OPT = "there is no mlir-opt-22: apt install mlir-22-tools, or scripts/fetch_mlir_opt.sh"
+TUNED = ("first", "again", "normalized", "added")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the module and its library are."""
+    return tmp_path_factory.mktemp("library")
+
+
+@pytest.fixture(scope="module")
+def saved(mixed: ModuleProgram, target: Target, folder: Path) -> tuple[str, ...]:
+    """Writes the library of the module whose functions all have a schedule; returns remarks."""
+    written(folder, MIXED)
+    backend = MLIRBackend()
+    chosen: dict[str, Record | None] = {}
+    key = MeasureKey(target.fingerprint, "mlir", "1", backend.compiler_version(), 1, "warm-1")
+    for number, task in enumerate(mixed.tasks):
+        if task.name in TUNED:
+            workload = backend.import_program(task.program).workload
+            candidate = sample_candidates(backend, workload, target)[-1]
+            outcome = Outcome("ok", 1e-6, (1e-6,))
+            chosen[task.name] = Record(
+                "run", number, candidate, key, target.to_json(), "sketch-1", outcome, 0.0
+            )
+    # The record of one function is used for another that computes the same.
+    chosen["again"] = chosen["first"]
+    return mixed.build(chosen, target, 1).save(folder / "library.mlir")
+
+
+def applied(folder: Path, module: str) -> str:
+    """What MLIR's own tool makes of a module in a folder with a library."""
+    assert MLIR_OPT is not None
+    library = f"--transform-preload-library=transform-library-paths={folder / 'library.mlir'}"
+    done = subprocess.run(
+        [MLIR_OPT, str(folder / module), library, "--transform-interpreter"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def functions(text: str) -> Mapping[str, str]:
+    """The functions of a module by name."""
+    parts = re.split(r"^  func\.func (?:private )?@(\w+)", text, flags=re.MULTILINE)[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_it_says_what_the_library_is_for(saved: tuple[str, ...], folder: Path) -> None:
+    first, second = saved
+    library, prepared = folder / "library.mlir", folder / "library.payload.mlir"
+    assert first.startswith(f"{library}: schedules of 4 functions, applied by mlir-opt MODULE --")
+    assert "the operations of @added are not those that were scheduled, such as" in second
+    assert second.endswith(f"take {prepared} in place of the module")
+    text = library.read_text(encoding="utf-8")
+    names = re.findall(r"named_sequence @(\w+)\(", text)
+    assert names[0] == "__transform_main" and len(names) == len(set(names))
+    # One sequence finds two equal functions.
+    assert len([it for it in names if re.fullmatch(r"first_[0-9a-f]{8}", it)]) == 1
+
+
+@pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
+def test_stock_mlir_opt_gives_functions_their_schedules_and_leaves_others(
+    saved: tuple[str, ...], mixed: ModuleProgram, folder: Path
+) -> None:
+    before = functions(mixed.text)
+    inputs = mixed.example_inputs()
+    wanted = mixed.reference(inputs)
+    assert wanted is not None
+    for module, tuned in (
+        ("model.mlir", {"first", "again", "normalized"}),
+        ("library.payload.mlir", set(TUNED)),
+    ):
+        found = applied(folder, module)
+        after = functions(found)
+        assert list(after) == list(before)
+        for name, text in after.items():
+            scheduled = "scf.for" in text and "linalg." not in text
+            assert scheduled == (name in tuned), name
+            assert name in TUNED or text.split() == before[name].split()
+        # The whole module computes what it did.
+        kernel = compile_kernel(found, mixed.entries, {}, 1)
+        made = mixed.run(kernel, inputs)
+        for want, got in zip(wanted, made, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)
+def test_a_function_of_another_type_is_left_alone(saved: tuple[str, ...], folder: Path) -> None:
+    written(folder, MIXED.replace("32x48", "32x64").replace("16x48", "16x64"), "other.mlir")
+    text = (folder / "other.mlir").read_text(encoding="utf-8")
+    written(folder, text.replace("48x16", "64x16").replace("1536", "2048"), "other.mlir")
+    assert "scf.for" not in applied(folder, "other.mlir")
+
+
+def test_nothing_of_others_is_replaced(
+    mixed: ModuleProgram, target: Target, read_once: None, tmp_path: Path
+) -> None:
+    path = written(tmp_path, MIXED, "library.payload.mlir")
+    network = load_network(path, None).build({}, target, 1)
+    with pytest.raises(InvalidValueError, match=r"library\.payload\.mlir' belongs to .* autotune"):
+        network.save(tmp_path / "library.mlir")
+    assert path.read_text(encoding="utf-8") == MIXED
+    (remark,) = network.save(tmp_path / "none.mlir")
+    assert "schedules of 0 functions" in remark
+    network.save(tmp_path / "none.mlir")  # replaces its own

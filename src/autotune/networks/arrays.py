@@ -1,0 +1,104 @@
+"""Arrays that networks are called with, for frontends: checked, aligned, and handed back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.backends import ALIGNMENT, aligned_copy
+from autotune.errors import InvalidValueError
+from autotune.networks.frontend import NetworkTensor
+
+__all__ = ["aligned_inputs", "as_numpy", "check_examples", "converter_to", "random_examples"]
+
+Array = NDArray[Any]
+
+
+def as_numpy(value: Any) -> Array:
+    """A numpy array of what a caller gave, in place where that is possible.
+
+    Raises:
+        InvalidValueError: it is no array.
+    """
+    if hasattr(value, "detach"):
+        value = value.detach()
+    try:
+        array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        array = np.asarray(value)
+    if array.dtype == object:
+        raise InvalidValueError(f"an input is a {type(value).__name__}; inputs are arrays")
+    return array
+
+
+def aligned_inputs(inputs: Sequence[NetworkTensor], given: Sequence[Any]) -> list[Array]:
+    """What a network is called with, as code may read it: each begins at a multiple of 64 bytes.
+
+    Arrays that are aligned, contiguous and writeable are taken as they are, others copied.
+
+    Raises:
+        InvalidValueError: one is missing, or of another shape or type.
+    """
+    if len(given) != len(inputs):
+        names = ", ".join(repr(tensor.name) for tensor in inputs)
+        raise InvalidValueError(f"{len(given)} inputs; the network takes {names}")
+    return [_aligned(tensor, value) for tensor, value in zip(inputs, given, strict=True)]
+
+
+def _aligned(tensor: NetworkTensor, value: Any) -> Array:
+    array = as_numpy(value)
+    if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
+        raise InvalidValueError(
+            f"input {tensor.name!r} is {array.dtype}{list(array.shape)}; the network takes "
+            f"{tensor.dtype}{list(tensor.shape)}"
+        )
+    usable = array.flags.c_contiguous and array.flags.writeable
+    return aligned_copy(array) if not usable or array.ctypes.data % ALIGNMENT else array
+
+
+def converter_to(like: Any) -> Callable[[Any], Any]:
+    """What makes an output of the kind of an input: ``from_dlpack`` of its package, or numpy's."""
+    package = sys.modules.get(type(like).__module__.split(".")[0])
+    converter: Callable[[Any], Any] = getattr(package, "from_dlpack", np.from_dlpack)
+    return converter
+
+
+def check_examples(
+    inputs: Sequence[NetworkTensor], examples: Sequence[object] | None
+) -> tuple[Array, ...] | None:
+    """Example inputs as arrays.
+
+    Raises:
+        InvalidValueError: they are not those of the network.
+    """
+    if examples is None:
+        return None
+    arrays = tuple(map(as_numpy, examples))
+    if len(arrays) != len(inputs):
+        names = ", ".join(tensor.name for tensor in inputs)
+        raise InvalidValueError(f"{len(arrays)} example inputs; the network takes {names}")
+    for tensor, array in zip(inputs, arrays, strict=True):
+        if array.shape != tensor.shape or str(array.dtype) != tensor.dtype:
+            raise InvalidValueError(
+                f"example input {tensor.name!r} is {array.dtype}{list(array.shape)}; the network "
+                f"takes {tensor.dtype}{list(tensor.shape)}"
+            )
+    return arrays
+
+
+def random_examples(inputs: Sequence[NetworkTensor]) -> tuple[Array, ...]:
+    """Inputs of one seed: normally distributed numbers, and whole ones that are valid indices."""
+    rng = np.random.default_rng(0)
+    found = []
+    for tensor in inputs:
+        kind = np.dtype(tensor.dtype)
+        if kind.kind == "f":
+            found.append(rng.standard_normal(tensor.shape).astype(kind))
+        else:
+            # 0 and 1 index every table that is one.
+            found.append(rng.integers(0, 2, tensor.shape).astype(kind))
+    return tuple(found)
