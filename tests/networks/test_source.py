@@ -60,6 +60,24 @@ def test_a_function_may_return_a_model_alone() -> None:
     assert isinstance(source.model, ReferenceModel) and source.example_inputs is None
 
 
+@pytest.fixture
+def two_frontends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two frontends are installed, and no others."""
+
+    class Json(ReferenceFrontend):
+        formats = (".json", ".one")
+
+    class Onnx(ReferenceFrontend):
+        formats = (".one", ".onnx")
+
+    parts = {"json": Json(), "onnx": Onnx()}
+    monkeypatch.setattr("autotune.networks.source.manager", lambda: Named(tuple(parts)))
+    monkeypatch.setattr(
+        "autotune.networks.source.create_held_part", lambda kind, name: parts[name]
+    )
+
+
+@pytest.mark.usefixtures("two_frontends")
 def test_a_file_is_a_path(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"")
@@ -81,19 +99,8 @@ def test_a_file_is_a_path(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_named(
-    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, message: str, two_frontends: None, tmp_path: Path
 ) -> None:
-    class Json(ReferenceFrontend):
-        formats = (".json", ".one")
-
-    class Onnx(ReferenceFrontend):
-        formats = (".one", ".onnx")
-
-    parts = {"json": Json(), "onnx": Onnx()}
-    monkeypatch.setattr("autotune.networks.source.manager", lambda: Named(tuple(parts)))
-    monkeypatch.setattr(
-        "autotune.networks.source.create_held_part", lambda kind, name: parts[name]
-    )
     (tmp_path / "model.onnx").write_bytes(b"")
     (tmp_path / "model.txt").write_bytes(b"")
     with pytest.raises(InvalidValueError) as raised:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from autotune_mlir import bindings, openmp
 from autotune_mlir.backend import MLIRBackend
+from mlir_commands import Command, Done
 
+from autotune.cli.app import run
 from autotune.targets import Target, detect_cpu
 
 # Read when the runtime is loaded: the same as in a worker.
@@ -32,3 +36,19 @@ def backend() -> MLIRBackend:
     backend = MLIRBackend()
     backend.warm_up()
     return backend
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Runs the command line in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Done:
+        capfd.readouterr()
+        status = run(arguments)
+        sys.stderr.flush()
+        return Done(status, *capfd.readouterr())
+
+    return call

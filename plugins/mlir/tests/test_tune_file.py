@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attrs import frozen
 from autotune_mlir import bindings
+from mlir_commands import Command
 from mlir_programs import PROGRAMS, function
 
 import autotune
 from autotune.backends import ProgramFile
-from autotune.cli.app import run
 
 ACCUMULATE = """
 func.func @attend(%q: tensor<32x16xf32>, %k: tensor<16x32xf32>, %c: tensor<32x32xf32>)
@@ -27,34 +24,6 @@ func.func @attend(%q: tensor<32x16xf32>, %k: tensor<16x32xf32>, %c: tensor<32x32
 """
 OTHER = ACCUMULATE.replace("@attend", "@score").replace("16", "8")
 SMALL = ("--trials", "2", "--round-size", "2", "--threads", "1", "--cost-model", "random")
-
-
-@frozen
-class Done:
-    """What a command did."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-
-Command = Callable[..., Done]
-
-
-@pytest.fixture
-def command(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Command:
-    """Runs the command line in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Done:
-        capfd.readouterr()
-        status = run(arguments)
-        sys.stderr.flush()
-        return Done(status, *capfd.readouterr())
-
-    return call
 
 
 def test_a_file_is_tuned_and_found_again(command: Command, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from autotune.networks import Frontend
 from autotune.testing.frontend_suite import FrontendSuite, Source
 
 
-@pytest.mark.usefixtures("read_once")
+@pytest.mark.usefixtures("read_here")
 class TestMLIR(FrontendSuite):
     @pytest.fixture
     def frontend(self) -> Frontend:

@@ -120,7 +120,7 @@ def test_a_function_of_another_type_is_left_alone(saved: tuple[str, ...], folder
 
 
 def test_nothing_of_others_is_replaced(
-    mixed: ModuleProgram, target: Target, read_once: None, tmp_path: Path
+    mixed: ModuleProgram, target: Target, read_here: None, tmp_path: Path
 ) -> None:
     path = written(tmp_path, MIXED, "library.payload.mlir")
     network = load_network(path, None).build({}, target, 1)

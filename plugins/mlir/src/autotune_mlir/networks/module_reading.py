@@ -16,7 +16,7 @@ from autotune_mlir.networks.linking import kernel_text
 from autotune_mlir.reading import check_argument, import_function, name_of, parse_text
 from autotune_mlir.scalar_import import dtype_of
 
-__all__ = ["function_facts", "read_module"]
+__all__ = ["answer"]
 
 _CALL = "func.call"
 # Operations that compute nothing by themselves.
@@ -26,35 +26,34 @@ _AROUND = frozenset(
 _GENERALIZE = "builtin.module(convert-elementwise-to-linalg,linalg-generalize-named-ops)"
 
 
-def read_module(text: str, file: str) -> Message:
-    """A module and facts on each of its functions that has a body.
+def answer(question: Message) -> Message:
+    """Answer what the host asks of a module.
 
     Args:
-        text: Of the module.
-        file: What to call it in messages.
+        question: ``text`` of the module and ``file``, what to call it in messages; ``function``,
+            the one that is asked for, or None for all; ``facts``, whether to look into them.
 
     Returns:
-        ``module`` is its text, ``functions`` lists names in order.
+        ``module`` is the module's text, ``functions`` lists the names of those with a body, and
+        ``facts`` has what :meth:`autotune_mlir.networks.function.ModuleFunction.from_json` reads.
 
     Raises:
         UnsupportedWorkload: the text does not parse; says where.
         BindingsMissing: MLIR is not installed.
     """
+    text, file, only = question["text"], question["file"], question["function"]
     mlir = bindings.load()
     with new_context(), mlir.ir.Location.unknown():
         module = parse_text(mlir, text, file)
         names = [name_of(it) for it in _functions(module)]
-        return {"module": str(module), "functions": names}
+        found = {"module": str(module), "functions": names}
+    wanted = [only] if only is not None else names
+    facts = [_function_facts(text, file, name) for name in wanted] if question["facts"] else []
+    return {**found, "facts": facts}
 
 
-def function_facts(text: str, file: str, name: str) -> Message:
-    """What :meth:`autotune_mlir.networks.function.ModuleFunction.from_json` reads.
-
-    Args:
-        text: Of the module.
-        file: What to call it in messages.
-        name: Of a function with a body.
-    """
+def _function_facts(text: str, file: str, name: str) -> Message:
+    """Facts on a function with a body; the module is parsed again, for reading changes it."""
     mlir = bindings.load()
     with new_context(), mlir.ir.Location.unknown():
         module = parse_text(mlir, text, file)

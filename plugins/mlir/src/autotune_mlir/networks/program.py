@@ -138,7 +138,7 @@ def _read(text: str, file: str) -> tuple[str, list[ModuleFunction]]:
     functions = []
     for name in answer["functions"]:
         try:
-            (facts,) = ask_reader({**question, "function": name})["facts"]
+            (facts,) = ask_reader({**question, "function": name, "facts": True})["facts"]
             functions.append(ModuleFunction.from_json(facts))
         except UnsupportedWorkload as error:
             functions.append(ModuleFunction.unread(name, error))

@@ -1,0 +1,68 @@
+"""The commands on whole networks, given a module of MLIR."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from mlir_commands import Command
+from mlir_modules import LAYERS, MIXED, OTHERS, written
+
+
+def test_the_tasks_of_a_module(command: Command, tmp_path: Path) -> None:
+    written(tmp_path, MIXED)
+    done = command("model-tasks", "model.mlir", "--json", "tasks.json", "--threads", "1")
+    assert done.status == 0, done.stderr
+    assert "can be tuned: 3 of 7 tasks, 5 of 9 calls" in done.stdout
+    assert re.search(r"^flat .* no: operation tensor\.collapse_shape is not", done.stdout, re.M)
+    tasks = json.loads((tmp_path / "tasks.json").read_text())["tasks"]
+    tunable = {it["name"]: it for it in tasks if it["tunable"]}
+    assert list(tunable) == ["first", "normalized", "added"]
+    assert tunable["first"]["names"] == ["first", "again"]
+    assert tunable["first"]["occurrences"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LAYERS[:300], r"not MLIR: model\.mlir:\d+:\d+: .*; give a whole module"),
+        ("module {}", r"model\.mlir has no function with a body \(func\.func\)"),
+        (OTHERS, r"argument 0 of function @dynamic has the dynamic shape"),
+    ],
+)
+def test_bad_modules_are_one_line(
+    text: str, message: str, read_here: None, command: Command, tmp_path: Path
+) -> None:
+    written(tmp_path, text)
+    before = set(tmp_path.iterdir())
+    done = command("tune-model", "model.mlir", "--trials", "2", "-o", "library.mlir")
+    assert (done.status, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("autotune: error: ") and re.search(message, line), line
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.slow
+def test_a_module_is_tuned_and_its_library_is_written_again(
+    command: Command, tmp_path: Path
+) -> None:
+    written(tmp_path, MIXED)
+    here = ("--threads", "1", "--database", "tuned.db")
+    small = ("--trials", "6", "--round-size", "2", "--cost-model", "random", "--quiet")
+    done = command("tune-model", "model.mlir", *here, *small, "-o", "a.mlir", "--json", "a.json")
+    assert done.status == 0, done.stderr
+    assert "a.mlir: schedules of " in done.stderr
+    data = json.loads((tmp_path / "a.json").read_text())
+    assert data["network"]["backend"] == "mlir" and data["trials"] == 6
+    found = {task["name"]: task for task in data["tasks"]}
+    assert found["flat"]["run_by"] == "default schedule" and found["flat"]["measured"] > 0
+    assert "operation tensor.collapse_shape" in found["flat"]["reason"]
+    again = command("build-model", "model.mlir", *here, "-o", "b.mlir")
+    assert again.status == 0, again.stderr
+    for name in ("{}.mlir", "{}.payload.mlir"):
+        one, other = ((tmp_path / name.format(it)).read_text() for it in "ab")
+        assert one == other
+    refused = command("build-model", "model.mlir", *here, "-o", "model.mlir")
+    assert refused.status == 2 and "--output" in refused.stderr
