@@ -106,7 +106,7 @@ class CompiledNetwork(ABC):
         """
 
     @abstractmethod
-    def save(self, path: Path) -> tuple[str, ...]:
+    def save(self, path: Path | str) -> tuple[str, ...]:
         """Write what runs elsewhere: a file with the weights in it, or what others compile.
 
         Returns:

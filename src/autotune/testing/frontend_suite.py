@@ -174,7 +174,7 @@ class FrontendSuite:
         assert all(remark and "\n" not in remark for remark in remarks)
         missing = tmp_path / "no_such_folder" / "network.so"
         with pytest.raises(InvalidValueError, match="no_such_folder"):
-            network.save(missing)
+            network.save(str(missing))
 
 
 def _facts(program: NetworkProgram) -> list[object]:

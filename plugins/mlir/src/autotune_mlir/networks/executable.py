@@ -59,7 +59,7 @@ class ModuleNetwork(CompiledNetwork):
         call.run()
         return outputs
 
-    def save(self, path: Path) -> tuple[str, ...]:
+    def save(self, path: Path | str) -> tuple[str, ...]:
         """Write the schedules of the functions as a library of the Transform dialect.
 
         The module with which they work in any case is written beside it.
@@ -67,7 +67,7 @@ class ModuleNetwork(CompiledNetwork):
         Raises:
             InvalidValueError: a file cannot be written.
         """
-        return write_library(path, self._program, self._units)
+        return write_library(Path(path), self._program, self._units)
 
     def time_calls(self, inputs: Sequence[Any], repeats: int) -> tuple[float, ...]:
         """Seconds of each of ``repeats`` calls, after one that is not counted."""

@@ -67,7 +67,7 @@ class RelaxNetwork(CompiledNetwork):
         convert = converter_to(inputs[0] if inputs else None)
         return tuple(convert(tensor) for tensor in found)
 
-    def save(self, path: Path) -> tuple[str, ...]:
+    def save(self, path: Path | str) -> tuple[str, ...]:
         """Write a shared library with the weights in it; ``tvm.runtime.load_module`` reads it.
 
         Raises:
