@@ -230,7 +230,9 @@ class _ReferenceCompiled(CompiledNetwork):
 
     def save(self, path: Path | str) -> tuple[str, ...]:
         try:
-            Path(path).write_text(json.dumps({"model": self.model.name, "records": self.scheduled}))
+            Path(path).write_text(
+                json.dumps({"model": self.model.name, "records": self.scheduled})
+            )
         except OSError as error:
             raise InvalidValueError(f"{path} cannot be written: {error.strerror}") from error
         return ()
