@@ -89,7 +89,7 @@ def test_progress_can_be_left_out(cli: Any) -> None:
         (("given_sources:short",), "is float32[3, 16]; the network takes"),
         (("given_sources:dead",), "given_sources:dead failed: ValueError: weights are missing"),
         (("given_sources:quits",), "given_sources:quits failed: SystemExit: 3"),
-        (("folder.onnx",), "'folder.onnx' is no file; name a .pt2, .onnx, .json, .py or .mlir"),
+        (("folder.onnx",), "'folder.onnx' is no file; name a model file"),
         (("folders.onnx",), "there is no file 'folders.onnx'; name a file, or a function"),
         (("--network", "mobilnet_v2"), "unknown network 'mobilnet_v2'; available: .*mobilenet_v2"),
         (("x.onnx", "--network", "gpt2"), "--network gpt2 and SOURCE 'x.onnx' exclude each other"),
