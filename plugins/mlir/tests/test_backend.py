@@ -40,10 +40,11 @@ def request_of(target: Target) -> BuildRequest:
 
 
 def test_registered_lazily() -> None:
-    (spec,) = plugin.autotune_parts()
-    assert spec.problem() is None
+    parts = {(spec.kind, spec.name): spec for spec in plugin.autotune_parts()}
+    assert parts.keys() == {("backend", "mlir"), ("frontend", "mlir")}
+    assert [spec.problem() for spec in parts.values()] == [None, None]
     assert plugin.AUTOTUNE_API_VERSION == API_VERSION
-    assert spec.resolve() is MLIRBackend
+    assert parts["backend", "mlir"].resolve() is MLIRBackend
 
 
 def test_tuning_imports_no_other_compiler() -> None:

@@ -139,7 +139,7 @@ def _show_record(
     if whole:
         # Its one step does not describe loops.
         name = record.baseline or f"sketch {candidate.sketch.name!r}"
-        opaque = f"{name} is a schedule of the compiler's own: it has no symbolic nest"
+        opaque = f"{name} is the compiler's own: it has no symbolic nest"
         texts |= dict.fromkeys(SYMBOLIC, lambda: opaque)
     shown = {part: texts[part]() for part in TITLES if part in wanted}
     if wanted is USUAL and not record.outcome.readings:

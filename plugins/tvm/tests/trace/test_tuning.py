@@ -50,9 +50,7 @@ def test_the_usual_parts_are_those_that_know_traces() -> None:
     [
         ("strategy", "felix", "evolutionary, grid, random"),
         ("strategy", "heron", "evolutionary, grid, random"),
-        ("strategy", "pruner", "evolutionary, grid, random"),
         ("cost_model", "gbdt", "lowered, random"),
-        ("cost_model", "pacm", "lowered, random"),
         ("pruning_model", "psa", "none"),
     ],
 )
