@@ -104,6 +104,22 @@ def test_the_network_is_built_from_the_records(result: ModelResult) -> None:
     assert timed.latency == pytest.approx(timed.timing.latency, rel=0.5)
 
 
+def test_a_network_that_takes_all_the_time_is_timed_once(
+    result: ModelResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = result.build()
+    asked: list[int] = []
+
+    def slow(inputs: object, repeats: int) -> tuple[float, ...]:
+        asked.append(repeats)
+        return (10.0,) * repeats
+
+    monkeypatch.setattr(type(compiled), "time_calls", lambda _, *given: slow(*given))
+    timing = result.timed(compiled, most_seconds=2.0).timing
+    assert asked == [1]
+    assert timing is not None and (timing.latency, timing.calls) == (10.0, 1)
+
+
 def test_the_json_form_is_whole(result: ModelResult) -> None:
     data = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert (data["schema"], data["version"]) == ("autotune.model_result", 1)

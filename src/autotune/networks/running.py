@@ -114,11 +114,13 @@ def time_network(
     """
     given = network.example_inputs() if inputs is None else tuple(inputs)
     with Calling(f"network {network.name!r}", "while it was timed", timed=False):
-        first = compiled.time_calls(given, 1)
-        needed = round(_LEAST_SECONDS / max(first[0], 1e-9))
-        affordable = max(1.0, most_seconds / max(first[0], 1e-9))
+        seconds = compiled.time_calls(given, 1)
+        needed = round(_LEAST_SECONDS / max(seconds[0], 1e-9))
+        affordable = max(1.0, most_seconds / max(seconds[0], 1e-9))
         repeats = int(min(max(REPEATS, needed), affordable, _MOST_REPEATS))
-        seconds = compiled.time_calls(given, repeats)
+        # One that is all there is time for was timed already.
+        if repeats > 1:
+            seconds = compiled.time_calls(given, repeats)
         tasks = compiled.profile(given)
     if len(seconds) != repeats:
         raise InvalidValueError(f"{network.name}: {len(seconds)} calls of {repeats} were timed")

@@ -96,7 +96,8 @@ class RelaxNetwork(CompiledNetwork):
     def profile(self, inputs: Sequence[Any]) -> dict[str, float]:
         """Seconds of all calls of each task in one inference, by name of the task.
 
-        The second of two inferences counts: the first one maps memory.
+        The second of two inferences counts, for the first one maps memory. That makes no
+        difference to one that takes a second.
         """
         arguments = self._arguments(inputs)
         runtime.use_threads(self._threads)
@@ -104,8 +105,9 @@ class RelaxNetwork(CompiledNetwork):
         watch = _Watch()
         machine.set_instrument(watch)
         machine[ENTRY](*arguments)
-        watch.seconds.clear()
-        machine[ENTRY](*arguments)
+        if sum(watch.seconds.values()) < 1:
+            watch.seconds.clear()
+            machine[ENTRY](*arguments)
         return {name: watch.seconds[name] for name in self._tasks}
 
     def _new_machine(self) -> Any:
