@@ -17,16 +17,12 @@ from autotune_tvm.compiler import brief, described_target
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
-from autotune_tvm.networks.passes.boolean_operators import boolean_operators
 from autotune_tvm.networks.passes.constant_operands import constant_operands
 from autotune_tvm.networks.passes.fold_batch_norms import fold_batch_norms
 from autotune_tvm.networks.passes.fold_constants import fold_constants
 from autotune_tvm.networks.passes.fold_scales import fold_scales
-from autotune_tvm.networks.passes.fuse import canonicalize, fuse, legalize, views
-from autotune_tvm.networks.passes.layouts import choose_layout
-from autotune_tvm.networks.passes.merge_equal import merge_equal
-from autotune_tvm.networks.passes.merge_views import merge_views
-from autotune_tvm.networks.passes.sink_views import sink_views
+from autotune_tvm.networks.passes.fuse import canonicalize
+from autotune_tvm.networks.passes.layouts import AFTERWARDS, choose_layout
 from autotune_tvm.networks.passes.split_transposed import split_transposed
 
 __all__ = ["passes_for", "run_passes"]
@@ -48,13 +44,7 @@ def passes_for(machine: Target) -> dict[str, Pass]:
         split_transposed,
         constant_operands,
         partial(choose_layout, machine=machine),
-        merge_views,
-        sink_views,
-        boolean_operators,
-        legalize,
-        fuse,
-        views,
-        merge_equal,
+        *AFTERWARDS,
     )
     return dict(zip(PASS_NAMES, functions, strict=True))
 

@@ -26,7 +26,13 @@ from autotune_tvm.networks.passes.merge_equal import merge_equal
 from autotune_tvm.networks.passes.merge_views import merge_views
 from autotune_tvm.networks.passes.sink_views import sink_views
 
-__all__ = ["choose_layout", "expected_speedup"]
+__all__ = ["AFTERWARDS", "choose_layout", "expected_speedup"]
+
+AFTERWARDS = (
+    *(merge_views, sink_views, boolean_operators),
+    *(legalize, fuse, views, merge_equal),
+)
+"""The passes that cut a network into programs once its layouts are chosen."""
 
 _SAMPLES = 128
 """Configurations of a program that are scored; the best of them stands for it."""
@@ -112,10 +118,7 @@ class _Programs:
 
     @classmethod
     def of(cls, module: IRModule) -> _Programs:
-        for each in (
-            *(merge_views, sink_views, boolean_operators),
-            *(legalize, fuse, views, merge_equal),
-        ):
+        for each in AFTERWARDS:
             module, _ = each(module)
         found = cls()
         imported: dict[str, Workload | None] = {}
