@@ -32,6 +32,17 @@ def test_near_matches_ignore_case() -> None:
     assert near_matches("qqq", ["gemm", "softmax"]) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("bertt", "bert_base"), ("ViT", "vit_b_16"), ("mobilenet", None)]
+)
+def test_near_matches_begin_alike_where_none_is_alike_as_a_whole(
+    name: str, expected: str | None
+) -> None:
+    found = near_matches(name, ["bert_base", "gpt2", "vit_b_16"])
+    assert found == ([] if expected is None else [expected])
+    assert near_matches("b", ["bert_base"]) == []
+
+
 def test_unknown_name_can_be_rebuilt_from_its_parts() -> None:
     error = UnknownNameError("strategy", "a", ["b"], "c")
     rebuilt = copy.copy(error)

@@ -19,6 +19,9 @@ __all__ = [
     "one_line",
 ]
 
+# Of fewer letters, too many names begin alike.
+_SHORTEST_BEGINNING = 3
+
 
 class AutotuneError(Exception):
     """Base class of every error that autotune raises on purpose."""
@@ -83,10 +86,18 @@ class NoValidCandidate(AutotuneError):
 
 
 def near_matches(name: str, allowed: Iterable[str]) -> list[str]:
-    """Returns up to two of `allowed` that look like `name`, ignoring case, best first."""
+    """Returns up to two of `allowed` that look like `name`, ignoring case, best first.
+
+    Where none does as a whole, those that begin like it: `"bert_base"` for `"bertt"`.
+    """
+    folded = name.casefold()
     by_folded = {candidate.casefold(): candidate for candidate in allowed}
-    found = difflib.get_close_matches(name.casefold(), by_folded, n=2, cutoff=0.6)
-    return [by_folded[folded] for folded in found]
+    found = difflib.get_close_matches(folded, by_folded, n=2, cutoff=0.6)
+    if not found and len(folded) >= _SHORTEST_BEGINNING:
+        begins = {candidate[: len(folded)]: candidate for candidate in by_folded}
+        close = difflib.get_close_matches(folded, begins, n=2, cutoff=0.75)
+        found = [begins[beginning] for beginning in close]
+    return [by_folded[candidate] for candidate in found]
 
 
 def one_line(text: str, width: int = 120) -> str:
