@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from command_lines import IN_PROCESS, TUNE
-from model_lines import TUNE_MODEL
+from model_lines import BUILD_MODEL, TUNE_MODEL
 from toy_parts import REFERENCE_BACKEND, TOY_TREES
 
 TUNED = (*TUNE, *IN_PROCESS, "--trials", "20", "--quiet")
@@ -129,6 +129,19 @@ def test_devices_are_no_files(tuned_cli: Any) -> None:
     assert tuned_cli("best", "--json", "/dev/null").status == 0
     assert "no regular file" in refused(tuned_cli(*TUNED, "--database", "/dev/null"))
     assert not Path("/dev/null-journal").exists()
+
+
+@pytest.mark.promise(
+    "an output in a folder that takes no files, `/proc`",
+    "refused before anything is built",
+)
+def test_an_output_is_refused_where_no_file_can_be_made(cli: Any) -> None:
+    for command in ((*BUILD_MODEL, "-o"), (*TUNED, "--json")):
+        message = refused(cli(*command, "/proc/made"))
+        assert "'/proc/made' cannot be written: no file can be made in '/proc'" in message
+        Path("folder").mkdir(exist_ok=True)
+        assert "toy" in refused(cli(*command, "folder/made", "--target", "toy"))
+        assert not any(Path("folder").iterdir())
 
 
 def test_names_of_standard_output_are_standard_output(tuned_cli: Any) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -68,8 +69,8 @@ class _Output:
 def checked_destinations(context: click.Context, force: bool) -> Mapping[str, str]:
     """Where the output of each option of a command goes, by the name of its parameter.
 
-    It is asked before any work is done, and touches nothing. ``"-"``, and every name of the file
-    that standard output is, become ``"-"``.
+    It is asked before any work is done, and leaves nothing behind. ``"-"``, and every name of the
+    file that standard output is, become ``"-"``.
 
     Args:
         context: Of the command, with the values of all its options.
@@ -252,8 +253,13 @@ def _check_folder(output: _Output) -> None:
             f"{named} cannot be written: {reason}; there is no directory "
             f"{os.path.dirname(output.path)!r}"
         )
-    if not os.access(folder, os.W_OK, effective_ids=True):
-        raise InvalidValueError(f"{named} cannot be written: permission denied")
+    try:
+        # Permissions do not tell: nobody can make a file in /proc. This one has no name.
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise InvalidValueError(
+            f"{named} cannot be written: no file can be made in {folder!r}: {error.strerror}"
+        ) from error
 
 
 def _is_sink(path: str) -> bool:
