@@ -332,6 +332,9 @@ def test_a_strategy_may_choose_the_cost_model_of_its_runs(monkeypatch: pytest.Mo
         assert chosen_parts({"strategy": name}, {})["cost_model"] == Choice(expected)
     spec = PluginSpec("strategy", "wrong", dict, "A dict", default_cost_model=3)  # type: ignore[arg-type]
     assert spec.problem() == "the default cost model of 'wrong' is not a name"
+    for spaces in ("trace", ["trace"], (3,)):
+        spec = PluginSpec("cost_model", "wrong", dict, "A dict", spaces=spaces)  # type: ignore[arg-type]
+        assert spec.problem() == "the search spaces of 'wrong' are not a tuple of names"
 
 
 def test_unknown_kinds_and_names() -> None:

@@ -103,6 +103,7 @@ class PluginSpec:
         reads_nest: Of a strategy or a model: whether it needs the symbolic loop nests of sketches.
         has_nest: Of a search space: whether its sketches have symbolic loop nests. In one without,
             a run has no pruning model by default, and parts that need nests are refused.
+        spaces: Of a model: the search spaces whose candidates it can score; empty for all.
         renamed: Earlier names of options by their present ones. They are still read, and runs are
             identified by them, so that those begun under the earlier name are continued.
     """
@@ -116,6 +117,7 @@ class PluginSpec:
     unused: tuple[str, ...] = ()
     reads_nest: bool = False
     has_nest: bool = True
+    spaces: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
 
     def problem(self) -> str | None:
@@ -142,6 +144,10 @@ class PluginSpec:
             return f"{self.name!r} can leave models unused, not {self.unused!r}"
         if not isinstance(self.reads_nest, bool) or not isinstance(self.has_nest, bool):
             return f"whether {self.name!r} reads or has loop nests is true or false"
+        if not isinstance(self.spaces, tuple) or not all(
+            isinstance(name, str) and _is_plain_name(name) for name in self.spaces
+        ):
+            return f"the search spaces of {self.name!r} are not a tuple of names"
         if not isinstance(self.renamed, Mapping) or not set(self.renamed) <= set(self.options):
             return f"what {self.name!r} has renamed are not all options of it"
         return None

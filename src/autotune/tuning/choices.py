@@ -83,7 +83,7 @@ def chosen_parts(
         else:
             default = _default(kind, strategy.name, space.name)
             found[kind] = _choice(kind, default, wanted, usual)
-    _check_nests(found)
+    _check_space(found)
     if "target" in found["pruning_model"].options:
         raise InvalidValueError("the target of the pruning model is that of the run, no option")
     return found
@@ -154,26 +154,33 @@ def _spec(kind: str, name: str) -> PluginSpec | None:
     return None if ":" in name else manager().get(kind, name.partition("+")[0])
 
 
-def _check_nests(found: Mapping[str, Choice]) -> None:
-    """Refuse parts that read loop nests in a space without."""
+def _check_space(found: Mapping[str, Choice]) -> None:
+    """Refuse parts that cannot work with candidates of the search space."""
     from autotune.plugins.manager import manager
 
     space = found["search_space"].name
-    spec = _spec("search_space", space)
-    if spec is None or spec.has_nest:
+    own = _spec("search_space", space)
+    if own is None:
         return
     for kind in ("strategy", "cost_model", "pruning_model"):
         choice = found[kind]
         part = None if choice.is_none else _spec(kind, choice.name)
-        if part is not None and part.reads_nest:
-            known = manager().names(kind)
-            others = [name for name in known if not manager().get(kind, name).reads_nest]
-            can = ", ".join(others or [NONE])
+        reason = None if part is None else _mismatch(part, own)
+        if reason:
+            known = [manager().get(kind, name) for name in manager().names(kind)]
+            can = ", ".join([it.name for it in known if not _mismatch(it, own)] or [NONE])
             noun = kind.replace("_", " ")
-            raise InvalidValueError(
-                f"{noun} {choice.name!r} reads the symbolic loop nest, and candidates of search "
-                f"space {space!r} have none; there can be: {can}"
-            )
+            raise InvalidValueError(f"{noun} {choice.name!r} {reason}; there can be: {can}")
+
+
+def _mismatch(part: PluginSpec, space: PluginSpec) -> str:
+    """Why a part cannot work with candidates of a space; "" where it can."""
+    if part.reads_nest and not space.has_nest:
+        return f"reads the symbolic loop nest, and candidates of search space {space.name!r} have none"
+    if part.spaces and space.name not in part.spaces:
+        spaces = " or ".join(map(repr, part.spaces))
+        return f"scores candidates of search space {spaces}, and that of the run is {space.name!r}"
+    return ""
 
 
 def unused_by(strategy: str) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ def autotune_parts() -> list[PluginSpec]:
             "lowered",
             "autotune_tvm.trace.cost_model:LoweredTrees",
             "Gradient-boosted trees over features of the program that TVM lowers",
+            spaces=("trace",),
         ),
         PluginSpec(
             "frontend",

@@ -61,6 +61,16 @@ def test_parts_that_read_the_nest_are_refused(kind: str, name: str, others: str)
         chosen_parts({**TRACE, kind: name}, {})
 
 
+def test_the_cost_model_of_the_space_is_refused_in_another_one() -> None:
+    """At once: it was found in the second round, when candidates were scored."""
+    said = (
+        "^cost model 'lowered' scores candidates of search space 'trace', and that of the run is "
+        "'sketch'; there can be: .*gbdt.*random"
+    )
+    with pytest.raises(InvalidValueError, match=said):
+        chosen_parts({"cost_model": "lowered"}, {})
+
+
 def test_records_answer_for_equal_programs(tmp_path: Path) -> None:
     """With the usual strategy and cost model: two rounds, of which the second is scored."""
     first, second = layer(3, "k"), layer(69, "reduced")
