@@ -176,10 +176,10 @@ def _check_space(found: Mapping[str, Choice]) -> None:
 def _mismatch(part: PluginSpec, space: PluginSpec) -> str:
     """Why a part cannot work with candidates of a space; "" where it can."""
     if part.reads_nest and not space.has_nest:
-        return f"reads the symbolic loop nest, and candidates of search space {space.name!r} have none"
+        return f"reads the symbolic loop nest, and candidates of space {space.name!r} have none"
     if part.spaces and space.name not in part.spaces:
         spaces = " or ".join(map(repr, part.spaces))
-        return f"scores candidates of search space {spaces}, and that of the run is {space.name!r}"
+        return f"scores candidates of space {spaces}, and that of the run is {space.name!r}"
     return ""
 
 

@@ -64,7 +64,7 @@ def test_parts_that_read_the_nest_are_refused(kind: str, name: str, others: str)
 def test_the_cost_model_of_the_space_is_refused_in_another_one() -> None:
     """At once: it was found in the second round, when candidates were scored."""
     said = (
-        "^cost model 'lowered' scores candidates of search space 'trace', and that of the run is "
+        "^cost model 'lowered' scores candidates of space 'trace', and that of the run is "
         "'sketch'; there can be: .*gbdt.*random"
     )
     with pytest.raises(InvalidValueError, match=said):
