@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
+from mlir_modules import product
 
 import autotune
 from autotune.backends import ProgramFile
@@ -13,16 +14,7 @@ from autotune.store.database import RecordFilter
 from autotune.store.sqlite import open_database
 from autotune.tuning.events import Event, WarningRaised
 
-PRODUCT = """
-func.func @product(%a: tensor<32x48xf32>, %b: tensor<48x64xf32>) -> tensor<32x64xf32> {
-  %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : tensor<32x64xf32>
-  %init = linalg.fill ins(%zero : f32) outs(%empty : tensor<32x64xf32>) -> tensor<32x64xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<32x48xf32>, tensor<48x64xf32>)
-                     outs(%init : tensor<32x64xf32>) -> tensor<32x64xf32>
-  return %c : tensor<32x64xf32>
-}
-"""
+PRODUCT = product("product", "public", m=32, n=64, k=48)
 
 
 @pytest.fixture(scope="module")

@@ -6,21 +6,13 @@ import pytest
 from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.bindings import DISTRIBUTIONS
+from mlir_modules import product
 
 from autotune.backends import Backend, ImportedProgram
 from autotune.ir.workloads import Workload
 from autotune.testing.backend_suite import BackendSuite
 
-MATMUL = """
-func.func @matmul(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf32> {
-  %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : tensor<32x48xf32>
-  %filled = linalg.fill ins(%zero : f32) outs(%empty : tensor<32x48xf32>) -> tensor<32x48xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<32x16xf32>, tensor<16x48xf32>)
-    outs(%filled : tensor<32x48xf32>) -> tensor<32x48xf32>
-  return %c : tensor<32x48xf32>
-}
-"""
+MATMUL = product("matmul", "public")
 
 
 class TestMLIRBackend(BackendSuite):

@@ -22,6 +22,7 @@ from autotune_mlir.transform_library import (
     check_applied,
     library_text,
 )
+from mlir_modules import product
 
 from autotune.backends import InvalidSchedule, ProgramFile
 from autotune.cli.app import run
@@ -198,16 +199,7 @@ def test_stock_mlir_opt_applies_schedules(name: str, backend: MLIRBackend, tmp_p
     assert stock_mlir_opt(report.files[0], str(untagged), f"{entry}_untagged") == found
 
 
-MATMUL = """
-func.func @mine(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf32> {
-  %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : tensor<32x48xf32>
-  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<32x48xf32>) -> tensor<32x48xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<32x16xf32>, tensor<16x48xf32>)
-    outs(%start : tensor<32x48xf32>) -> tensor<32x48xf32>
-  return %c : tensor<32x48xf32>
-}
-"""
+MATMUL = product("mine", "public")
 
 
 @pytest.mark.skipif(MLIR_OPT is None, reason=NO_MLIR_OPT)

@@ -10,13 +10,15 @@ import pytest
 from autotune_mlir import bindings
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.networks import program as module_program
+from autotune_mlir.networks.frontend import MLIRFrontend
 from autotune_mlir.networks.program import ModuleProgram, load_network
-from mlir_modules import ADDED, FLAT, LAYERS, OTHERS, PRODUCT, SOFTMAX, written
+from mlir_modules import ADDED, FLAT, LAYERS, OTHERS, SOFTMAX, product, written
 
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
+from autotune.networks import LoadOptions
 from autotune.networks.loading import unique_tasks
 from autotune.process import Message
-from autotune.targets import Target
+from autotune.targets import Target, detect_cpu
 
 
 def expected(a: Any, b: Any, w: Any) -> tuple[Any, Any]:
@@ -81,7 +83,7 @@ def test_everything_that_can_be_run_is(mixed: ModuleProgram, target: Target) -> 
 def test_without_a_caller_each_function_is_run(
     read_here: None, tmp_path: Path, target: Target
 ) -> None:
-    text = PRODUCT.format(name="kernel") + PRODUCT.format(name="main")
+    text = product("kernel") + product("main")
     network = load_network(written(tmp_path, text), None)
     assert [tensor.name for tensor in network.inputs] == [
         *("kernel.arg0", "kernel.arg1", "main.arg0", "main.arg1")
@@ -175,7 +177,7 @@ def test_a_function_that_the_reader_does_not_survive_is_one_task_that_is_not_tun
 ) -> None:
     """No text that kills every release of MLIR is known: the answers are scripted."""
     ask = module_program.ask_reader
-    died = UnsupportedWorkload("not MLIR: it did not survive reading the file (SIGABRT)")
+    died = UnsupportedWorkload("the module cannot be read: the process that reads it: killed")
 
     def answer(question: Message) -> Message:
         if question["function"] == "added" or (question["facts"] and not question["function"]):
@@ -187,3 +189,12 @@ def test_a_function_that_the_reader_does_not_survive_is_one_task_that_is_not_tun
     tasks = {task.name: task for task in unique_tasks(network)}
     assert tasks["normalized"].is_tunable and tasks["added"].refusal == str(died)
     assert [entry.name for entry in network.entries] == ["normalized"]
+
+
+def test_an_object_that_is_no_module_is_refused() -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        MLIRFrontend().load(3, None, LoadOptions(detect_cpu(), 1))
+    assert str(caught.value) == (
+        "an object of type 'int' is no module; what can be read is an .mlir file or a module of "
+        "MLIR's Python bindings"
+    )

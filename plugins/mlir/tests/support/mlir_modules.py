@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["LAYERS", "MIXED", "written"]
+__all__ = ["LAYERS", "MIXED", "product", "written"]
 
-PRODUCT = """
-func.func private @{name}(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf32> {{
+
+def product(name: str, visibility: str = "private", m: int = 32, n: int = 48, k: int = 16) -> str:
+    """A function that multiplies a matrix of m x k by one of k x n; "public" is MLIR's default."""
+    left, right, result = f"tensor<{m}x{k}xf32>", f"tensor<{k}x{n}xf32>", f"tensor<{m}x{n}xf32>"
+    return f"""
+func.func {visibility} @{name}(%a: {left}, %b: {right}) -> {result} {{
   %zero = arith.constant 0.0 : f32
-  %empty = tensor.empty() : tensor<32x48xf32>
-  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<32x48xf32>) -> tensor<32x48xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<32x16xf32>, tensor<16x48xf32>)
-    outs(%start : tensor<32x48xf32>) -> tensor<32x48xf32>
-  return %c : tensor<32x48xf32>
+  %empty = tensor.empty() : {result}
+  %start = linalg.fill ins(%zero : f32) outs(%empty : {result}) -> {result}
+  %c = linalg.matmul ins(%a, %b : {left}, {right}) outs(%start : {result}) -> {result}
+  return %c : {result}
 }}
 """
+
 
 SOFTMAX = """
 func.func private @normalized(%a: tensor<32x48xf32>) -> tensor<32x48xf32> {
@@ -80,19 +84,19 @@ func.func @main(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>, %w: tensor<48x16xf
 
 MIXED = "".join(
     [
-        PRODUCT.format(name="first"),
+        product("first"),
         SOFTMAX,
         ADDED,
         FLAT,
         OTHERS,
-        PRODUCT.format(name="again"),
+        product("again"),
         MAIN,
     ]
 )
 """Two equal functions, some that can be tuned, some that cannot, and what calls them."""
 
 LAYERS = f"""
-{PRODUCT.format(name="product")}{SOFTMAX}
+{product("product")}{SOFTMAX}
 func.func @main(%a: tensor<32x16xf32>, %b: tensor<16x48xf32>) -> tensor<32x48xf32> {{
   %0 = call @product(%a, %b) : (tensor<32x16xf32>, tensor<16x48xf32>) -> tensor<32x48xf32>
   %1 = call @normalized(%0) : (tensor<32x48xf32>) -> tensor<32x48xf32>

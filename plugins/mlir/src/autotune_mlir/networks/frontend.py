@@ -44,7 +44,10 @@ class MLIRFrontend(Frontend):
             extra = "A module is tuned as it is: run passes of MLIR before."
             raise UnknownNameError("pass", name, self.passes, extra)
         if not self.accepts(source):
-            raise InvalidValueError(f"a {type(source).__name__} is none of {self.sources}")
+            raise InvalidValueError(
+                f"an object of type {type(source).__name__!r} is no module; what can be read is "
+                + " or ".join(self.sources)
+            )
         from autotune_mlir.networks.program import load_network
 
         return load_network(source, example_inputs)
