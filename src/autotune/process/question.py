@@ -6,7 +6,7 @@ import select
 import time
 from contextlib import ExitStack
 
-from autotune.errors import InvalidValueError, one_line
+from autotune.errors import AutotuneError, InvalidValueError, one_line
 from autotune.process.channel import Message
 from autotune.process.error_codec import accepted
 from autotune.process.memory import default_memory_limit
@@ -21,7 +21,12 @@ _POLL_SECONDS = 0.05
 
 
 def ask_isolated(
-    what: str, module: str, message: Message, threads: int, seconds: float
+    what: str,
+    module: str,
+    message: Message,
+    threads: int,
+    seconds: float,
+    error: type[AutotuneError] = InvalidValueError,
 ) -> Message:
     """As :func:`ask_once`, of a worker whose handlers are ``refusing``; any other end is an error.
 
@@ -31,20 +36,18 @@ def ask_isolated(
         message: As of :func:`ask_once`.
         threads: As of :func:`ask_once`.
         seconds: As of :func:`ask_once`.
+        error: Raised where the worker dies of the question or does not end, or a handler fails.
 
     Raises:
-        InvalidValueError: the worker died of the question or did not end, or a handler failed.
-        AutotuneError: what the handler raised.
+        AutotuneError: ``error``, or what the handler raised.
         WorkerStartFailed: no worker can be started.
     """
     try:
         answer = ask_once(module, message, threads, seconds)
-    except (TimeoutError, WorkerDied) as error:
-        raise InvalidValueError(
-            f"{what}: the process that reads it: {_end(str(error))}"
-        ) from error
+    except (TimeoutError, WorkerDied) as end:
+        raise error(f"{what}: the process that reads it: {_end(str(end))}") from end
     if "failed" in answer:
-        raise InvalidValueError(f"{what}: {one_line(answer['failed'], 300)}")
+        raise error(f"{what}: {one_line(answer['failed'], 300)}")
     return accepted(answer["done"])
 
 

@@ -12,8 +12,7 @@ from autotune.backends import ProgramFile
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.ir.text_files import read_text_file
 from autotune.ir.workloads import Workload
-from autotune.process import Message, WorkerDied, ask_once
-from autotune.process.error_codec import accepted
+from autotune.process import Message, ask_isolated
 from autotune_mlir import bindings
 
 __all__ = ["ask_reader", "import_program", "read_source"]
@@ -68,19 +67,8 @@ def ask_reader(question: Message) -> Message:
         UnsupportedWorkload: MLIR does not survive reading the text, or takes too long.
         AutotuneError: as of the operation.
     """
-    file = question["file"]
-    try:
-        answer = ask_once(WORKER, question, 1, _SECONDS)
-    except TimeoutError:
-        raise UnsupportedWorkload(f"MLIR read {file} for {_SECONDS:g} s without an end") from None
-    except WorkerDied as error:
-        how = str(error).splitlines()[0]
-        raise UnsupportedWorkload(
-            f"not MLIR: it did not survive reading {file} ({how}), without a location"
-        ) from None
-    if "failed" in answer:
-        raise UnsupportedWorkload(f"{file} cannot be read: {answer['failed']}")
-    return accepted(answer["done"])
+    what = f"{question['file']} cannot be read"
+    return ask_isolated(what, WORKER, question, 1, _SECONDS, UnsupportedWorkload)
 
 
 def _read(path: Path) -> str:
