@@ -1,0 +1,122 @@
+"""The sketches of common workloads, and what has none."""
+
+from __future__ import annotations
+
+import pytest
+from rule_sketches import (
+    COLUMNS,
+    EVERY_PACKING,
+    LIMITS,
+    NOT_BLOCKED,
+    ROW_FUSIONS,
+    TARGET,
+    X,
+    sketches,
+)
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import Constant, Gather, Load, Unary, var
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    depthwise_conv2d,
+    elementwise,
+    gemm,
+    softmax,
+)
+from autotune.sketches import STEP_TYPES
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.spaces.rules import InlineRule, generate_sketches
+
+
+@pytest.mark.parametrize(
+    ("workload", "names"),
+    [
+        (gemm(m=37, n=53, k=29), EVERY_PACKING),
+        (gemm(m=64, n=64, k=64), EVERY_PACKING),
+        (gemm(m=37, n=53, k=8), NOT_BLOCKED),  # too little depth to be worth packing
+        (gemm(m=1, n=64, k=64), ["direct"]),  # no rows: nothing is used twice
+        (batch_matmul(b=2, m=33, n=40, k=50), EVERY_PACKING),
+        (dense(m=37, n=48, k=20), EVERY_PACKING[3:]),  # W[n, k] is not contiguous along n
+        (conv2d(h=9, w=9, ci=4, co=40, pad=1, bias=1, relu=1), EVERY_PACKING),
+        (conv2d(h=9, w=9, ci=4, co=40), EVERY_PACKING),
+        (depthwise_conv2d(h=9, w=9, c=19), NOT_BLOCKED),
+        (softmax(m=5, n=7), ["row-fusion", "row-fusion-recompute"]),
+        (softmax(m=64, n=256), ROW_FUSIONS),
+        (elementwise(m=5, n=7), ["plain"]),
+    ],
+    ids=lambda value: value.name if isinstance(value, Workload) else "",
+)
+def test_the_default_sketches(workload: Workload, names: list[str]) -> None:
+    made = sketches(workload)
+    assert [sketch.name for sketch in made] == names
+    assert len(made) <= 12
+
+
+@pytest.mark.parametrize(
+    ("missing", "left"),
+    [
+        ("pack", ["direct"]),
+        ("pad_extent", EVERY_PACKING),
+        ("inline", EVERY_PACKING),
+        ("fuse_producer", EVERY_PACKING),
+    ],
+)
+def test_sketches_with_unsupported_steps_are_left_out(missing: str, left: list[str]) -> None:
+    limits = ScheduleLimits(frozenset(STEP_TYPES) - {missing}, 65536, 512, "backend test")
+    made = sketches(gemm(m=37, n=53, k=29), limits)
+    assert [sketch.name for sketch in made] == left
+
+
+def test_no_sketch_can_be_replayed() -> None:
+    limits = ScheduleLimits(frozenset({"tile", "order"}), 65536, 512, "backend test")
+    message = (
+        "workload 'gemm': none of its 7 sketches can be replayed by backend test: "
+        "direct needs accumulate; plain-outer needs accumulate, pack; "
+    )
+    with pytest.raises(UnsupportedWorkload, match=message):
+        SketchSpace(gemm(m=37, n=53, k=29), TARGET, limits)
+
+
+def test_no_rule_applies_to_a_reduction_to_a_number() -> None:
+    axes = (Axis("k", COLUMNS, "reduce"),)
+    total = Stage(
+        Tensor("Y", (), "float32"), axes, Load("X", (var("k") - var("k"), var("k"))), "add"
+    )
+    workload = Workload("total", (X,), (total,), ("Y",))
+    with pytest.raises(
+        UnsupportedWorkload, match="no sketch rule applies to stage 'Y'; rules: inline, row-fusion"
+    ):
+        sketches(workload)
+
+
+def test_no_rule_applies_to_a_sum_of_everything() -> None:
+    axes = (Axis("i", 4, "reduce"),)
+    total = Stage(Tensor("Y", (), "float32"), axes, Constant(1.0, "float32"), "add")
+    with pytest.raises(UnsupportedWorkload, match="no sketch rule applies to stage 'Y'"):
+        sketches(Workload("total", (), (total,), ("Y",)))
+
+
+def test_no_rule_at_all() -> None:
+    with pytest.raises(UnsupportedWorkload, match="stage 'C'; rules: inline$"):
+        generate_sketches(gemm(m=2, n=2, k=2), TARGET, LIMITS, (InlineRule(),))
+
+
+def test_a_single_number_has_a_schedule_without_steps() -> None:
+    stage = Stage(Tensor("Y", (), "float32"), (), Unary("exp", Load("X", ())))
+    (sketch,) = sketches(Workload("number", (Tensor("X", (), "float32"),), (stage,), ("Y",)))
+    assert sketch.steps == () and sketch.params == ()
+
+
+def test_reductions_that_read_where_data_says_are_refused() -> None:
+    axes = (Axis("i", 5), Axis("k", 4, "reduce"))
+    body = Gather("T", (Load("I", (var("i"), var("k"))),))
+    stage = Stage(Tensor("Y", (5,), "float32"), axes, body, "add")
+    inputs = (Tensor("T", (9,), "float32"), Tensor("I", (5, 4), "int64"))
+    with pytest.raises(UnsupportedWorkload, match="reads 'T' at indices that are computed"):
+        sketches(Workload("bag", inputs, (stage,), ("Y",)))

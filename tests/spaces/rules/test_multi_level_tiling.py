@@ -1,0 +1,113 @@
+"""Tiling, packing and padding."""
+
+from __future__ import annotations
+
+import pytest
+from rule_sketches import (
+    COLUMNS,
+    DEPTH,
+    EVERY_PACKING,
+    LIMITS,
+    ROWS,
+    TARGET,
+    A,
+    B,
+    chain,
+    load,
+    matrix,
+    product,
+    sketches,
+)
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import Binary
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, depthwise_conv2d, gemm
+from autotune.sketches import (
+    STEP_TYPES,
+    AtMost,
+    Factor,
+    Inline,
+    Pack,
+    PadExtent,
+    Parallel,
+    Vectorize,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace
+
+
+def test_only_what_is_packed_is_padded() -> None:
+    for sketch in sketches(gemm(m=37, n=53, k=29)):
+        packed = {step.operand for step in sketch.steps if isinstance(step, Pack)}
+        padded = {step.axis for step in sketch.steps if isinstance(step, PadExtent)}
+        # A[i, k] moves along i and B[k, j] along j.
+        assert padded == {axis for axis, operand in (("i", "A"), ("j", "B")) if operand in packed}
+
+
+def test_the_input_of_a_convolution_is_padded_in_its_copy() -> None:
+    workload = conv2d(h=9, w=9, ci=4, co=40, pad=1)
+    for sketch in sketches(workload):
+        packed = {step.operand for step in sketch.steps if isinstance(step, Pack)}
+        inlined = Inline("P") in sketch.steps
+        assert inlined == ("P" in packed)
+        own = {s.stage for s in sketch.steps if isinstance(s, Parallel)}
+        assert ("P" in own) != inlined
+
+
+def test_vectors_are_whole_registers_where_the_axis_is_padded() -> None:
+    for sketch in sketches(gemm(m=37, n=53, k=29)):
+        (lanes,) = (p for p in sketch.params if p.name == "C.j.3")
+        assert isinstance(lanes, Factor)
+        padded = any(isinstance(s, PadExtent) and s.axis == "j" for s in sketch.steps)
+        assert lanes.values == ((16,) if padded else (1,))
+        assert Vectorize("C", "j.3") in sketch.steps
+
+
+def test_the_limits_of_the_backend_are_hard_and_named() -> None:
+    limits = ScheduleLimits(frozenset(STEP_TYPES), 1024, 8, "backend test")
+    for sketch in sketches(gemm(m=64, n=64, k=64), limits):
+        hard = {c.source: c.limit for c in sketch.constraints if isinstance(c, AtMost) and c.hard}
+        assert hard == {
+            "backend test: unrolled body": 8,
+            "backend test: accumulate tile on the stack": 1024,
+        }
+    lax = SketchSpace(gemm(m=64, n=64, k=64), TARGET, LIMITS).count()
+    assert SketchSpace(gemm(m=64, n=64, k=64), TARGET, limits).count() < lax
+
+
+def test_a_tiled_operand_is_read_at_one_place() -> None:
+    axes = (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", DEPTH, "reduce"))
+    body = Binary(
+        "mul", load("A", "i", "k"), Binary("add", load("A", "i", "k"), load("A", "j", "k"))
+    )
+    stage = Stage(matrix("C"), axes, body, "add")
+    square = Tensor("A", (COLUMNS, DEPTH), "float32")
+    with pytest.raises(UnsupportedWorkload, match="'C' reads 'A' at 2 different places"):
+        sketches(Workload("twice", (square,), (stage,), ("C",)))
+
+
+@pytest.mark.parametrize("channels", [12, 7, 16, 40])
+def test_panels_are_copied_in_vectors_that_divide_them(channels: int) -> None:
+    """Channels that another operand keeps from being padded need not fill whole registers."""
+    found = []
+    for sketch in sketches(depthwise_conv2d(n=2, h=8, w=5, c=channels, kh=4, kw=4)):
+        domains = [p.values for p in sketch.params if p.name == "Y.c.extent"]
+        extents = (domains[0] if domains else None) or (channels,)
+        blocked = [s for s in sketch.steps if isinstance(s, Pack) and s.block_dim is not None]
+        found += blocked
+        assert all(extent % step.lanes == 0 for step in blocked for extent in extents)
+    assert found
+
+
+def test_two_tiled_stages_are_packed_alike() -> None:
+    second = Stage(
+        Tensor("D", (ROWS, COLUMNS), "float32"),
+        (Axis("i", ROWS), Axis("j", COLUMNS), Axis("k", COLUMNS, "reduce")),
+        Binary("mul", load("C", "i", "k"), load("E", "k", "j")),
+        "add",
+    )
+    inputs = (A, B, Tensor("E", (COLUMNS, COLUMNS), "float32"))
+    made = sketches(chain(product(), second, inputs=inputs))
+    assert 1 < len(made) <= 12
+    for sketch in made:
+        first, *others = [label for label in sketch.name.split("+") if label in EVERY_PACKING]
+        assert others in ([first], ["direct"])

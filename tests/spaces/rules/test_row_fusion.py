@@ -1,0 +1,131 @@
+"""Reductions and what uses them, computed row by row."""
+
+from __future__ import annotations
+
+import pytest
+from rule_sketches import (
+    COLUMNS,
+    LIMITS,
+    ROW_FUSIONS,
+    ROWS,
+    TARGET,
+    A,
+    B,
+    X,
+    chain,
+    load,
+    pointwise,
+    product,
+    row_reduction,
+    sketches,
+)
+
+from autotune.ir.expressions import Binary
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, softmax
+from autotune.sketches import (
+    Accumulate,
+    FuseProducer,
+    Inline,
+    Sketch,
+    SplitReduction,
+    Tile,
+    Vectorize,
+)
+from autotune.spaces import SketchSpace
+
+
+def fused_producers(sketch: Sketch) -> set[str]:
+    return {step.stage for step in sketch.steps if isinstance(step, FuseProducer)}
+
+
+def all_fused_producers(workload: Workload) -> set[str]:
+    return {name for sketch in sketches(workload) for name in fused_producers(sketch)}
+
+
+def partial_results(sketch: Sketch) -> dict[str, int]:
+    return {s.stage: s.lanes for s in sketch.steps if isinstance(s, SplitReduction)}
+
+
+def test_softmax_is_one_loop_over_rows() -> None:
+    made = {sketch.name: sketch for sketch in sketches(softmax(m=64, n=256))}
+    assert list(made) == ROW_FUSIONS
+    for name, sketch in made.items():
+        kept = set() if "recompute" in name else {"E"}
+        assert fused_producers(sketch) == {"M", "M_partial", "S", "S_partial"} | kept
+        assert (Inline("E") in sketch.steps) == (not kept)
+        lanes = 4 if "narrow" in name else 64 if "wide" in name else 16
+        assert partial_results(sketch) == {"M": lanes, "S": lanes}
+        loops = {step.at for step in sketch.steps if isinstance(step, FuseProducer)}
+        assert loops == {"i.0" if "block" in name else "i.1"}
+    assert SketchSpace(softmax(m=512, n=512), TARGET, LIMITS).count() > 2000
+
+
+def test_what_is_kept_in_a_row_is_computed_in_vectors_of_a_searched_width() -> None:
+    sketch = sketches(softmax(m=64, n=256))[0]
+    domains = {param.name: param.values for param in sketch.params}
+    assert domains["E.j.1"] == domains["Y.j.1"] == (4, 8, 16, 32)
+    for stage in ("E", "Y"):
+        assert Vectorize(stage, "j.1") in sketch.steps
+
+
+@pytest.mark.parametrize(
+    ("columns", "partials"),
+    [
+        (7, {0}),  # shorter than a vector
+        (31, {0}),
+        (6, {0}),  # four do not divide it
+        (16, {8, 4}),
+        (100, {4}),
+        (1000, {8, 4}),
+        (512, {16, 4, 64}),
+    ],
+)
+def test_a_row_is_reduced_in_partial_results_that_divide_it(
+    columns: int, partials: set[int]
+) -> None:
+    made = sketches(softmax(m=3, n=columns))
+    assert {partial_results(sketch).get("S", 0) for sketch in made} == partials
+    assert {partial_results(sketch).get("M", 0) for sketch in made} == partials
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(1, None), (5, None), (6, (2,)), (24, (2, 4, 8))])
+def test_blocks_have_several_rows(rows: int, blocks: tuple[int, ...] | None) -> None:
+    made = [s for s in sketches(softmax(m=rows, n=64)) if s.name.startswith("block-fusion")]
+    assert bool(made) == (blocks is not None)
+    for sketch in made:
+        (tile,) = (s for s in sketch.steps if isinstance(s, Tile) and s.axis == "i")
+        domains = {param.name: param.values for param in sketch.params}
+        found = (tile.factors[1].value,) if len(blocks or ()) == 1 else domains["Y.i.1"]
+        assert found == blocks
+
+
+def test_a_normalisation_is_one_loop_over_rows() -> None:
+    centred = Binary("sub", load("X", "i", "j"), load("M", "i"))
+    workload = chain(row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,))
+    assert all_fused_producers(workload) == {"M", "M_partial"}
+    # There is nothing to keep or to compute again.
+    assert not any("recompute" in sketch.name for sketch in sketches(workload))
+
+
+def test_reductions_over_rows_share_no_row_loop() -> None:
+    axes = (Axis("j", COLUMNS), Axis("k", ROWS, "reduce"))
+    columns = Stage(Tensor("M", (COLUMNS,), "float32"), axes, load("X", "k", "j"), "add")
+    centred = Binary("sub", load("X", "i", "j"), load("M", "j"))
+    workload = chain(columns, pointwise("Y", centred), inputs=(X,))
+    assert all_fused_producers(workload) == set()
+
+
+def test_reductions_with_reuse_are_tiled_instead() -> None:
+    scaled = Binary("mul", load("C", "i", "j"), load("S", "i"))
+    workload = chain(product(), row_reduction("S", "C"), pointwise("Y", scaled), inputs=(A, B))
+    assert all_fused_producers(workload) == set()
+    for sketch in sketches(workload):
+        assert {"C", "S"} <= {s.stage for s in sketch.steps if isinstance(s, Accumulate)}
+
+
+def test_a_returned_reduction_is_not_fused() -> None:
+    centred = Binary("sub", load("X", "i", "j"), load("M", "i"))
+    workload = chain(
+        row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,), outputs=("M", "Y")
+    )
+    assert all_fused_producers(workload) == set()
