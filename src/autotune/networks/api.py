@@ -166,8 +166,8 @@ def run_model(
     for task in tasks:
         if task.refusal:
             _emit(options, WarningRaised(task.name, f"it is not tuned: {task.refusal}"))
-    # Every task has a round before any has a second one: a budget that ends sooner has gone to
-    # where most time is expected.
+    # The scheduler gives every task its first trials in this order: a budget that ends before it
+    # has gone to where most time is expected.
     weights = _weights(tasks, reading.weights)
     tunable = sorted(filter(_is_tunable, tasks), key=lambda it: -weights[it.name] * it.work)
     refused: dict[int, AutotuneError] = {}
