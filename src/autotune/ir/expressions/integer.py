@@ -88,7 +88,7 @@ class IntExpr:
         return _pair(_wrap(other), self, -1)
 
     def __mul__(self, other: IntLike) -> IntExpr:
-        if other == 1 or other == _ONE:
+        if other is _ONE or other == 1:
             return self
         return _product(self, _wrap(other))
 
@@ -130,13 +130,14 @@ class IntExpr:
 
 IntLike = IntExpr | int
 
-_ONE = IntExpr("const", (1,))
-
 
 @lru_cache(maxsize=_REMEMBERED)
 def const(value: int) -> IntExpr:
     """The constant ``value``."""
     return IntExpr("const", (int(value),))
+
+
+_ONE = const(1)
 
 
 def var(name: str) -> IntExpr:

@@ -16,11 +16,11 @@ from autotune.ir.expressions import IntExpr, ceildiv, const, less, nontrivial, s
 from autotune.nest import Tape, build_tape, derive_nest
 from autotune.nest.loop_nest import Access, Loop, LoopNest, Statement
 from autotune.nest.quantities import (
+    Region,
     body_depth,
     buffers_of,
     held_depth,
-    region_dimensions,
-    region_elements,
+    regions_inside,
     reloads,
 )
 from autotune.sketches import Sketch
@@ -142,15 +142,18 @@ def _outputs(nest: LoopNest, statement: Statement) -> dict[str, IntExpr]:
     for buffer in buffers_of(statement):
         held = held_depth(nest, buffer)
         brought = reloads(nest, statement, buffer)
+        touched = regions_inside(statement, buffer, sorted({max(it, held) for it in depths}))
+        laid_out = {
+            depth: _rows(nest, statement, buffer, region) for depth, region in touched.items()
+        }
         for depth in depths:
-            again, inside = brought[depth], max(depth, held)
-            region = region_elements(statement, buffer, inside)
-            run, rows, apart = _rows(nest, statement, buffer, inside)
-            lines = ceildiv(run * nest.element_bytes(buffer), _LINE_BYTES) * _LINE_BYTES
+            inside = max(depth, held)
+            region = touched[inside].elements
+            rows, line_bytes, apart = laid_out[inside]
             outputs[f"{name}/region/{buffer}/{depth}"] = region
-            outputs[f"{name}/traffic/{buffer}/{depth}"] = region * again
+            outputs[f"{name}/traffic/{buffer}/{depth}"] = region * brought[depth]
             outputs[f"{name}/rows/{buffer}/{depth}"] = rows
-            outputs[f"{name}/lines/{buffer}/{depth}"] = rows * lines
+            outputs[f"{name}/lines/{buffer}/{depth}"] = line_bytes
             outputs[f"{name}/apart/{buffer}/{depth}"] = apart
         moved = _divided_dimension(statement, buffer)
         outputs[f"{name}/divided/{buffer}"] = less(0, moved)
@@ -167,33 +170,32 @@ def _depths(statement: Statement) -> list[int]:
 
 
 def _rows(
-    nest: LoopNest, statement: Statement, buffer: str, depth: int
+    nest: LoopNest, statement: Statement, buffer: str, region: Region
 ) -> tuple[IntExpr, IntExpr, IntExpr]:
-    """Elements of a contiguous row of what is touched, number of rows, how far apart they fall.
+    """Contiguous rows of what is touched, the bytes of their lines, how far apart they fall.
 
     The last is the largest power of two, in bytes, that divides the distance of two rows: sets
     of a cache repeat after such distances. A buffer in blocks is laid out as it is used: one row.
     """
-    dimensions = region_dimensions(statement, buffer, depth)
+    run, rows, apart = region.elements, const(1), const(_LINE_BYTES)
     held = next((known.shape for known in nest.buffers if known.name == buffer), None)
     sizes = held or next(a.shape for a in statement.accesses if a.buffer == buffer)
-    if not dimensions or len(sizes) != len(dimensions):
-        return region_elements(statement, buffer, depth), const(1), const(_LINE_BYTES)
-    trailing: list[IntExpr] = [const(1)]
-    for size in reversed(sizes):
-        trailing.append(trailing[-1] * size)
-    run, rows, apart = trailing[-1], const(1), const(_LINE_BYTES)
-    outer = const(1)
     element = nest.element_bytes(buffer)
-    # From the first dimension to the last: the last one that is not covered decides.
-    for position, (touched, size) in enumerate(zip(dimensions, sizes, strict=True)):
-        below = trailing[len(sizes) - 1 - position]
-        partial = less(touched, size)
-        run = select(partial, touched * below, run)
-        rows = select(partial, outer, rows)
-        outer = outer * touched
-        apart = select(partial, const(_apart(size * below, element)), apart)
-    return run, rows, apart
+    if region.dimensions and len(sizes) == len(region.dimensions):
+        trailing: list[IntExpr] = [const(1)]
+        for size in reversed(sizes):
+            trailing.append(trailing[-1] * size)
+        run, outer = trailing.pop(), const(1)
+        # From the first dimension to the last: the last one that is not covered decides.
+        for touched, size in zip(region.dimensions, sizes, strict=True):
+            below = trailing.pop()
+            partial = less(touched, size)
+            run = select(partial, touched * below, run)
+            rows = select(partial, outer, rows)
+            outer = outer * touched
+            apart = select(partial, const(_apart(size * below, element)), apart)
+    lines = ceildiv(run * element, _LINE_BYTES) * _LINE_BYTES
+    return rows, rows * lines, apart
 
 
 def _apart(elements: IntExpr, element_bytes: int) -> int:

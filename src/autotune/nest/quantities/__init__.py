@@ -17,11 +17,13 @@ from autotune.nest.quantities.loops import KIND_OUTPUTS, body_depth, loop_quanti
 from autotune.nest.quantities.memory import memory_quantities
 from autotune.nest.quantities.operations import operation_quantities
 from autotune.nest.quantities.regions import (
+    Region,
     buffers_of,
     held_depth,
     region_dimensions,
     region_elements,
     region_quantities,
+    regions_inside,
     unique_elements,
 )
 from autotune.nest.quantities.reuse import reuse_of, reuse_quantities, touched_bytes
@@ -30,6 +32,7 @@ from autotune.nest.quantities.traffic import reloads, traffic_quantities
 
 __all__ = [
     "KIND_OUTPUTS",
+    "Region",
     "Walk",
     "body_depth",
     "buffers_of",
@@ -45,6 +48,7 @@ __all__ = [
     "physical_region",
     "region_dimensions",
     "region_elements",
+    "regions_inside",
     "reloads",
     "reuse_of",
     "touched_bytes",

@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from attrs import frozen
+
 from autotune.ir.expressions import IntExpr, const, maximum, minimum, product
 from autotune.nest.loop_nest import ELEMENT, Access, LoopNest, Statement, extended
 from autotune.nest.quantities.distinct import distinct
 from autotune.nest.quantities.loops import body_depth
 
 __all__ = [
+    "Region",
     "buffers_of",
     "held_depth",
     "region_dimensions",
     "region_elements",
     "region_quantities",
+    "regions_inside",
     "unique_elements",
 ]
 
@@ -33,14 +37,32 @@ def held_depth(nest: LoopNest, buffer: str) -> int:
     return next((known.depth for known in nest.buffers if known.name == buffer), 0)
 
 
+@frozen(eq=False)
+class Region:
+    """What a statement touches of a buffer inside some depth.
+
+    Attributes:
+        dimensions: As of :func:`region_dimensions`.
+        elements: As of :func:`region_elements`.
+    """
+
+    dimensions: tuple[IntExpr, ...]
+    elements: IntExpr
+
+
+def regions_inside(statement: Statement, buffer: str, depths: Iterable[int]) -> dict[int, Region]:
+    """What a statement touches of ``buffer`` inside each of ``depths``."""
+    groups = _translates(statement, buffer)
+    return {depth: _region(statement, groups, depth) for depth in depths}
+
+
 def region_dimensions(statement: Statement, buffer: str, depth: int) -> tuple[IntExpr, ...]:
     """Extents of the hull of what a statement touches of ``buffer`` inside ``depth``.
 
     Accesses whose indices differ by constants only have one hull. Accesses of different shapes
     keep their own: each dimension is then the largest.
     """
-    hulls = [_hull(statement, group, depth) for group in _translates(statement, buffer)]
-    return tuple(_largest(extents) for extents in zip(*hulls, strict=True))
+    return _region(statement, _translates(statement, buffer), depth).dimensions
 
 
 def region_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
@@ -48,7 +70,7 @@ def region_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
 
     Hulls of accesses of different shapes are added, at most all that is within their bounds.
     """
-    return _region(statement, _translates(statement, buffer), depth)
+    return _region(statement, _translates(statement, buffer), depth).elements
 
 
 def unique_elements(statement: Statement, buffer: str, depth: int) -> IntExpr:
@@ -76,27 +98,29 @@ def region_quantities(nest: LoopNest, statement: Statement) -> dict[str, IntExpr
         regions = {depth: _region(statement, groups, depth) for depth in depths}
         uniques = {depth: _unique(statement, groups, depth) for depth in depths}
         for depth in range(len(statement.loops) + 1):
-            outputs[f"{name}/region/{buffer}/{depth}"] = regions[max(depth, held)]
+            outputs[f"{name}/region/{buffer}/{depth}"] = regions[max(depth, held)].elements
             outputs[f"{name}/unique/{buffer}/{depth}"] = uniques[max(depth, held)]
-        for index, extent in enumerate(region_dimensions(statement, buffer, held)):
+        for index, extent in enumerate(regions[held].dimensions):
             outputs[f"{name}/dimension/{buffer}/{index}"] = extent
-        outputs[f"{name}/tile/{buffer}"] = regions[max(body_depth(statement), held)]
+        outputs[f"{name}/tile/{buffer}"] = regions[max(body_depth(statement), held)].elements
     return outputs
 
 
-def _region(statement: Statement, groups: list[list[Access]], depth: int) -> IntExpr:
-    hulls = [product(_hull(statement, group, depth)) for group in groups]
+def _region(statement: Statement, groups: list[list[Access]], depth: int) -> Region:
+    hulls = [_hull(statement, group, depth) for group in groups]
     if len(hulls) == 1:
-        return hulls[0]
+        return Region(hulls[0], product(hulls[0]))
+    dimensions = tuple(_largest(extents) for extents in zip(*hulls, strict=True))
     bounds = zip(*(access.shape for group in groups for access in group), strict=True)
-    return minimum(_sum(hulls), product(_largest(extents) for extents in bounds))
+    whole = product(_largest(extents) for extents in bounds)
+    return Region(dimensions, minimum(_sum(map(product, hulls)), whole))
 
 
 def _unique(statement: Statement, groups: list[list[Access]], depth: int) -> IntExpr:
     counts = [_touched(statement, access, depth) for group in groups for access in group]
     if len(counts) == 1:
         return counts[0]
-    return minimum(_sum(counts), _region(statement, groups, depth))
+    return minimum(_sum(counts), _region(statement, groups, depth).elements)
 
 
 def _touched(statement: Statement, access: Access, depth: int) -> IntExpr:
