@@ -22,6 +22,7 @@ from autotune.tuning.api import run_tasks
 from autotune.tuning.events import NetworkLoaded, NetworkTaskFacts, PassFinished, WarningRaised
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, tasks_on_backends
+from autotune.tuning.result import Result
 from autotune.tuning.run_plan import Reserve
 
 __all__ = [
@@ -173,7 +174,7 @@ def run_model(
     refused: dict[int, AutotuneError] = {}
     fallen: dict[int, str] = {}
     given = [Task(task.program, weights[task.name], task.name) for task in tunable]
-    results = []
+    results: Sequence[Result] = []
     if given:
         results = run_tasks(
             given,
@@ -190,16 +191,33 @@ def run_model(
     reasons = {tunable[position].name: str(error) for position, error in refused.items()}
     accepted = [task.name for task in tunable if task.name not in reasons]
     by_name = dict(zip(accepted, results, strict=True))
-    found = []
-    for task in tasks:
-        result = by_name.get(task.name)
-        record = None if result is None else result.best
-        known = evolve(task, refusal=task.refusal or reasons.get(task.name, ""))
-        found.append(ModelTask(known, record, result, fallback=fallbacks.get(task.name, "")))
-    first = results[0] if results else None
+    found = [_tuned_task(task, by_name, reasons, fallbacks) for task in tasks]
+    return _tuned(network, found, options, results[0] if results else None)
+
+
+def _tuned_task(
+    task: UniqueTask,
+    results: Mapping[str, Result],
+    reasons: Mapping[str, str],
+    fallbacks: Mapping[str, str],
+) -> ModelTask:
+    """What came of a task, from the results of those that were tuned and why others were not."""
+    result = results.get(task.name)
+    record = None if result is None else result.best
+    known = evolve(task, refusal=task.refusal or reasons.get(task.name, ""))
+    return ModelTask(known, record, result, fallback=fallbacks.get(task.name, ""))
+
+
+def _tuned(
+    network: NetworkProgram,
+    tasks: Sequence[ModelTask],
+    options: TuneOptions,
+    first: Result | None,
+) -> ModelResult:
+    """A network after its run, of which the first result tells as much as any."""
     return ModelResult(
         network,
-        tuple(found),
+        tuple(tasks),
         options.machine,
         options.machine.cores,
         options.database,
