@@ -117,6 +117,10 @@ class BoundCall(ABC):
     def outputs(self) -> list[Array]:
         """Copies of the output arrays, in the workload's order."""
 
+    def copies(self) -> list[Array]:
+        """What it reads in place of inputs: copies of constants, packed when it was bound."""
+        return []
+
     @abstractmethod
     def poison(self) -> None:
         """Overwrite the outputs, so that a program that writes nothing cannot pass."""
@@ -138,7 +142,8 @@ class Executable(ABC):
         The arrays are the caller's, in the workload's order, contiguous and aligned as
         :func:`~autotune.backends.check_arguments` says; inputs may be read-only. A backend for the
         host runs on them where they lie, so that what the caller writes into an input is what the
-        next call reads, and what a call writes is in the outputs at once. A backend for a device
+        next call reads, and what a call writes is in the outputs at once; of constant inputs it
+        may make copies here, packed as a schedule says. A backend for a device
         copies inputs here, and outputs when it is asked for them. The call keeps the arrays alive.
         :func:`~autotune.backends.bind_copies` is for callers without memory of their own.
 

@@ -297,11 +297,22 @@ def object_form(
     return writer, read
 
 
-def list_form(converter: Converter, kind: type[Any]) -> None:
-    """Let a class be the list of its fields, of which those with defaults may be missing."""
+def list_form(
+    converter: Converter, kind: type[Any]
+) -> tuple[Callable[[Any], list[Any]], Callable[[Any, Any], Any]]:
+    """Let a class be the list of its fields, of which those with defaults may be missing.
+
+    Returns:
+        The writer and the reader.
+    """
     fields = _Fields(converter)
+
+    def read(data: Any, _: Any) -> Any:
+        return fields.read(kind, data, True)
+
     converter.register_unstructure_hook(kind, fields.write)
-    converter.register_structure_hook(kind, lambda data, _: fields.read(kind, data, True))
+    converter.register_structure_hook(kind, read)
+    return fields.write, read
 
 
 def tagged_lists(

@@ -340,11 +340,12 @@ def _call(task: _Task, held: _Held, placement: int) -> BoundCall:
 
 
 def _timed(task: _Task, held: _Held, placement: int) -> Timed:
-    call = CheckedCall(held.calls[placement])
+    bound = held.calls[placement]
+    call = CheckedCall(bound)
     if task.data.flusher is None:
         return call
     inputs, outputs = task.data.arrays(placement)
-    return _Cold(call, task.data.flusher, [*inputs, *outputs])
+    return _Cold(call, task.data.flusher, [*inputs, *outputs, *bound.copies()])
 
 
 def _wrong(task: _Task, call: BoundCall) -> str | None:

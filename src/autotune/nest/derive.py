@@ -38,6 +38,7 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
+    Prepack,
     Sketch,
     SplitReduction,
     Tensorize,
@@ -46,6 +47,7 @@ from autotune.sketches import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    is_prepackable,
     partial_name,
     per_sketch,
     split_reduction,
@@ -121,6 +123,8 @@ class _Derivation:
             schedule.packs.append(step)
         elif isinstance(step, Interleave):
             schedule.interleaved[step.operand] = step
+        elif isinstance(step, Prepack):
+            self._prepack(schedule, step)
         elif isinstance(step, Accumulate):
             schedule.accumulate = step
             schedule.write_factors = step.write_factors
@@ -151,6 +155,13 @@ class _Derivation:
         elif isinstance(step, Tensorize):
             self._mark(schedule, step.loops[:-1], "unrolled")
             self._mark(schedule, step.loops[-1:], "vectorized")
+
+    def _prepack(self, schedule: StageSchedule, step: Prepack) -> None:
+        if not is_prepackable(self.workload, schedule.stage, step.operand):
+            raise ValueError(f"{step.operand!r} is no constant that only this stage reads, once")
+        if not any(pack.operand == step.operand and pack.at is None for pack in schedule.packs):
+            raise ValueError(f"no step packs all of {step.operand!r} before")
+        schedule.prepacked.add(step.operand)
 
     def _inline(self, step: Inline) -> None:
         schedule = self.schedules[step.stage]

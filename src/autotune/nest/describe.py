@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autotune.ir.expressions.integer import evaluate
 from autotune.nest.derive import derive_nest
@@ -17,9 +17,26 @@ def describe(sketch: Sketch, config: Mapping[str, int] | None = None) -> str:
     expressions of the parameters.
     """
     nest = derive_nest(sketch)
+    lines = _statements(nest.statements, config)
+    if nest.packing:
+        lines = ["before the first call:", *_statements(nest.packing, config, 1), *lines]
+    for buffer in nest.buffers:
+        shape = " x ".join(
+            str(evaluate(extent, config)) if config is not None else repr(extent)
+            for extent in buffer.shape
+        )
+        scope = "" if buffer.scope == "global" else f" {buffer.scope}"
+        lines.append(f"buffer {buffer.name}: {shape} {buffer.dtype}{scope}")
+    return "\n".join(lines)
+
+
+def _statements(
+    statements: Sequence[Statement], config: Mapping[str, int] | None, indent: int = 0
+) -> list[str]:
+    """The lines of statements and their loops."""
     lines: list[str] = []
     open_loops: list[Loop] = []
-    for statement in nest.statements:
+    for statement in statements:
         shown = [
             loop for loop in statement.loops if config is None or _extent(loop, config) != "1"
         ]
@@ -31,17 +48,12 @@ def describe(sketch: Sketch, config: Mapping[str, int] | None = None) -> str:
             common += 1
         for depth, loop in enumerate(shown[common:], start=common):
             kind = "" if loop.kind == "serial" else f" {loop.kind}"
-            lines.append(f"{'  ' * depth}for {loop.name} in {_extent(loop, config)}{kind}:")
-        lines.append(f"{'  ' * len(shown)}{_text(statement)}")
+            lines.append(
+                f"{'  ' * (indent + depth)}for {loop.name} in {_extent(loop, config)}{kind}:"
+            )
+        lines.append(f"{'  ' * (indent + len(shown))}{_text(statement)}")
         open_loops = shown
-    for buffer in nest.buffers:
-        shape = " x ".join(
-            str(evaluate(extent, config)) if config is not None else repr(extent)
-            for extent in buffer.shape
-        )
-        scope = "" if buffer.scope == "global" else f" {buffer.scope}"
-        lines.append(f"buffer {buffer.name}: {shape} {buffer.dtype}{scope}")
-    return "\n".join(lines)
+    return lines
 
 
 def _extent(loop: Loop, config: Mapping[str, int] | None) -> str:

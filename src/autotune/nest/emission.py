@@ -55,6 +55,7 @@ class _Emission:
         self.workload = workload
         self.schedules = schedules
         self.statements: list[Statement] = []
+        self.packing: list[Statement] = []
         self.buffers: list[Buffer] = []
 
     def nest(self) -> LoopNest:
@@ -67,7 +68,9 @@ class _Emission:
                     evolve(statement, unroll_limit=schedule.unroll_limit)
                     for statement in self.statements[first:]
                 ]
-        return LoopNest(tuple(self.statements), tuple(self.buffers), self.workload)
+        return LoopNest(
+            tuple(self.statements), tuple(self.buffers), self.workload, tuple(self.packing)
+        )
 
     def _emit(self, schedule: StageSchedule, outer: tuple[Loop, ...]) -> None:
         """Statements of one stage and of everything attached inside its loops."""
@@ -286,7 +289,8 @@ class _Emission:
         write = Access(label, own, tuple(region), write=True)
         body, reads, sources = self._copied(pack.operand, own)
         corners = corner_steps(forms, inside, path) if pack.at else {}
-        self.statements.append(
+        ahead = pack.operand in schedule.prepacked
+        (self.packing if ahead else self.statements).append(
             Statement(
                 label,
                 stage.name,

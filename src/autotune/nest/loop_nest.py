@@ -260,14 +260,19 @@ class Buffer:
 
 @frozen(eq=False)
 class LoopNest:
-    """Statements in program order, and the buffers that the schedule allocates.
+    """Statements in program order, and the buffers that the schedule introduces.
 
-    ``workload`` is the sketch's with its reductions split as the steps say.
+    Attributes:
+        statements: What a call of the program runs.
+        buffers: Those that it allocates, and those that ``packing`` fills.
+        workload: The sketch's with its reductions split as the steps say.
+        packing: What packs constants before the first call.
     """
 
     statements: tuple[Statement, ...]
     buffers: tuple[Buffer, ...]
     workload: Workload
+    packing: tuple[Statement, ...] = ()
 
     def element_bytes(self, buffer: str) -> int:
         """Bytes of one element of a buffer or tensor."""

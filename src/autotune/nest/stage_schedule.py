@@ -29,6 +29,7 @@ class StageSchedule:
         write_factors: Split of the innermost axis of its write-back.
         packs: Operands packed for it.
         interleaved: How packed copies are laid out in groups, by operand.
+        prepacked: Operands whose packed copies are made before the program runs.
         accumulate: Where its result is accumulated, unless a consumer is fused.
         lanes: Vector width of a fused producer.
         padded: Axes with padded extents.
@@ -48,6 +49,7 @@ class StageSchedule:
     write_factors: tuple[IntExpr, ...] = ()
     packs: list[Pack] = field(factory=list)
     interleaved: dict[str, Interleave] = field(factory=dict)
+    prepacked: set[str] = field(factory=set)
     accumulate: Accumulate | None = None
     lanes: int = 1
     padded: set[str] = field(factory=set)

@@ -14,6 +14,7 @@ from autotune.sketches.constraints import AtLeast, AtMost, Constraint, OneOf, Pr
 from autotune.sketches.open_step import STEP_CLASSES, OpenStep
 from autotune.sketches.params import Categorical, Factor, Ordinal, Param
 from autotune.sketches.per_sketch import per_sketch
+from autotune.sketches.prepacking import is_prepackable, prepacked_operands
 from autotune.sketches.rewrites import lane_axis, partial_name, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
@@ -30,6 +31,7 @@ from autotune.sketches.steps import (
     Pack,
     PadExtent,
     Parallel,
+    Prepack,
     SplitReduction,
     Step,
     Tensorize,
@@ -71,6 +73,7 @@ __all__ = [
     "PadExtent",
     "Parallel",
     "Param",
+    "Prepack",
     "ProductEquals",
     "Sketch",
     "SplitReduction",
@@ -83,10 +86,12 @@ __all__ = [
     "baseline_candidate",
     "is_baseline",
     "is_default",
+    "is_prepackable",
     "lane_axis",
     "names_used",
     "partial_name",
     "per_sketch",
+    "prepacked_operands",
     "split_reduction",
     "step_names",
 ]

@@ -116,6 +116,19 @@ class Interleave:
 
 
 @frozen
+class Prepack:
+    """Give the program the packed copy of ``operand``, which is made before it first runs.
+
+    Follows the step that packs all of the operand before the stage (``at`` absent). The operand
+    is a constant input of the workload that nothing else reads. A program that is used by itself,
+    with operands that nobody has packed, still packs it whenever it runs.
+    """
+
+    stage: str
+    operand: str
+
+
+@frozen
 class Accumulate:
     """Keep the result of ``stage`` inside loop ``at`` in a buffer, written back after the loops.
 
@@ -262,6 +275,7 @@ Step = (
     | Order
     | Pack
     | Interleave
+    | Prepack
     | Accumulate
     | FuseConsumer
     | FuseProducer
@@ -284,6 +298,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "order": Order,
     "pack": Pack,
     "interleave": Interleave,
+    "prepack": Prepack,
     "accumulate": Accumulate,
     "fuse_consumer": FuseConsumer,
     "fuse_producer": FuseProducer,

@@ -299,6 +299,19 @@ class BackendSuite:
         for call, inputs in calls:
             self._compare(workload, call, inputs)
 
+    def test_constants_are_those_of_the_binding(
+        self, backend: Backend, target: Target, workload: Workload
+    ) -> None:
+        """A program may pack constants once for a binding, but not once for all of them."""
+        constant = workload.with_constants(*(tensor.name for tensor in workload.inputs))
+        space = SketchSpace(constant, target, backend.limits(target))
+        for candidate in space.sample(8, np.random.default_rng(3)):
+            executable = backend.build(self.request(constant, target, candidate))
+            for seed in (1, 2):
+                inputs = random_inputs(constant, np.random.default_rng(seed))
+                call = bind_copies(executable, constant, list(inputs.values()))
+                self._check(constant, call, inputs)
+
     def test_time_is_positive(self, backend: Backend, target: Target, workload: Workload) -> None:
         call, _ = self._bound(backend, self.request(workload, target))
         for number in (1, 10):

@@ -47,7 +47,8 @@ def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str
         array = inputs[tensor.name]
         wide = array.astype(np.float64) if array.dtype.kind == "f" else array
         interpreter.arrays[tensor.name] = wide
-    interpreter.run(interpreter.nest.statements, 0, {})
+    interpreter.run(nest.packing, 0, {})
+    interpreter.run(nest.statements, 0, {})
     return {
         name: interpreter.arrays[name].astype(workload.tensors[name].element.dtype)
         for name in workload.outputs

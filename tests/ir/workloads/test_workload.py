@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from autotune.errors import InvalidValueError, UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir import workloads
 from autotune.ir.converter import from_json, to_json
 from autotune.ir.expressions import AffineForm, Binary, IntExpr, Load, ScalarExpr, Unary, var
@@ -51,6 +51,40 @@ def test_json_round_trip(text: str) -> None:
     assert restored == workload and restored.digest == workload.digest
     assert restored.parameters == workload.parameters
     assert to_json(restored) == data
+
+
+@pytest.mark.parametrize("text", GOLDEN)
+def test_constants_are_part_of_the_digest(text: str) -> None:
+    workload = built(text)
+    name = workload.inputs[-1].name
+    constant = workload.with_constants(name)
+    assert constant != workload and constant.digest != workload.digest
+    assert constant.with_constants() == workload
+    data = json.loads(json.dumps(constant.to_json()))
+    assert Workload.from_json(data) == constant
+    assert constant.canonical.digest == constant.digest
+    # As it was written before there were constants.
+    assert all(len(tensor) == 3 for tensor in workload.to_json()["inputs"])
+
+
+def test_equal_inputs_of_which_one_is_constant_differ() -> None:
+    product = gemm(m=8, n=8, k=8)
+    assert product.with_constants("A").digest != product.with_constants("B").digest
+    spare = attrs.evolve(
+        product, inputs=(*product.inputs, Tensor("X", (8,), "int8"), Tensor("Z", (8,), "int8"))
+    )
+    assert spare.with_constants("X").digest == spare.with_constants("Z").digest
+    assert spare.with_constants("X").digest != spare.digest
+
+
+def test_only_inputs_are_constants() -> None:
+    with pytest.raises(UnknownNameError, match="'D'"):
+        gemm(m=2, n=3, k=4).with_constants("D")
+    workload = gemm(m=2, n=3, k=4)
+    (stage,) = workload.stages
+    computed = attrs.evolve(stage, output=attrs.evolve(stage.output, constant=True))
+    with pytest.raises(InvalidValueError, match="stage 'C' computes what is marked as constant"):
+        attrs.evolve(workload, stages=(computed,))
 
 
 def test_name_and_parameters_are_not_part_of_the_digest() -> None:

@@ -55,11 +55,25 @@ class Axis:
 
 @frozen
 class Tensor:
-    """A dense row-major array."""
+    """A dense row-major array.
+
+    Attributes:
+        name: Name.
+        shape: Extents.
+        dtype: Name of the element type.
+        constant: Of an input: whether it holds the same in all calls of a program, as the weights
+            of a network do. What only rearranges it need not be part of a call.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    constant: bool = False
+
+    def __repr__(self) -> str:
+        """As of old for what is no constant: digests are made from looks, and looks from this."""
+        marked = ", constant=True" if self.constant else ""
+        return f"Tensor(name={self.name!r}, shape={self.shape!r}, dtype={self.dtype!r}{marked})"
 
     @property
     def elements(self) -> int:
@@ -277,7 +291,9 @@ class Workload(JsonForm):
     @cached_property
     def names(self) -> Names:
         """Canonical names of its tensors and axes, by which equal workloads correspond."""
-        inputs = {tensor.name: f"{tensor.shape} {tensor.dtype}" for tensor in self.inputs}
+        inputs = {
+            it.name: f"{it.shape} {it.dtype}{' constant' * it.constant}" for it in self.inputs
+        }
         order = canonical_order(inputs, self.stages, self.outputs)
         tensors = {name: f"t{number}" for number, name in enumerate(order)}
         return Names(tensors, {stage.name: stage.axes_by_position for stage in self.stages})
@@ -289,6 +305,23 @@ class Workload(JsonForm):
             inputs=tuple(evolve(it, name=names.tensors[it.name]) for it in self.inputs),
             stages=tuple(it.renamed(names.tensors, names.axes[it.name]) for it in self.stages),
             outputs=tuple(names.tensors[name] for name in self.outputs),
+        )
+
+    def with_constants(self, *names: str) -> Workload:
+        """The same workload with these inputs as its constants, and no others.
+
+        Args:
+            names: Inputs that hold the same in all calls of a program, such as weights.
+
+        Raises:
+            UnknownNameError: there is no such input.
+        """
+        known = [it.name for it in self.inputs]
+        for name in names:
+            if name not in known:
+                raise UnknownNameError("input", name, known)
+        return evolve(
+            self, inputs=tuple(evolve(it, constant=it.name in names) for it in self.inputs)
         )
 
     @property
@@ -350,7 +383,11 @@ def _form_of_value(index: ScalarExpr) -> AffineForm:
 
 @json_forms
 def _forms(converter: Converter) -> None:
-    list_form(converter, Tensor)
+    write_whole, _ = list_form(converter, Tensor)
+    # What is no constant is written as before there were any, and so has the digest of then.
+    converter.register_unstructure_hook(
+        Tensor, lambda tensor: write_whole(tensor)[: None if tensor.constant else -1]
+    )
     list_form(converter, Axis)
     object_form(converter, Stage)
     _, read = object_form(converter, Workload, ignores_others=True, order=_FOR_PEOPLE)
@@ -367,6 +404,8 @@ def _validate(workload: Workload) -> None:
         known[tensor.name] = tensor
     for stage in workload.stages:
         _validate_tensor(stage.output, known)
+        if stage.output.constant:
+            raise InvalidValueError(f"stage {stage.name!r} computes what is marked as constant")
         _validate_stage(stage, known)
         known[stage.name] = stage.output
     produced = {stage.name for stage in workload.stages}

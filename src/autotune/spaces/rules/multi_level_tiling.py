@@ -9,6 +9,7 @@ over all of ``r``. Sketches differ in which operands are packed, and where.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from attrs import frozen
 
@@ -26,11 +27,13 @@ from autotune.sketches import (
     PadExtent,
     Parallel,
     Param,
+    Prepack,
     Step,
     Tensorize,
     Tile,
     Unroll,
     Vectorize,
+    is_prepackable,
 )
 from autotune.sketches.intrinsics import Intrinsic
 from autotune.spaces.rules.access import (
@@ -79,11 +82,19 @@ PACKINGS = (
 
 @frozen
 class Operand:
-    """A tensor that the stage reads, and how."""
+    """A tensor that the stage reads, and how.
+
+    Attributes:
+        tensor: Its name.
+        forms: Its indices.
+        block_dim: Dimension of which it is laid out in blocks where it is packed; None: plain.
+        prepacked: Whether a packed copy is made before the program runs, and costs it nothing.
+    """
 
     tensor: str
     forms: tuple[AffineForm, ...]
     block_dim: int | None
+    prepacked: bool = False
 
     def contiguous_along(self, axis: str) -> bool:
         """Whether neighbours along ``axis`` are neighbours in memory, or the same element."""
@@ -133,8 +144,8 @@ class MultiLevelTilingRule(SketchRule):
         if is_pointwise(stage) or not stage.spatial_axes:
             return None
         vector = stage.spatial_axes[-1].name
-        operands = [_operand(stage, tensor, vector) for tensor in stage.reads]
-        packings = [item for item in PACKINGS if applicable(item, operands, stage, vector)]
+        operands = [_operand(draft, stage, tensor, vector) for tensor in stage.reads]
+        packings = applicable(PACKINGS, operands, stage, vector)
         if not packings:
             raise UnsupportedWorkload(
                 f"no packing suits stage {stage.name!r}, which reads {', '.join(stage.reads)}"
@@ -154,15 +165,30 @@ def alike(packings: list[Packing], draft: SketchDraft) -> list[Packing]:
     return [item for item in packings if item.label in taken][:1] or packings[:1]
 
 
-def _operand(stage: Stage, tensor: str, vector: str) -> Operand:
+def _operand(draft: SketchDraft, stage: Stage, tensor: str, vector: str) -> Operand:
     forms = operand_forms(stage, tensor)
     block_dim = dimension_of(forms, vector)
-    spatial = [axis for axis in stage.spatial_axes if axis.extent > 1]
-    reused = any(not depends_on(forms, axis.name) for axis in spatial)
     depth = math.prod(a.extent for a in stage.reduce_axes if depends_on(forms, a.name))
     trivial = all(len(form.coefficients) <= 1 for form in forms)
-    return Operand(
-        tensor, forms, block_dim if reused and depth >= _MIN_PANEL_DEPTH and trivial else None
+    prepacked = can_prepack(draft, stage, tensor)
+    operand = Operand(tensor, forms, block_dim, prepacked and block_dim is not None)
+    if prepacked:
+        worth = depth >= _MIN_PANEL_DEPTH or not operand.contiguous_along(vector)
+    else:
+        worth = depth >= _MIN_PANEL_DEPTH and _is_reused(operand, stage)
+    return operand if worth and trivial else Operand(tensor, forms, None)
+
+
+def can_prepack(draft: SketchDraft, stage: Stage, tensor: str) -> bool:
+    """Whether an operand may be packed in blocks before the program runs."""
+    steps = ("prepack", "pack.whole", "pack.blocked")
+    return is_prepackable(draft.workload, stage, tensor) and draft.can(*steps)
+
+
+def _is_reused(operand: Operand, stage: Stage) -> bool:
+    """Whether several elements of the result need the same element of the operand."""
+    return any(
+        axis.extent > 1 and not depends_on(operand.forms, axis.name) for axis in stage.spatial_axes
     )
 
 
@@ -177,11 +203,23 @@ def _copied_plain(operand: Operand, stage: Stage) -> bool:
 def _place(operand: Operand, packing: Packing, stage: Stage) -> str | None:
     """Where ``packing`` puts the operand's copy; None leaves it in place."""
     if operand.block_dim is not None:
-        return packing.blocked
+        return "root" if packing.blocked is not None and operand.prepacked else packing.blocked
     return packing.plain if _copied_plain(operand, stage) else None
 
 
-def applicable(packing: Packing, operands: list[Operand], stage: Stage, vector: str) -> bool:
+def applicable(
+    packings: Iterable[Packing], operands: list[Operand], stage: Stage, vector: str
+) -> list[Packing]:
+    """Those that suit a stage, and of those that put all operands in the same places the first."""
+    found: dict[tuple[str | None, ...], Packing] = {}
+    for packing in packings:
+        if _suits(packing, operands, stage, vector):
+            places = tuple(_place(operand, packing, stage) for operand in operands)
+            found.setdefault((*places, packing.plain), packing)
+    return list(found.values())
+
+
+def _suits(packing: Packing, operands: list[Operand], stage: Stage, vector: str) -> bool:
     blocked = [operand for operand in operands if operand.block_dim is not None]
     plain = [operand for operand in operands if _copied_plain(operand, stage)]
     if packing.blocked is None and not all(o.contiguous_along(vector) for o in blocked):
@@ -215,7 +253,9 @@ def tiled(
         for axis in stage.spatial_axes[:-1]
         if all(dimension_of(operand.forms, axis.name) is not None for operand in operands)
     }
-    row_reuse = any(operand.block_dim is not None for operand in operands)
+    row_reuse = any(
+        it.block_dim is not None and (_is_reused(it, stage) or not it.prepacked) for it in operands
+    )
     levels = tile_levels(
         stage,
         target,
@@ -338,6 +378,8 @@ def _operand_steps(
     if contraction is not None and grouped:
         group = contraction.group
         steps.append(Interleave(stage.name, operand.tensor, contraction.group_dim, group))
+    if operand.prepacked:
+        steps.append(Prepack(stage.name, operand.tensor))
     if producer is not None and pointwise and not kept:
         settled.add(producer.name)
         whole = ("inline.into_whole_copy",) if place == "root" else ()

@@ -25,6 +25,7 @@ from autotune.spaces.rules.multi_level_tiling import (
     Operand,
     alike,
     applicable,
+    can_prepack,
     tiled,
 )
 from autotune.spaces.rules.rule import SketchRule
@@ -127,12 +128,12 @@ def _sketches(draft: SketchDraft, stage: Stage, contraction: Contraction) -> lis
     for tensor in stage.reads:
         forms = operand_forms(stage, tensor)
         block_dim = dimension_of(forms, vector.name) if tensor == contraction.weights else None
-        operands.append(Operand(tensor, forms, block_dim))
+        prepacked = block_dim is not None and can_prepack(draft, stage, tensor)
+        operands.append(Operand(tensor, forms, block_dim, prepacked))
     packings = [
         packing
-        for packing in PACKINGS
+        for packing in applicable(PACKINGS, operands, stage, vector.name)
         if packing.blocked is not None
-        and applicable(packing, operands, stage, vector.name)
         and _fills(draft, stage, contraction, operands, packing.plain is not None)
     ]
     return [
