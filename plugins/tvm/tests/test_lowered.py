@@ -14,16 +14,19 @@ from thinning import thinned
 pytest.importorskip("tvm")
 
 import tvm
+from attrs import evolve
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
+from autotune_tvm.packing import split_packing
 from autotune_tvm.replay import schedule
 from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import VARIED_WORKLOADS
 from tvm import s_tir
+from tvm.ir import IRModule
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
 
 from autotune.ir.expressions import IntExpr, Load, const, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, dense, gemm, softmax
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
 from autotune.nest import derive_nest, nest_tape
 from autotune.nest.loop_nest import Loop, LoopNest
 from autotune.sketches import (
@@ -35,6 +38,7 @@ from autotune.sketches import (
     Sketch,
     SplitReduction,
     Tile,
+    prepacked_operands,
 )
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.targets import preset
@@ -71,7 +75,10 @@ def stores_of(nest: LoopNest) -> list[list[Loop]]:
 
 
 def compare(candidate: Candidate, lowered: LoweredNest) -> None:
-    nest = derive_nest(candidate.sketch)
+    compare_nest(derive_nest(candidate.sketch), candidate, lowered)
+
+
+def compare_nest(nest: LoopNest, candidate: Candidate, lowered: LoweredNest) -> None:
     stores = Counter(
         numbers_of((loop.extent for loop in loops), candidate) for loops in stores_of(nest)
     )
@@ -92,6 +99,35 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
     module = module_for(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
         compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        dense(m=13, n=40, k=24).with_constants("W"),
+        conv2d(h=8, w=8, ci=16, co=24, pad=1).with_constants("W"),
+    ],
+)
+def test_programs_that_are_given_packed_constants_are_those_of_the_nest(
+    workload: Workload,
+) -> None:
+    """The call without the packing, and what packs; the packed constant is no allocation."""
+    space = SketchSpace(workload, preset("haswell-2core"), LIMITS)
+    module = module_for(workload)
+    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+        nest = derive_nest(candidate.sketch)
+        names = [tensor.name for tensor in workload.inputs]
+        positions = [names.index(operand) for operand in prepacked_operands(candidate)]
+        scheduled = schedule(module, candidate, workload).mod["main"]
+        kernel, packers = split_packing(scheduled, positions)
+        packed = [access.buffer for it in nest.packing for access in it.accesses if access.write]
+        assert len(packed) == len(packers) == len(positions)
+        own = tuple(buffer for buffer in nest.buffers if buffer.name not in packed)
+        lowered = lowered_nest(IRModule({"main": kernel}))
+        compare_nest(evolve(nest, buffers=own), candidate, lowered)
+        for statement, packer in zip(nest.packing, packers.values(), strict=True):
+            alone = LoopNest((statement,), (), nest.workload)
+            compare_nest(alone, candidate, lowered_nest(IRModule({"main": packer})))
 
 
 def one_total() -> Workload:

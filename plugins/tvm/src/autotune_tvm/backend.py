@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from numpy.typing import NDArray
+from attrs import frozen
 
 from autotune.backends import (
     Backend,
-    BoundCall,
     BuildRequest,
     Executable,
     ExportReport,
     ImportedProgram,
     LoweredProgram,
-    NativeCall,
-    check_arguments,
     park_threads,
-    poison_array,
-    time_native_call,
 )
 from autotune.errors import UnsupportedTarget
-from autotune.ir.workloads import Workload
 from autotune.ir.workloads import gemm as _gemm
+from autotune.sketches import prepacked_operands
 from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
@@ -33,12 +28,10 @@ from autotune.targets import Target
 from autotune_tvm import compiler, runtime
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
 from autotune_tvm.digests import module_digest
-from autotune_tvm.native import native_call
+from autotune_tvm.executable import PackedOperand, TVMExecutable
 from autotune_tvm.scheduled import scheduled_module
 
 __all__ = ["TVMBackend"]
-
-Array = NDArray[Any]
 
 # An accumulate tile becomes a buffer of constant size. TVM keeps it on the stack below 1024 bytes
 # (its kMaxStackAlloca) and otherwise takes it from a pool of workspaces on the heap, one pool a
@@ -60,7 +53,7 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 )
 
 _GPU_STEPS = ("bind", "fetch")
-_CPU_STEPS = ("parallel", "interleave", "tensorize")
+_CPU_STEPS = ("parallel", "interleave", "prepack", "tensorize")
 
 
 class TVMBackend(Backend):
@@ -143,14 +136,24 @@ class TVMBackend(Backend):
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Replay the candidate's steps and run TVM's passes.
 
+        What packs constants ahead, as the candidate says, becomes functions of its own.
+
         Raises:
             InvalidSchedule: a step cannot be applied.
             BuildFailed: one of TVM's passes rejected the scheduled program.
             UnsupportedTarget: the target is no x86-64 CPU.
         """
         self.check_measuring(request.target)
-        module = compiler.lower_module(scheduled_module(request), request.target, request.threads)
-        return LoweredProgram(request, module, module_digest(module))
+        module = scheduled_module(request)
+        packed: tuple[PackedOperand, ...] = ()
+        operands = prepacked_operands(request.candidate)
+        if operands:
+            from autotune_tvm.packing import split_module
+
+            names = _arguments(request)
+            module, packed = split_module(module, [names.index(name) for name in operands])
+        module = compiler.lower_module(module, request.target, request.threads)
+        return LoweredProgram(request, _Lowered(module, packed), module_digest(module))
 
     def compile(self, lowered: LoweredProgram) -> Executable:
         """Compile with LLVM.
@@ -159,9 +162,10 @@ class TVMBackend(Backend):
             BuildFailed: LLVM rejected the program.
         """
         request = lowered.request
-        built, digest = compiler.generate_code(lowered.program, request.target, request.threads)
+        made: _Lowered = lowered.program
+        built, digest = compiler.generate_code(made.module, request.target, request.threads)
         names = _arguments(request)
-        return TVMExecutable(built, request.workload, names, request.threads, digest)
+        return TVMExecutable(built, request.workload, names, request.threads, digest, made.packed)
 
     def show(self, request: BuildRequest) -> str:
         """The scheduled program as TVMScript.
@@ -210,90 +214,12 @@ class TVMBackend(Backend):
         return findings()
 
 
-class TVMExecutable(Executable):
-    """A compiled module.
+@frozen(eq=False)
+class _Lowered:
+    """A module before LLVM, and the parameters of ``main`` that are given packed."""
 
-    Args:
-        module: The runtime module with the function ``main``.
-        workload: Its inputs and outputs.
-        arguments: Names of the tensors in the function's own order.
-        threads: Threads that its parallel loops use.
-        digest: Of its code.
-    """
-
-    def __init__(
-        self,
-        module: Any,
-        workload: Workload,
-        arguments: Sequence[str],
-        threads: int,
-        digest: str = "",
-    ) -> None:
-        self.digest = digest
-        self._module = module
-        self._workload = workload
-        self._arguments = tuple(arguments)
-        self._threads = threads
-
-    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
-        """Run on these arrays, where they lie.
-
-        Raises:
-            InvalidValueError: the arrays are not those of the workload, or not aligned.
-        """
-        check_arguments(self._workload, inputs, outputs)
-        names = (*(tensor.name for tensor in self._workload.inputs), *self._workload.outputs)
-        arrays = dict(zip(names, (*inputs, *outputs), strict=True))
-        arguments = [arrays[name] for name in self._arguments]
-        return TVMBoundCall(self._module, arguments, outputs, self._threads)
-
-
-class TVMBoundCall(BoundCall):
-    """A compiled module with its arguments.
-
-    Args:
-        module: The runtime module with the function ``main``.
-        arguments: Arrays in the function's own order.
-        outputs: Those of them that it writes, in the workload's order.
-        threads: Threads that its parallel loops use.
-    """
-
-    def __init__(
-        self, module: Any, arguments: Sequence[Array], outputs: Sequence[Array], threads: int
-    ) -> None:
-        self._call = native_call(module["main"], arguments)
-        self._outputs = tuple(outputs)
-        self._threads = threads
-
-    def native(self) -> NativeCall:
-        """The function as TVM's FFI calls it; the calling thread gets its threads."""
-        runtime.use_threads(self._threads)
-        return self._call
-
-    def run(self) -> None:
-        """Run once.
-
-        Raises:
-            NativeCallFailed: the program says that it failed.
-        """
-        time_native_call(self.native(), 1)
-
-    def time(self, number: int) -> float:
-        """Seconds per call, averaged over ``number`` calls.
-
-        Raises:
-            NativeCallFailed: the program says that it failed.
-        """
-        return time_native_call(self.native(), number)
-
-    def outputs(self) -> list[Array]:
-        """Copies of the outputs, in the workload's order."""
-        return [output.copy() for output in self._outputs]
-
-    def poison(self) -> None:
-        """Fill the outputs with NaN, or with the smallest integer."""
-        for output in self._outputs:
-            poison_array(output)
+    module: Any
+    packed: tuple[PackedOperand, ...]
 
 
 def _arguments(request: BuildRequest) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 from tvm import IRModule, tirx
 from tvm.ir import load_json, save_json
 
@@ -20,14 +21,19 @@ from autotune_tvm.blocks import Block, identifier, read_function
 from autotune_tvm.emit import ENTRY
 
 __all__ = [
+    "CONSTANTS",
     "argument_names",
     "blocks_of",
     "callable_module",
+    "constants_of",
     "import_module",
     "module_from_text",
     "module_of",
     "text_of",
 ]
+
+CONSTANTS = "autotune.constants"
+"""Attribute of a function: positions of its parameters that hold the same in all calls."""
 
 
 def import_module(program: object) -> tuple[Workload, IRModule]:
@@ -37,6 +43,8 @@ def import_module(program: object) -> tuple[Workload, IRModule]:
     :func:`callable_module` prepares it for compiling.
 
     Stages and inputs are called after their buffers (made unique), axes after their loops.
+    Parameters that the attribute :data:`CONSTANTS` names by position are constant inputs; the
+    module is without that attribute, which other tools do not know.
 
     Args:
         program: A ``PrimFunc``, or an ``IRModule`` with one.
@@ -45,9 +53,15 @@ def import_module(program: object) -> tuple[Workload, IRModule]:
         UnsupportedWorkload: names the block that cannot be expressed, and why.
     """
     module, name = module_of(program)
+    constants = constants_of(module[ENTRY])
+    module = IRModule({ENTRY: module[ENTRY].without_attr(CONSTANTS)}) if constants else module
     reading = read_function(module[ENTRY])
     written = {block.stage.name for block in reading.blocks}
-    inputs = tuple(tensor for tensor in reading.parameters if tensor.name not in written)
+    inputs = tuple(
+        evolve(tensor, constant=position in constants)
+        for position, tensor in enumerate(reading.parameters)
+        if tensor.name not in written
+    )
     outputs = tuple(tensor.name for tensor in reading.parameters if tensor.name in written)
     if not outputs:
         raise UnsupportedWorkload(f"function {name!r} writes none of its parameters")
@@ -56,6 +70,12 @@ def import_module(program: object) -> tuple[Workload, IRModule]:
     # Says whether there are inputs by which candidates can be validated.
     index_inputs(workload, np.random.default_rng(0))
     return workload, module
+
+
+def constants_of(function: Any) -> frozenset[int]:
+    """Positions of the parameters that hold the same in all calls, as far as that is known."""
+    known = function.attrs.get(CONSTANTS, ()) if function.attrs is not None else ()
+    return frozenset(map(int, known))
 
 
 def blocks_of(module: IRModule) -> dict[str, Block]:

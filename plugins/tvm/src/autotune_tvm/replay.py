@@ -33,6 +33,7 @@ from autotune.sketches import (
     Pack,
     PadExtent,
     Parallel,
+    Prepack,
     SplitReduction,
     Step,
     Tensorize,
@@ -41,6 +42,7 @@ from autotune.sketches import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    is_prepackable,
     lane_axis,
     partial_name,
     split_reduction,
@@ -227,6 +229,7 @@ class _Replay:
             Order: self._order,
             Pack: self._pack,
             Interleave: lambda step: None,
+            Prepack: self._prepack,
             Accumulate: self._accumulate,
             FuseConsumer: self._fuse_consumer,
             FuseProducer: self._fuse_producer,
@@ -243,6 +246,11 @@ class _Replay:
             step.replay("tvm", self, self.config)
         else:
             handlers[type(step)](step)
+
+    def _prepack(self, step: Prepack) -> None:
+        """Nothing changes: what is replayed here is whole, and is split where it is built."""
+        if not is_prepackable(self.workload, self.workload.stage(step.stage), step.operand):
+            raise InvalidSchedule(f"{step}: it is no constant that only this stage reads, once")
 
     def _inline(self, step: Inline) -> None:
         self.sch.compute_inline(self.blocks.pop(step.stage))

@@ -47,17 +47,24 @@ def record_of(program: RelaxProgram, target: Target) -> Record:
 
 
 def test_a_record_of_an_equal_function_with_other_names_is_applied(target: Target) -> None:
-    def body(emit: Any, x: Any, y: Any) -> Any:
-        return emit(op.matmul(y, x))
-
-    one = program_of(product(16), target)
-    two = program_of(network([((16, 16), "float32")] * 2, body), target)
+    shapes = [((16, 16), "float32")] * 2
+    one = program_of(network(shapes, lambda emit, x, y: emit(op.matmul(x, y))), target)
+    two = program_of(network(shapes, lambda emit, x, y: emit(op.matmul(y, x))), target)
     record = record_of(one, target)
     function = scheduled_function(two.tasks[0].program, record, target, 1)
     assert function.script() != two.tasks[0].program.script()
     x, y = weights(16, 16), weights(16, 16, seed=1)
     (found,) = two.build({two.tasks[0].name: record}, target, 1)(x, y)
     np.testing.assert_allclose(found, y @ x, rtol=1e-4, atol=1e-5)
+
+
+def test_a_record_for_constant_weights_is_not_one_for_variable_ones(target: Target) -> None:
+    shapes = [((16, 16), "float32")] * 2
+    constant = program_of(product(16), target)
+    variable = program_of(network(shapes, lambda emit, x, y: emit(op.matmul(x, y))), target)
+    for one, other in ((constant, variable), (variable, constant)):
+        with pytest.raises(InvalidSchedule, match="which is not this function"):
+            scheduled_function(other.tasks[0].program, record_of(one, target), target, 1)
 
 
 def test_a_record_of_another_function_is_refused_by_name(target: Target) -> None:

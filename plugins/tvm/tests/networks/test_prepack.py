@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
+from autotune_tvm.networks.apply import PREPACKED, scheduled_function
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.frontend import RelaxFrontend
-from autotune_tvm.networks.prepack import split_packing
 from autotune_tvm.networks.program import RelaxProgram
+from autotune_tvm.packing import split_module, split_packing
 from autotune_tvm.scheduled import scheduled_module
 from relax_networks import const, network, op, weights
+from tvm_ffi import structural_equal
 
 from autotune.backends import BuildRequest
 from autotune.networks import LoadOptions
@@ -48,18 +50,23 @@ def candidates_of(program: RelaxProgram, target: Target) -> dict[str, Candidate]
     return {candidate.sketch.name: candidate for candidate in found}
 
 
-def built(program: RelaxProgram, candidate: Candidate, target: Target) -> RelaxNetwork:
-    """The network with that candidate for its first task."""
+def record_of(program: RelaxProgram, candidate: Candidate, target: Target) -> Record:
+    """The record of a candidate for the first task."""
     text = TVMBackend().import_program(program.tasks[0].program).program
     key = MeasureKey(target.fingerprint, "tvm", "1", "1", 1, "warm-3")
     outcome, json = Outcome("ok", 1e-3, (1e-3,)), target.to_json()
-    record = Record("run", 0, candidate, key, json, "sketch-1", outcome, 0.0, program=text)
+    return Record("run", 0, candidate, key, json, "sketch-1", outcome, 0.0, program=text)
+
+
+def built(program: RelaxProgram, candidate: Candidate, target: Target) -> RelaxNetwork:
+    """The network with that candidate for its first task."""
+    record = record_of(program, candidate, target)
     compiled = program.build({program.tasks[0].name: record}, target, 1)
     assert isinstance(compiled, RelaxNetwork)
     return compiled
 
 
-@pytest.mark.parametrize("sketch", ["packed-root", "packed-panel", "packed-root-rows"])
+@pytest.mark.parametrize("sketch", ["packed-root", "packed-root-rows", "packed-panel-outer"])
 def test_weights_are_packed_when_the_network_is_built(sketch: str, target: Target) -> None:
     program = program_of(two_layers(), target)
     (task,) = program.tasks
@@ -76,29 +83,43 @@ def test_weights_are_packed_when_the_network_is_built(sketch: str, target: Targe
 def test_what_is_no_constant_is_packed_when_it_runs(target: Target) -> None:
     module = network([((24, 24), "float32")] * 2, lambda emit, x, y: emit(op.matmul(x, y)))
     program = program_of(module, target)
+    candidates = candidates_of(program, target)
+    assert "packed-panel" in candidates
+    assert built(program, candidates["packed-root"], target).packed == {}
+
+
+def test_a_schedule_that_packs_nothing_is_left_whole(target: Target) -> None:
+    program = program_of(two_layers(), target)
+    candidates = candidates_of(program, target)
+    for sketch in ("direct", "plain-rows"):
+        assert built(program, candidates[sketch], target).packed == {}
+
+
+def test_what_is_constant_in_one_call_only_is_no_constant(target: Target) -> None:
+    def body(emit: Any, x: Any) -> Any:
+        y = emit(op.matmul(x, const(weights(24, 24))))
+        return emit(op.matmul(y, x))
+
+    program = program_of(network([((24, 24), "float32")], body), target)
+    (task,) = program.tasks
+    workload = TVMBackend().import_program(task.program).workload
+    assert task.occurrences == 2 and not any(tensor.constant for tensor in workload.inputs)
     candidate = candidates_of(program, target)["packed-root"]
     assert built(program, candidate, target).packed == {}
 
 
-def test_the_statement_that_packs_leaves_the_function(target: Target) -> None:
+def test_a_network_runs_the_kernel_that_is_timed(target: Target) -> None:
+    """No statement of a function in the built network writes the packed operand."""
     program = program_of(two_layers(), target)
+    candidate = candidates_of(program, target)["packed-root"]
     imported = TVMBackend().import_program(program.tasks[0].program)
-    candidates = candidates_of(program, target)
-
-    def function(sketch: str) -> Any:
-        request = BuildRequest(imported.workload, imported.program, candidates[sketch], target, 1)
-        return scheduled_module(request)["main"]
-
-    packed = function("packed-panel")
-    after, packings = split_packing(packed, {1})
-    assert set(packings) == {1}
-    assert "param_0[" in packed.script() and "param_0[" not in after.script()
-    # What "plain-rows" copies keeps its order, and is copied to lie together.
-    plain, everything = function("plain-rows"), {0, 1}
-    for untouched, positions in (
-        (packed, {0}),
-        (function("direct"), everything),
-        (plain, everything),
-    ):
-        same, none = split_packing(untouched, positions)
-        assert same is untouched and none == {}
+    request = BuildRequest(imported.workload, imported.program, candidate, target, 1)
+    whole = scheduled_module(request)
+    timed, (operand,) = split_module(whole, [1])
+    function = scheduled_function(
+        program.tasks[0].program, record_of(program, candidate, target), target, 1
+    )
+    kernel, packers = split_packing(function.without_attr(PREPACKED), [1])
+    assert list(packers) == [operand.position] == [1]
+    assert structural_equal(kernel, timed["main"])
+    assert "param_0[" in whole.script() and "param_0[" not in kernel.script()

@@ -10,10 +10,12 @@ from tvm.ir import IRModule
 
 from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.errors import AutotuneError
+from autotune.sketches import prepacked_operands
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm.default_schedule import default_schedule
 from autotune_tvm.importer import (
+    argument_names,
     callable_module,
     import_module,
     module_of,
@@ -22,11 +24,17 @@ from autotune_tvm.importer import (
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.scheduled import scheduled_module
 
-__all__ = ["apply_functions", "default_function", "scheduled_function"]
+__all__ = ["PREPACKED", "apply_functions", "default_function", "scheduled_function"]
+
+PREPACKED = "autotune.prepacked"
+"""Attribute of a scheduled function: positions of the parameters that it is to be given packed."""
 
 
 def scheduled_function(function: Any, record: Record, target: Target, threads: int) -> Any:
     """The function with a record's schedule, whatever names the record has for its stages.
+
+    The attribute :data:`PREPACKED` says which of its parameters it is to be given packed, as
+    :func:`~autotune_tvm.networks.prepack.prepack_weights` does then.
 
     Args:
         function: A ``PrimFunc`` that is not scheduled.
@@ -48,7 +56,12 @@ def scheduled_function(function: Any, record: Record, target: Target, threads: i
     program = text_of(module)
     candidate = record.on(workload, program).scheduled
     request = BuildRequest(workload, program, candidate, target, threads)
-    return scheduled_module(request)[ENTRY]
+    scheduled = scheduled_module(request)[ENTRY]
+    operands = prepacked_operands(candidate)
+    if not operands:
+        return scheduled
+    names = argument_names(module)
+    return scheduled.with_attr(PREPACKED, sorted(map(names.index, operands)))
 
 
 def default_function(function: Any, target: Target, threads: int) -> Any:

@@ -21,7 +21,9 @@ from autotune.targets import Target
 from autotune.tuning.options import checked_target
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.apply import apply_functions, default_function, scheduled_function
+from autotune_tvm.networks.constants import mark_constants
 from autotune_tvm.networks.pipeline import run_passes
+from autotune_tvm.networks.prepack import prepack_weights
 
 __all__ = ["ApplyRecords", "autotune_pipeline"]
 
@@ -35,7 +37,8 @@ class ApplyRecords:
 
     It belongs after ``FuseTIR``. Functions without a record stay as they are, and so do those
     that are scheduled already or for which the untuned program is the best one. Functions that
-    get a schedule are marked, so that later passes leave them alone. Measures nothing.
+    get a schedule are marked, so that later passes leave them alone. Constants that a schedule
+    packs are packed at once, where ``main`` is one or several dataflow blocks. Measures nothing.
 
     Args:
         database: Path of the database, which is only read; by default that of
@@ -59,7 +62,8 @@ class ApplyRecords:
 
     def transform_module(self, module: IRModule, _: Any) -> IRModule:
         """The module with the schedules; called by TVM."""
-        return apply_functions(module, recorded(module, self._database, self._target))
+        found = recorded(mark_constants(module), self._database, self._target)
+        return _applied(module, found, self._target)
 
 
 def autotune_pipeline(
@@ -91,9 +95,15 @@ def autotune_pipeline(
         for name, function in unscheduled(module).items():
             if name not in found:
                 found[name] = default_function(function, machine, machine.cores)
-        return apply_functions(module, found)
+        return _applied(module, found, machine)
 
     return tvm.transform.module_pass(transform, opt_level=0, name="autotune")
+
+
+def _applied(module: IRModule, functions: Mapping[str, Any], target: Target) -> IRModule:
+    """The module with these functions, and with the constants packed that they take packed."""
+    applied = apply_functions(module, functions)
+    return prepack_weights(applied, target, target.cores)[0]
 
 
 def _readable(database: str | os.PathLike[str] | None) -> str:

@@ -14,6 +14,7 @@ from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.networks import PassReport
 from autotune.targets import Target
 from autotune_tvm.compiler import brief, described_target
+from autotune_tvm.networks.constants import mark_constants
 from autotune_tvm.networks.graph import ENTRY
 from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
@@ -57,7 +58,7 @@ def run_passes(
     on_pass: Callable[[PassReport], None] = lambda report: None,
     clock: Callable[[], float] = perf_counter,
 ) -> tuple[IRModule, tuple[PassReport, ...]]:
-    """Run all passes.
+    """Run all passes; functions then say which of their parameters are constants.
 
     Args:
         module: Has a function ``main``.
@@ -95,7 +96,7 @@ def run_passes(
             raise BuildFailed(f"pass {name!r}: {brief(error)}") from error
         reports.append(PassReport(name, clock() - begin, note))
         on_pass(reports[-1])
-    return module, tuple(reports)
+    return mark_constants(module), tuple(reports)
 
 
 def _checked(name: str, module: Any) -> IRModule:

@@ -18,6 +18,7 @@ from autotune.spaces import SketchSpace
 from autotune.targets import Target
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import import_module
+from autotune_tvm.networks.constants import mark_constants
 from autotune_tvm.networks.graph import tensor_calls
 from autotune_tvm.networks.passes.boolean_operators import boolean_operators
 from autotune_tvm.networks.passes.channels_last import channels_last
@@ -120,6 +121,7 @@ class _Programs:
     def of(cls, module: IRModule) -> _Programs:
         for each in AFTERWARDS:
             module, _ = each(module)
+        module = mark_constants(module)
         found = cls()
         imported: dict[str, Workload | None] = {}
         for name, _ in tensor_calls(module):

@@ -1,0 +1,166 @@
+"""Compiled programs, bound to arrays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.backends import (
+    BoundCall,
+    Executable,
+    NativeCall,
+    aligned_empty,
+    check_arguments,
+    poison_array,
+    time_native_call,
+)
+from autotune.ir.workloads import Workload
+from autotune_tvm import runtime
+from autotune_tvm.native import native_call
+
+__all__ = ["PackedOperand", "TVMBoundCall", "TVMExecutable", "packer_name"]
+
+Array = NDArray[Any]
+
+
+@frozen
+class PackedOperand:
+    """A parameter of a function that takes a packed constant.
+
+    Attributes:
+        position: Of the parameter.
+        shape: Of the packed operand.
+    """
+
+    position: int
+    shape: tuple[int, ...]
+
+
+def packer_name(position: int) -> str:
+    """What the function is called that packs the parameter at a position."""
+    return f"pack_{position}"
+
+
+class TVMExecutable(Executable):
+    """A compiled module.
+
+    Args:
+        module: The runtime module with the function ``main``, and with those that pack.
+        workload: Its inputs and outputs.
+        arguments: Names of the tensors in the function's own order.
+        threads: Threads that its parallel loops use.
+        digest: Of its code.
+        packed: Constants that ``main`` takes packed.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        workload: Workload,
+        arguments: Sequence[str],
+        threads: int,
+        digest: str = "",
+        packed: Sequence[PackedOperand] = (),
+    ) -> None:
+        self.digest = digest
+        self._packed = tuple(packed)
+        # By position: what was packed last, and its digest.
+        self._copies: dict[int, tuple[bytes, Array]] = {}
+        self._module = module
+        self._workload = workload
+        self._arguments = tuple(arguments)
+        self._threads = threads
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
+        """Run on these arrays, where they lie; constants that the program takes packed are packed.
+
+        Raises:
+            InvalidValueError: the arrays are not those of the workload, or not aligned.
+            NativeCallFailed: what packs says that it failed.
+        """
+        check_arguments(self._workload, inputs, outputs)
+        names = (*(tensor.name for tensor in self._workload.inputs), *self._workload.outputs)
+        arrays = dict(zip(names, (*inputs, *outputs), strict=True))
+        arguments = [arrays[name] for name in self._arguments]
+        for operand in self._packed:
+            arguments[operand.position] = self._copy(operand, arguments[operand.position])
+        copies = [arguments[operand.position] for operand in self._packed]
+        return TVMBoundCall(self._module, arguments, outputs, self._threads, copies)
+
+    def _copy(self, operand: PackedOperand, given: Array) -> Array:
+        """A packed constant; bindings to the same numbers share it, for weights may be large."""
+        digest = hashlib.blake2b(given.reshape(-1).view(np.uint8).data).digest()
+        known = self._copies.get(operand.position)
+        if known is None or known[0] != digest:
+            packed = aligned_empty(operand.shape, given.dtype)
+            # Elements that no statement writes are read by none that matters, and are no NaN.
+            packed.reshape(-1).view(np.uint8).fill(0)
+            runtime.use_threads(self._threads)
+            packer = self._module[packer_name(operand.position)]
+            time_native_call(native_call(packer, [given, packed]), 1)
+            known = self._copies[operand.position] = digest, packed
+        return known[1]
+
+
+class TVMBoundCall(BoundCall):
+    """A compiled module with its arguments.
+
+    Args:
+        module: The runtime module with the function ``main``.
+        arguments: Arrays in the function's own order.
+        outputs: Those of them that it writes, in the workload's order.
+        threads: Threads that its parallel loops use.
+        copies: Those of them that hold packed inputs.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        arguments: Sequence[Array],
+        outputs: Sequence[Array],
+        threads: int,
+        copies: Sequence[Array] = (),
+    ) -> None:
+        self._copies = tuple(copies)
+        self._call = native_call(module["main"], arguments)
+        self._outputs = tuple(outputs)
+        self._threads = threads
+
+    def native(self) -> NativeCall:
+        """The function as TVM's FFI calls it; the calling thread gets its threads."""
+        runtime.use_threads(self._threads)
+        return self._call
+
+    def run(self) -> None:
+        """Run once.
+
+        Raises:
+            NativeCallFailed: the program says that it failed.
+        """
+        time_native_call(self.native(), 1)
+
+    def time(self, number: int) -> float:
+        """Seconds per call, averaged over ``number`` calls.
+
+        Raises:
+            NativeCallFailed: the program says that it failed.
+        """
+        return time_native_call(self.native(), number)
+
+    def outputs(self) -> list[Array]:
+        """Copies of the outputs, in the workload's order."""
+        return [output.copy() for output in self._outputs]
+
+    def copies(self) -> list[Array]:
+        """The packed constants that it reads."""
+        return list(self._copies)
+
+    def poison(self) -> None:
+        """Fill the outputs with NaN, or with the smallest integer."""
+        for output in self._outputs:
+            poison_array(output)

@@ -1,0 +1,152 @@
+"""Constants that schedules pack: packed when a program is bound, and no part of what is timed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.packing import split_packing
+from autotune_tvm.scheduled import scheduled_module
+from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
+
+from autotune.backends import BuildRequest, InvalidSchedule, bind_copies
+from autotune.ir.workloads import (
+    Workload,
+    conv2d,
+    dense,
+    gemm,
+    random_inputs,
+    reference_outputs,
+)
+from autotune.measure.validation import expectations, mismatch
+from autotune.sketches import Candidate, Prepack, prepacked_operands
+from autotune.targets import Target, preset
+from autotune.testing.programs import check_program, sample_candidates
+
+WORKLOADS = {
+    "dense": dense(m=20, n=40, k=24).with_constants("W"),
+    "dense of one row": dense(m=1, n=40, k=24).with_constants("W"),
+    "conv2d": conv2d(n=1, h=8, w=8, ci=16, co=24, kh=3, kw=3).with_constants("W"),
+    "int8": gemm(m=20, n=48, k=40, dtype="int8").with_constants("B"),
+}
+
+
+def packing(candidates: list[Candidate]) -> list[Candidate]:
+    """Those whose programs are given packed operands."""
+    return [candidate for candidate in candidates if prepacked_operands(candidate)]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_programs_that_are_given_packed_constants_are_right(
+    name: str, backend: TVMBackend, target: Target
+) -> None:
+    workload = WORKLOADS[name]
+    candidates = packing(sample_candidates(backend, workload, target, each=2))
+    assert candidates
+    for candidate in candidates:
+        request = BuildRequest(workload, None, candidate, target, 2)
+        executable = backend.build(request)
+        # Of each binding's own constants, although a program packs them once only.
+        for seed in (0, 1):
+            inputs = random_inputs(workload, np.random.default_rng(seed))
+            references = reference_outputs(workload, inputs)
+            call = bind_copies(executable, workload, list(inputs.values()))
+            call.poison()
+            call.run()
+            wanted = expectations(workload, [references[it] for it in workload.outputs])
+            assert mismatch(wanted, call.outputs()) is None, candidate.sketch.name
+            assert len(call.copies()) == 1
+
+
+def test_bindings_to_the_same_constants_share_what_is_packed(
+    backend: TVMBackend, target: Target
+) -> None:
+    workload = WORKLOADS["dense"]
+    (candidate, *_) = packing(sample_candidates(backend, workload, target))
+    executable = backend.build(BuildRequest(workload, None, candidate, target, 1))
+    inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
+    first, second = (bind_copies(executable, workload, inputs) for _ in range(2))
+    assert first.copies()[0] is second.copies()[0]
+
+
+def test_what_is_timed_does_not_pack(backend: TVMBackend, target: Target) -> None:
+    """A call reads the packed constant only: changes of the constant itself are not seen."""
+    workload = WORKLOADS["dense"]
+    (candidate, *_) = packing(sample_candidates(backend, workload, target))
+    executable = backend.build(BuildRequest(workload, None, candidate, target, 1))
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    call = bind_copies(executable, workload, list(inputs.values()))
+    call.run()
+    before = call.outputs()
+    call.copies()[0][...] = 0
+    call.run()
+    assert not np.array_equal(before[0], call.outputs()[0])
+
+
+def test_wrong_packing_is_found_by_validation(
+    backend: TVMBackend, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What packs is no part of what is timed, but of what is checked."""
+    workload = WORKLOADS["dense"]
+    (candidate, *_) = packing(sample_candidates(backend, workload, target))
+    request = BuildRequest(workload, None, candidate, target, 1)
+
+    def splitting_badly(function: Any, positions: Any) -> tuple[Any, dict[int, Any]]:
+        kernel, packers = split_packing(function, positions)
+        nothing = tirx.Evaluate(tirx.const(0, "int32"))
+        idle = SBlockRealize([], True, SBlock([], [], [], "root", nothing))
+        return kernel, {at: packer.with_body(idle) for at, packer in packers.items()}
+
+    check_program(backend, request)
+    monkeypatch.setattr("autotune_tvm.packing.split_packing", splitting_badly)
+    with pytest.raises(AssertionError, match="elements are wrong"):
+        check_program(backend, request)
+
+
+def test_a_program_that_is_shown_packs_what_it_is_given(
+    backend: TVMBackend, target: Target
+) -> None:
+    workload = WORKLOADS["dense"]
+    (candidate, *_) = packing(sample_candidates(backend, workload, target))
+    request = BuildRequest(workload, None, candidate, target, 1)
+    whole = backend.show(request)
+    kernel, packers = split_packing(scheduled_module(request)["main"], [1])
+    assert "W[" in whole and "W[" not in kernel.script()
+    assert list(packers) == [1] and "W[" in packers[1].script()
+
+
+def test_only_constants_of_one_reader_are_given_packed(
+    backend: TVMBackend, target: Target
+) -> None:
+    workload = WORKLOADS["dense"]
+    (candidate, *_) = packing(sample_candidates(backend, workload, target))
+    plain = workload.with_constants()
+    sketch = evolve(candidate.sketch, workload=plain)
+    request = BuildRequest(plain, None, evolve(candidate, sketch=sketch), target, 1)
+    with pytest.raises(InvalidSchedule, match="no constant"):
+        backend.build(request)
+
+
+def test_what_packs_nothing_alone_is_not_split(backend: TVMBackend, target: Target) -> None:
+    workload = WORKLOADS["dense"]
+    (candidate, *_) = packing(sample_candidates(backend, workload, target))
+    function: Any = scheduled_module(BuildRequest(workload, None, candidate, target, 1))["main"]
+    with pytest.raises(InvalidSchedule, match="nothing packs all of 'X'|more than a copy"):
+        split_packing(function, [0])
+
+
+def test_gpus_are_given_nothing_packed(backend: TVMBackend) -> None:
+    candidates = sample_candidates(backend, WORKLOADS["dense"], preset("a100"))
+    steps = [step for candidate in candidates for step in candidate.sketch.core_steps]
+    assert steps and not any(isinstance(step, Prepack) for step in steps)
+
+
+def test_workloads_differ_by_their_constants() -> None:
+    assert len({it.digest for it in WORKLOADS.values()}) == len(WORKLOADS)
+    for workload in WORKLOADS.values():
+        assert workload.digest != workload.with_constants().digest
+        assert Workload.from_json(workload.to_json()) == workload
