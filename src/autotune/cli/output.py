@@ -12,9 +12,10 @@ import click
 from autotune.ir.printable import printable
 
 if TYPE_CHECKING:
+    from autotune.process.interrupts import TuningInterrupted
     from autotune.report import Table
 
-__all__ = ["Output", "notify", "warn", "write_text"]
+__all__ = ["Output", "notify", "notify_interrupted", "warn", "write_text"]
 
 
 def notify(text: str, stream: TextIO | None = None) -> None:
@@ -29,6 +30,20 @@ def notify(text: str, stream: TextIO | None = None) -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
+
+
+def notify_interrupted(interrupted: TuningInterrupted, fresh: bool) -> None:
+    """Say what is kept of a run that was stopped, and how it is resumed.
+
+    Args:
+        interrupted: How far it came.
+        fresh: Whether it was asked to begin anew, which the command that resumes it is not.
+    """
+    command = "the same command without --fresh" if fresh else "the same command"
+    notify(
+        f"autotune: interrupted after {interrupted.trials} trials, which are recorded in "
+        f"{interrupted.database}; {command} resumes the run"
+    )
 
 
 def warn(message: str) -> None:

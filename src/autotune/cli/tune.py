@@ -88,7 +88,7 @@ def command(
     from autotune.cli.app import INTERRUPTED
     from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
-    from autotune.cli.output import Output, notify
+    from autotune.cli.output import Output, notify_interrupted
     from autotune.cli.progress import chosen_mode, progress
     from autotune.measure import MeasureProtocol
     from autotune.process.interrupts import TuningInterrupted
@@ -117,11 +117,7 @@ def command(
             )
             (result,) = run_tasks([made], asked)
     except TuningInterrupted as interrupted:
-        advice = "the same command without --fresh" if options.fresh else "the same command"
-        notify(
-            f"autotune: interrupted after {interrupted.trials} trials, which are recorded in "
-            f"{interrupted.database}; {advice} resumes the run"
-        )
+        notify_interrupted(interrupted, options.fresh)
         return INTERRUPTED
     return _report(result, output, vendor)
 

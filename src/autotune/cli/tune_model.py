@@ -89,7 +89,7 @@ def command(
     from autotune.cli.event_log import event_log
     from autotune.cli.machine import BusyWarning
     from autotune.cli.network_progress import network_progress, total_latency_log
-    from autotune.cli.output import Output, notify
+    from autotune.cli.output import Output, notify, notify_interrupted
     from autotune.cli.progress import chosen_mode
     from autotune.networks.api import run_model
     from autotune.process.interrupts import TuningInterrupted
@@ -114,11 +114,7 @@ def command(
             source = model.source()
             result = run_model(source, reading, asked, began=began, builds=True)
     except TuningInterrupted as interrupted:
-        advice = "the same command without --fresh" if options.fresh else "the same command"
-        notify(
-            f"autotune: interrupted after {interrupted.trials} trials, which are recorded in "
-            f"{interrupted.database}; {advice} resumes the run"
-        )
+        notify_interrupted(interrupted, options.fresh)
         return INTERRUPTED
     limit = math.inf if options.time is None else options.time
     tuned = time.monotonic()
