@@ -7,16 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
-from autotune_tvm.networks.apply import PREPACKED, scheduled_function
+from autotune_tvm.networks.apply import (
+    PREPACKED,
+    apply_functions,
+    default_function,
+    scheduled_function,
+)
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.frontend import RelaxFrontend
+from autotune_tvm.networks.prepack import prepack_weights
 from autotune_tvm.networks.program import RelaxProgram
 from autotune_tvm.packing import split_module, split_packing
 from autotune_tvm.scheduled import scheduled_module
 from relax_networks import const, network, op, weights
 from tvm_ffi import structural_equal
 
-from autotune.backends import BuildRequest
+from autotune.backends import BuildRequest, InvalidSchedule
 from autotune.networks import LoadOptions
 from autotune.sketches import Candidate
 from autotune.store.records import MeasureKey, Outcome, Record
@@ -123,3 +129,14 @@ def test_a_network_runs_the_kernel_that_is_timed(target: Target) -> None:
     assert list(packers) == [operand.position] == [1]
     assert structural_equal(kernel, timed["main"])
     assert "param_0[" in whole.script() and "param_0[" not in kernel.script()
+
+
+def test_a_function_that_does_more_than_pack_is_named(target: Target) -> None:
+    program = program_of(two_layers(), target)
+    (task,) = program.tasks
+    whole = default_function(task.program, target, 1).with_attr(PREPACKED, [1])
+    module = apply_functions(program.module, {task.name: whole})
+    with pytest.raises(
+        InvalidSchedule, match=f"task {task.name!r}: nothing packs all of 'param_0'"
+    ):
+        prepack_weights(module, target, 1)

@@ -12,6 +12,7 @@ from tvm import relax, tirx
 from tvm.ir import Call, IRModule, Tuple
 from tvm.runtime import empty
 
+from autotune.backends import InvalidSchedule
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
 from autotune_tvm.networks.apply import PREPACKED
@@ -63,7 +64,7 @@ def prepack_weights(
 
     Raises:
         BuildFailed: what packs does not compile.
-        InvalidSchedule: a function does more than pack such an operand.
+        InvalidSchedule: a function does more than pack such an operand; names it.
     """
     packers: dict[tuple[str, int], _Packer] = {}
     functions: dict[str, tuple[Any, Any]] = {}
@@ -72,7 +73,10 @@ def prepack_weights(
         positions = _prepacked(scheduled)
         if not positions:
             continue
-        function, packings = split_packing(scheduled.without_attr(PREPACKED), positions)
+        try:
+            function, packings = split_packing(scheduled.without_attr(PREPACKED), positions)
+        except InvalidSchedule as error:
+            raise InvalidSchedule(f"task {name!r}: {error}") from error
         for position, packing in packings.items():
             entry = IRModule({ENTRY: packing.with_attr("global_symbol", ENTRY)})
             compiled = compiler.compile_module(entry, target, threads)[ENTRY]
