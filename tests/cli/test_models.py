@@ -84,7 +84,7 @@ def test_progress_can_be_left_out(cli: Any) -> None:
     [
         ((), "Missing argument 'SOURCE'"),
         (("missing.onnx",), "there is no file 'missing.onnx'"),
-        (("given_sources:number",), "a int is no model that can be read"),
+        (("given_sources:number",), "int is no model that can be read"),
         (("given_sources:unsupported",), "node 'scale': operator 'reference.unknown' cannot be"),
         (("given_sources:short",), "is float32[3, 16]; the network takes"),
         (("given_sources:dead",), "given_sources:dead failed: ValueError: weights are missing"),

@@ -88,7 +88,7 @@ def test_a_file_is_a_path(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("given_models:netwrk", "has no 'netwrk'; did you mean 'network'"),
-        ("given_models:weights", "given_models:weights is a int; name a function"),
+        ("given_models:weights", "given_models:weights is of type int; name a function"),
         ("given_models:broken", "given_models:broken failed: RuntimeError: no weights here"),
         ("given_broken:model", "'given_broken' cannot be imported: ModuleNotFoundError"),
         ("no_such_models:model", "'no_such_models' cannot be imported"),

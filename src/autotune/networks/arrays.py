@@ -31,7 +31,7 @@ def as_numpy(value: Any) -> Array:
     except (BufferError, RuntimeError, TypeError, ValueError):
         array = np.asarray(value)
     if array.dtype == object:
-        raise InvalidValueError(f"an input is a {type(value).__name__}; inputs are arrays")
+        raise InvalidValueError(f"an input is of type {type(value).__name__}; inputs are arrays")
     return array
 
 

@@ -134,7 +134,7 @@ def imported_function(text: str, purpose: str) -> Callable[..., object]:
         found = getattr(found, part)
     if not callable(found):
         raise InvalidValueError(
-            f"{text} is a {type(found).__name__}; name a function that {purpose}"
+            f"{text} is of type {type(found).__name__}; name a function that {purpose}"
         )
     return found
 
@@ -199,7 +199,7 @@ def find_frontend(source: Source, name: str | None = None) -> Frontend:
     what = (
         repr(source.text)
         if isinstance(source.model, Path)
-        else (f"{source.text}: a {kind.__module__}.{kind.__qualname__}".replace("builtins.", ""))
+        else f"{source.text}: {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
     )
     known = "; ".join(f"{it.name}: {', '.join(it.sources)}" for it in frontends)
     raise InvalidValueError(f"{what} is no model that can be read. What can be read: {known}")

@@ -81,7 +81,7 @@ def test_a_source_that_cannot_be_read_is_one_error(database: str) -> None:
 
 def test_what_no_runtime_reads_is_one_error(tmp_path: Path) -> None:
     """Though each says it in its own words: the first that it has no records."""
-    with pytest.raises(InvalidValueError, match="a int is no model that can be read"):
+    with pytest.raises(InvalidValueError, match="int is no model that can be read"):
         bench_model("builtins:int", options(str(tmp_path / "none.db")))
 
 

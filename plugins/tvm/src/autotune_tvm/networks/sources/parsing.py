@@ -79,7 +79,7 @@ def parse_json(path: Path) -> Any:
         ) from error
     if not isinstance(module, IRModule):
         raise InvalidValueError(
-            f"{str(path)!r} holds a {type(module).__name__}, not a Relax module"
+            f"{str(path)!r} holds an object of type {type(module).__name__}, not a Relax module"
         )
     return module
 
