@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from slow_untuned import LEAST_SECONDS, SLOW_UNTUNED
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
 import autotune
@@ -284,3 +285,53 @@ def test_what_a_baseline_counts_as(comparison: Comparison, counts_as: float) -> 
     assert changed.counts_as == pytest.approx(counts_as)
     assert changed.beats(2.0) == (not comparison.faster)
     assert (changed.outcome, changed.created) == (sample_baseline(7.0).outcome, 5.0)
+
+
+def untuned_builds(log: Path) -> int:
+    lines = [line.split() for line in log.read_text().splitlines()]
+    return sum(line[:2] == ["build", "begin"] and line[-1] == "-" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("latencies", "asked", "builds", "speedup"),
+    [
+        # A candidate that is faster for certain.
+        ({"baseline": 5.0, "others": 1e-3}, False, 0, None),
+        ({"baseline": 5.0, "others": 1e-3}, True, 2, 5000.0),
+        # One that may be slower, and one that is.
+        ({"baseline": 1.0, "others": 0.8}, False, 2, 1.25),
+        ({"baseline": 0.6, "others": 0.8}, False, 2, 1.0),
+    ],
+)
+def test_a_slow_untuned_program_is_run_only_where_it_could_win(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    latencies: dict[str, float],
+    asked: bool,
+    builds: int,
+    speedup: float | None,
+) -> None:
+    log, path = tmp_path / "log", tmp_path / "records.db"
+    script = {"latencies": latencies, "log": str(log)}
+    options: dict[str, Any] = {"backend": SLOW_UNTUNED, "time_untuned": asked}
+    result, _ = tune(path, script, monkeypatch, **options)
+    assert (untuned_builds(log), result.speedup) == (builds, speedup and pytest.approx(speedup))
+    assert result.keeps_baseline == (speedup == 1.0)
+    again, _ = tune(path, script, monkeypatch, **options)
+    assert (again.from_records, untuned_builds(log)) == (True, builds)
+    assert again.speedup == result.speedup
+    assert (result.least_speedup is None) == (builds > 0)
+
+
+def test_the_gain_over_an_untuned_program_that_was_not_run_is_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.db"
+    latencies = {"baseline": 5.0, "others": 1e-3}
+    result, _ = tune(path, {"latencies": latencies}, monkeypatch, backend=SLOW_UNTUNED)
+    assert (result.speedup, result.least_speedup) == (None, pytest.approx(LEAST_SECONDS / 1e-3))
+    data = result.to_json()
+    assert (data["baseline"], data["least_untuned"]) == (None, LEAST_SECONDS)
+    text = comparison_table(result).to_text()
+    assert f"at least 500x the speed of the {UNTUNED}" in text
+    assert f"{UNTUNED}: not run, since a call takes 500 ms at least" in text

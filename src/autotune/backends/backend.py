@@ -54,10 +54,17 @@ class BuildRequest:
 
 @frozen
 class ImportedProgram:
-    """A program of the backend's own kind, understood: its meaning, and its text form."""
+    """A program of the backend's own kind, understood.
+
+    Attributes:
+        workload: Its meaning.
+        program: Its text form.
+        least_untuned: As of :meth:`Backend.least_untuned`, of the program as it is.
+    """
 
     workload: Workload
     program: str
+    least_untuned: float = 0.0
 
 
 @frozen
@@ -236,6 +243,14 @@ class Backend(ABC):
         Raises:
             UnsupportedWorkload: names the part that cannot be expressed, and why.
         """
+
+    def least_untuned(self, workload: Workload) -> float:
+        """Seconds that a CPU takes at least for a call of the program made from a workload.
+
+        0.0 where nothing can be said. Where that is long, the untuned program is run only if no
+        candidate takes less.
+        """
+        return 0.0
 
     @abstractmethod
     def lower(self, request: BuildRequest) -> LoweredProgram:

@@ -130,6 +130,13 @@ class ModelTask:
         speedup = self.result.speedup
         return None if speedup is None else self.latency * speedup
 
+    @property
+    def least_untuned(self) -> float:
+        """Seconds of one call without tuning, or as many as it takes at least."""
+        least = None if self.result is None else self.result.least_speedup
+        known = self.untuned if least is None else (self.latency or 0.0) * least
+        return known or self.latency or 0.0
+
     def to_json(self, network: ModelResult) -> dict[str, Any]:
         """A JSON object."""
         task = self.task
@@ -207,23 +214,38 @@ class ModelResult:
 
     @property
     def untuned(self) -> float | None:
-        """Estimated seconds of one inference without tuning; None where nothing is known.
+        """Estimated seconds of one inference without tuning; None where that is not known.
 
         Tasks that are run by the default schedule count as they are.
         """
-        if all(task.untuned is None for task in self.tasks):
+        unknown = any(it.result and it.result.least_speedup is not None for it in self.tasks)
+        if unknown or all(task.untuned is None for task in self.tasks):
             return None
-        return sum(
-            task.task.occurrences * (task.untuned or task.latency or 0.0)
-            for task in self.tasks
-            if not task.task.view
-        )
+        return self.least_untuned
+
+    @property
+    def least_untuned(self) -> float:
+        """Estimated seconds of one inference without tuning, at least.
+
+        Untuned programs that are slow for certain were not run.
+        """
+        return sum(it.task.occurrences * it.least_untuned for it in self.tasks if not it.task.view)
 
     @property
     def speedup(self) -> float | None:
         """How much faster the estimate is than that without tuning, if both are known."""
         untuned = self.untuned
         return untuned / self.latency if untuned is not None and self.latency else None
+
+    @property
+    def least_speedup(self) -> float | None:
+        """As :attr:`speedup`, at least, where some untuned programs were not run."""
+        if not self.latency or self.untuned is not None:
+            return None
+        known = any(
+            it.untuned is not None or it.least_untuned > (it.latency or 0.0) for it in self.tasks
+        )
+        return self.least_untuned / self.latency if known else None
 
     @property
     def chosen(self) -> dict[str, Record | None]:
@@ -293,6 +315,7 @@ class ModelResult:
             "untimed": list(self.untimed),
             "untuned": self.untuned,
             "speedup": self.speedup,
+            "least_untuned": self.least_untuned,
             "measured": timing
             and {"latency": timing.latency, "fastest": timing.fastest, "calls": timing.calls},
             "tasks": [task.to_json(self) for task in self.tasks],
@@ -361,6 +384,8 @@ def _headline(result: ModelResult) -> str:
         figures.append(f"{formats.seconds(result.latency)} estimated from its tasks")
     if result.speedup is not None:
         figures.append(f"{formats.ratio(result.speedup)} the speed without tuning")
+    elif result.least_speedup is not None:
+        figures.append(f"at least {formats.ratio(result.least_speedup)} the speed without tuning")
     return f"{result.name}: {', '.join(figures)}" if figures else result.name
 
 

@@ -133,6 +133,11 @@ def _headline(
         figures.append(
             f"{formats.ratio(result.speedup)} the speed of {baseline_phrase(result.baseline_name)}"
         )
+    elif result.least_speedup is not None:
+        figures.append(
+            f"at least {formats.ratio(result.least_speedup)} the speed of "
+            f"{baseline_phrase(UNTUNED)}"
+        )
     return f"{result.task}: {', '.join(figures)}"
 
 
@@ -190,7 +195,9 @@ def _notes(result: Result) -> tuple[str, ...]:
         best = result.best
         notes += _rival_notes(result)
         if result.confirmation is not None:
-            notes += confirmation_lines(result.confirmation, result.baseline_name or UNTUNED)
+            compared = result.baseline is not None and result.baseline.ok
+            name = result.baseline_name if compared else UNTUNED
+            notes += confirmation_lines(result.confirmation, name)
         notes += _baseline_notes(result)
         notes.append(_record_note(result.database, best))
     return tuple(notes)
@@ -199,6 +206,11 @@ def _notes(result: Result) -> tuple[str, ...]:
 def _baseline_notes(result: Result) -> list[str]:
     """What could not be timed of the programs without tuning, and whether one of them is used."""
     notes = []
+    if result.least_speedup is not None:
+        least = formats.seconds(result.least_untuned)
+        notes.append(
+            f"{UNTUNED}: not run, since a call takes {least} at least; --time-untuned runs it"
+        )
     for baseline in result.baselines:
         outcome = baseline.outcome
         if not outcome.ok and (baseline.name == UNTUNED or outcome.status != "invalid"):

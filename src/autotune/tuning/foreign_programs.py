@@ -82,7 +82,8 @@ def import_file(program: ProgramFile, backend: str) -> ImportedProgram:
     """
     question = asdict(program, value_serializer=lambda _, __, value: _plain(value))
     answer = _ask(f"{program.path} cannot be read", "import", {"file": question, "name": backend})
-    return ImportedProgram(Workload.from_json(answer["workload"]), str(answer["program"]))
+    workload = Workload.from_json(answer["workload"])
+    return ImportedProgram(workload, str(answer["program"]), float(answer["least_untuned"]))
 
 
 def import_by(importer: str, program: str, function: str | None) -> Workload:
@@ -178,7 +179,11 @@ def _build(question: Message) -> Message:
 def _import(question: Message) -> Message:
     backend: Backend = create_held_part("backend", question["name"])
     found = backend.import_program(ProgramFile(**question["file"]))
-    return {"workload": found.workload.to_json(), "program": found.program}
+    return {
+        "workload": found.workload.to_json(),
+        "program": found.program,
+        "least_untuned": found.least_untuned,
+    }
 
 
 def _read(question: Message) -> Message:

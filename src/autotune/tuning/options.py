@@ -179,6 +179,8 @@ class TuneOptions:
         observers: Also record the readings of this observer, such as ``perf``; there may be
             several. They do not affect the timings.
         protocol: The measuring protocol; by default the standard one.
+        time_untuned: Time the untuned program however slow it is; by default one that takes some
+            tenths of a second for certain is run only if no candidate is faster for certain.
         listeners: Functions called with every event.
     """
 
@@ -205,6 +207,7 @@ class TuneOptions:
     fresh: bool = field(default=False, converter=bool)
     observers: tuple[str, ...] = field(default=(), converter=_observers)
     protocol: MeasureProtocol = field(default=None, converter=_protocol)
+    time_untuned: bool = field(default=False, converter=bool)
     listeners: tuple[EventListener, ...] = field(default=(), converter=_listeners)
     chosen: Mapping[str, Choice] = field(init=False, repr=False)
     machine: Target = field(init=False, repr=False)

@@ -73,6 +73,7 @@ class TaskOnBackend:
         competes: Whether there are others for the same program.
         refusal: Why the search space of the run refuses it, where ``space`` is the one that the
             backend falls back to; "" otherwise.
+        least_untuned: As of :meth:`autotune.backends.Backend.least_untuned`.
     """
 
     position: int
@@ -85,6 +86,7 @@ class TaskOnBackend:
     space: SearchSpace
     competes: bool = False
     refusal: str = ""
+    least_untuned: float = 0.0
 
     @property
     def name(self) -> str:
@@ -123,6 +125,7 @@ class _Imported:
 
     workload: Workload
     program: str | None
+    least_untuned: float
 
 
 def tasks_on_backends(
@@ -222,6 +225,7 @@ def _on_each_backend(
             program=it.program,
             space=space,
             refusal=refusal,
+            least_untuned=it.least_untuned,
         )
         found.append(taken)
     if not found:
@@ -407,7 +411,7 @@ def import_on_each(
     one has read.
     """
     if isinstance(program, Workload):
-        return dict.fromkeys(backends, _Imported(program, None))
+        return {name: _made_from(program, backend) for name, backend in backends.items()}
     importers = [name for name, backend in backends.items() if backend.imports(program)]
     if not importers:
         raise _not_imported(program, backends)
@@ -418,19 +422,23 @@ def import_on_each(
         except AutotuneError as error:
             failures[name] = error
         else:
-            imported[name] = _Imported(read.workload, read.program)
+            imported[name] = _Imported(read.workload, read.program, read.least_untuned)
     result: dict[str, _Imported] = {}
     for name in backends:
         if name in imported:
             result[name] = imported[name]
         elif imported and name not in failures:
             reader, first = next(iter(imported.items()))
-            result[name] = _Imported(first.workload, None)
+            result[name] = _made_from(first.workload, backends[name])
             warnings.append(
                 f"backend {name!r} does not import a {_type_name(program)}: it competes with a "
                 f"program of its own, made from what {reader!r} has read"
             )
     return result
+
+
+def _made_from(workload: Workload, backend: Backend) -> _Imported:
+    return _Imported(workload, None, backend.least_untuned(workload))
 
 
 def _import(program: object, name: str, backend: Backend) -> ImportedProgram:

@@ -178,9 +178,16 @@ def _task_spec(
         make_measurer=_measurer_factory(task, options, input_seed, workers),
         program=task.program,
         default_schedule=task.backend.default_schedule,
+        least_untuned=_least_untuned(task, options),
         weight=task.weight,
         contest=task.contest,
     )
+
+
+def _least_untuned(task: TaskOnBackend, options: TuneOptions) -> float:
+    """What the untuned program takes at least; 0.0 where it is timed however long that takes."""
+    is_said = options.machine.kind == "cpu" and not options.time_untuned
+    return task.least_untuned if is_said else 0.0
 
 
 def _strategy_for(task: TaskOnBackend, options: TuneOptions) -> Choice:

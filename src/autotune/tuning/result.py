@@ -11,6 +11,7 @@ from autotune.errors import NoValidCandidate, one_line
 from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
 from autotune.process.stopwatch import ACTIVITIES
+from autotune.sketches import UNTUNED
 from autotune.store.records import (
     Baseline,
     Comparison,
@@ -62,7 +63,10 @@ class Result:
         cached: How many trials were answered from records.
         seconds: Wall seconds of the run by activity, the keys of ``ACTIVITIES``; a resumed run
             counts its earlier sessions.
-        baselines: What there is without tuning, the fastest first.
+        baselines: What there is without tuning, the fastest first. Without the untuned program
+            where that is slower than the fastest candidate for certain, and was not run.
+        least_untuned: Seconds that a call of the untuned program takes at least; 0.0 where that
+            is not known.
         fastest: Record of the fastest valid candidate; None when there is none.
         best: Record of the program to use: of the fastest candidate, or of the baseline that it
             is no gain over. None when no candidate is valid.
@@ -104,6 +108,7 @@ class Result:
     confirmation: Confirmation | None = None
     loosened: Mapping[str, tuple[str, ...]] = field(factory=dict)
     rivals: tuple[Rival, ...] = ()
+    least_untuned: float = 0.0
 
     @property
     def backend(self) -> str:
@@ -147,6 +152,15 @@ class Result:
         if self.best is None or self.baseline is None or self.baseline.latency is None:
             return None
         return self.baseline.latency / (self.best.outcome.latency or self.baseline.latency)
+
+    @property
+    def least_speedup(self) -> float | None:
+        """At least how much faster the best program is than an untuned one that was not run."""
+        latency = None if self.best is None else self.best.outcome.latency
+        is_known = any(it.name == UNTUNED or it.outcome.ok for it in self.baselines)
+        if not latency or not self.least_untuned or is_known:
+            return None
+        return self.least_untuned / latency
 
     def build(self) -> TunedFunction:
         """Compile the best program in this process; returns a callable on numpy arrays.
@@ -214,6 +228,7 @@ class Result:
             "seconds": self._seconds_json(),
             "baseline": self._baseline_json(),
             "baselines": [self._program_json(item) for item in self.baselines],
+            "least_untuned": self.least_untuned or None,
             "fastest": self._fastest_json(),
             "best": self._best_json(),
             "confirmation": to_json(self.confirmation),

@@ -158,6 +158,7 @@ class RunPlan:
             cached=log.cached,
             seconds={},
             baselines=tuple(baselines),
+            least_untuned=spec.least_untuned,
             fastest=fastest,
             best=None if fastest is None else standing(fastest, baselines),
             history=tuple(HistoryPoint(*point) for point in log.history()),

@@ -43,6 +43,9 @@ _LOOKED_AT = 32
 # What the seconds of a measurer count as.
 _COUNTED = {"start": "startup", "build": "build", "run": "run"}
 _CONFIRMING = dict.fromkeys(_COUNTED, "confirm")
+# An untuned program that takes longer for certain, and so in fact some tenths of a second, is
+# not run up front.
+_SLOW_UNTUNED = 0.05
 # What rounding a latency changes is no news.
 _ROUNDED = 1e-6
 
@@ -171,7 +174,8 @@ class TaskSession:
     def find_baselines(self) -> None:
         """Find or measure what there is without tuning; does so once.
 
-        All are measured together unless all are known, so that they compare.
+        All are measured together unless all are known, so that they compare. An untuned program
+        that is slow for certain is left to :meth:`confirm`.
         """
         if self._has_baselines:
             return
@@ -181,14 +185,28 @@ class TaskSession:
         known = {baseline.name: baseline for baseline in recorded}
         if self.untuned is not None:
             known.setdefault(UNTUNED, self._new_baseline(UNTUNED, self.untuned))
-        if not known.keys() >= set(spec.baseline_names):
-            known = self._measure_baselines()
-        self.untuned = known[UNTUNED].outcome
+        postponed = {UNTUNED} if spec.least_untuned > _SLOW_UNTUNED else set()
+        wanted = [name for name in spec.baseline_names if name not in postponed]
+        if not known.keys() >= set(wanted):
+            known = self._measure_baselines(wanted)
         self._has_baselines = True
-        for baseline in fastest_first([known[name] for name in spec.baseline_names]):
+        self._note_baselines([known[name] for name in spec.baseline_names if name in known])
+
+    def _note_baselines(self, found: Sequence[Baseline]) -> None:
+        for baseline in fastest_first(found):
+            if baseline.name == UNTUNED:
+                self.untuned = baseline.outcome
             # Without a word where the backend has no schedule for this program.
             if baseline.name == UNTUNED or baseline.outcome.status != "invalid":
-                context.emit(BaselineMeasured(spec.name, baseline.outcome, baseline.name))
+                event = BaselineMeasured(self.spec.name, baseline.outcome, baseline.name)
+                self._context.emit(event)
+
+    def _time_what_could_win(self) -> None:
+        """Time the untuned program after all, where the best candidate may be slower."""
+        best, least = self.log.best_latency, self.spec.least_untuned
+        known = {baseline.name for baseline in self.baselines}
+        if UNTUNED not in known and least > _SLOW_UNTUNED and best is not None and best > least:
+            self._note_baselines(list(self._measure_baselines([UNTUNED]).values()))
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
@@ -198,14 +216,14 @@ class TaskSession:
             context.database, spec.workload.digest, spec.key, context.run_id, self.untuned
         )
 
-    def _measure_baselines(self) -> dict[str, Baseline]:
+    def _measure_baselines(self, names: Sequence[str]) -> dict[str, Baseline]:
         context, spec = self._context, self.spec
-        programs = [_program(spec.workload, name) for name in spec.baseline_names]
+        programs = [_program(spec.workload, name) for name in names]
         with self._accounting(self._prepared()) as measurer:
             outcomes = measurer.measure_baselines(programs)
         measured: dict[str, Baseline] = {}
         with context.guard.shield():
-            for name, outcome in zip(spec.baseline_names, outcomes, strict=True):
+            for name, outcome in zip(names, outcomes, strict=True):
                 measured[name] = self._new_baseline(name, outcome)
                 context.database.append_baseline(measured[name])
         return measured
@@ -244,6 +262,7 @@ class TaskSession:
         that fail now are recorded as such, and the next best take their place.
         """
         rejected: list[str] = []
+        self._time_what_could_win()
         while leaders := self._leaders(rejected):
             if len(leaders) > 2:
                 outcomes = self._rematch(leaders, rejected)

@@ -39,6 +39,8 @@ class TaskSpec:
         make_measurer: Makes the measurer, not started.
         program: The imported program's text, when one was imported.
         default_schedule: What the backend's default schedule is called; "" where it has none.
+        least_untuned: Seconds that one call of the untuned program takes at least; 0.0 where
+            that is not known.
         weight: How often it occurs.
         contest: What a person calls the program that tasks of several backends compete for, the
             same for all of them; "" where nothing competes.
@@ -54,6 +56,7 @@ class TaskSpec:
     make_measurer: MakeMeasurer
     program: str | None = None
     default_schedule: str = ""
+    least_untuned: float = 0.0
     weight: float = 1.0
     contest: str = ""
 

@@ -25,7 +25,7 @@ from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune_tvm import compiler, runtime
+from autotune_tvm import compiler, runtime, untuned
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
 from autotune_tvm.digests import module_digest
 from autotune_tvm.executable import PackedOperand, TVMExecutable
@@ -131,7 +131,12 @@ class TVMBackend(Backend):
         from autotune_tvm import importer
 
         workload, module = importer.import_module(program)
-        return ImportedProgram(workload, importer.text_of(module))
+        least = untuned.of_function(importer.callable_module(module)["main"])
+        return ImportedProgram(workload, importer.text_of(module), least)
+
+    def least_untuned(self, workload: Workload) -> float:
+        """From the additions of floats in it that wait for one another."""
+        return untuned.of_workload(workload)
 
     def lower(self, request: BuildRequest) -> LoweredProgram:
         """Replay the candidate's steps and run TVM's passes.

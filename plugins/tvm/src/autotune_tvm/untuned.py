@@ -1,0 +1,101 @@
+"""How long a program takes at least that nobody has scheduled, found without running it.
+
+A sum of floats is added in the order in which it stands: TVM gives LLVM no leave to reorder it.
+Where the innermost loops are those of a sum, no addition begins before the last one has ended.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from autotune.ir.workloads import Workload
+
+__all__ = ["of_function", "of_workload"]
+
+# An addition of floats that waits for the last one takes two cycles or more on every x86-64
+# processor, and none has more than six and a half billion cycles a second.
+_SECONDS_PER_ADDITION = 0.3e-9
+# Of fewer, LLVM may unroll all loops of a sum; it can then vectorise those around it.
+_LEAST_IN_SUM = 256
+
+
+def of_workload(workload: Workload) -> float:
+    """Seconds that a call of the function made from a workload takes at least; 0.0 if not known.
+
+    The loops of a sum are the innermost ones there.
+    """
+    sums = [
+        stage
+        for stage in workload.stages
+        if stage.combiner == "add"
+        and stage.output.element.is_float
+        and math.prod(axis.extent for axis in stage.reduce_axes) >= _LEAST_IN_SUM
+    ]
+    return _SECONDS_PER_ADDITION * sum(stage.points for stage in sums)
+
+
+def of_function(function: Any) -> float:
+    """Seconds that a call takes at least; 0.0 where nothing can be said.
+
+    Args:
+        function: A ``PrimFunc`` that nobody has scheduled.
+    """
+    return _SECONDS_PER_ADDITION * _dependent_additions(function.body, ())
+
+
+def _dependent_additions(node: Any, loops: tuple[Any, ...]) -> int:
+    """Additions inside a statement of which each waits for another.
+
+    Args:
+        node: A statement.
+        loops: Those around it, the outermost first.
+    """
+    from tvm import tirx
+    from tvm.s_tir import SBlockRealize
+
+    from autotune_tvm.passes.statements import inside
+
+    if isinstance(node, tirx.For):
+        serial = node.kind == tirx.ForKind.SERIAL and isinstance(node.extent, tirx.IntImm)
+        return _dependent_additions(node.body, (*loops, node)) if serial else 0
+    if isinstance(node, SBlockRealize) and _adds_floats(node.block):
+        return _of_block(node, loops)
+    return sum(_dependent_additions(statement, loops) for statement in inside(node))
+
+
+def _of_block(realize: Any, loops: tuple[Any, ...]) -> int:
+    from tvm import tirx
+    from tvm.ir import Var
+
+    axes = realize.block.iter_vars
+    kinds = {
+        binding: axis.iter_type
+        for axis, binding in zip(axes, realize.iter_values, strict=True)
+        if isinstance(binding, Var)
+    }
+    if len(kinds) != len(axes):
+        return 0
+    in_sum = 1
+    for loop in reversed(loops):
+        if kinds.get(loop.loop_var) != tirx.IterVar.CommReduce:
+            break
+        in_sum *= int(loop.extent)
+    return math.prod(int(loop.extent) for loop in loops) if in_sum >= _LEAST_IN_SUM else 0
+
+
+def _adds_floats(block: Any) -> bool:
+    """Whether a block adds to what it writes: ``C[i] = C[i] + ...`` of floats."""
+    from tvm import tirx
+    from tvm.ir import TensorLoad
+
+    store = block.body
+    if block.init is None or not isinstance(store, tirx.BufferStore):
+        return False
+    value = store.value
+    return (
+        isinstance(value, tirx.Add)
+        and "float" in str(store.buffer.dtype)
+        and isinstance(value.a, TensorLoad)
+        and bool(value.a.source.same_as(store.buffer))
+    )

@@ -1,0 +1,65 @@
+"""What an untuned program takes at least."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune_tvm import untuned
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.scheduled import program_of
+from tvm import te, topi
+from tvm.s_tir import Schedule
+
+from autotune.backends import BuildRequest
+from autotune.ir.workloads import Workload, conv2d, elementwise, gemm, random_inputs
+from autotune.targets import detect_cpu
+
+
+def function_of(*tensors: Any) -> Any:
+    return te.create_prim_func(list(tensors))
+
+
+def test_additions_that_wait_for_one_another_are_counted() -> None:
+    x, w = te.placeholder((16, 300), name="x"), te.placeholder((8, 300), name="w")
+    product = function_of(x, w, topi.nn.relu(topi.nn.dense(x, w)))
+    assert untuned.of_function(product) == pytest.approx(0.3e-9 * 16 * 8 * 300)
+    image, kernel = te.placeholder((1, 64, 8, 8)), te.placeholder((4, 64, 3, 3))
+    convolution = function_of(image, kernel, topi.nn.conv2d_nchw(image, kernel, 1, 1, 1))
+    assert untuned.of_function(convolution) == pytest.approx(0.3e-9 * 4 * 8 * 8 * 64 * 9)
+
+
+def test_nothing_is_said_of_what_llvm_may_vectorise() -> None:
+    image, window = te.placeholder((1, 64, 8, 8)), te.placeholder((64, 1, 3, 3))
+    short = function_of(image, window, topi.nn.depthwise_conv2d_nchw(image, window, 1, 1, 1))
+    whole = te.placeholder((16, 300), dtype="int32"), te.placeholder((8, 300), dtype="int32")
+    integers = function_of(*whole, topi.nn.dense(*whole))
+    largest = function_of(image, topi.max(image, axis=1))
+    for function in (short, integers, largest):
+        assert untuned.of_function(function) == 0.0
+    assert untuned.of_workload(elementwise(m=8, n=512)) == 0.0
+    assert untuned.of_workload(gemm(m=8, n=8, k=512, dtype="int8")) == 0.0
+
+
+def test_a_sum_whose_loops_are_not_the_innermost_ones_says_nothing() -> None:
+    x, w = te.placeholder((16, 300), name="x"), te.placeholder((8, 300), name="w")
+    schedule = Schedule(function_of(x, w, topi.nn.dense(x, w)))
+    i, j, k = schedule.get_loops(schedule.get_sblock("T_matmul_NT"))
+    schedule.reorder(k, i, j)
+    assert untuned.of_function(schedule.mod["main"]) == 0.0
+
+
+@pytest.mark.parametrize("workload", [gemm(m=96, n=96, k=320), conv2d(h=14, w=14, ci=48, co=48)])
+def test_no_untuned_program_is_faster(workload: Workload) -> None:
+    backend, target = TVMBackend(), detect_cpu()
+    least = backend.least_untuned(workload)
+    request = BuildRequest(workload, None, None, target, 1)
+    executable = backend.build(request)
+    inputs = list(random_inputs(workload, 0).values())
+    outputs = [workload.tensor(name) for name in workload.outputs]
+    call = executable.bind(inputs, [np.empty(it.shape, it.element.dtype) for it in outputs])
+    call.run()
+    assert 0.0 < least <= min(call.time(1) for _ in range(5))
+    imported = backend.import_program(program_of(workload, None)["main"])
+    assert imported.least_untuned == pytest.approx(least)
