@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_named(
 
 def test_what_no_frontend_reads_is_refused_with_what_can_be_read() -> None:
     source = read_source("given_models:number")
-    with pytest.raises(InvalidValueError, match="a int is no model.*: a reference model"):
+    with pytest.raises(InvalidValueError, match="int is no model.*: a reference model"):
         find_frontend(source, REFERENCE_FRONTEND)
     with pytest.raises(UnknownNameError, match="unknown frontend 'nobody'"):
         find_frontend(source, "nobody")
