@@ -126,7 +126,7 @@ def nothing(latencies): return None
     [
         ("total", "--objective 'total' is neither a function, package.module:function, nor"),
         ("objectives:totl", "'objectives' has no 'totl'; did you mean 'total'"),
-        ("objectives:limit", "is a float; name a function that takes the latencies"),
+        ("objectives:limit", "is of type float; name a function that takes the latencies"),
         ("objectives:decoder", "objective objectives:decoder failed .*KeyError: 'decoder'"),
         ("objectives:nothing", "objectives:nothing returned None .*a finite number"),
         ("scale=0", "--objective: scale must be a positive number, not '0'"),
