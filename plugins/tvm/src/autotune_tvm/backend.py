@@ -19,6 +19,7 @@ from autotune.backends import (
     park_threads,
 )
 from autotune.errors import UnsupportedTarget
+from autotune.ir.workloads import Workload
 from autotune.ir.workloads import gemm as _gemm
 from autotune.sketches import prepacked_operands
 from autotune.sketches.steps import STEP_TYPES
