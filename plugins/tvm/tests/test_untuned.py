@@ -12,7 +12,7 @@ from autotune_tvm.scheduled import program_of
 from tvm import te, topi
 from tvm.s_tir import Schedule
 
-from autotune.backends import BuildRequest
+from autotune.backends import BuildRequest, aligned_copy, aligned_empty
 from autotune.ir.workloads import Workload, conv2d, elementwise, gemm, random_inputs
 from autotune.targets import detect_cpu
 
@@ -56,9 +56,10 @@ def test_no_untuned_program_is_faster(workload: Workload) -> None:
     least = backend.least_untuned(workload)
     request = BuildRequest(workload, None, None, target, 1)
     executable = backend.build(request)
-    inputs = list(random_inputs(workload, np.random.default_rng(0)).values())
+    drawn = random_inputs(workload, np.random.default_rng(0))
+    inputs = [aligned_copy(array) for array in drawn.values()]
     outputs = [stage.output for stage in workload.stages if stage.name in workload.outputs]
-    call = executable.bind(inputs, [np.empty(it.shape, it.element.dtype) for it in outputs])
+    call = executable.bind(inputs, [aligned_empty(it.shape, it.element.dtype) for it in outputs])
     call.run()
     assert 0.0 < least <= min(call.time(1) for _ in range(5))
     imported = backend.import_program(program_of(workload, None)["main"])
