@@ -12,6 +12,7 @@ from autotune.errors import UnsupportedTarget
 from autotune.targets import Target
 from autotune_tvm import runtime
 from autotune_tvm.digests import code_digest
+from autotune_tvm.lowering import tir_pipeline
 
 __all__ = [
     "brief",
@@ -98,7 +99,8 @@ def tvm_target(target: Target, threads: int) -> dict[str, Any]:
 def lower_module(module: Any, target: Target, threads: int) -> Any:
     """Run TVM's passes on ``module``, up to where LLVM begins.
 
-    These are the passes of ``tvm.compile``, which offers no way to stop here.
+    These are the passes of ``tvm.compile``, which offers no way to stop here, and one of ours:
+    see :mod:`autotune_tvm.lowering`.
 
     Raises:
         BuildFailed: a pass rejected it; the message is the start of its own.
@@ -106,7 +108,7 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
     tvm = runtime.load()
     try:
         made = _host_target(target, threads)
-        pipeline, finalize_host, _ = tvm.tirx.get_default_tir_pipeline(made)
+        pipeline, finalize_host, _ = tir_pipeline()
         bound = tvm.tirx.transform.BindTarget(made.with_host(made))(module)
         return finalize_host()(pipeline(bound))
     except Exception as error:  # TVM raises whatever its passes raise

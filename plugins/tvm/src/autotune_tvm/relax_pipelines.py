@@ -1,4 +1,4 @@
-"""The pipeline ``autotune`` of Relax; TVM calls :func:`register` when it is imported."""
+"""The pipelines ``autotune`` of Relax and TIR; TVM calls :func:`register` when it is imported."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 __all__ = ["PIPELINE", "register"]
 
 PIPELINE = "autotune"
-"""What ``relax.get_pipeline`` calls it."""
+"""What ``relax.get_pipeline`` and ``tvm.tirx.get_tir_pipeline`` call them."""
 
 
 def register() -> None:
-    """Make the pipeline known to Relax; doing so again changes nothing.
+    """Make the pipelines known to TVM; doing so again changes nothing.
 
-    Named by the entry point group ``tvm.backends``. Nothing of autotune is imported before the
+    Named by the entry point group ``tvm.backends``. Nothing of autotune is imported before a
     pipeline is asked for.
     """
     import tvm
@@ -21,9 +21,12 @@ def register() -> None:
     if tvm._RUNTIME_ONLY:
         return
     from tvm.relax import pipeline
+    from tvm.tirx import compilation_pipeline
 
     if PIPELINE not in pipeline.PIPELINE_MAP:
         pipeline.register_pipeline(PIPELINE)(_make)
+    if PIPELINE not in compilation_pipeline.PIPELINE_MAP:
+        compilation_pipeline.register_tir_pipeline(PIPELINE, _lowering)
 
 
 def _make(**options: Any) -> Any:
@@ -31,3 +34,10 @@ def _make(**options: Any) -> Any:
     from autotune_tvm.networks.apply_records import autotune_pipeline
 
     return autotune_pipeline(**options)
+
+
+def _lowering() -> tuple[Any, Any, Any]:
+    """See :func:`autotune_tvm.lowering.tir_pipeline`."""
+    from autotune_tvm.lowering import tir_pipeline
+
+    return tir_pipeline()

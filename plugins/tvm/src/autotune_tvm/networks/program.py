@@ -28,6 +28,7 @@ from autotune_tvm.networks.sources.source import (
     input_tensors,
     output_tensors,
 )
+from autotune_tvm.relax_pipelines import PIPELINE, register
 
 __all__ = ["RelaxProgram", "build_module", "load_network"]
 
@@ -112,8 +113,11 @@ def build_module(module: IRModule, target: Target, threads: int) -> Any:
         *pipeline.dataflow_lower_passes(described),
         *pipeline.finalize_passes(described),
     ]
+    register()
     try:
-        return relax.build(module, described, relax_pipeline=Sequential(lowering))
+        return relax.build(
+            module, described, relax_pipeline=Sequential(lowering), tir_pipeline=PIPELINE
+        )
     except Exception as error:  # TVM raises whatever its passes raise
         name = _rejected(module, target, threads)
         where = f"task {name!r}: " if name else ""

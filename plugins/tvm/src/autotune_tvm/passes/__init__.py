@@ -6,12 +6,19 @@ Without them a program is right, but slower; without ``compare_booleans`` some a
 from __future__ import annotations
 
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
+from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.narrow_indices import narrow_indices
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
-__all__ = ["PASSES", "compare_booleans", "compares_booleans", "narrow_indices"]
+__all__ = [
+    "PASSES",
+    "compare_booleans",
+    "compares_booleans",
+    "expand_functions",
+    "narrow_indices",
+]
 
 PASSES = (vectorize_full_groups, hoist_tile_config, hoist_accumulators)
 """From module to module, in this order."""

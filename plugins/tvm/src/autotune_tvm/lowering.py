@@ -1,0 +1,31 @@
+"""TVM's passes from a scheduled program to what LLVM takes, with one of our own among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["tir_pipeline"]
+
+
+def tir_pipeline() -> tuple[Any, Any, Any]:
+    """TVM's default pipeline in the form of its registry; functions on CPUs have no library calls.
+
+    Returns:
+        The passes over all functions, what makes the last passes for the host's functions
+        (:func:`~autotune_tvm.passes.expand_functions` goes before TVM's), and the same for those
+        of devices. Loops have become vectors by then.
+    """
+    import tvm
+    from tvm.tirx.compilation_pipeline import get_tir_pipeline
+
+    from autotune_tvm.passes import expand_functions
+
+    def expanded(module: Any, _: Any) -> Any:
+        return expand_functions(module)
+
+    def finalize_host() -> Any:
+        expand = tvm.transform.module_pass(expanded, opt_level=0, name="ExpandFunctions")
+        return tvm.transform.Sequential([expand, finish()])
+
+    pipeline, finish, finalize_device = get_tir_pipeline("default")
+    return pipeline, finalize_host, finalize_device

@@ -1,0 +1,176 @@
+"""Elementary functions as arithmetic that vectorises.
+
+LLVM calls the C library for ``exp`` and its like once per element, vectors included: TVM's is
+built without the option that would give it a library of vector functions. Here they become the
+forms of :mod:`autotune.backends.elementary`, as functions in LLVM's text form that TVM links into
+the program and LLVM inlines. As expressions of TIR they would not do: its analyzer puts what has
+a name back into every use, which takes exponential time where functions are nested.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import tvm
+from tvm import DataType, DataTypeCode, tirx
+from tvm.ir import Call, IRModule
+from tvm_ffi import structural_map
+
+from autotune.backends.elementary import (
+    ELEMENTARY,
+    Arithmetic,
+    BitOperation,
+    Comparison,
+    FloatOperation,
+)
+
+__all__ = ["expand_functions"]
+
+_IMPORT = "pragma_import_llvm"
+_INTEGERS = {"and": "and", "or": "or", "shl": "shl", "shr": "ashr"}
+_POWERS: Mapping[int, Callable[[Arithmetic, Any], Any]] = {
+    2: lambda on, x: on.mul(x, x),
+    3: lambda on, x: on.mul(on.mul(x, x), x),
+}
+"""More factors would be less precise than the function."""
+
+_FORMS: Mapping[str, Callable[[Arithmetic, Any], Any]] = {
+    **ELEMENTARY,
+    **{f"power_{exponent}": form for exponent, form in _POWERS.items()},
+}
+
+
+def expand_functions(module: IRModule) -> IRModule:
+    """The module with functions of half and single precision written out, of scalars and vectors.
+
+    Half precision is computed in single; double precision stays as it is, and so do functions
+    that have no form. Squares and cubes become products. Loops are expected to be vectors
+    already: what is put in is opaque to TVM.
+    """
+    functions = {
+        name: _in_function(function) if isinstance(function, tirx.PrimFunc) else function
+        for name, function in module.functions.items()
+    }
+    return IRModule(functions, attrs=module.attrs)
+
+
+def _in_function(function: Any) -> Any:
+    used: dict[str, str] = {}
+    changed = structural_map(function, (Call, lambda call: _expanded(call, used)))
+    if not used:
+        return function
+    text = tvm.ir.StringImm("\n".join(used[name] for name in sorted(used)))
+    body = tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, text, changed.body)
+    return changed.with_body(body)
+
+
+def _expanded(call: Any, used: dict[str, str]) -> Any:
+    """The call, or one of a function that is added to ``used``: definitions by name."""
+    name = _form(call)
+    if name is None:
+        return call
+    dtype = DataType(str(call.ty.dtype))
+    if dtype.type_code != DataTypeCode.FLOAT or dtype.bits not in (16, 32):
+        return call
+    single = f"float32x{dtype.lanes}" if dtype.lanes > 1 else "float32"
+    operand = call.args[0] if dtype.bits == 32 else tirx.Cast(single, call.args[0])
+    linked = f"autotune_{name}_{dtype.lanes}"
+    used[linked] = _definition(name, dtype.lanes)
+    result = tirx.call_pure_extern(single, linked, operand)
+    return result if dtype.bits == 32 else tirx.Cast(str(dtype), result)
+
+
+def _form(call: Any) -> str | None:
+    """Which form computes what a call does; None where there is none."""
+    name = str(getattr(call.op, "name", "")).removeprefix("tirx.")
+    if name in ELEMENTARY:
+        return name
+    if name != "pow":
+        return None
+    exponent = call.args[1]
+    if isinstance(exponent, tirx.Broadcast):
+        exponent = exponent.value
+    known = isinstance(exponent, tirx.FloatImm) and exponent.value in _POWERS
+    return f"power_{int(exponent.value)}" if known else None
+
+
+@lru_cache(maxsize=256)
+def _definition(name: str, lanes: int) -> str:
+    """A function in LLVM's text form."""
+    text = _Text(lanes)
+    result = _FORMS[name](text, "%x")
+    body = "\n".join(f"  {line}" for line in (*text.lines, f"ret {text.float} {result}"))
+    head = f"define {text.float} @autotune_{name}_{lanes}({text.float} %x) alwaysinline nounwind"
+    return f"{head} {{\n{body}\n}}\n"
+
+
+class _Text(Arithmetic):
+    """Operations as lines of LLVM's text form; values are names.
+
+    TVM lets LLVM fuse products with sums wherever the processor can.
+
+    Args:
+        lanes: Of the vectors, 1 for scalars.
+    """
+
+    def __init__(self, lanes: int) -> None:
+        self.lines: list[str] = []
+        self.float = self._typed("float", lanes)
+        self._lanes = lanes
+        self._integer = self._typed("i32", lanes)
+        self._truth = self._typed("i1", lanes)
+
+    @staticmethod
+    def _typed(element: str, lanes: int) -> str:
+        return f"<{lanes} x {element}>" if lanes > 1 else element
+
+    def _line(self, text: str) -> str:
+        name = f"%v{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def _value(self, operand: Any) -> str:
+        """A name, or a constant in every lane."""
+        if isinstance(operand, str):
+            return operand
+        if isinstance(operand, int):
+            element, number = "i32", str(operand)
+        else:
+            # Constants of single precision are written as the same numbers in double precision.
+            (rounded,) = struct.unpack("f", struct.pack("f", operand))
+            element, number = "float", f"0x{struct.pack('>d', rounded).hex().upper()}"
+        if self._lanes == 1:
+            return number
+        return f"<{', '.join([f'{element} {number}'] * self._lanes)}>"
+
+    def floats(self, operation: FloatOperation, left: Any, right: Any) -> str:
+        """See :class:`Arithmetic`."""
+        operands = f"{self._value(left)}, {self._value(right)}"
+        return self._line(f"f{operation} {self.float} {operands}")
+
+    def integers(self, operation: BitOperation, left: Any, right: Any) -> str:
+        """See :class:`Arithmetic`."""
+        operands = f"{self._value(left)}, {self._value(right)}"
+        return self._line(f"{_INTEGERS[operation]} {self._integer} {operands}")
+
+    def where(self, comparison: Comparison, left: Any, right: Any, yes: Any, no: Any) -> str:
+        """See :class:`Arithmetic`."""
+        operands = f"{self._value(left)}, {self._value(right)}"
+        condition = self._line(f"fcmp o{comparison} {self.float} {operands}")
+        values = f"{self.float} {self._value(yes)}, {self.float} {self._value(no)}"
+        return self._line(f"select {self._truth} {condition}, {values}")
+
+    def bits(self, value: Any) -> str:
+        """See :class:`Arithmetic`."""
+        return self._line(f"bitcast {self.float} {value} to {self._integer}")
+
+    def of_bits(self, value: Any) -> str:
+        """See :class:`Arithmetic`."""
+        return self._line(f"bitcast {self._integer} {value} to {self.float}")
+
+    def converted(self, value: Any) -> str:
+        """See :class:`Arithmetic`."""
+        return self._line(f"sitofp {self._integer} {value} to {self.float}")
