@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -11,10 +11,12 @@ import pytest
 from simulated_workers import Machine, Program, drifting, toy_candidate
 
 from autotune.measure import MeasureProtocol
+from autotune.measure.jobs import Place, Reply
 from autotune.measure.racing import compare
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial
-from autotune.store.records import Comparison
+from autotune.process.channel import Message
+from autotune.store.records import Comparison, Outcome
 
 PROTOCOL = MeasureProtocol()
 
@@ -444,3 +446,39 @@ def test_equal_programs_are_rarely_told_apart_in_a_rematch() -> None:
         claims["untuned"] += compare(first.samples, untuned.samples).faster
     for name, bound in bounds.items():
         assert claims[name] / repeats <= bound + 2 * (bound * (1 - bound) / repeats) ** 0.5
+
+
+class CutOffMachine(Machine):
+    """A machine on which every check is late."""
+
+    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
+        super().ask(message, deadlines, place)
+        self.kill(place[0])
+        return Reply(message["number"], "timeout", place, "verify", deadlines["verify"])
+
+
+@pytest.mark.parametrize(("best", "cut_off"), [(1e-3, 0.2), (0.5, 1.5)])
+def test_a_baseline_is_cut_off_once_it_cannot_win(best: float, cut_off: float) -> None:
+    machine = CutOffMachine()
+    trial = machine.trial(0, Program(10.0), baseline=True)
+    session(machine).screen_baseline(trial, best, io_bytes=10_000_000)
+    assert machine.deadlines[0]["verify"] == pytest.approx(cut_off + 0.1 + 0.1)
+    outcome = trial.outcome
+    assert outcome is not None and outcome.status == "timeout" and outcome.exceeds == cut_off
+    assert Outcome.from_json(outcome.to_json()) == outcome
+
+
+def test_a_baseline_that_is_late_by_the_protocol_claims_nothing() -> None:
+    machine = CutOffMachine()
+    trial = machine.trial(0, Program(10.0), baseline=True)
+    session(machine).screen_baseline(trial, 100.0, io_bytes=0)
+    assert machine.deadlines[0]["verify"] == PROTOCOL.deadlines["verify"]
+    assert trial.outcome is not None and trial.outcome.exceeds is None
+
+
+def test_a_baseline_that_may_win_is_timed() -> None:
+    machine = Machine()
+    trial = machine.trial(0, Program(1e-3), baseline=True)
+    session(machine).screen_baseline(trial, 2e-3, io_bytes=0)
+    assert trial.outcome is not None and trial.outcome.latency == pytest.approx(1e-3)
+    assert len(trial.outcome.samples) == PROTOCOL.min_samples

@@ -111,6 +111,7 @@ class InProcessMeasurer(Measurer):
         self._tick = tick
         self._again = again
         self.baselines = 0
+        self.beside: list[float | None] = []
         self.is_open = False
         self._submitted: deque[list[Candidate]] = deque()
 
@@ -160,9 +161,12 @@ class InProcessMeasurer(Measurer):
             return _HeldOutcome(self._baseline_outcome())
         return _HeldOutcome(self._again(candidate))
 
-    def measure_baselines(self, programs: Sequence[Candidate | None]) -> list[Outcome]:
+    def measure_baselines(
+        self, programs: Sequence[Candidate | None], best: float | None = None
+    ) -> list[Outcome]:
         """The reference backend's latency of the untuned program."""
         self.baselines += 1
+        self.beside.append(best)
         return [self._baseline_outcome() for _ in programs]
 
     def _baseline_outcome(self) -> Outcome:

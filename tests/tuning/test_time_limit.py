@@ -73,6 +73,19 @@ def test_what_is_in_flight_is_given_up_within_five_seconds() -> None:
     assert limit.is_late() and limit.is_over
 
 
+def test_the_seconds_beyond_the_limit_are_the_callers_where_it_has_something_to_do() -> None:
+    clock = Clock()
+    limit = clock.limit(seconds=60.0)
+    limit.reserve(Reserve(10.0))
+    limit.end_search()
+    clock.now = 49.0
+    assert not limit.is_over
+    clock.now = 50.0
+    assert limit.is_over and not limit.is_late()
+    clock.now = 51.5
+    assert limit.is_late()
+
+
 def test_what_the_caller_does_afterwards_is_no_time_of_the_session() -> None:
     clock = Clock()
     watch = Stopwatch(lambda: clock.now)
@@ -82,6 +95,10 @@ def test_what_the_caller_does_afterwards_is_no_time_of_the_session() -> None:
     clock.now = 20.0
     watch.claim("build", 16.0)
     limit.keep_for(0, 16)  # ten programs of a second each
+    assert limit.left == 60.0 - 20.0 - 4.0 - 10.0
+    limit.keep_for(0, 16, tuned=5)  # the other five are built as they are
+    assert limit.left == 60.0 - 20.0 - 4.0 - 5.5
+    limit.keep_for(0, 16, tuned=30)
     assert limit.left == 60.0 - 20.0 - 4.0 - 10.0
     clock.now = 46.0
     assert limit.search_is_over() and limit.used_up(is_over=True) == 60.0

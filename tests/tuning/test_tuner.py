@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from toy_parts import InProcessMeasurer
 from tuner_bench import Bench, Killed, OutcomeOf
 
+from autotune.measure import TimeIsOver
 from autotune.process.interrupts import InterruptGuard, TuningInterrupted
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.search.strategies import (
@@ -332,3 +333,65 @@ def test_a_signal_waits_for_the_end_of_a_shield() -> None:
             os.kill(os.getpid(), signal.SIGINT)
     assert done == ["written"]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_tasks_that_share_the_time_have_a_candidate_before_their_baseline(bench: Bench) -> None:
+    bench.tasks = 3
+    bench.tuner(24).run()
+    for task in ("toy 0", "toy 1", "toy 2"):
+        events = [it for it in bench.events if getattr(it, "task", "") == task]
+        kinds = [type(it) for it in events]
+        assert kinds.count(BaselineMeasured) == 1
+        assert kinds.index(TrialFinished) < kinds.index(BaselineMeasured)
+    asked = [best for measurer in bench.measurers for best in measurer.beside]
+    assert len(asked) == 3 and all(asked), "each is timed beside a candidate"
+
+
+def test_a_task_without_a_valid_candidate_times_no_baseline(bench: Bench) -> None:
+    bench.tasks, bench.outcome = 2, lambda _: Outcome("build_error", message="scripted")
+    results = bench.tuner(12).run()
+    assert not any(measurer.baselines for measurer in bench.measurers)
+    assert {it.best for it in results} == {None}
+
+
+def test_a_baseline_that_takes_a_whole_session_waits_for_a_candidate(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = InProcessMeasurer.measure_baselines
+    asked: list[float | None] = []
+
+    def slow(
+        self: InProcessMeasurer, programs: Sequence[Candidate | None], best: float | None = None
+    ) -> list[Outcome]:
+        asked.append(best)
+        if best is None:
+            bench.time += 100.0
+            raise TimeIsOver
+        return timed(self, programs, best)
+
+    monkeypatch.setattr(InProcessMeasurer, "measure_baselines", slow)
+    first = bench.run(16, seconds=50.0)
+    assert (first.trials, first.best) == (0, None)
+    second = bench.run(16, seconds=500.0)
+    assert second.run_id == first.run_id and second.trials == 16
+    assert asked[0] is None and len(asked) == 2 and asked[1] is not None
+    assert second.baseline is not None and second.baseline.ok
+
+
+@pytest.mark.parametrize(("factor", "turns"), [(5.0, 1), (20.0, 0)])
+def test_a_baseline_that_has_lost_by_far_is_not_confirmed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, factor: float, turns: int
+) -> None:
+    again: list[int] = []
+    rematch = InProcessMeasurer.rematch
+
+    def counting(self: InProcessMeasurer, candidates: Sequence[Candidate | None]) -> list[Outcome]:
+        again.append(sum(candidate is None for candidate in candidates))
+        return rematch(self, candidates)
+
+    monkeypatch.setattr(InProcessMeasurer, "rematch", counting)
+    monkeypatch.setattr("toy_parts.virtual_latency", lambda *_: factor)
+    bench.outcome = bench.again = lambda _: Outcome("ok", 1.0, (1.0,) * 3)
+    result = bench.run(8)
+    assert sum(again) == turns
+    assert result.speedup == pytest.approx(factor)

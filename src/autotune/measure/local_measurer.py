@@ -153,7 +153,9 @@ class LocalMeasurer(Measurer):
             self._build_ahead()
         return batch.delivered
 
-    def measure_baselines(self, programs: Sequence[Candidate | None]) -> list[Outcome]:
+    def measure_baselines(
+        self, programs: Sequence[Candidate | None], best: float | None = None
+    ) -> list[Outcome]:
         """See :meth:`Measurer.measure_baselines`."""
         self._make_ready("search")
         trials = [self._trial(program, always=True) for program in programs]
@@ -165,8 +167,12 @@ class LocalMeasurer(Measurer):
                 self._await_built(waiting)
                 with self._undisturbed(trials):
                     for trial in waiting:
-                        if trial.outcome is None:
+                        if trial.outcome is not None:
+                            continue
+                        if best is None:
                             timing.screen(trial)
+                        else:
+                            timing.screen_baseline(trial, best, self._task.workload.io_bytes)
             with self._undisturbed(trials):
                 timing.settle()
             for trial in trials:

@@ -106,7 +106,9 @@ class Measurer(ABC):
         """
 
     @abstractmethod
-    def measure_baselines(self, programs: Sequence[Candidate | None]) -> list[Outcome]:
+    def measure_baselines(
+        self, programs: Sequence[Candidate | None], best: float | None = None
+    ) -> list[Outcome]:
         """Outcomes of the programs that a user has without tuning, in order.
 
         Those that are near each other take turns; one that is much slower is timed briefly. Each
@@ -115,6 +117,9 @@ class Measurer(ABC):
         Args:
             programs: The backend's default schedule, where it has one, and None, which is the
                 untuned program.
+            best: Latency in seconds of the best candidate, where there is one. A program is cut
+                off then once its call has taken so much longer that it cannot win; its outcome
+                is a ``timeout`` that says what it ``exceeds``.
         """
 
     @abstractmethod

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from attrs import evolve
 
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.jobs import Reply
@@ -44,6 +45,10 @@ _OLDEST_DRIFT = 2
 # A winner that seems faster than the baseline by more than that, and is not so beyond the noise,
 # gets so many times the turns, and seconds at most: on a busy machine few turns tell nothing.
 _MORE_TURNS, _MORE_SECONDS = 8, 3.0
+# A baseline is cut off in its first call after so many seconds at least, or so many calls of the
+# best candidate; its phase also fills and compares the arrays, at so many bytes a second at least.
+_LEAST_CUT_OFF, _CUT_OFF_CALLS = 0.2, 3.0
+_LEAST_COMPARING, _COMPARED_BYTES = 0.1, 1e8
 
 
 class TimingSession:
@@ -115,7 +120,7 @@ class TimingSession:
             self.settle()
             return
         self.lead(None)
-        if self._check(trial, latency, None):
+        if self._check(trial, latency, self._protocol.deadlines):
             self._drift = trial.drift = drift_of(trial.samples, latency)
             # Candidates with the same program take it from here.
             trial.finish()
@@ -134,8 +139,11 @@ class TimingSession:
         trial whose worker has ended without its fault loses its place.
         """
         incumbent = None if self.leader is None else self.latency * self._drift
-        if not self._check(trial, incumbent, self.latency if self.leader else None):
-            return
+        deadlines = self._protocol.deadlines_beside(self.latency if self.leader else None)
+        if self._check(trial, incumbent, deadlines):
+            self._screened(trial, incumbent)
+
+    def _screened(self, trial: Trial, incumbent: float | None) -> None:
         if self.leader is None:
             trial.finish()
             self.lead(trial, trial.latency)
@@ -162,6 +170,30 @@ class TimingSession:
             trial.finish()
         else:
             self._contenders.append(trial)
+
+    def screen_baseline(self, trial: Trial, best: float, io_bytes: int) -> None:
+        """Check a program that nobody has tuned, and time it only as long as it still can win.
+
+        Otherwise it is cut off in its first call, and its outcome says what that exceeds.
+
+        Args:
+            trial: The program.
+            best: Latency of the best candidate in seconds.
+            io_bytes: Of its inputs and outputs.
+        """
+        cut_off = max(_LEAST_CUT_OFF, _CUT_OFF_CALLS * best)
+        deadlines = dict(self._protocol.deadlines)
+        around = _LEAST_COMPARING + io_bytes / _COMPARED_BYTES
+        is_cut_off = cut_off + around < deadlines["verify"]
+        deadlines["verify"] = min(deadlines["verify"], cut_off + around)
+        if self._check(trial, best, deadlines):
+            self._screened(trial, best)
+            return
+        outcome = trial.outcome
+        is_late = outcome is not None and outcome.status == "timeout"
+        if is_cut_off and is_late and outcome is not None and "verify" in outcome.timings:
+            why = f"it was cut off after {cut_off:.2g} s, as the best candidate is far faster"
+            trial.take(evolve(outcome, message=why, exceeds=cut_off))
 
     def _finish_by_drift(self, trial: Trial) -> None:
         """End a program that was not timed beside the best one, by what that one took before."""
@@ -245,7 +277,7 @@ class TimingSession:
         of its program, those that have not failed have no outcome: they are to be timed all
         together again.
         """
-        able = [trial for trial in trials if self._check(trial, 0.0, None)]
+        able = [trial for trial in trials if self.check(trial)]
 
         def is_over(race: Race) -> bool:
             if not race.running:
@@ -285,7 +317,7 @@ class TimingSession:
 
     def check(self, trial: Trial) -> bool:
         """Check a held program and take its first samples; returns whether there are any."""
-        return self._check(trial, 0.0, None)
+        return self._check(trial, 0.0, self._protocol.deadlines)
 
     def turn(self, trial: Trial, placement: int) -> list[float] | None:
         """Samples of one turn of a held program; None when it is gone or has failed."""
@@ -333,10 +365,12 @@ class TimingSession:
 
         return turn
 
-    def _check(self, trial: Trial, incumbent: float | None, best: float | None) -> bool:
+    def _check(
+        self, trial: Trial, incumbent: float | None, deadlines: Mapping[str, float]
+    ) -> bool:
         """Check a program and take its first samples; returns whether there are any."""
         message = {"op": "run", "number": trial.number, "incumbent": incumbent}
-        body = self._ask(trial, message, self._protocol.deadlines_beside(best))
+        body = self._ask(trial, message, deadlines)
         if body is None:
             return False
         trial.timings = dict(body["timings"])

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from attrs import evolve
 
+from autotune.ir.workloads import Workload
+from autotune.sketches import UNTUNED, Candidate, baseline_candidate
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import Baseline, Comparison, MeasureKey, Outcome, best_baseline
 
-__all__ = ["after_turns", "current", "fastest_first", "known_here"]
+__all__ = ["after_turns", "current", "fastest_first", "known_here", "program_named"]
 
 
 def known_here(
@@ -68,3 +70,8 @@ def after_turns(baseline: Baseline, over: Comparison, latency: float, created: f
     """
     ratio = over.ratio if over.faster else min(over.ratio, 1.0)
     return evolve(baseline, counts_as=latency * ratio, created=created)
+
+
+def program_named(workload: Workload, name: str) -> Candidate | None:
+    """What a measurer builds for the baseline of this name; None is the untuned program."""
+    return None if name == UNTUNED else baseline_candidate(workload, name)

@@ -107,14 +107,21 @@ class RunPlan:
     began: float | None = None
 
     @property
+    def times_candidates_first(self) -> bool:
+        """Whether a task has a candidate before what it has without tuning is timed.
+
+        Where tasks share the time, none is to spend it on an untuned program that takes seconds.
+        """
+        return len(self.tasks) > 1 and not any(task.contest for task in self.tasks)
+
+    @property
     def first_round(self) -> int | None:
         """Candidates in a task's first round; None for whole rounds.
 
         A single task's are measured in any case, and of backends that compete, none is to lose by
         one candidate.
         """
-        is_shared = len(self.tasks) > 1 and not any(task.contest for task in self.tasks)
-        return self.spec.options.first_round if is_shared else None
+        return self.spec.options.first_round if self.times_candidates_first else None
 
     def emit(self, event: Event) -> None:
         """Tell every listener."""

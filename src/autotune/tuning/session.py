@@ -263,7 +263,8 @@ class RunSession:
         """Begin to build as much of a round as the budget allows."""
         task = self._tasks[proposed.task]
         self._use(task)
-        task.find_baselines()
+        if not self._plan.times_candidates_first:
+            task.find_baselines()
         self._time_claim(task)
         task.submit(proposed.asked[: self._plan.budget.trials - self._trials])
 
@@ -282,9 +283,12 @@ class RunSession:
         size = min(len(current.asked), plan.budget.trials - self._trials)
         plan.emit(RoundStarted(task.spec.name, self._search.rounds, before, size))
         outcomes = task.collect(self._trials, self._limit.search_is_over)
+        if task.log.best is not None:
+            task.find_baselines()
         self._look_at_failures(task, before)
         waiting = sum(other.is_to_be_confirmed for other in self._tasks)
-        self._limit.keep_for(waiting, self._trials - self._resumed_trials)
+        tuned = sum(other.log.best is not None for other in self._tasks)
+        self._limit.keep_for(waiting, self._trials - self._resumed_trials, tuned)
         return outcomes
 
     def _learn(self, current: Round, outcomes: Sequence[Outcome], upcoming: Round | None) -> None:

@@ -6,13 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from attrs import define, evolve, field
+from attrs import evolve
 
 from autotune.errors import DatabaseError
-from autotune.ir.workloads import Workload
 from autotune.measure import Collecting, Leader, LoadedProgram, Measurer, TimeIsOver
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
-from autotune.sketches import UNTUNED, Candidate, baseline_candidate
+from autotune.sketches import UNTUNED, Candidate
 from autotune.store.best_record import find_record
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (
@@ -25,7 +24,13 @@ from autotune.store.records import (
     standing,
 )
 from autotune.store.trial_log import LogEntry, TrialLog
-from autotune.tuning.baselines import after_turns, current, fastest_first, known_here
+from autotune.tuning.baselines import (
+    after_turns,
+    current,
+    fastest_first,
+    known_here,
+    program_named,
+)
 from autotune.tuning.events import (
     BaselineMeasured,
     LeadersCompared,
@@ -34,6 +39,7 @@ from autotune.tuning.events import (
     WinnerConfirmed,
     WorkersReady,
 )
+from autotune.tuning.submitted import Submitted
 from autotune.tuning.task_spec import RunContext, TaskSpec
 
 __all__ = ["TaskSession"]
@@ -46,21 +52,11 @@ _CONFIRMING = dict.fromkeys(_COUNTED, "confirm")
 # An untuned program that takes longer for certain, and so in fact some tenths of a second, is
 # not run up front.
 _SLOW_UNTUNED = 0.05
+# A baseline that took so many times as long as the best candidate is not timed beside it again.
+_LOST_FACTOR = 10.0
+_UNTIMED = "the time of a session was over before it was timed"
 # What rounding a latency changes is no news.
 _ROUNDED = 1e-6
-
-
-@define(eq=False)
-class _Submitted:
-    """A round on its way: what is known of each candidate, and which are being measured."""
-
-    batch: Sequence[Candidate]
-    known: list[tuple[Outcome, str] | None]
-    missing: list[int] = field(init=False)
-    outcomes: list[Outcome] = field(factory=list)
-
-    def __attrs_post_init__(self) -> None:
-        self.missing = [index for index, found in enumerate(self.known) if found is None]
 
 
 class TaskSession:
@@ -83,7 +79,7 @@ class TaskSession:
         self._measurer: Measurer | None = None
         self._ready = False
         self._has_baselines = False
-        self._submitted: deque[_Submitted] = deque()
+        self._submitted: deque[Submitted] = deque()
         self._best: Candidate | None = None
         # Candidates that were timed since the workers were started, and those whose latencies
         # in the log are seconds of this session.
@@ -118,7 +114,7 @@ class TaskSession:
 
     def submit(self, batch: Sequence[Candidate]) -> None:
         """Begin to build those of ``batch`` that no record answers, and return at once."""
-        submitted = _Submitted(batch, [self._known(candidate) for candidate in batch])
+        submitted = Submitted(batch, [self._known(candidate) for candidate in batch])
         self._submitted.append(submitted)
         if submitted.missing:
             with self._accounting(self._prepared()) as measurer:
@@ -160,7 +156,7 @@ class TaskSession:
             self._note_timed(current)
         return current.outcomes
 
-    def _note_timed(self, current: _Submitted) -> None:
+    def _note_timed(self, current: Submitted) -> None:
         """Remember which candidates of a batch, or their equals, were timed in this session."""
         measured = current.missing[: len(current.outcomes)]
         found = [(current.batch[at].digest, current.known[at]) for at in measured]
@@ -175,15 +171,17 @@ class TaskSession:
         """Find or measure what there is without tuning; does so once.
 
         All are measured together unless all are known, so that they compare. An untuned program
-        that is slow for certain is left to :meth:`confirm`.
+        that is slow for certain is left to :meth:`confirm`; where there is a valid candidate,
+        each is timed only as long as it still can win.
         """
-        if self._has_baselines:
+        is_put_off = self.untuned is not None and self.untuned.message == _UNTIMED
+        if self._has_baselines or (is_put_off and self.log.best is None):
             return
         context, spec = self._context, self.spec
         own_only = context.run_id if context.fresh else None
         recorded = known_here(context.database, spec.workload.digest, spec.key, own_only)
         known = {baseline.name: baseline for baseline in recorded}
-        if self.untuned is not None:
+        if self.untuned is not None and not is_put_off:
             known.setdefault(UNTUNED, self._new_baseline(UNTUNED, self.untuned))
         postponed = {UNTUNED} if spec.least_untuned > _SLOW_UNTUNED else set()
         wanted = [name for name in spec.baseline_names if name not in postponed]
@@ -218,9 +216,14 @@ class TaskSession:
 
     def _measure_baselines(self, names: Sequence[str]) -> dict[str, Baseline]:
         context, spec = self._context, self.spec
-        programs = [_program(spec.workload, name) for name in names]
+        programs = [program_named(spec.workload, name) for name in names]
         with self._accounting(self._prepared()) as measurer:
-            outcomes = measurer.measure_baselines(programs)
+            try:
+                outcomes = measurer.measure_baselines(programs, self.log.best_latency)
+            except TimeIsOver:
+                # The next session is not to spend its time on it again: candidates come first.
+                self.untuned = Outcome("timeout", message=_UNTIMED)
+                raise
         measured: dict[str, Baseline] = {}
         with context.guard.shield():
             for name, outcome in zip(names, outcomes, strict=True):
@@ -261,6 +264,8 @@ class TaskSession:
         The challenger is the fastest of the other leaders when all of them take turns. Candidates
         that fail now are recorded as such, and the next best take their place.
         """
+        if self.log.best is not None:
+            self.find_baselines()
         rejected: list[str] = []
         self._time_what_could_win()
         while leaders := self._leaders(rejected):
@@ -269,7 +274,7 @@ class TaskSession:
                 if outcomes is None:
                     continue
                 leaders = [leaders[0], leaders[challenger(outcomes)]]
-            baseline = best_baseline(self.baselines)
+            baseline = self._baseline_to_confirm()
             outcomes = self._rematch(leaders, rejected, baseline)
             if outcomes is None:
                 continue
@@ -281,6 +286,12 @@ class TaskSession:
             self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
             return
         self.confirmation = None
+
+    def _baseline_to_confirm(self) -> Baseline | None:
+        """The fastest baseline, unless it was so much slower that turns would tell nothing new."""
+        baseline, best = best_baseline(self.baselines), self.log.best_latency or 0.0
+        latency = 0.0 if baseline is None else baseline.outcome.latency or 0.0
+        return None if latency > _LOST_FACTOR * best else baseline
 
     def _note_winner(self, winner: str) -> None:
         """Record which leaders were beaten by one with a higher latency; latencies stay."""
@@ -321,7 +332,7 @@ class TaskSession:
         """
         programs: list[Candidate | None] = [self._candidate_of(entry) for entry in leaders]
         if baseline is not None:
-            programs.append(_program(self.spec.workload, baseline.name))
+            programs.append(program_named(self.spec.workload, baseline.name))
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             outcomes = measurer.rematch(programs)
         failed = [pair for pair in zip(leaders, outcomes, strict=False) if not pair[1].ok]
@@ -478,7 +489,7 @@ class TaskSession:
         context.database.append_record(record)
         context.own[self.spec.key, candidate.digest] = record
 
-    def _log_known(self, current: _Submitted) -> None:
+    def _log_known(self, current: Submitted) -> None:
         """Log the outcomes that are known and next in order."""
         while len(current.outcomes) < len(current.batch):
             found = current.known[len(current.outcomes)]
@@ -506,11 +517,6 @@ class TaskSession:
                 elapsed=entry.elapsed,
             )
         )
-
-
-def _program(workload: Workload, name: str) -> Candidate | None:
-    """What a measurer builds for the baseline of this name; None is the untuned program."""
-    return None if name == UNTUNED else baseline_candidate(workload, name)
 
 
 def _first(database: Database, where: RecordFilter) -> Record | None:

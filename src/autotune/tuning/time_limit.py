@@ -11,6 +11,8 @@ __all__ = ["TimeLimit"]
 
 # Building the leaders of a task and timing them takes about as long as so many trials.
 _TRIALS_PER_CONFIRMATION = 3.0
+# To build a program without a schedule takes this share of what a candidate does.
+_UNTUNED_BUILD = 0.1
 # What is kept for confirmations is at most this share of the time.
 _MOST_KEPT = 0.25
 # A call takes at most five seconds more than its limit. In these a winner may be confirmed, as
@@ -72,9 +74,17 @@ class TimeLimit:
         self._is_searching = False
 
     @property
+    def _grace(self) -> float:
+        """How much of the seconds beyond the limit the session may take, from 0 to 1.
+
+        A caller that has something to do afterwards needs them for what that takes longer.
+        """
+        return 0.0 if self._reserved > 0 else 1.0
+
+    @property
     def is_over(self) -> bool:
         """Whether no other winner should be confirmed."""
-        return self.left <= -_LAST_BEGIN
+        return self.left <= -_LAST_BEGIN * self._grace
 
     def search_is_over(self) -> bool:
         """Whether the search should end: what is left is kept for what comes after it."""
@@ -82,17 +92,29 @@ class TimeLimit:
 
     def is_late(self) -> bool:
         """Whether what is being waited for should be given up."""
-        return self.left <= -(_SEARCH_GRACE if self._is_searching else _LAST_END)
+        return self.left <= -max(
+            _SEARCH_GRACE, 0.0 if self._is_searching else _LAST_END * self._grace
+        )
 
-    def keep_for(self, confirmations: int, trials: int) -> None:
+    def keep_for(self, confirmations: int, trials: int, tuned: int | None = None) -> None:
         """Keep time for what comes after the search.
 
         Args:
             confirmations: Winners that will have to be confirmed.
             trials: Trials of this session so far: what one takes is estimated from them.
+            tuned: Programs that have a candidate by now; None for all. The others are built as
+                they are, which takes far less.
         """
         if trials and math.isfinite(self._seconds):
             per_build = self._watch.session_seconds("build") / trials
-            self._reserved = self._reserve.seconds + self._reserve.programs * per_build
+            self._reserved = self._reserve.seconds + self._programs(tuned) * per_build
             wanted = _TRIALS_PER_CONFIRMATION * confirmations * self._watch.session / trials
-            self._kept = min(max(0.0, wanted - _LAST_BEGIN), _MOST_KEPT * self._seconds)
+            self._kept = min(
+                max(0.0, wanted - _LAST_BEGIN * self._grace), _MOST_KEPT * self._seconds
+            )
+
+    def _programs(self, tuned: int | None) -> float:
+        """How many builds of candidates those of the caller are worth."""
+        programs = self._reserve.programs
+        scheduled = programs if tuned is None else min(tuned, programs)
+        return scheduled + _UNTUNED_BUILD * (programs - scheduled)

@@ -15,7 +15,7 @@ from autotune.store.statuses import OUTCOME_STATUSES, RETRIABLE_STATUSES
 if TYPE_CHECKING:
     from cattrs import Converter
 
-WRITTEN_WHEN_SET = ("reference", "imported", "beaten_by")
+WRITTEN_WHEN_SET = ("reference", "imported", "beaten_by", "exceeds")
 """Left out of JSON forms where they do not apply, as for most outcomes."""
 
 
@@ -48,6 +48,8 @@ class Outcome(JsonForm):
             That is so in one database, which remembers it; the JSON form is without it.
         beaten_by: Digest of the candidate that was faster in turns at the end of a run, although
             its latency is higher; "" where there is none.
+        exceeds: Seconds that a call takes at least, of a ``timeout`` that was cut off after them
+            because a candidate was far faster; None for every other outcome.
     """
 
     status: str = field(validator=in_(OUTCOME_STATUSES))
@@ -64,6 +66,7 @@ class Outcome(JsonForm):
     reference: float | None = None
     imported: bool = False
     beaten_by: str = ""
+    exceeds: float | None = None
 
     def __attrs_post_init__(self) -> None:
         if (self.status == "ok") != (self.latency is not None):

@@ -1,0 +1,32 @@
+"""A round of candidates on its way through a measurer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import define, field
+
+from autotune.sketches import Candidate
+from autotune.store.records import Outcome
+
+__all__ = ["Submitted"]
+
+
+@define(eq=False)
+class Submitted:
+    """What is known of each candidate of a round, and which are being measured.
+
+    Attributes:
+        batch: The candidates.
+        known: The outcome of each with the run that recorded it, where there is one.
+        missing: Positions of those that are being measured.
+        outcomes: What was logged, in order.
+    """
+
+    batch: Sequence[Candidate]
+    known: list[tuple[Outcome, str] | None]
+    missing: list[int] = field(init=False)
+    outcomes: list[Outcome] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.missing = [index for index, found in enumerate(self.known) if found is None]
