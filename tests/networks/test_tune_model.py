@@ -11,6 +11,7 @@ import pytest
 from attrs import evolve
 
 import autotune
+from autotune.cli.build_model import timed_and_saved
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
 from autotune.ir.expressions import Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
@@ -21,6 +22,7 @@ from autotune.networks.running import WrongOutputs
 from autotune.networks.source import Source
 from autotune.networks.tables import coverage_table
 from autotune.networks.totals import NetworkTotals
+from autotune.store.records import Outcome
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,
     ReferenceLayer,
@@ -297,3 +299,57 @@ def test_what_is_no_model_is_refused(tmp_path: Path, model: object) -> None:
 def test_the_backend_is_that_of_the_network(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="name no backend"):
         tuned(tmp_path, backend="autotune.testing.reference_backend:ReferenceBackendWithDefault")
+
+
+class CountingNetwork:
+    """Counts how often a compiled network is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, result: ModelResult) -> None:
+        self.calls: list[str] = []
+        kind = type(result.build(check=False))
+        for name in ("__call__", "time_calls", "profile"):
+            monkeypatch.setattr(kind, name, self._counted(name, getattr(kind, name)))
+
+    def _counted(self, name: str, method: Any) -> Any:
+        def counted(network: Any, *given: Any) -> Any:
+            self.calls.append(name)
+            return method(network, *given)
+
+        return counted
+
+
+@pytest.mark.parametrize(
+    ("seconds", "skipped", "called"),
+    [
+        (1.0, (), {"__call__", "time_calls", "profile"}),
+        (10.0, ("timed",), {"__call__"}),
+        (50.0, ("checked", "timed"), set()),
+    ],
+)
+def test_a_network_is_called_only_as_often_as_there_is_time(
+    result: ModelResult,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    skipped: tuple[str, ...],
+    called: set[str],
+) -> None:
+    monkeypatch.setattr(ModelResult, "expected", property(lambda _: seconds))
+    network = CountingNetwork(monkeypatch, result)
+    found = timed_and_saved(result, None, True, 2.0, lambda: 20.0)
+    assert found.skipped == skipped and set(network.calls) == called
+    assert found.to_json()["skipped"] == list(skipped)
+    notes = " ".join(found.table().notes)
+    assert ("for want of time" in notes) == bool(skipped)
+    assert ("not checked" in notes) == ("checked" in skipped)
+
+
+def test_a_task_that_nobody_timed_is_expected_to_take_its_flop(result: ModelResult) -> None:
+    first, *_ = result.tasks
+    assert first.expected == first.total
+    untimed = evolve(first, record=None, result=None)
+    assert untimed.expected == pytest.approx(2 * first.task.flop / 1e9)
+    cut_off = Outcome("timeout", exceeds=0.5)
+    assert first.result is not None
+    known = evolve(first.result.baselines[0], outcome=cut_off)
+    slow = evolve(untimed, result=evolve(first.result, baselines=(known,)))
+    assert slow.expected == 1.0

@@ -16,12 +16,14 @@ from autotune.cli.groups import CommandGroup
 from autotune.errors import AutotuneError, NoValidCandidate, one_line
 from autotune.ir.printable import printable
 
-__all__ = ["ERROR", "INTERRUPTED", "NOTHING_FOUND", "OK", "command_group", "run"]
+__all__ = ["ERROR", "INTERRUPTED", "NOTHING_FOUND", "OK", "UNCHECKED", "command_group", "run"]
 
 OK = 0
 NOTHING_FOUND = 1
 """Nothing was wrong with the call, but there is no valid candidate or no matching record."""
 ERROR = 2
+UNCHECKED = 3
+"""A network was tuned and built, and there was no time to compare its outputs."""
 INTERRUPTED = 130
 _MESSAGE_WIDTH = 4000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from autotune.tuning.options import TuneOptions
 
 __all__ = ["command", "library_option", "timed_and_saved"]
+
+# Inferences that timing a network takes at least: two that are timed, and two by task.
+_TIMED_CALLS = 4
 
 EPILOG = """\b
 Examples:
@@ -67,7 +71,11 @@ def command(
 
 
 def timed_and_saved(
-    result: ModelResult, library_path: str | None, check: bool, most_seconds: float = math.inf
+    result: ModelResult,
+    library_path: str | None,
+    check: bool,
+    most_seconds: float = math.inf,
+    left: Callable[[], float] = lambda: math.inf,
 ) -> ModelResult:
     """Build a network, write it where a path is given, and time it.
 
@@ -76,12 +84,28 @@ def timed_and_saved(
         library_path: Where to; ``"-"`` is refused, for a library is no text.
         check: Whether its outputs are compared with the model's.
         most_seconds: About how long it may be timed.
+        left: Seconds that there are, once it has been built. A network that would take longer is
+            not called: the result says what was ``skipped``.
 
     Raises:
         AutotuneError: the network cannot be built, computes something else, or cannot be written.
     """
-    compiled = result.build(check=check)
+    from attrs import evolve
+
+    from autotune.networks.running import TIMING_SECONDS, check_network
+
+    compiled = result.build(check=False)
+    calls = max(left(), TIMING_SECONDS) / max(result.expected, 1e-9)
+    checks, times = check and calls >= 1, calls >= _TIMED_CALLS + check
+    if checks:
+        check_network(result.network, compiled)
+    skipped = [
+        name
+        for name, is_left_out in (("checked", check and not checks), ("timed", not times))
+        if is_left_out
+    ]
+    result = evolve(result, skipped=tuple(skipped))
     if library_path is not None:
         for remark in compiled.save(Path(library_path)):
             notify(remark)
-    return result.timed(compiled, most_seconds)
+    return result.timed(compiled, most_seconds) if times else result

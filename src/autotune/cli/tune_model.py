@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -94,7 +95,7 @@ def command(
     from autotune.networks.api import run_model
     from autotune.process.interrupts import TuningInterrupted
 
-    began = click.get_current_context().meta[BEGAN]
+    began: float = click.get_current_context().meta[BEGAN]
     mode = chosen_mode(read_progress_mode(progress_mode, quiet), sys.stderr)
     output = Output(json_path, "-" if "-" in (log_path, totals_path) else None)
     watchers = [] if mode == "quiet" else [BusyWarning()]
@@ -118,7 +119,11 @@ def command(
         return INTERRUPTED
     limit = math.inf if options.time is None else options.time
     tuned = time.monotonic()
-    status = _report(result, output, library_path, model.check, limit)
+
+    def left() -> float:
+        return began + limit + GRACE_SECONDS - time.monotonic()
+
+    status = _report(result, output, library_path, model.check, left)
     done = time.monotonic()
     if done - began > limit + GRACE_SECONDS:
         notify(
@@ -129,7 +134,11 @@ def command(
 
 
 def _report(
-    result: ModelResult, output: Output, library_path: str | None, check: bool, limit: float
+    result: ModelResult,
+    output: Output,
+    library_path: str | None,
+    check: bool,
+    left: Callable[[], float],
 ) -> int:
     """Build the network, show and write what came of it; returns the exit status.
 
@@ -138,16 +147,16 @@ def _report(
         output: Where to show it.
         library_path: Where the library is written to, or None.
         check: Whether outputs are compared.
-        limit: Seconds of the whole call.
+        left: Seconds that the call may still take.
     """
-    from autotune.cli.app import NOTHING_FOUND, OK
+    from autotune.cli.app import NOTHING_FOUND, OK, UNCHECKED
     from autotune.cli.output import notify
     from autotune.networks.model_result import DEFAULT, VIEW
     from autotune.networks.running import TIMING_SECONDS
 
-    most_seconds = TIMING_SECONDS if math.isfinite(limit) else math.inf
+    most_seconds = TIMING_SECONDS if math.isfinite(left()) else math.inf
     try:
-        result = timed_and_saved(result, library_path, check, most_seconds)
+        result = timed_and_saved(result, library_path, check, most_seconds, left)
     finally:
         # What was tuned is shown also where the network cannot be built.
         output.json(result.to_json())
@@ -155,4 +164,10 @@ def _report(
     if all(task.run_by in (DEFAULT, VIEW) for task in result.tasks):
         notify(f"autotune: error: {result.name}: no task was tuned, as the table says")
         return NOTHING_FOUND
+    if "checked" in result.skipped:
+        notify(
+            f"autotune: warning: {result.name}: its outputs were not compared with the model's "
+            "for want of time; the same command with more time tunes the rest and compares them"
+        )
+        return UNCHECKED
     return OK

@@ -40,6 +40,8 @@ MOST_EARLY_FLOP = 4e9
 """Networks of more are not run before they are tuned: without a schedule that takes too long."""
 # A tuned network takes at most so many times as long to compile as an untuned one.
 _TUNED_BUILD = 2.5
+# To compare the outputs of a tuned network, it and its model are called, at so much at least.
+_TUNED_FLOP_PER_SECOND = 2e10
 
 
 @frozen(kw_only=True, eq=False)
@@ -156,8 +158,10 @@ def run_model(
     network, tasks, options = _loaded(source, reading, options)
 
     def check_import() -> Reserve:
-        reserve = Reserve(TIMING_SECONDS, programs=len(network.tasks))
-        if reading.check and sum(task.total_flop for task in tasks) <= MOST_EARLY_FLOP:
+        flop = sum(task.total_flop for task in tasks)
+        calls = flop / _TUNED_FLOP_PER_SECOND if reading.check else 0.0
+        reserve = Reserve(TIMING_SECONDS + calls, programs=len(network.tasks))
+        if reading.check and flop <= MOST_EARLY_FLOP:
             built, checked = _check_import(network, options, clock)
             reserve = Reserve(TIMING_SECONDS + _TUNED_BUILD * built + checked)
         reserve = reserve if builds else Reserve()

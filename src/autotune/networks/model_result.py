@@ -12,6 +12,7 @@ from autotune.errors import one_line
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram
 from autotune.networks.loading import UniqueTask
 from autotune.networks.running import (
+    NAIVE_FLOP_PER_SECOND,
     Timing,
     build_network,
     check_network,
@@ -123,6 +124,15 @@ class ModelTask:
         return None if latency is None else latency * self.task.occurrences
 
     @property
+    def expected(self) -> float:
+        """About how many seconds all calls in one inference take."""
+        if self.total is not None:
+            return self.total
+        baseline = None if self.result is None else self.result.baseline
+        least = 0.0 if baseline is None else baseline.exceeds or 0.0
+        return self.task.occurrences * max(least, self.task.flop / NAIVE_FLOP_PER_SECOND)
+
+    @property
     def untuned(self) -> float | None:
         """Seconds of one call without tuning, of the fastest program that there is; or None."""
         if self.result is None or self.latency is None:
@@ -175,6 +185,8 @@ class ModelResult:
         reason: Why tuning ended; "" where nothing was tuned.
         from_records: Whether nothing was searched.
         timing: How long the built network takes; None before :meth:`timed`.
+        skipped: What was left out for want of time after the network was built, ``checked`` or
+            ``timed``, the outputs' comparison first.
     """
 
     network: NetworkProgram
@@ -186,6 +198,7 @@ class ModelResult:
     reason: str = ""
     from_records: bool = False
     timing: Timing | None = None
+    skipped: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -206,6 +219,14 @@ class ModelResult:
     def latency(self) -> float:
         """Estimated seconds of one inference: occurrences x latency, over the timed tasks."""
         return sum(task.total or 0.0 for task in self.tasks)
+
+    @property
+    def expected(self) -> float:
+        """About how many seconds an inference takes, what was not timed included.
+
+        A task that nobody timed counts by its flop, or as what it is known to exceed.
+        """
+        return sum(task.expected for task in self.tasks)
 
     @property
     def untimed(self) -> tuple[str, ...]:
@@ -313,6 +334,7 @@ class ModelResult:
             "seconds": {**self.seconds, "total": sum(self.seconds.values())},
             "latency": self.latency,
             "untimed": list(self.untimed),
+            "skipped": list(self.skipped),
             "untuned": self.untuned,
             "speedup": self.speedup,
             "least_untuned": self.least_untuned,
@@ -417,6 +439,12 @@ def _notes(result: ModelResult) -> list[str]:
         notes.append(
             f"measured: median of {timing.calls} calls, the fastest "
             f"{formats.seconds(timing.fastest)}; {formats.seconds(inside)} of it in the tasks"
+        )
+    if result.skipped:
+        expected = formats.seconds(result.expected)
+        notes.append(
+            f"not {' and not '.join(result.skipped)} for want of time: an inference takes about "
+            f"{expected}, most of it in tasks that are not tuned yet"
         )
     return [*notes, f"records: {result.database}"]
 

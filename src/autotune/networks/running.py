@@ -17,6 +17,7 @@ from autotune.store.records import Record
 from autotune.targets import Target
 
 __all__ = [
+    "NAIVE_FLOP_PER_SECOND",
     "TIMING_SECONDS",
     "Timing",
     "WrongOutputs",
@@ -30,6 +31,9 @@ _LEAST_SECONDS = 0.5
 _MOST_REPEATS = 1000
 TIMING_SECONDS = 2.0
 """How long it takes to time a network that is not slow."""
+
+NAIVE_FLOP_PER_SECOND = 1e9
+"""About what a program without a schedule does: a program that nobody timed is counted so."""
 
 
 class WrongOutputs(AutotuneError):
