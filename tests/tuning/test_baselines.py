@@ -297,7 +297,8 @@ def untuned_builds(log: Path) -> int:
     [
         # A candidate that is faster for certain.
         ({"baseline": 5.0, "others": 1e-3}, False, 0, None),
-        ({"baseline": 5.0, "others": 1e-3}, True, 2, 5000.0),
+        # One that has lost by far is not built again to confirm that.
+        ({"baseline": 5.0, "others": 1e-3}, True, 1, 5000.0),
         # One that may be slower, and one that is.
         ({"baseline": 1.0, "others": 0.8}, False, 2, 1.25),
         ({"baseline": 0.6, "others": 0.8}, False, 2, 1.0),

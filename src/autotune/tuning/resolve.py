@@ -179,6 +179,7 @@ def _task_spec(
         program=task.program,
         default_schedule=task.backend.default_schedule,
         least_untuned=_least_untuned(task, options),
+        cuts_off=not options.time_untuned,
         weight=task.weight,
         contest=task.contest,
     )

@@ -219,7 +219,8 @@ class TaskSession:
         programs = [program_named(spec.workload, name) for name in names]
         with self._accounting(self._prepared()) as measurer:
             try:
-                outcomes = measurer.measure_baselines(programs, self.log.best_latency)
+                best = self.log.best_latency if spec.cuts_off else None
+                outcomes = measurer.measure_baselines(programs, best)
             except TimeIsOver:
                 # The next session is not to spend its time on it again: candidates come first.
                 self.untuned = Outcome("timeout", message=_UNTIMED)

@@ -44,6 +44,7 @@ class TaskSpec:
         weight: How often it occurs.
         contest: What a person calls the program that tasks of several backends compete for, the
             same for all of them; "" where nothing competes.
+        cuts_off: Whether a baseline is cut off once it cannot win.
     """
 
     name: str
@@ -57,6 +58,7 @@ class TaskSpec:
     program: str | None = None
     default_schedule: str = ""
     least_untuned: float = 0.0
+    cuts_off: bool = True
     weight: float = 1.0
     contest: str = ""
 
