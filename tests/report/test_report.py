@@ -227,7 +227,7 @@ def test_the_comparison_of_a_known_run() -> None:
     [
         (
             Confirmation("a" * 16, 1e-3),
-            ["winner not compared with the naive loop nest"],
+            ["winner not timed again beside the naive loop nest"],
         ),
         (
             Confirmation(

@@ -48,7 +48,7 @@ def confirmation_lines(confirmation: Confirmation, baseline: str = UNTUNED) -> l
         lines.append(f"faster, but wrong on other inputs: {digests}")
     over = confirmation.over_baseline
     if over is None:
-        lines.append(f"winner not compared with {baseline_phrase(baseline)}")
+        lines.append(f"winner not timed again beside {baseline_phrase(baseline)}")
     else:
         lines.append(f"winner {comparison_text(over, baseline_phrase(baseline))}")
     return lines

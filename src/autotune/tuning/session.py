@@ -394,7 +394,7 @@ class RunSession:
         """The run's state."""
         progress = Progress(
             tuple(task.log for task in self._tasks),
-            tuple(task.untuned for task in self._tasks),
+            tuple(task.without_tuning.untuned for task in self._tasks),
             tuple(task.confirmation for task in self._tasks),
             self._watch.seconds,
             reason,
@@ -421,7 +421,8 @@ class RunSession:
         for task in self._tasks:
             own = self._context.own
             fastest = find_best(plan.database, task.log, task.spec.key, own)
-            result = plan.result(task.spec, self._run, task.log, task.baselines, fastest)
+            known = task.without_tuning.recorded
+            result = plan.result(task.spec, self._run, task.log, known, fastest)
             name, trials = task.spec.name, len(task.log)
             plan.emit(RunFinished(self._run.run_id, name, trials, reason, result.best))
             confirmation = task.confirmation

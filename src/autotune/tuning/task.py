@@ -11,7 +11,7 @@ from attrs import evolve
 from autotune.errors import DatabaseError
 from autotune.measure import Collecting, Leader, LoadedProgram, Measurer, TimeIsOver
 from autotune.measure.rematch import challenger, distinct_programs, judge, places
-from autotune.sketches import UNTUNED, Candidate
+from autotune.sketches import Candidate
 from autotune.store.best_record import find_record
 from autotune.store.database import Database, RecordFilter
 from autotune.store.records import (
@@ -20,19 +20,14 @@ from autotune.store.records import (
     Confirmation,
     Outcome,
     Record,
-    best_baseline,
     standing,
 )
 from autotune.store.trial_log import LogEntry, TrialLog
 from autotune.tuning.baselines import (
     after_turns,
-    current,
-    fastest_first,
-    known_here,
     program_named,
 )
 from autotune.tuning.events import (
-    BaselineMeasured,
     LeadersCompared,
     TrialFinished,
     WarningRaised,
@@ -40,6 +35,7 @@ from autotune.tuning.events import (
     WorkersReady,
 )
 from autotune.tuning.submitted import Submitted
+from autotune.tuning.task_baselines import TaskBaselines
 from autotune.tuning.task_spec import RunContext, TaskSpec
 
 __all__ = ["TaskSession"]
@@ -49,12 +45,6 @@ _LOOKED_AT = 32
 # What the seconds of a measurer count as.
 _COUNTED = {"start": "startup", "build": "build", "run": "run"}
 _CONFIRMING = dict.fromkeys(_COUNTED, "confirm")
-# An untuned program that takes longer for certain, and so in fact some tenths of a second, is
-# not run up front.
-_SLOW_UNTUNED = 0.05
-# A baseline that took so many times as long as the best candidate is not timed beside it again.
-_LOST_FACTOR = 10.0
-_UNTIMED = "the time of a session was over before it was timed"
 # What rounding a latency changes is no news.
 _ROUNDED = 1e-6
 
@@ -72,13 +62,12 @@ class TaskSession:
     ) -> None:
         self.spec = spec
         self.log = log
-        self.untuned = untuned
+        self.without_tuning = TaskBaselines(spec, context, untuned, self._measure_baselines)
         self.confirmation = confirmation
         self.given_up = False
         self._context = context
         self._measurer: Measurer | None = None
         self._ready = False
-        self._has_baselines = False
         self._submitted: deque[Submitted] = deque()
         self._best: Candidate | None = None
         # Candidates that were timed since the workers were started, and those whose latencies
@@ -168,73 +157,14 @@ class TaskSession:
         self._comparable |= new
 
     def find_baselines(self) -> None:
-        """Find or measure what there is without tuning; does so once.
+        """Find or measure what there is without tuning; see :meth:`TaskBaselines.find`."""
+        self.without_tuning.find(self.log.best_latency)
 
-        All are measured together unless all are known, so that they compare. An untuned program
-        that is slow for certain is left to :meth:`confirm`; where there is a valid candidate,
-        each is timed only as long as it still can win.
-        """
-        is_put_off = self.untuned is not None and self.untuned.message == _UNTIMED
-        if self._has_baselines or (is_put_off and self.log.best is None):
-            return
-        context, spec = self._context, self.spec
-        own_only = context.run_id if context.fresh else None
-        recorded = known_here(context.database, spec.workload.digest, spec.key, own_only)
-        known = {baseline.name: baseline for baseline in recorded}
-        if self.untuned is not None and not is_put_off:
-            known.setdefault(UNTUNED, self._new_baseline(UNTUNED, self.untuned))
-        postponed = {UNTUNED} if spec.least_untuned > _SLOW_UNTUNED else set()
-        wanted = [name for name in spec.baseline_names if name not in postponed]
-        if not known.keys() >= set(wanted):
-            known = self._measure_baselines(wanted)
-        self._has_baselines = True
-        self._note_baselines([known[name] for name in spec.baseline_names if name in known])
-
-    def _note_baselines(self, found: Sequence[Baseline]) -> None:
-        for baseline in fastest_first(found):
-            if baseline.name == UNTUNED:
-                self.untuned = baseline.outcome
-            # Without a word where the backend has no schedule for this program.
-            if baseline.name == UNTUNED or baseline.outcome.status != "invalid":
-                event = BaselineMeasured(self.spec.name, baseline.outcome, baseline.name)
-                self._context.emit(event)
-
-    def _time_what_could_win(self) -> None:
-        """Time the untuned program after all, where the best candidate may be slower."""
-        best, least = self.log.best_latency, self.spec.least_untuned
-        known = {baseline.name for baseline in self.baselines}
-        if UNTUNED not in known and least > _SLOW_UNTUNED and best is not None and best > least:
-            self._note_baselines(list(self._measure_baselines([UNTUNED]).values()))
-
-    @property
-    def baselines(self) -> tuple[Baseline, ...]:
-        """Those that are known by now, the fastest first."""
-        context, spec = self._context, self.spec
-        return current(
-            context.database, spec.workload.digest, spec.key, context.run_id, self.untuned
-        )
-
-    def _measure_baselines(self, names: Sequence[str]) -> dict[str, Baseline]:
-        context, spec = self._context, self.spec
-        programs = [program_named(spec.workload, name) for name in names]
+    def _measure_baselines(
+        self, programs: Sequence[Candidate | None], best: float | None
+    ) -> list[Outcome]:
         with self._accounting(self._prepared()) as measurer:
-            try:
-                best = self.log.best_latency if spec.cuts_off else None
-                outcomes = measurer.measure_baselines(programs, best)
-            except TimeIsOver:
-                # The next session is not to spend its time on it again: candidates come first.
-                self.untuned = Outcome("timeout", message=_UNTIMED)
-                raise
-        measured: dict[str, Baseline] = {}
-        with context.guard.shield():
-            for name, outcome in zip(names, outcomes, strict=True):
-                measured[name] = self._new_baseline(name, outcome)
-                context.database.append_baseline(measured[name])
-        return measured
-
-    def _new_baseline(self, name: str, outcome: Outcome) -> Baseline:
-        context, workload = self._context, self.spec.workload.digest
-        return Baseline(context.run_id, workload, self.spec.key, outcome, context.now(), name)
+            return measurer.measure_baselines(programs, best)
 
     def find_claim(self) -> Candidate | None:
         """The candidate to time first: of the fastest imported record, if that claims most.
@@ -268,14 +198,14 @@ class TaskSession:
         if self.log.best is not None:
             self.find_baselines()
         rejected: list[str] = []
-        self._time_what_could_win()
+        self.without_tuning.find_what_could_win(self.log.best_latency)
         while leaders := self._leaders(rejected):
             if len(leaders) > 2:
                 outcomes = self._rematch(leaders, rejected)
                 if outcomes is None:
                     continue
                 leaders = [leaders[0], leaders[challenger(outcomes)]]
-            baseline = self._baseline_to_confirm()
+            baseline = self.without_tuning.to_confirm(self.log.best_latency or 0.0)
             outcomes = self._rematch(leaders, rejected, baseline)
             if outcomes is None:
                 continue
@@ -287,12 +217,6 @@ class TaskSession:
             self._context.emit(WinnerConfirmed(self.spec.name, confirmation))
             return
         self.confirmation = None
-
-    def _baseline_to_confirm(self) -> Baseline | None:
-        """The fastest baseline, unless it was so much slower that turns would tell nothing new."""
-        baseline, best = best_baseline(self.baselines), self.log.best_latency or 0.0
-        latency = 0.0 if baseline is None else baseline.outcome.latency or 0.0
-        return None if latency > _LOST_FACTOR * best else baseline
 
     def _note_winner(self, winner: str) -> None:
         """Record which leaders were beaten by one with a higher latency; latencies stay."""
@@ -317,9 +241,8 @@ class TaskSession:
         elif outcome.ok or outcome.retriable:
             return
         else:
-            changed = self._new_baseline(baseline.name, outcome)
-        with context.guard.shield():
-            context.database.append_baseline(changed)
+            changed = self.without_tuning.made_of(baseline.name, outcome)
+        self.without_tuning.record([changed])
 
     def _rematch(
         self,
@@ -347,7 +270,7 @@ class TaskSession:
         entry = self.log.best
         if entry is None:
             raise RuntimeError(f"{self.spec.name} has no valid candidate to hold")
-        chosen = standing(self._record_of(entry), self.baselines)
+        chosen = standing(self._record_of(entry), self.without_tuning.recorded)
         with self._accounting(self._prepared(), _CONFIRMING) as measurer:
             return measurer.hold(chosen.scheduled)
 
