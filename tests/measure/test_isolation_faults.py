@@ -73,11 +73,12 @@ def signalling_what_hangs(folder: Path, number: signal.Signals) -> Iterator[None
             for path in folder.glob(f"*/*/{HANGING}"):
                 try:
                     pid = path.read_text()
+                    if not pid.endswith("\n"):  # it is being written
+                        continue
                     path.unlink()
                 except FileNotFoundError:  # it was ended meanwhile
                     continue
-                if pid.endswith("\n"):
-                    os.kill(int(pid), number)
+                os.kill(int(pid), number)
 
     thread = threading.Thread(target=watch)
     thread.start()
