@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from autotune_mlir import compiler
-from autotune_mlir.fast_math import MAX_ERRORS
+from autotune_mlir.fast_math import FUNCTIONS
 from numpy.typing import NDArray
+from single_precision import ARGUMENTS, SPECIAL, check_errors
 
-# Every 4099th number of single precision: a prime, so that all exponents and signs occur.
-ARGUMENTS: NDArray[np.float32] = np.arange(0, 1 << 32, 4099, dtype=np.uint32).view(np.float32)
-SPECIAL = np.array(
-    [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 3.4e38, -3.4e38]
-    + [88.72283, 88.72284, -87.33, -103.97, -103.98, -104.1, 1.17549435e-38, 1.1754942e-38],
-    np.float32,
-)
+from autotune.backends.elementary import MAX_ERRORS
 
 
 def applied(function: str, values: NDArray[np.float32], lanes: int = 0) -> NDArray[np.float32]:
@@ -52,31 +45,12 @@ def applied(function: str, values: NDArray[np.float32], lanes: int = 0) -> NDArr
     return results
 
 
-def exact(function: str, values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The function in double precision."""
-    with np.errstate(all="ignore"):
-        wide = values.astype(np.float64)
-        if function == "erf":
-            return np.array([math.erf(value) for value in wide])
-        result: Any = getattr(np, function)(wide)
-        return np.asarray(result)
-
-
-@pytest.mark.parametrize("function", MAX_ERRORS)
+@pytest.mark.parametrize("function", FUNCTIONS.values())
 def test_errors_over_all_arguments(function: str) -> None:
-    values = np.concatenate([ARGUMENTS, SPECIAL, np.linspace(-20, 20, 4001, dtype=np.float32)])
-    results, expected = applied(function, values), exact(function, values)
-    with np.errstate(over="ignore"):
-        single = expected.astype(np.float32)
-    np.testing.assert_array_equal(np.isnan(results), np.isnan(single))
-    np.testing.assert_array_equal(np.isinf(results), np.isinf(single))
-    finite = np.isfinite(single)
-    step = np.spacing(np.abs(single[finite])).astype(np.float64)
-    errors = np.abs(results[finite] - expected[finite]) / step
-    assert errors.max() <= MAX_ERRORS[function], values[finite][errors.argmax()]
+    check_errors(function, ARGUMENTS, applied(function, ARGUMENTS))
 
 
-@pytest.mark.parametrize("function", MAX_ERRORS)
+@pytest.mark.parametrize("function", FUNCTIONS.values())
 @pytest.mark.parametrize("lanes", [4, 16])
 def test_vectors_compute_what_scalars_compute(function: str, lanes: int) -> None:
     values = np.resize(np.concatenate([SPECIAL, ARGUMENTS[::997]]), 64 * 16)
@@ -87,8 +61,8 @@ def test_vectors_compute_what_scalars_compute(function: str, lanes: int) -> None
 def test_the_documentation_says_the_errors() -> None:
     page = Path(__file__).parents[3] / "docs" / "mlir.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
-    names = ", ".join(f"`{name}`" for name in MAX_ERRORS)
-    errors = ", ".join(f"{error:g}" for error in MAX_ERRORS.values())
+    names = ", ".join(f"`{name}`" for name in FUNCTIONS.values())
+    errors = ", ".join(f"{error:g}" for error in map(MAX_ERRORS.__getitem__, FUNCTIONS.values()))
     said = (" and ".join(listed.rsplit(", ", 1)) for listed in (names, errors))
     assert all(listed in text for listed in said)
 
