@@ -65,7 +65,7 @@ class TVMBackend(Backend):
     """
 
     name = "tvm"
-    version = "1"
+    version = "2"
     default_schedule = DEFAULT_SCHEDULE
     fallback_space = "trace"
 
