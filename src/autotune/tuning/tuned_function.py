@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import Backend, Executable, bind_copies
+from autotune.backends import ALIGNMENT, Backend, Executable, aligned_empty
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Tensor, Workload
 from autotune.plugins.parts import recorded_part
@@ -25,12 +27,16 @@ class TunedFunction:
 
     Returns the output array, or a tuple of arrays when the workload has several outputs. Inputs
     are numpy arrays (or what ``numpy.asarray`` takes without changing the type) of exactly the
-    workload's shapes and types; they are copied and never changed.
+    workload's shapes and types. They are never changed; those that are contiguous and begin at a
+    multiple of ``autotune.backends.ALIGNMENT`` bytes are read where they lie, and others copied.
+    Several threads may call it at once.
     """
 
     def __init__(self, workload: Workload, executable: Executable) -> None:
         self.workload = workload
         self.executable = executable
+        # Copies of inputs are kept by each thread: to touch new memory takes longer than to copy.
+        self._local = threading.local()
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(_signature, self.workload.inputs))
@@ -38,17 +44,44 @@ class TunedFunction:
         outputs = ", ".join(_signature(tensors[name]) for name in self.workload.outputs)
         return f"<tuned {self.workload.name}({inputs}) -> {outputs}>"
 
-    def __call__(self, *arrays: Array, **named: Array) -> Array | tuple[Array, ...]:
+    def __call__(
+        self, *arrays: Array, out: Array | Sequence[Array] | None = None, **named: Array
+    ) -> Array | tuple[Array, ...]:
         """Run once.
 
+        Args:
+            arrays: Inputs in the workload's order.
+            out: Where to write the output, or the outputs in order: aligned arrays, such as an
+                earlier call returned. New ones where it is absent.
+            named: Inputs by name.
+
         Raises:
-            InvalidValueError: an array is missing, unknown, or of the wrong shape or type.
+            InvalidValueError: an array is missing, unknown, of the wrong shape or type, or cannot
+                be written to.
         """
         inputs = self._arguments(arrays, named)
-        bound = bind_copies(self.executable, self.workload, inputs)
-        bound.run()
-        outputs = bound.outputs()
+        outputs = self._outputs(out)
+        if any(np.may_share_memory(array, output) for array in inputs for output in outputs):
+            raise InvalidValueError("an array of out shares memory with an input")
+        given = [self._placed(*pair) for pair in zip(self.workload.inputs, inputs, strict=True)]
+        self.executable.bind(given, outputs).run()
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def _outputs(self, out: Array | Sequence[Array] | None) -> list[Array]:
+        if out is not None:
+            return [out] if isinstance(out, np.ndarray) else list(out)
+        tensors = (self.workload.tensors[name] for name in self.workload.outputs)
+        return [aligned_empty(tensor.shape, tensor.element.dtype) for tensor in tensors]
+
+    def _placed(self, tensor: Tensor, array: Array) -> Array:
+        """An input where programs can read it: where it is, or in this thread's copy."""
+        if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT == 0:
+            return array
+        copies: dict[str, Array] = self._local.__dict__.setdefault("copies", {})
+        if tensor.name not in copies:
+            copies[tensor.name] = aligned_empty(tensor.shape, tensor.element.dtype)
+        np.copyto(copies[tensor.name], array)
+        return copies[tensor.name]
 
     def _arguments(self, arrays: tuple[Array, ...], named: dict[str, Array]) -> list[Array]:
         inputs = self.workload.inputs
