@@ -34,6 +34,7 @@ test-long: $(VENV_TOX)/.installed ## Run what takes hours, before a release; goe
 	$(PYTHON) scripts/test_long.py $(VENV_TOX)/bin/tox
 
 benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS)/.installed ## Compare with numpy, oneDNN, MetaSchedule and CP-SAT, and the backends with each other
+	$(VENV_BENCHMARKS)/bin/python benchmarks/peak.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/gemm.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/conv2d.py --quick --check --torch-python $(VENV_TORCH)/bin/python
 	$(VENV_BENCHMARKS)/bin/python benchmarks/int8.py --quick --check --torch-python $(VENV_TORCH)/bin/python

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "machine_peak.hpp"
 #include "machine_probe.hpp"
 
 namespace nb = nanobind;
@@ -15,6 +16,11 @@ NB_MODULE(_native, module) {
     module.def("fma_instruction_set", &autotune::fma_instruction_set);
     module.def("fma_rate", &autotune::fma_rate, "seconds"_a, nb::call_guard<nb::gil_scoped_release>());
     module.def("read_bandwidth", &autotune::read_bandwidth, "bytes"_a, "seconds"_a,
+               nb::call_guard<nb::gil_scoped_release>());
+    module.def("peak_instruction_set", &autotune::peak_instruction_set, "dtype"_a);
+    module.def("peak_rate", &autotune::peak_rate, "dtype"_a, "threads"_a, "seconds"_a,
+               nb::call_guard<nb::gil_scoped_release>());
+    module.def("stream_bandwidth", &autotune::stream_bandwidth, "pattern"_a, "bytes"_a, "threads"_a, "seconds"_a,
                nb::call_guard<nb::gil_scoped_release>());
     module.def("neighbour_rates", &autotune::neighbour_rates, "cpu"_a, "other"_a, "seconds"_a,
                nb::call_guard<nb::gil_scoped_release>());

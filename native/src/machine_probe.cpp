@@ -12,9 +12,8 @@
 #include <system_error>
 #include <thread>
 
-#include <immintrin.h>
-
 #include "pin_thread.hpp"
+#include "probe_kernels.hpp"
 
 namespace autotune {
 namespace {
@@ -23,88 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// A kernel runs `rounds` times over enough independent accumulators to fill two units of latency 5, and returns
-// the flop it did. Values tend to 0.5, far from denormals, which would slow it down. The accumulators are named one
-// by one because GCC keeps an array of them in memory; the empty `asm` makes it believe that each is read and
-// changed, so that no step is removed or merged. "v" is any vector register, all 32 where there are as many.
-#define AUTOTUNE_FOR_EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
-constexpr int kAccumulators = 12;
-
-#define AUTOTUNE_INIT(i) Vector sum##i = start;
-#define AUTOTUNE_STEP(i)                      \
-    sum##i = STEP(sum##i, factor, addend);    \
-    asm volatile("" : "+v"(sum##i));
-
-#define AUTOTUNE_KERNEL_BODY(VectorType, set1)                                                      \
-    using Vector = VectorType;                                                                      \
-    const Vector start = set1(1.0f);                                                                \
-    Vector factor = set1(0.5f), addend = set1(0.25f);                                               \
-    asm volatile("" : "+v"(factor), "+v"(addend));                                                  \
-    AUTOTUNE_FOR_EACH(AUTOTUNE_INIT)                                                                \
-    for (std::int64_t round = 0; round < rounds; ++round) {                                         \
-        AUTOTUNE_FOR_EACH(AUTOTUNE_STEP)                                                            \
-    }                                                                                               \
-    return 2.0 * (sizeof(Vector) / sizeof(float)) * kAccumulators * static_cast<double>(rounds);
-
-#define STEP _mm512_fmadd_ps
-__attribute__((target("avx512f"))) double fma_avx512(std::int64_t rounds) {
-    AUTOTUNE_KERNEL_BODY(__m512, _mm512_set1_ps)
-}
-#undef STEP
-
-#define STEP _mm256_fmadd_ps
-__attribute__((target("avx2,fma"))) double fma_avx2(std::int64_t rounds) {
-    AUTOTUNE_KERNEL_BODY(__m256, _mm256_set1_ps)
-}
-#undef STEP
-
-#define STEP(sum, factor, addend) _mm_add_ps(_mm_mul_ps(sum, factor), addend)
-double fma_sse2(std::int64_t rounds) { AUTOTUNE_KERNEL_BODY(__m128, _mm_set1_ps) }
-#undef STEP
-
-using Kernel = double (*)(std::int64_t);
-
-struct Dispatch {
-    Kernel kernel;
-    const char* name;
-};
-
-Dispatch fma_dispatch() {
-    if (__builtin_cpu_supports("avx512f")) return {fma_avx512, "avx512f"};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {fma_avx2, "fma"};
-    return {fma_sse2, "sse2"};
-}
-
-// Sums in eight independent integers, which the compiler turns into wide loads: memory is the limit.
-__attribute__((target("avx2"))) std::uint64_t sum_avx2(const std::uint64_t* data, std::size_t count) {
-    __m256i sums[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
-                       _mm256_setzero_si256()};
-    for (std::size_t i = 0; i + 16 <= count; i += 16) {
-        for (int j = 0; j < 4; ++j) {
-            auto block = _mm256_load_si256(reinterpret_cast<const __m256i*>(data + i + 4 * j));
-            sums[j] = _mm256_add_epi64(sums[j], block);
-        }
-    }
-    auto all = _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
-    alignas(32) std::uint64_t lanes[4];
-    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), all);
-    return lanes[0] + lanes[1] + lanes[2] + lanes[3];
-}
-
-std::uint64_t sum_sse2(const std::uint64_t* data, std::size_t count) {
-    __m128i sums[4] = {_mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()};
-    for (std::size_t i = 0; i + 8 <= count; i += 8) {
-        for (int j = 0; j < 4; ++j) {
-            auto block = _mm_load_si128(reinterpret_cast<const __m128i*>(data + i + 2 * j));
-            sums[j] = _mm_add_epi64(sums[j], block);
-        }
-    }
-    auto all = _mm_add_epi64(_mm_add_epi64(sums[0], sums[1]), _mm_add_epi64(sums[2], sums[3]));
-    alignas(16) std::uint64_t lanes[2];
-    _mm_store_si128(reinterpret_cast<__m128i*>(lanes), all);
-    return lanes[0] + lanes[1];
 }
 
 void check_seconds(double seconds) {
@@ -140,7 +57,7 @@ constexpr std::int64_t kStepRounds = 400;
 // Works whenever that is wanted. Otherwise it sleeps: to spin would be work, too.
 void be_neighbour(int cpu, Neighbours& shared) {
     pin_or_throw(cpu);
-    const Kernel kernel = fma_dispatch().kernel;
+    const auto kernel = float_kernel().run;
     for (int state = shared.state.load(); state != Neighbours::end; state = shared.state.load()) {
         if (state == Neighbours::idle) {
             shared.state.wait(Neighbours::idle);
@@ -154,7 +71,7 @@ void be_neighbour(int cpu, Neighbours& shared) {
 // Best rates alone and beside the neighbour, alternating.
 std::pair<double, double> alternate(int cpu, Neighbours& shared, double seconds) {
     pin_or_throw(cpu);
-    const Kernel kernel = fma_dispatch().kernel;
+    const auto kernel = float_kernel().run;
     constexpr std::int64_t kSlices = 5;
     constexpr std::int64_t kSteps = 50;
     double alone = 0.0, beside = 0.0;
@@ -178,11 +95,11 @@ std::pair<double, double> alternate(int cpu, Neighbours& shared, double seconds)
 
 }  // namespace
 
-std::string fma_instruction_set() { return fma_dispatch().name; }
+std::string fma_instruction_set() { return float_kernel().instruction_set; }
 
 double fma_rate(double seconds) {
     check_seconds(seconds);
-    const Kernel kernel = fma_dispatch().kernel;
+    const auto kernel = float_kernel().run;
     // About 0.1 ms a slice: long against the clock, short against an interruption. The best slice counts.
     constexpr std::int64_t kRounds = 20'000;
     double best = 0.0;
@@ -228,24 +145,22 @@ double read_bandwidth(std::size_t bytes, double seconds) {
     if (bytes < 4096 || bytes > (std::size_t{1} << 34)) {
         throw std::invalid_argument("bytes must be from 4096 to 2**34");
     }
-    constexpr std::size_t kBlock = 128;
+    constexpr std::size_t kBlock = kStreamFloats * sizeof(float);
     const std::size_t used = bytes / kBlock * kBlock;
-    const std::size_t count = used / sizeof(std::uint64_t);
-    std::unique_ptr<std::uint64_t, decltype(&std::free)> data(
-        static_cast<std::uint64_t*>(std::aligned_alloc(kBlock, used)), &std::free);
+    const std::size_t count = used / sizeof(float);
+    std::unique_ptr<float, decltype(&std::free)> data(static_cast<float*>(std::aligned_alloc(kBlock, used)), &std::free);
     if (!data) throw std::bad_alloc();
     // Written once: untouched pages would all be the same page of zeros, and read from cache.
-    for (std::size_t i = 0; i < count; ++i) data.get()[i] = i;
+    std::fill_n(data.get(), count, 1.0f);
 
-    const auto sum = __builtin_cpu_supports("avx2") ? sum_avx2 : sum_sse2;
+    const StreamKernel read = read_kernel();
     // A small buffer is read several times per slice, so that the clock is not what is measured.
     const std::size_t repeats = std::max<std::size_t>(1, (std::size_t{4} << 20) / used);
     double best = 0.0;
     for (const auto start = Clock::now(); seconds_since(start) < seconds || best == 0.0;) {
         const auto slice = Clock::now();
         for (std::size_t repeat = 0; repeat < repeats; ++repeat) {
-            std::uint64_t total = sum(data.get(), count);
-            asm volatile("" : : "r"(total) : "memory");
+            read(nullptr, data.get(), nullptr, count);
         }
         best = std::max(best, static_cast<double>(used * repeats) / seconds_since(slice));
     }

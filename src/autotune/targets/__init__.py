@@ -5,21 +5,31 @@ from __future__ import annotations
 from autotune.targets.detection import detect_cpu
 from autotune.targets.presets import preset, preset_names
 from autotune.targets.rates import (
+    BANDWIDTH_PATTERNS,
+    PEAK_DTYPES,
     fma_instruction_set,
+    measure_bandwidth,
     measure_core_rates,
+    measure_peak,
     measure_rates,
+    peak_instruction_set,
     repeat_times,
 )
 from autotune.targets.resolution import resolve
 from autotune.targets.target import Cache, Target
 
 __all__ = [
+    "BANDWIDTH_PATTERNS",
+    "PEAK_DTYPES",
     "Cache",
     "Target",
     "detect_cpu",
     "fma_instruction_set",
+    "measure_bandwidth",
     "measure_core_rates",
+    "measure_peak",
     "measure_rates",
+    "peak_instruction_set",
     "preset",
     "preset_names",
     "repeat_times",

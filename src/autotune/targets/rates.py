@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
+from typing import Any
 
 from attrs import evolve
 
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.targets.target import Target
 
-__all__ = ["fma_instruction_set", "measure_core_rates", "measure_rates", "repeat_times"]
+__all__ = [
+    "BANDWIDTH_PATTERNS",
+    "PEAK_DTYPES",
+    "fma_instruction_set",
+    "measure_bandwidth",
+    "measure_core_rates",
+    "measure_peak",
+    "measure_rates",
+    "peak_instruction_set",
+    "repeat_times",
+]
+
+# What `measure_peak` knows: types of the factors.
+PEAK_DTYPES = ("float32", "int8", "bfloat16")
+# What `measure_bandwidth` knows; those with "-stream" write past the caches.
+BANDWIDTH_PATTERNS = ("read", "copy", "copy-stream", "triad", "triad-stream")
 
 _MIB = 1 << 20
 # Fits the first cache of every processor.
@@ -77,6 +93,54 @@ def fma_instruction_set() -> str:
     return name
 
 
+def peak_instruction_set(dtype: str) -> str:
+    """Returns what multiplies and adds `dtype` in vectors here, such as `"avx512vnni"`.
+
+    It is empty where the processor has no instruction for that. Tile registers do not count.
+
+    Raises:
+        InvalidValueError: `dtype` is none of `PEAK_DTYPES`.
+    """
+    name: str = _checked(lambda: _native().peak_instruction_set(dtype))
+    return name
+
+
+def measure_peak(dtype: str, threads: int, seconds: float = 0.2) -> float:
+    """Returns the operations/s of multiply-adds in vector registers, of all threads together.
+
+    The slice in which all threads together were fastest counts.
+
+    Args:
+        dtype: Of the factors: float32; int8, with sums in int32; bfloat16, with sums in float32.
+        threads: How many, all at once.
+        seconds: How long to measure.
+
+    Raises:
+        InvalidValueError: `dtype` is none of `PEAK_DTYPES`, or the processor has no instruction
+            for it; a number is out of range.
+    """
+    return float(_checked(lambda: _native().peak_rate(dtype, threads, seconds)))
+
+
+def measure_bandwidth(pattern: str, size: int, threads: int, seconds: float = 0.2) -> float:
+    """Returns the bytes/s at which threads together go over arrays, each over its share.
+
+    `read` sums one array, `copy` is `a[i] = b[i]`, `triad` is `a[i] = b[i] + s * c[i]`. What these
+    name counts, and no line of a cache that is read because it is written.
+
+    Args:
+        pattern: One of `BANDWIDTH_PATTERNS`.
+        size: Bytes of all arrays of all threads together: the level of cache that they fit is
+            what is measured.
+        threads: How many, all at once.
+        seconds: How long to measure; the slice in which all together were fastest counts.
+
+    Raises:
+        InvalidValueError: There is no such pattern, or a number is out of range.
+    """
+    return float(_checked(lambda: _native().stream_bandwidth(pattern, size, threads, seconds)))
+
+
 def repeat_times(repeats: int, work: int) -> list[float]:
     """Times one loop again and again: where the times differ, timing is not stable.
 
@@ -90,11 +154,16 @@ def repeat_times(repeats: int, work: int) -> list[float]:
     Raises:
         InvalidValueError: A number is out of range.
     """
+    times: list[float] = _checked(lambda: _native().repeat_times(repeats, work))
+    return times
+
+
+def _checked(call: Callable[[], Any]) -> Any:
+    """What the probe answers; its complaints are those of a user's value."""
     try:
-        times: list[float] = _native().repeat_times(repeats, work)
+        return call()
     except (TypeError, ValueError) as error:
         raise InvalidValueError(str(error)) from error
-    return times
 
 
 def _native() -> ModuleType:
@@ -108,10 +177,8 @@ def _on_all_cores(cores: int, measure: Callable[[], float]) -> float:
     """Sums what `cores` threads reach at the same time; the probe holds no interpreter lock."""
     with ThreadPoolExecutor(max_workers=cores) as pool:
         futures = [pool.submit(measure) for _ in range(cores)]
-        try:
-            return sum(future.result() for future in futures)
-        except (TypeError, ValueError) as error:
-            raise InvalidValueError(str(error)) from error
+        total: float = _checked(lambda: sum(future.result() for future in futures))
+        return total
 
 
 def _buffer_bytes(target: Target) -> int:
