@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from attrs import evolve
+from divided_reductions import fractional_convolution
 
 from autotune.ir.expressions import Binary, Constant, Load, const, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
@@ -64,6 +65,7 @@ def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> N
         softmax(m=8, n=256),
         dense(m=8, n=64, k=32),
         product_of_relu(),
+        fractional_convolution(),
     ):
         for target in ("skylake-avx512", "a100"):
             for sketch in sketches(workload, target).values():

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from divided_reductions import (
+    fractional_convolution,
+    grouped_convolution,
+    multiplied_channels,
+)
+
 from autotune.ir.expressions import (
     Binary,
     Cast,
@@ -178,4 +184,7 @@ INDEXED_WORKLOADS = (
     single_numbers(),
     masked_softmax(),
     masks(),
+    grouped_convolution(),
+    multiplied_channels(),
+    fractional_convolution(),
 )

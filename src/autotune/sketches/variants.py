@@ -43,6 +43,7 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "pack.transposed": "`block_dim` is not the last dimension of the operand.",
         "pack.whole_transposed": "The whole operand, with another dimension innermost.",
         "pack.window": "The operand is read at a sum of axes, as convolutions do.",
+        "pack.reversed": "The operand is read backwards along an axis.",
         "accumulate.inside_reduction": "`at` is a reduce loop, or inside one.",
         "fuse_consumer.padded": "The producer's extents are padded.",
         "fuse_producer.reduction": "The stage that moves into the loop is a reduction.",
@@ -143,7 +144,19 @@ def _packed(step: Pack, stage: Stage, workload: Workload) -> set[str]:
         found.update({"transposed", *(("whole_transposed",) if step.at is None else ())})
     if _has_window(stage, step.operand):
         found.add("window")
+    if _is_reversed(stage, step.operand):
+        found.add("reversed")
     return found
+
+
+def _is_reversed(stage: Stage, tensor: str) -> bool:
+    return any(
+        coefficient < 0
+        for load in stage.loads
+        if load.tensor == tensor
+        for form in stage.forms(load)
+        for coefficient in form.coefficients.values()
+    )
 
 
 def _has_window(stage: Stage, tensor: str) -> bool:

@@ -37,6 +37,7 @@ LIMITS = ScheduleLimits(
         {
             "fuse_consumer.padded",
             "inline.into_whole_copy",
+            "pack.reversed",
             "pack.whole_transposed",
             "pad_extent.computed",
             "pad_extent.lanes",

@@ -18,7 +18,6 @@ from autotune.ir.expressions import (
     Load,
     ScalarExpr,
     Select,
-    affine_form,
     const,
     index_bounds,
     simplify_index,
@@ -189,8 +188,6 @@ class _ProgramReader:
                     raise Unsupported(f"{what} depends on data")
                 continue
             place = simplify_index(index.index, extents)
-            if reduces and affine_form(place) is None:
-                raise Unsupported(f"{what} is not affine: {place!r}")
             low, high = index_bounds(place, extents)
             if low < 0 or high >= extent:
                 raise Unsupported(f"{what} runs from {low} to {high}, of {extent} elements")

@@ -83,8 +83,8 @@ def _operand_shapes(
     """How far the padded block reads, for every operand that depends on a padded axis."""
     shapes: dict[str, list[int]] = {}
     for load in stage.loads:
-        forms = stage.access_map(load)
-        if any(axis in form.coefficients for form in forms for axis in grown):
+        forms = stage.forms(load)
+        if any(axis in form.axes for form in forms for axis in grown):
             reach = [form.bounds(extents)[1] + 1 for form in forms]
             before = shapes.get(load.tensor, reach)
             shapes[load.tensor] = [max(pair) for pair in zip(before, reach, strict=True)]

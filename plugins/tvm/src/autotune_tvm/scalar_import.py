@@ -105,7 +105,7 @@ class BodyReader:
     Args:
         axes: The axis that each block variable is; None for one that is always 0.
         tensors: Name of each buffer that may be read.
-        reduces: Whether the block reduces: its reads have to be affine then.
+        reduces: Whether the block reduces: its indices are computed from axes alone then.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class BodyReader:
         """A read of a known tensor: a load where all indices are computed from axes alone.
 
         Raises:
-            Unsupported: the tensor is not known here, or an index is not affine and the block
+            Unsupported: the tensor is not known here, or an index depends on data and the block
                 reduces, or it has no form.
         """
         name = self._tensors.get(node.source)
@@ -166,10 +166,10 @@ class BodyReader:
             None if index is None else simplify_index(index, self._extents) for index in found
         ]
         for position, index in enumerate(indices):
-            if self._reduces and (index is None or affine_form(index) is None):
+            if self._reduces and index is None:
                 raise Unsupported(
-                    f"index {position} of its read of {name!r} is not affine: "
-                    f"{_brief(node.indices[position])}"
+                    f"it reduces, and index {position} of its read of {name!r} is not computed "
+                    f"from axes by +, *, // and % with constants: {_brief(node.indices[position])}"
                 )
         known = [index for index in indices if index is not None]
         if len(known) == len(indices):

@@ -25,19 +25,19 @@ def is_expensive(stage: Stage) -> bool:
 
 
 def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
-    """The one access map by which ``stage`` reads ``tensor``.
+    """The one form of indices by which ``stage`` reads ``tensor``, affine or not.
 
     Raises:
         UnsupportedWorkload: it reads the tensor at several different places.
     """
     if any(gather.tensor == tensor for gather in stage.gathers):
         raise UnsupportedWorkload(
-            f"stage {stage.name!r} reads {tensor!r} at indices that are computed; "
-            "tiling needs affine ones"
+            f"stage {stage.name!r} reads {tensor!r} at indices that depend on data; "
+            "tiling needs those that are computed from axes"
         )
     maps: list[tuple[AffineForm, ...]] = []
     for load in stage.loads:
-        if load.tensor == tensor and (forms := stage.access_map(load)) not in maps:
+        if load.tensor == tensor and (forms := stage.forms(load)) not in maps:
             maps.append(forms)
     if len(maps) != 1:
         raise UnsupportedWorkload(
@@ -50,6 +50,11 @@ def operand_forms(stage: Stage, tensor: str) -> tuple[AffineForm, ...]:
 def depends_on(forms: tuple[AffineForm, ...], axis: str) -> bool:
     """Whether the access moves along ``axis``."""
     return any(axis in form.axes for form in forms)
+
+
+def is_affine(forms: tuple[AffineForm, ...]) -> bool:
+    """Whether no index has a quotient or a remainder: what is read can then be copied by parts."""
+    return not any(form.terms for form in forms)
 
 
 def dimension_of(forms: tuple[AffineForm, ...], axis: str) -> int | None:

@@ -29,6 +29,7 @@ from autotune.sketches import (
 )
 from autotune.spaces.rules.access import (
     depends_on,
+    is_affine,
     is_expensive,
     is_gathered,
     is_pointwise,
@@ -83,7 +84,7 @@ def _fetchable(stage: Stage) -> dict[str, tuple[AffineForm, ...]]:
             forms = operand_forms(stage, tensor)
         except UnsupportedWorkload:
             continue
-        plain = all(
+        plain = is_affine(forms) and all(
             form.constant == 0 and all(c > 0 for c in form.coefficients.values()) for form in forms
         )
         overlapping = any(len(form.coefficients) > 1 for form in forms)

@@ -39,6 +39,7 @@ from autotune.sketches.intrinsics import Intrinsic
 from autotune.spaces.rules.access import (
     depends_on,
     dimension_of,
+    is_affine,
     is_pointwise,
     largest_divisor,
     operand_forms,
@@ -167,6 +168,8 @@ def alike(packings: list[Packing], draft: SketchDraft) -> list[Packing]:
 
 def _operand(draft: SketchDraft, stage: Stage, tensor: str, vector: str) -> Operand:
     forms = operand_forms(stage, tensor)
+    if not is_affine(forms):
+        return Operand(tensor, forms, None)
     block_dim = dimension_of(forms, vector)
     depth = math.prod(a.extent for a in stage.reduce_axes if depends_on(forms, a.name))
     trivial = all(len(form.coefficients) <= 1 for form in forms)
@@ -193,10 +196,15 @@ def _is_reused(operand: Operand, stage: Stage) -> bool:
 
 
 def _copied_plain(operand: Operand, stage: Stage) -> bool:
-    """Whether a plain copy of the operand holds different elements for different rows."""
+    """Whether a plain copy of the operand holds different elements for different rows.
+
+    What is read by quotients or remainders stays where it is.
+    """
     rows = stage.spatial_axes[:-1]
-    return operand.block_dim is None and any(
-        depends_on(operand.forms, axis.name) for axis in rows if axis.extent > 1
+    return (
+        operand.block_dim is None
+        and is_affine(operand.forms)
+        and any(depends_on(operand.forms, axis.name) for axis in rows if axis.extent > 1)
     )
 
 

@@ -17,7 +17,7 @@ from attrs import frozen
 from autotune.ir.expressions import AffineForm, Binary, Cast, Load, ScalarExpr
 from autotune.ir.workloads import Stage, Workload
 from autotune.sketches.intrinsics import INTRINSICS, Intrinsic
-from autotune.spaces.rules.access import depends_on, dimension_of, operand_forms
+from autotune.spaces.rules.access import depends_on, dimension_of, is_affine, operand_forms
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.multi_level_tiling import (
     PACKINGS,
@@ -83,6 +83,8 @@ def contraction_of(workload: Workload, stage: Stage, intrinsic: Intrinsic) -> Co
         if dtypes != (intrinsic.left.dtype, intrinsic.right.dtype):
             continue
         data, weights = operand_forms(stage, left.tensor), operand_forms(stage, right.tensor)
+        if not is_affine((*data, *weights)):
+            continue
         if depends_on(data, vector) or dimension_of(data, reduced) != len(data) - 1:
             continue
         if len(intrinsic.spatial_axes) == 2 and not _moves_rows(stage, data, weights):

@@ -19,6 +19,7 @@ from autotune.sketches import (
 )
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules.access import largest_divisor, round_up
+from autotune.spaces.rules.phases import Phases, lanes_inside_groups, phases_of
 from autotune.targets import Target
 
 # Rows of a register tile worth padding for: beyond 16 the accumulators spill.
@@ -80,6 +81,9 @@ def tile_levels(
     stay whole. Axes in ``paddable`` get padded extents to choose from, batch axes do not. With a
     ``call``, the last reduce axis and (if it has rows) the last row axis have one level more, of
     the call's extent; the reduce axis is padded to its multiple.
+
+    Where indices are divided, tiles are such that no division is left, as far as the backend may
+    unroll them (:mod:`~autotune.spaces.rules.phases`); reduce axes in them have 2 levels.
     """
     factors: dict[str, tuple[IntExpr, ...]] = {}
     padded: dict[str, IntExpr] = {}
@@ -88,6 +92,7 @@ def tile_levels(
     lanes = target.lanes(stage.output.dtype) if call is None else call.lanes
     called = call is not None and call.rows > 0
     *rows, vector = stage.spatial_axes
+    phases = _resolved(stage, limits)
 
     def add(axis: Axis, domains: list[tuple[int, ...] | None], extents: tuple[int, ...]) -> None:
         names = [f"{stage.name}.{axis.name}.{level}" for level in range(len(domains))]
@@ -111,16 +116,25 @@ def tile_levels(
         if axis.name in batch:
             add(axis, [None, None], (axis.extent,))
             continue
+        if axis.name in phases.rows:
+            add(axis, [None, None, phases.tiles(axis.name, axis.extent)], (axis.extent,))
+            continue
         extents = (axis.extent,)
         if axis.name in paddable:
             extents = padded_extents(axis.extent, _USEFUL_ROWS, 1)
         add(axis, [None, None, None], extents)
-    extents, width = _vector_extents(vector, lanes, vector.name in paddable)
+    within = lanes_inside_groups(stage, lanes)
+    extents, width = _vector_extents(vector, within, vector.name in paddable)
     add(vector, [None, None, None, (width,)], extents)
-    last = stage.reduce_axes[-1]
+    *others, last = stage.reduce_axes
+    for axis in others:
+        if axis.name in phases.windows:
+            add(axis, [None, phases.tiles(axis.name, axis.extent)], (axis.extent,))
     group = 1 if call is None else call.depth
     depth = round_up(last.extent, group)
     inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if depth // group % d == 0)
+    if last.name in phases.windows:
+        inner = phases.tiles(last.name, last.extent)
     add(last, [None, inner] if call is None else [None, inner, (group,)], (depth,))
     live = None if called else row_reuse
     constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, live))
@@ -128,6 +142,15 @@ def tile_levels(
         constraints.extend(_no_empty_tiles(stage, limits, factors, padded))
     panel = factors[vector.name][2] * factors[vector.name][3]
     return TileLevels(factors, padded, tuple(params), tuple(constraints), panel, width)
+
+
+def _resolved(stage: Stage, limits: ScheduleLimits) -> Phases:
+    """The tiles that leave nothing to divide; none where they are too large to be unrolled."""
+    phases = phases_of(stage)
+    least = math.prod(
+        phases.tiles(axis, stage.extents[axis])[0] for axis in (*phases.rows, *phases.windows)
+    )
+    return phases if least <= limits.unrolled_statements else Phases()
 
 
 def _no_empty_tiles(
@@ -185,7 +208,10 @@ def _tile_constraints(
             elements = elements * (factors[axis.name][3] if len(factors[axis.name]) > 3 else 1)
             parallel = parallel * factors[axis.name][0]
     vectors = factors[vector][2]
-    unrolled = rows * vectors * factors[stage.reduce_axes[-1].name][1]
+    unrolled = rows * vectors
+    for axis in stage.reduce_axes:
+        if axis.name in factors:
+            unrolled = unrolled * factors[axis.name][1]
     elements = elements * rows * vectors * factors[vector][3]
     tile_bytes = elements * stage.output.element.bytes
     result: list[Constraint] = [
