@@ -8,6 +8,7 @@ from autotune.ir.workloads import (
     Stage,
     Tensor,
     Workload,
+    attention,
     batch_matmul,
     conv2d,
     dense,
@@ -48,6 +49,8 @@ SMALL_WORKLOADS = {
     "depthwise-strided": depthwise_conv2d(h=9, w=8, c=3, pad=2, stride=2, dilation=2),
     "softmax": softmax(m=5, n=17),
     "softmax-f64": softmax(m=1, n=3, dtype="float64"),
+    "attention": attention(h=2, n=5, m=7, d=3),
+    "attention-causal": attention(h=1, n=6, d=4, causal=1),
     "elementwise": elementwise(m=5, n=17),
 }
 """Every builder, with sizes that nothing divides, in types that it allows."""
@@ -104,6 +107,8 @@ VARIED_WORKLOADS = (
     softmax(m=12, n=256),
     softmax(m=6, n=31),
     softmax(m=2, n=100, dtype="float64"),
+    attention(h=2, n=8, d=16, m=64),
+    attention(h=1, n=12, d=8, causal=1),
     elementwise(m=4, n=6),
     elementwise(m=7, n=48),
     two_products(12, 6),

@@ -104,6 +104,7 @@ def autotune_parts() -> list[PluginSpec]:
                 ("depthwise_conv2d", "2-D convolution of each channel by itself"),
                 ("dense", "Matrix product with transposed weights"),
                 ("softmax", "Softmax over the last axis"),
+                ("attention", "Softmax of scaled products of queries and keys, times values"),
                 ("elementwise", "Element-wise operation"),
             )
         ),

@@ -45,7 +45,7 @@ GPU_RULES: tuple[SketchRule, ...] = (
 )
 """The built-in rules for GPUs in the order in which they are asked."""
 
-_VERSION = "3"
+_VERSION = "4"
 
 
 class EmptySpace(InvalidValueError):

@@ -38,6 +38,9 @@ EXAMPLES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("depthwise_conv2d", {"n": 2, "h": 9, "w": 8, "c": 5, "kw": 2, "stride": 2, "pad": 1}),
     ("depthwise_conv2d", {"h": 9, "w": 8, "c": 5, "dilation": 2, "dtype": "float64"}),
     ("softmax", {"m": 5, "n": 7}),
+    ("attention", {"h": 2, "n": 5, "d": 3}),
+    ("attention", {"h": 2, "n": 5, "d": 3, "m": 7}),
+    ("attention", {"h": 1, "n": 4, "d": 3, "causal": 1, "dtype": "float64"}),
     ("elementwise", {"m": 5, "n": 7}),
 )
 

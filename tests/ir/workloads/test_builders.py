@@ -28,6 +28,7 @@ BUILDERS = (
     "conv3d",
     "depthwise_conv2d",
     "softmax",
+    "attention",
     "elementwise",
 )
 

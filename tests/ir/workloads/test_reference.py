@@ -26,6 +26,7 @@ from autotune.ir.workloads import (
     Stage,
     Tensor,
     Workload,
+    attention,
     batch_matmul,
     conv1d,
     conv2d,
@@ -159,6 +160,24 @@ def test_softmax_of_large_numbers_is_finite() -> None:
     np.testing.assert_allclose(
         reference_outputs(softmax(m=1, n=3), {"X": x})["Y"], [[0.5, 0.5, 0.0]]
     )
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention(causal: int) -> None:
+    inputs, output = run(attention(h=2, n=5, d=3, causal=causal))
+    q, k, v = (widened(inputs[name]) for name in "QKV")
+    scores = np.einsum("bik,bjk->bij", q, k) / np.sqrt(3)
+    weights = np.exp(scores) * (np.tri(5) if causal else 1)
+    expected = np.einsum("bij,bjd->bid", weights / weights.sum(axis=2, keepdims=True), v)
+    np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_attention_to_other_keys() -> None:
+    workload = attention(h=2, n=5, m=7, d=3)
+    inputs, output = run(workload)
+    assert inputs["V"].shape == (2, 7, 3) and output.shape == (2, 5, 3)
+    with pytest.raises(InvalidValueError, match="as many keys as queries, not m=7"):
+        attention(h=2, n=5, m=7, d=3, causal=1)
 
 
 def test_elementwise() -> None:

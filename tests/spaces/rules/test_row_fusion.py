@@ -21,11 +21,12 @@ from rule_sketches import (
 )
 
 from autotune.ir.expressions import Binary
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload, softmax
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, attention, softmax
 from autotune.sketches import (
     Accumulate,
     FuseProducer,
     Inline,
+    Pack,
     Sketch,
     SplitReduction,
     Tile,
@@ -115,12 +116,24 @@ def test_reductions_over_rows_share_no_row_loop() -> None:
     assert all_fused_producers(workload) == set()
 
 
-def test_reductions_with_reuse_are_tiled_instead() -> None:
+def test_reductions_with_reuse_are_tiled_before_the_rows() -> None:
     scaled = Binary("mul", load("C", "i", "j"), load("S", "i"))
     workload = chain(product(), row_reduction("S", "C"), pointwise("Y", scaled), inputs=(A, B))
-    assert all_fused_producers(workload) == set()
+    assert all_fused_producers(workload) == {"S", "S_partial"}
     for sketch in sketches(workload):
-        assert {"C", "S"} <= {s.stage for s in sketch.steps if isinstance(s, Accumulate)}
+        assert {s.stage for s in sketch.steps if isinstance(s, Accumulate)} == {"C"}
+
+
+def test_the_softmax_of_an_attention_is_one_loop_over_rows() -> None:
+    made = sketches(attention(h=2, n=64, d=32))
+    assert 1 <= len(made) <= 12
+    for sketch in made:
+        # The last product may compute what it packs of its factor.
+        packs = any(isinstance(s, Pack) and s.operand == "R" for s in sketch.steps)
+        rest = set() if packs else {"E", "S", "S_partial"}
+        assert fused_producers(sketch) == {"X", "M", "M_partial", *rest}
+        assert {"A", "Y"} <= {s.stage for s in sketch.steps if isinstance(s, Accumulate)}
+    assert not all(Inline("P") in sketch.steps for sketch in made)
 
 
 def test_a_returned_reduction_is_not_fused() -> None:

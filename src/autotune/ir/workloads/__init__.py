@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.ir.workloads.builders import (
+    attention,
     batch_matmul,
     conv1d,
     conv2d,
@@ -22,6 +23,7 @@ __all__ = [
     "Stage",
     "Tensor",
     "Workload",
+    "attention",
     "batch_matmul",
     "conv1d",
     "conv2d",

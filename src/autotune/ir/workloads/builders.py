@@ -28,6 +28,8 @@ from autotune.ir.expressions import (
 from autotune.ir.workloads.workload import Axis, Stage, Tensor, Workload
 
 FLOAT_DTYPES = ("float32", "float64")
+# In place of a masked score: its exponential is 0 beside that of any other.
+_UNSEEN = -1e30
 # By the name of a kind of product: types of the left factor, of the right one and of the sum.
 _PRODUCTS = {
     "float32": ("float32", "float32", "float32"),
@@ -234,6 +236,52 @@ def softmax(*, m: int, n: int, dtype: str = "float32") -> Workload:
         Stage(Tensor("Y", (m, n), dtype), (rows, columns), quotient),
     )
     return Workload("softmax", (Tensor("X", (m, n), dtype),), stages, ("Y",), parameters)
+
+
+def attention(
+    *, h: int, n: int, d: int, m: int = 0, causal: int = 0, dtype: str = "float32"
+) -> Workload:
+    """``softmax(Q K^T / sqrt(d)) V`` of ``h`` heads: ``n`` queries, ``m`` keys of width ``d``.
+
+    Args:
+        h: Heads, times sequences.
+        n: Queries.
+        d: Width of a head.
+        m: Keys; 0 for as many as queries.
+        causal: 1 where a query is not to see the keys behind it; needs as many keys as queries.
+        dtype: Type of all tensors.
+
+    Raises:
+        InvalidValueError: a size is not positive, or the keys are not as many as needed.
+    """
+    m = m or n
+    parameters = _checked("attention", {"h": h, "n": n, "m": m, "d": d}, dtype, FLOAT_DTYPES)
+    parameters |= _flags("attention", causal=causal)
+    if causal and m != n:
+        raise InvalidValueError(f"attention: causal needs as many keys as queries, not m={m}")
+    rows, keys = (Axis("b", h), Axis("i", n)), Axis("j", m)
+    product = Binary("mul", _load("Q", "b", "i", "k"), _load("K", "b", "j", "k"))
+    scaled: ScalarExpr = Binary("mul", _load("A", "b", "i", "j"), Constant(d**-0.5, dtype))
+    if causal:
+        seen = Binary("le", IndexValue(var("j")), IndexValue(var("i")))
+        scaled = Select(seen, scaled, Constant(_UNSEEN, dtype))
+    shifted = Binary("sub", _load("X", "b", "i", "j"), _load("M", "b", "i"))
+    quotient = Binary("div", _load("E", "b", "i", "j"), _load("S", "b", "i"))
+    weighted = Binary("mul", _load("R", "b", "i", "j"), _load("V", "b", "j", "d"))
+    reduced = Axis("j", m, "reduce")
+    square, row = (h, n, m), (h, n)
+    stages = (
+        Stage(Tensor("A", square, dtype), (*rows, keys, Axis("k", d, "reduce")), product, "add"),
+        Stage(Tensor("X", square, dtype), (*rows, keys), scaled),
+        Stage(Tensor("M", row, dtype), (*rows, reduced), _load("X", "b", "i", "j"), "max"),
+        Stage(Tensor("E", square, dtype), (*rows, keys), Unary("exp", shifted)),
+        Stage(Tensor("S", row, dtype), (*rows, reduced), _load("E", "b", "i", "j"), "add"),
+        Stage(Tensor("R", square, dtype), (*rows, keys), quotient),
+        Stage(Tensor("Y", (h, n, d), dtype), (*rows, Axis("d", d), reduced), weighted, "add"),
+    )
+    shapes = {"Q": (h, n, d), "K": (h, m, d), "V": (h, m, d)}
+    inputs = tuple(Tensor(name, shape, dtype) for name, shape in shapes.items())
+    return Workload("attention", inputs, stages, ("Y",), parameters)
 
 
 def elementwise(*, m: int, n: int, dtype: str = "float32") -> Workload:

@@ -47,7 +47,7 @@ class GpuRowFusionRule(SketchRule):
 
     def apply(self, draft: SketchDraft, stage: Stage) -> list[SketchDraft] | None:
         found = rows_behind(draft, stage)
-        if found is None:
+        if found is None or draft.workload.consumers(stage.name):
             return None
         behind, rows = found
         reductions = [other for other in behind if not is_pointwise(other)]

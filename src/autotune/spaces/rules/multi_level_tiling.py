@@ -48,6 +48,7 @@ from autotune.spaces.rules.access import (
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.elementwise import root_copy_steps
+from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
 from autotune.spaces.rules.tile_params import CallExtents, TileLevels, tile_levels
 
@@ -368,6 +369,8 @@ def _operand_steps(
     lanes = draft.target.lanes(stage.output.dtype)
     if place is None:
         if producer is None or not pointwise or kept:
+            return []
+        if draft.can("fuse_producer.reduction") and rows_behind(draft, producer) is not None:
             return []
         settled.add(producer.name)
         return root_copy_steps(producer, lanes)

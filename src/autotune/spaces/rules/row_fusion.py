@@ -84,10 +84,11 @@ class _Levels:
 
 
 class RowFusionRule(SketchRule):
-    """A pointwise output over reductions along its rows: everything inside one loop over rows.
+    """A pointwise stage over reductions along its rows: everything inside one loop over rows.
 
-    Applies when every computed tensor behind the output is indexed by the same leading axes;
-    what is computed for a row then stays in the nearest cache until the row is done.
+    Applies when every tensor computed for it is indexed by the same leading axes; what is
+    computed for a row then stays in the nearest cache until the row is done. Where another stage
+    reads the result (attention), only one structure is tried.
     """
 
     name = "row-fusion"
@@ -97,10 +98,10 @@ class RowFusionRule(SketchRule):
         if found is None or not draft.can("fuse_producer.reduction"):
             return None
         behind, rows = found
-        return [
-            self._fused(draft, stage, behind, rows, choice)
-            for choice in _choices(draft, stage, behind, rows)
-        ]
+        choices = _choices(draft, stage, behind, rows)
+        if draft.workload.consumers(stage.name):
+            choices = choices[:1]
+        return [self._fused(draft, stage, behind, rows, choice) for choice in choices]
 
     def _fused(
         self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion

@@ -8,16 +8,19 @@ from autotune.spaces.rules.draft import SketchDraft
 
 
 def rows_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | None:
-    """The stages behind a pointwise output over reductions along its rows, and its row axes.
+    """The stages behind a pointwise one over reductions along its rows, and its row axes.
 
-    None unless every computed tensor behind the output is indexed by the same leading axes, of
-    which the number is returned, and the reductions gain nothing by tiling.
+    Reductions that gain by tiling, and what only they need, are not among them: they are computed
+    before.
+
+    Returns:
+        None unless there is a reduction, and every one of these stages is indexed by the same
+        leading axes, of which the number is returned.
     """
-    if not is_pointwise(stage) or draft.workload.consumers(stage.name):
+    if not is_pointwise(stage):
         return None
     behind = _producers(draft, stage)
-    reductions = [producer for producer in behind if not is_pointwise(producer)]
-    if not reductions or not all(_without_reuse(reduction) for reduction in reductions):
+    if all(map(is_pointwise, behind)):
         return None
     rows = _shared_rows(draft, [stage, *behind])
     if rows == 0 or len(stage.spatial_axes) <= rows:
@@ -26,15 +29,15 @@ def rows_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | N
 
 
 def _producers(draft: SketchDraft, stage: Stage) -> list[Stage]:
-    """Unsettled stages that ``stage`` depends on, in topological order."""
-    wanted = {stage.name}
+    """Unsettled stages that only ``stage`` and each other need, in topological order."""
+    within = {stage.name}
     found: list[Stage] = []
     for candidate in reversed(draft.workload.stages):
-        users = draft.workload.consumers(candidate.name)
-        if candidate.name in draft.settled or candidate.name == stage.name:
+        users = {user.name for user in draft.workload.consumers(candidate.name)}
+        if candidate.name in draft.settled or not users or not users <= within:
             continue
-        if any(user.name in wanted for user in users):
-            wanted.add(candidate.name)
+        if is_pointwise(candidate) or _without_reuse(candidate):
+            within.add(candidate.name)
             found.insert(0, candidate)
     return found
 
