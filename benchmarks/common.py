@@ -47,7 +47,8 @@ class Turns:
 class Bar:
     """A promise: a value, and what it has to reach.
 
-    A value that no program could reach on this machine (``ceiling``) promises nothing here.
+    A value that no program could reach on this machine (``ceiling``) promises nothing here, and
+    neither does one whose programs this call was not asked to run (``not_asked``).
     """
 
     name: str
@@ -56,11 +57,12 @@ class Bar:
     at_most: bool = False
     note: str = ""
     ceiling: float | None = None
+    not_asked: bool = False
 
     @property
     def applies(self) -> bool:
-        """Whether the machine leaves room for the promise."""
-        return self.ceiling is None or self.ceiling >= self.wanted
+        """Whether the machine leaves room for the promise, and it was asked for."""
+        return not self.not_asked and (self.ceiling is None or self.ceiling >= self.wanted)
 
     @property
     def holds(self) -> bool:
@@ -75,6 +77,10 @@ class Bar:
         sign = "<=" if self.at_most else ">="
         value = "not measured" if self.value is None else _told(self.value, self.wanted)
         note = f" ({self.note})" if self.note else ""
+        if self.not_asked:
+            return (
+                f"n/a  {self.name}: wanted {sign} {self.wanted:g}, but its rows were not run{note}"
+            )
         if not self.applies:
             share = f"{REACHABLE:.0%} of the peak of multiply-adds"
             reason = f"{share} would give {self.ceiling:.3g} here"
@@ -130,6 +136,14 @@ def median_of(values: Sequence[float | None]) -> float | None:
     """The median, or None where a value is missing."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known and len(known) == len(values) else None
+
+
+def geometric_mean(values: Sequence[float | None]) -> float | None:
+    """The geometric mean; None where a value is missing, or there is none."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) != len(values):
+        return None
+    return statistics.geometric_mean(known)
 
 
 def basic_parser(description: str) -> argparse.ArgumentParser:

@@ -15,7 +15,6 @@ about torch with everything; the other ratio is printed beside each.
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import sys
 import tempfile
@@ -24,7 +23,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common import Bar, TuningFailed, compare, cores, finish_with, machine, parser_for, tune
+from common import (
+    Bar,
+    TuningFailed,
+    compare,
+    cores,
+    finish_with,
+    geometric_mean,
+    machine,
+    parser_for,
+    tune,
+)
 
 GEMM_RATIO = 0.8
 CONVOLUTION_RATIO = 0.7
@@ -237,20 +246,12 @@ def bars_of(rows: Sequence[Row]) -> list[Bar]:
     for threads in sorted({row.threads for row in rows}):
         found = [row for row in rows if row.kind == "convolution" and row.threads == threads]
         if found:
-            alike = mean([row.ratio(row.same) for row in found])
+            alike = geometric_mean([row.ratio(row.same) for row in found])
             note = f"{alike:.2f} of torch without AMX" if alike else ""
             label = f"{len(found)} convolutions, {threads} threads, times torch"
-            value = mean([row.ratio(row.vendors) for row in found])
+            value = geometric_mean([row.ratio(row.vendors) for row in found])
             bars.append(Bar(label, value, CONVOLUTION_RATIO, note=note))
     return bars
-
-
-def mean(ratios: Sequence[float | None]) -> float | None:
-    """The geometric mean; None where one is missing."""
-    known = [ratio for ratio in ratios if ratio is not None]
-    if len(known) != len(ratios):
-        return None
-    return math.exp(statistics.fmean(math.log(ratio) for ratio in known))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """TVM's own tuner, MetaSchedule, on one workload, at its best: a baseline.
 
     python benchmarks/metaschedule.py gemm --shape m=512,n=512,k=512 --trials 64 --json FILE
+    python benchmarks/metaschedule.py --program FILE --trials 64 --json FILE
 
-prints (or writes) a JSON object: ``latency`` (seconds, as MetaSchedule measured it), ``seconds``
-(wall, from the start of this script to the end of tuning), ``trials``, ``valid`` (trials that ran)
-and ``module`` (the best program in TVM's JSON form, which `serve.py` compiles and times).
+(a program in TVM's JSON form in place of a workload) prints, or writes, a JSON object: ``latency``
+(seconds, as MetaSchedule measured it), ``seconds`` (wall, from the start of this script to the end
+of tuning), ``trials``, ``valid`` (trials that ran) and ``module`` (the best program in TVM's JSON
+form, which `serve.py` compiles and times).
 
 Run it in a process of its own. It needs what MetaSchedule needs beyond TVM: xgboost, cloudpickle
 and psutil. What helps it is done: it builds and searches on all
@@ -59,8 +61,9 @@ def fast_stack() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tune one workload; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("workload", help="name of a builder, such as gemm")
-    parser.add_argument("--shape", required=True, help="such as m=512,n=512,k=512")
+    parser.add_argument("workload", nargs="?", help="name of a builder, such as gemm")
+    parser.add_argument("--shape", default="", help="such as m=512,n=512,k=512")
+    parser.add_argument("--program", type=Path, help="a program in TVM's JSON form")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -74,9 +77,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     threads = options.threads or detect_cpu().cores
     os.environ["TVM_NUM_THREADS"] = str(threads)
     os.environ["TVM_FFI_DISABLE_TORCH_C_DLPACK"] = "1"
-    shape = {key: int(value) for key, value in (p.split("=") for p in options.shape.split(","))}
-    workload = make_workload(options.workload, shape, options.dtype)
-    result = tune(workload, threads, options.trials, options.seed)
+    fast_stack()
+    if options.program is not None:
+        from autotune_tvm.importer import module_from_text
+
+        module = module_from_text(options.program.read_text(encoding="utf-8"))
+    else:
+        from autotune_tvm.emit import module_for
+
+        pairs = (part.split("=") for part in options.shape.split(",") if part)
+        shape = {key: int(value) for key, value in pairs}
+        module = module_for(make_workload(options.workload, shape, options.dtype))
+    result = tune(module, threads, options.trials, options.seed)
     text = json.dumps(result)
     if options.json is not None:
         options.json.write_text(text)
@@ -85,12 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def tune(workload: Any, threads: int, trials: int, seed: int) -> dict[str, Any]:
+def tune(module: Any, threads: int, trials: int, seed: int) -> dict[str, Any]:
     """Run MetaSchedule with its defaults, in rounds of 16 trials."""
-    fast_stack()
     import tvm
     from autotune_tvm.compiler import tvm_target
-    from autotune_tvm.emit import module_for
     from autotune_tvm.importer import text_of
     from tvm.s_tir import meta_schedule
 
@@ -99,7 +109,6 @@ def tune(workload: Any, threads: int, trials: int, seed: int) -> dict[str, Any]:
     logging.getLogger("tvm").setLevel(logging.ERROR)
     machine = detect_cpu()
     target = tvm.target.Target(tvm_target(machine, threads))
-    module = module_for(workload)
     with tempfile.TemporaryDirectory() as folder:
         database = meta_schedule.tir_integration.tune_tir(
             module,

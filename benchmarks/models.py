@@ -19,20 +19,29 @@ import argparse
 import contextlib
 import importlib.util
 import json
-import math
 import os
 import signal
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import HERE, Bar, Turns, basic_parser, compare, environment, finish_with, machine
+from common import (
+    HERE,
+    Bar,
+    Turns,
+    basic_parser,
+    compare,
+    environment,
+    finish_with,
+    geometric_mean,
+    machine,
+)
 from metaschedule_network import LIBRARY, RECORDS
+from steps import StepFailed, kept, output_of
 
 # Times as fast as torch eager, each network.
 EAGER_RATIO = 1.0
@@ -110,10 +119,6 @@ class Measured:
             return None
         pairs = zip(self.final[one], self.final[other], strict=True)
         return statistics.median(this / that for this, that in pairs)
-
-
-class StepFailed(Exception):
-    """A command of a step failed; says why in one line."""
 
 
 def main() -> int:
@@ -201,24 +206,6 @@ def run_network(
     return measured
 
 
-def kept(path: Path, errors: dict[str, str], step: str, make: Callable[[], Any]) -> Any:
-    """What a step gave, now or in an earlier call; None where it failed, which is noted."""
-    if path.exists():
-        return json.loads(path.read_text(encoding="utf-8"))
-    begin = time.perf_counter()
-    try:
-        made = make()
-    except StepFailed as error:
-        errors[step] = str(error)
-        print(f"    {step} failed: {error}", flush=True)
-        return None
-    print(f"    {step}: {time.perf_counter() - begin:.0f} s", flush=True)
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(made), encoding="utf-8")
-    fresh.replace(path)
-    return made
-
-
 def autotune(command: str, *arguments: str) -> Any:
     """What a command of ours writes as JSON.
 
@@ -227,18 +214,6 @@ def autotune(command: str, *arguments: str) -> Any:
     """
     given = [sys.executable, "-m", "autotune", command, *arguments, "--json", "-"]
     return json.loads(output_of(given, environment()))
-
-
-def output_of(command: Sequence[str], variables: Mapping[str, str]) -> str:
-    """Standard output of a command.
-
-    Raises:
-        StepFailed: it failed.
-    """
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
-    if done.returncode != 0:
-        raise StepFailed((done.stderr.strip().splitlines() or ["no message"])[-1])
-    return done.stdout
 
 
 def metaschedule(
@@ -410,14 +385,6 @@ def all_bars(measured: Sequence[Measured], budgets: Sequence[int]) -> list[Bar]:
         Bar("times the best of the others, geometric mean", geometric_mean(others), BEST_RATIO)
     )
     return bars
-
-
-def geometric_mean(values: Sequence[float | None]) -> float | None:
-    """The geometric mean; None where a value is missing."""
-    known = [value for value in values if value is not None]
-    if not known or len(known) != len(values):
-        return None
-    return math.exp(statistics.fmean(map(math.log, known)))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from autotune import Target
 
 MEMORY = "memory"
+COPIES = ("copy", "copy-stream")
 # Arrays in memory have together so many times the bytes of the last cache.
 PAST_CACHES = 4
 SECONDS, QUICK_SECONDS = 0.5, 0.1
@@ -86,7 +87,7 @@ class Ceilings:
         """
         rates = self.bandwidth[self.level_of(read + written)]
         reading = 1 / rates["read"]
-        copy = max(rates["copy"], rates["copy-stream"])
+        copy = max(rates[pattern] for pattern in COPIES)
         writing = max(2 / copy - reading, 1 / copy)
         return read * reading + written * writing
 

@@ -17,6 +17,7 @@ sleeps. Kinds:
 - ``torch``: the operator in torch, such as ``torch.nn.functional.conv2d`` in channels-last layout,
   which is oneDNN (``workload``, its name; ``parameters``, ``threads``); needs torch, and nothing
   of this project; with a dtype of bytes, on the quantised ``engine``;
+- ``operator``: a row of `operators.py`, by one of the ``contender`` of `operator_serving.py`;
 - ``peak``: the workload's arithmetic at the rate of multiply-adds in registers on all cores
   (``workload``): no program takes less.
 
@@ -50,12 +51,16 @@ def main() -> int:
         "library": library_maker,
         "numpy": numpy_maker,
         "torch": torch_maker,
+        "operator": operator_maker,
         "peak": peak_maker,
     }
     try:
         made = kinds[request["kind"]](request)
     except ModuleNotFoundError as error:
         print(json.dumps({"error": f"{error.name} is not installed"}), flush=True)
+        return 1
+    except CannotServe as error:
+        print(json.dumps({"error": str(error)}), flush=True)
         return 1
     timer = made(0)
     timer(1)
@@ -66,6 +71,10 @@ def main() -> int:
         timer = made(number)
         print(json.dumps({"seconds": measured(timer, int(samples), float(seconds))}), flush=True)
     return 0
+
+
+class CannotServe(Exception):
+    """Why a contender takes no part, in one line."""
 
 
 def measured(timer: Timer, samples: int, seconds: float) -> float:
@@ -133,7 +142,7 @@ def library_maker(request: dict[str, Any]) -> Maker:
             whole = dtype.kind in "iub"
             array = np.ones(shape, dtype) if whole else rng.standard_normal(shape).astype(dtype)
             inputs.append(tvm.runtime.from_dlpack(aligned_copy(array)))
-        return _timer(lambda: call(*inputs))
+        return timer_of(lambda: call(*inputs))
 
     return made
 
@@ -147,7 +156,7 @@ def numpy_maker(request: dict[str, Any]) -> Maker:
     workload = Workload.from_json(request["workload"])
     output = workload.tensors[workload.outputs[0]]
     shape, dtype = output.shape, output.dtype
-    return lambda _: _timer(numpy_call(workload.name, _inputs(workload), shape, dtype))
+    return lambda _: timer_of(numpy_call(workload.name, _inputs(workload), shape, dtype))
 
 
 def torch_maker(request: dict[str, Any]) -> Maker:
@@ -165,12 +174,25 @@ def torch_maker(request: dict[str, Any]) -> Maker:
                 call = torch_bytes_call(workload, parameters, request["engine"])
             else:
                 call = torch_call(workload, parameters)
-        return _timer(torch.inference_mode()(call))
+        return timer_of(torch.inference_mode()(call))
 
     return made
 
 
-def _timer(call: Callable[[], object]) -> Timer:
+def operator_maker(request: dict[str, Any]) -> Maker:
+    """A row of `operators.py`; whatever keeps it from running is a reason to take no part."""
+    from operator_serving import serve_operator
+
+    try:
+        return serve_operator(request)
+    except ModuleNotFoundError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise CannotServe(lines[-1]) from error
+
+
+def timer_of(call: Callable[[], object]) -> Timer:
     """Times a Python function."""
 
     def timer(number: int) -> float:
