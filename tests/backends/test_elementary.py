@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from single_precision import ARGUMENTS, SPECIAL, check_errors
+from single_precision import ARGUMENTS, SPECIAL, check_errors, exact
 
 from autotune.backends.elementary import ELEMENTARY, MAX_ERRORS, Arithmetic
 
@@ -70,6 +71,32 @@ def test_errors_over_all_arguments(function: str) -> None:
 def test_errors_of_any_arguments(function: str, values: list[float]) -> None:
     array = np.array(values, np.float32)
     check_errors(function, array, applied(function, array))
+
+
+_PRECISE = {
+    "exp": mpmath.exp,
+    "log": mpmath.log,
+    "tanh": mpmath.tanh,
+    "erf": mpmath.erf,
+    "sigmoid": lambda value: 1 / (1 + mpmath.exp(-value)),
+}
+
+
+@pytest.mark.parametrize("function", ELEMENTARY)
+def test_the_double_precision_of_these_tests_is_exact_for_single(function: str) -> None:
+    """At every exponent: what errors are measured against is off by no part of them."""
+    rng = np.random.default_rng(0)
+    mantissas = rng.integers(0, 1 << 23, (255, 2), dtype=np.uint32)
+    exponents = np.arange(255, dtype=np.uint32)[:, None] << 23
+    positive = (exponents | mantissas).view(np.float32).reshape(-1)
+    values = positive if function == "log" else np.concatenate([positive, -positive])
+    found = exact(function, values)
+    with mpmath.workprec(200), np.errstate(over="ignore"):
+        for value, double in zip(values.tolist(), found.tolist(), strict=True):
+            precise = _PRECISE[function](mpmath.mpf(value))
+            single = np.float32(precise)
+            step = float(np.spacing(np.abs(single))) if np.isfinite(single) else math.inf
+            assert single == np.float32(double) or abs(precise - double) < 1e-6 * step, value
 
 
 def test_special_values() -> None:
