@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import mmap
 from pathlib import Path
 
@@ -164,3 +165,48 @@ def test_nobody_can_write_to_the_files() -> None:
                 mmap.mmap(file.fileno(), 0)
         assert Path(path).read_bytes() == before
     files.close()
+
+
+def rounded_sum(workload: Workload, how: str) -> NDArray[np.generic]:
+    """The product of a workload of halves by sums in float32, or in halves."""
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    element = workload.tensors["A"].element
+    a, b = (element.numbers(inputs[name]).astype(np.float32) for name in ("A", "B"))
+    if how == "one missing term":
+        a, b = a[:, 1:], b[1:]
+    if how != "sums of halves":
+        return element.stored(float32_sum(a, b))
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total = element.numbers(element.stored(total + a[:, k : k + 1] * b[k])).astype(np.float32)
+    return element.stored(total)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("k", [7, 64, 1024])
+def test_halves_are_held_to_the_precision_of_their_sums(dtype: str, k: int) -> None:
+    workload = gemm(m=32, n=32, k=k, dtype=dtype)
+    (right,) = reference(workload)
+    expected = expectations(workload, [right])
+    assert mismatch(expected, [rounded_sum(workload, "sums of float32")]) is None
+    assert mismatch(expected, [rounded_sum(workload, "one missing term")]) is not None
+    eps = workload.tensors["O"].element.eps
+    # Rounding the result is most of it; that inputs are halves is none of it.
+    assert 8 * eps < relative_bound(workload, "O") < 8 * eps + 1e-3
+    if dtype == "bfloat16" and k == 1024:
+        assert mismatch(expected, [rounded_sum(workload, "sums of halves")]) is not None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_in_halves_are_held_to_halves(dtype: str) -> None:
+    written = gemm(m=32, n=32, k=64)
+    text = json.dumps(written.to_json()).replace("float32", dtype)
+    workload = Workload.from_json(json.loads(text))
+    eps = workload.tensors["C"].element.eps
+    assert relative_bound(workload, "C") == 8 * eps * (1 + 8)
+    (right,) = reference(workload)
+    expected = expectations(workload, [right])
+    for how in ("sums of float32", "sums of halves"):
+        assert mismatch(expected, [rounded_sum(workload, how)]) is None
+    nothing = np.full(right.shape, 0x7FC0, np.uint16).view(right.dtype)
+    assert "nan" in (mismatch(expected, [nothing]) or "")

@@ -280,8 +280,8 @@ REFUSALS = {
         r"argument 0 of function @f is a buffer, memref<4x6xf32>: .* before bufferization",
     ),
     "element type": (
-        function("return %a : tensor<4xbf16>", "%a: tensor<4xbf16>", "tensor<4xbf16>"),
-        r"argument 0 of function @f: element type bf16 is not one of i8, i32, i64, f16",
+        function("return %a : tensor<4xf8E5M2>", "%a: tensor<4xf8E5M2>", "tensor<4xf8E5M2>"),
+        r"argument 0 of function @f: element type f8E5M2 is not one of i8, i32, i64, f16, bf16",
     ),
     "truth values": (
         function("return %a : tensor<4xi1>", "%a: tensor<4xi1>", "tensor<4xi1>"),
@@ -349,9 +349,9 @@ REFUSALS = {
     ),
     "type in a body": (
         elementwise_generic(
-            "%n = arith.truncf %x : f32 to bf16\n%r = arith.extf %n : bf16 to f32"
+            "%n = arith.truncf %x : f32 to f8E5M2\n%r = arith.extf %n : f8E5M2 to f32"
         ),
-        r"element type bf16 is not one of",
+        r"element type f8E5M2 is not one of",
     ),
     "unsigned": (
         elementwise_generic("%n = arith.fptosi %x : f32 to i8\n%r = arith.uitofp %n : i8 to f32"),

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 from attrs import Attribute, field, frozen
 
 from autotune.errors import PluginError, UnknownNameError
+from autotune.ir.bfloat16 import bfloat16_bits, bfloat16_numbers
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["ELEMENT_TYPES", "ElementType", "element_type"]
 
@@ -21,6 +23,8 @@ _STORAGE = {
     **{f"{sign}int{8 * size}": size for sign in ("", "u") for size in (1, 2, 4, 8)},
     **{f"float{8 * size}": size for size in (2, 4, 8)},
 }
+# Of floating-point numbers that numpy does not have: the leading bits of those of float32.
+_LEADING_BITS = "uint16"
 
 
 @frozen
@@ -32,7 +36,8 @@ class ElementType:
         eps: Of a floating-point type: from 1 to the next larger number, by which results are
             judged (:mod:`autotune.measure.validation`). 0 for integers, which are exact.
         storage: Name of the numpy type of its arrays: those that the reference evaluates, and
-            those that programs are bound to. That of the same name by default.
+            those that programs are bound to. That of the same name by default. A floating-point
+            type that numpy does not have is kept as ``uint16``, the leading 16 bits of float32.
 
     Raises:
         UnknownNameError: there is no such type of numpy, or it is not of the same kind.
@@ -49,6 +54,7 @@ class ElementType:
     @storage.validator
     def _check(self, _: Attribute[Any], storage: str) -> None:
         fitting = [name for name in _STORAGE if name.startswith("float") == self.is_float]
+        fitting += [_LEADING_BITS] if self.is_float else []
         if storage not in fitting:
             raise UnknownNameError(f"storage of dtype {self.name!r}", str(storage), fitting)
 
@@ -69,10 +75,32 @@ class ElementType:
 
         return np.dtype(self.storage)
 
+    @property
+    def largest(self) -> float:
+        """The largest finite number of a floating-point type."""
+        import numpy as np
+
+        if self._is_bits:
+            return float(bfloat16_numbers(np.asarray(0x7F7F, np.uint16)))
+        return float(np.finfo(self.dtype).max)
+
+    def numbers(self, stored: NDArray[Any]) -> NDArray[Any]:
+        """The numbers that an array as programs have it stands for, in a type to compute with."""
+        return bfloat16_numbers(stored) if self._is_bits else stored
+
+    def stored(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        """An array as programs have it of numbers, rounded to nearest even where need be."""
+        return bfloat16_bits(numbers) if self._is_bits else numbers.astype(self.dtype)
+
+    @property
+    def _is_bits(self) -> bool:
+        return self.is_float and self.storage == _LEADING_BITS
+
 
 ELEMENT_TYPES: Mapping[str, ElementType] = MappingProxyType(
     {
         **{name: ElementType(name) for name in ("bool", "int8", "uint8", "int32", "int64")},
+        "bfloat16": ElementType("bfloat16", 2.0**-7, storage=_LEADING_BITS),
         "float16": ElementType("float16", 2.0**-10),
         "float32": ElementType("float32", 2.0**-23),
         "float64": ElementType("float64", 2.0**-52),

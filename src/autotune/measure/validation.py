@@ -8,13 +8,17 @@ relative to the sum, which is of size ``sqrt(K)``, that is ``eps * sqrt(K) / 2.4
 one sign the partial sums grow as ``k``, the sum as ``K``, and the law is the same. The bound on
 an element is therefore
 
-    8 * eps * sum over stages (1 + sqrt(K) + 4 * functions) * (|reference| + rms(reference))
+    8 * sum over stages (e + eps * (sqrt(K) + 4 * functions)) * (|reference| + rms(reference))
 
 over the stages that the output depends on, ``K`` the points of each one's reduction and
 ``functions`` the divisions, roots and transcendental functions in its body, which libraries
-round less well. The root mean square stands for the size of the terms where the sum happens to
-cancel. Twenty times the expected error is far below what one missing term does to a sum of
-thousands. Integers are compared exactly.
+round less well. ``eps`` is that of the least precise type in which the stage computes or sums,
+``e`` the same with the types that it rounds a result to: sums of halves in float32 that are
+rounded to halves once are held to float32 but for that rounding. The root mean square stands for
+the size of the terms where the sum happens to cancel, and it covers instructions that take
+denormals for zeros. Twenty times the expected error is far below what one missing term does to a
+sum of thousands; sums of thousands *in* halves have errors of their own size, and say little.
+Integers are compared exactly.
 """
 
 from __future__ import annotations
@@ -29,7 +33,20 @@ import numpy as np
 from attrs import frozen
 
 from autotune.backends.backend import Array
-from autotune.ir.expressions import operation_counts
+from autotune.ir.element_types import ElementType, element_type
+from autotune.ir.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    Gather,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    Unary,
+    operation_counts,
+)
+from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, children
 from autotune.ir.workloads import Stage, Workload, random_inputs, reference_outputs
 from autotune.process.errors import WorkerStartFailed
 
@@ -40,6 +57,7 @@ _INEXACT = (
     *("div", "mod", "pow", "exp", "log", "sqrt", "rsqrt"),
     *("sin", "cos", "tanh", "sigmoid", "erf"),
 )
+_EXACT = ("max", "min", "neg", "abs", "floor", "ceil", "round")
 
 
 @frozen
@@ -67,9 +85,17 @@ class ReferenceFiles:
 
 @frozen(eq=False)
 class Expected:
-    """A reference output, and how far from it a candidate may be."""
+    """A reference output, and how far from it a candidate may be.
+
+    Attributes:
+        name: Of the output.
+        element: What its elements are.
+        reference: Right, as programs write it.
+        bound: Largest absolute error of each element.
+    """
 
     name: str
+    element: ElementType
     reference: Array
     bound: Array
 
@@ -121,21 +147,19 @@ def read_arrays(paths: Sequence[str]) -> list[Array]:
 
 def expectations(workload: Workload, references: Sequence[Array]) -> list[Expected]:
     """The expected values of each output."""
-    return [
-        Expected(name, reference, error_bound(reference, relative_bound(workload, name)))
-        for name, reference in zip(workload.outputs, references, strict=True)
-    ]
+    found = []
+    for name, reference in zip(workload.outputs, references, strict=True):
+        element = workload.tensors[name].element
+        bound = error_bound(element.numbers(reference), relative_bound(workload, name))
+        found.append(Expected(name, element, reference, bound))
+    return found
 
 
 def relative_bound(workload: Workload, output: str) -> float:
     """The part of the bound that does not depend on the numbers; see the module's description."""
-    stages = _ancestors(workload, output)
-    names = {stage.name for stage in stages}.union(*(stage.reads for stage in stages))
-    tensors = workload.tensors
-    if not tensors[output].element.is_float:
+    if not workload.tensors[output].element.is_float:
         return 0.0
-    eps = max(tensors[name].element.eps for name in names)
-    return _MARGIN * eps * sum(_roundings(stage) for stage in stages)
+    return _MARGIN * sum(_roundings(workload, stage) for stage in _ancestors(workload, output))
 
 
 def error_bound(reference: Array, relative: float) -> Array:
@@ -157,47 +181,83 @@ def mismatch(expected: Sequence[Expected], outputs: Sequence[Array]) -> str | No
 
 
 def _compare(want: Expected, got: Array) -> str | None:
-    reference = want.reference
-    if got.shape != reference.shape or got.dtype != reference.dtype:
+    if got.shape != want.reference.shape or got.dtype != want.reference.dtype:
         return (
             f"output {want.name!r} is {got.dtype}{list(got.shape)}, "
-            f"expected {reference.dtype}{list(reference.shape)}"
+            f"expected {want.reference.dtype}{list(want.reference.shape)}"
         )
-    if reference.dtype.kind == "f":
+    reference, result = want.element.numbers(want.reference), want.element.numbers(got)
+    is_float = want.element.is_float
+    if is_float:
         with np.errstate(all="ignore"):
-            error = np.abs(got - reference)
+            error = np.abs(result - reference)
     elif reference.dtype.kind == "b":
-        error = (got != reference).astype(np.int64)
+        error = (result != reference).astype(np.int64)
     else:
-        error = np.abs(got.astype(np.int64) - reference.astype(np.int64))
+        error = np.abs(result.astype(np.int64) - reference.astype(np.int64))
     wrong = ~(error <= want.bound)
-    if wrong.any() and reference.dtype.kind == "f":
+    if wrong.any() and is_float:
         # Infinities and NaN where the reference has the same are right.
-        wrong &= ~((got == reference) | (np.isnan(got) & np.isnan(reference)))
-    return _describe(want, got, error, wrong) if wrong.any() else None
+        wrong &= ~((result == reference) | (np.isnan(result) & np.isnan(reference)))
+    if not wrong.any():
+        return None
+    return _describe(want.name, (reference, result, want.bound, error), wrong)
 
 
-def _describe(want: Expected, got: Array, error: Array, wrong: Array) -> str:
-    excess = np.where(wrong, np.where(np.isnan(error), np.inf, error), -1)
+def _describe(name: str, arrays: tuple[Array, Array, Array, Array], wrong: Array) -> str:
+    """One line on the worst element; ``arrays``: reference, result, bound and error."""
+    excess = np.where(wrong, np.where(np.isnan(arrays[3]), np.inf, arrays[3]), -1)
     place = np.unravel_index(int(np.argmax(excess)), excess.shape)
-    reference, value, bound = want.reference[place], got[place], want.bound[place]
+    reference, value, bound, error = (array[place] for array in arrays)
     size = float(np.abs(reference))
-    relative = float(error[place]) / size if size else math.inf
+    relative = float(error) / size if size else math.inf
     return (
-        f"output {want.name!r}: {int(wrong.sum())} of {wrong.size} elements are wrong; "
-        f"largest error {float(error[place]):.3g} (relative {relative:.3g}, "
+        f"output {name!r}: {int(wrong.sum())} of {wrong.size} elements are wrong; "
+        f"largest error {float(error):.3g} (relative {relative:.3g}, "
         f"allowed {float(bound):.3g}) at {[int(index) for index in place]}: "
         f"{value} instead of {reference}"
     )
 
 
-def _roundings(stage: Stage) -> float:
-    """How much one stage adds to the relative error, in units of eps."""
+def _roundings(workload: Workload, stage: Stage) -> float:
+    """How much one stage adds to the relative error."""
+    stored = stage.output.element.eps
+    computed, narrowed, _ = _precision(workload, stage.body)
+    if stage.combiner is not None or not computed:
+        computed = max(computed, stored)
     counts = operation_counts(stage.body)
     functions = sum(counts.get(name, 0) for name in _INEXACT)
     terms = math.prod(axis.extent for axis in stage.reduce_axes)
     summed = math.sqrt(terms) if stage.combiner in ("add", "mul") else 0.0
-    return 1.0 + summed + _FUNCTION_WEIGHT * functions
+    once = max(stored, computed, narrowed)
+    return once + computed * (summed + _FUNCTION_WEIGHT * functions)
+
+
+def _precision(workload: Workload, body: ScalarExpr) -> tuple[float, float, float]:
+    """The largest eps that a body computes with, that it converts to, and that of its value.
+
+    Converting to a wider type is exact: what is only loaded and widened adds nothing.
+    """
+    if isinstance(body, (Load, Gather)):
+        return 0.0, 0.0, workload.tensors[body.tensor].element.eps
+    if isinstance(body, Constant):
+        return 0.0, 0.0, element_type(body.dtype).eps
+    if isinstance(body, IndexValue):
+        return 0.0, 0.0, 0.0
+    parts = [_precision(workload, part) for part in children(body)]
+    computed, narrowed = (max(part[place] for part in parts) for place in (0, 1))
+    # What a condition compares is not part of the value.
+    valued = parts[1:] if isinstance(body, Select) else parts
+    value = max(part[2] for part in valued)
+    if isinstance(body, Cast):
+        own = element_type(body.dtype).eps
+        return computed, max(narrowed, own if own > value else 0.0), own
+    if isinstance(body, (Unary, Binary)):
+        if body.op in (*COMPARISONS, *LOGIC, "not"):
+            value = 0.0
+        elif body.op not in _EXACT:
+            computed = max(computed, value)
+    return computed, narrowed, value
 
 
 def _ancestors(workload: Workload, output: str) -> list[Stage]:

@@ -26,7 +26,7 @@ TARGET_KINDS = ("cpu", "cuda")
 _MISSPELT = 0.7
 
 # Machines have rates for more types than workloads have tensors of.
-_RATES_ONLY = ("bfloat16", "int16")
+_RATES_ONLY = ("int16",)
 
 # What is measured or estimated about a machine, rather than what it is: two descriptions that
 # differ only in these are of machines on which the same code performs the same.

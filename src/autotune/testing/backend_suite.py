@@ -16,7 +16,7 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,7 @@ from autotune.errors import AutotuneError, UnknownNameError, UnsupportedWorkload
 from autotune.ir import element_types
 from autotune.ir.expressions import const
 from autotune.ir.workloads import Workload, gemm, random_inputs, reference_outputs, softmax
+from autotune.ir.workloads.halves import HALF_DTYPES
 from autotune.process.worker_process import worker_environment
 from autotune.sketches import STEP_TYPES, Candidate, Sketch, Tile, baseline_candidate
 from autotune.spaces import SketchSpace
@@ -170,6 +171,20 @@ class BackendSuite:
         self, backend: Backend, target: Target, workload: Workload
     ) -> None:
         self._check_between_guards(backend, self.request(workload, target))
+
+    @pytest.mark.parametrize("dtype", HALF_DTYPES)
+    @pytest.mark.parametrize("build", [gemm, softmax], ids=["product", "stages"])
+    def test_halves_are_computed_with_or_refused(
+        self, backend: Backend, target: Target, build: Callable[..., Workload], dtype: str
+    ) -> None:
+        shape = {"m": 7, "n": 5} if build is softmax else {"m": 7, "n": 5, "k": 3}
+        request = self.request(build(**shape, dtype=dtype), target)
+        try:
+            backend.check_workload(request.workload)
+        except UnsupportedWorkload as error:
+            assert repr(dtype) in str(error)
+        else:
+            self._check_between_guards(backend, request)
 
     def test_a_foreign_element_type_is_computed_with_or_refused(
         self, backend: Backend, target: Target, monkeypatch: pytest.MonkeyPatch

@@ -44,13 +44,13 @@ def run_candidate(candidate: Candidate, inputs: Mapping[str, Array]) -> dict[str
     nest = derive_nest(candidate.sketch)
     interpreter = _Interpreter(nest.workload, nest, candidate.config)
     for tensor in workload.inputs:
-        array = inputs[tensor.name]
-        wide = array.astype(np.float64) if array.dtype.kind == "f" else array
+        numbers = tensor.element.numbers(inputs[tensor.name])
+        wide = numbers.astype(np.float64) if tensor.element.is_float else numbers
         interpreter.arrays[tensor.name] = wide
     interpreter.run(nest.packing, 0, {})
     interpreter.run(nest.statements, 0, {})
     return {
-        name: interpreter.arrays[name].astype(workload.tensors[name].element.dtype)
+        name: workload.tensors[name].element.stored(interpreter.arrays[name])
         for name in workload.outputs
     }
 
@@ -99,8 +99,8 @@ class _Interpreter:
         return tuple(result)
 
     def _forget(self, name: str) -> None:
-        dtype = self.workload.tensors[name.split(".", maxsplit=1)[0]].element.dtype
-        dtype = np.dtype(np.float64) if dtype.kind == "f" else dtype
+        element = self.workload.tensors[name.split(".", maxsplit=1)[0]].element
+        dtype = np.dtype(np.float64) if element.is_float else element.dtype
         self.arrays[name] = np.full(self.padded[name], _unknown(dtype), dtype=dtype)
         if name in self.owners:
             self.owners[name].fill(_NOBODY)

@@ -179,7 +179,7 @@ def test_an_index_that_is_not_affine_is_named() -> None:
             (Tensor("X", (8,), "f32"),),
             (stage_of(),),
             ("Y",),
-            "tensor 'X': unknown dtype 'f32'; available: bool, float16",
+            "tensor 'X': unknown dtype 'f32'; available: bfloat16, bool",
         ),
         ((Tensor("X", (0,), "int8"),), (stage_of(),), ("Y",), r"'X' has shape \(0,\)"),
         ((Tensor("X", (8.0,), "int8"),), (stage_of(),), ("Y",), r"'X' has shape \(8.0,\)"),  # type: ignore[arg-type]

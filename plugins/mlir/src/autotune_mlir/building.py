@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from autotune.ir.element_types import element_type
 from autotune.ir.expressions import Constant
 from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_mlir.bindings import Bindings
@@ -117,7 +116,7 @@ class Builder:
         """The neutral element of a combiner, as an attribute of type ``element``."""
         dtype = dtype_of(element)
         value = _neutral(combiner, dtype)
-        if dtype.startswith("float"):
+        if element_type(dtype).is_float:
             return self._ir.FloatAttr.get(element, float(value))
         return self._ir.IntegerAttr.get(element, value)
 
@@ -146,7 +145,7 @@ def is_identity(combiner: str, attribute: Any, element: Any) -> bool:
         return True
     if not isinstance(neutral, float) or not math.isinf(neutral):
         return False
-    limit = float(np.finfo(dtype_of(element)).max)
+    limit = element_type(dtype_of(element)).largest
     return math.isnan(value) or bool(value == math.copysign(limit, neutral))
 
 

@@ -17,6 +17,7 @@ from attrs import field, frozen
 from autotune.backends import BuildFailed, InvalidSchedule
 from autotune.errors import InvalidValueError
 from autotune_mlir import bindings, openmp
+from autotune_mlir.bfloat16 import as_bits
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
 from autotune_mlir.passes import bufferization, fusion, lowering
 from autotune_mlir.rewrites import rewrite
@@ -239,8 +240,11 @@ def lower(
             parse = loaded.passmanager.PassManager.parse
             parse(bufferization(threads, by_default)).run(module.operation)
             rewrite(ir, module)
-            passes = lowering(loaded.distribution, threads, by_default)
+            bfloat16 = "bf16" in payload
+            passes = lowering(loaded.distribution, threads, by_default, bfloat16)
             parse(passes).run(module.operation)
+            if bfloat16:
+                module = ir.Module.parse(as_bits(str(module)))
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
         _add_entry(ir, module, shapes)

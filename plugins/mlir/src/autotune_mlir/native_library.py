@@ -36,6 +36,7 @@ _C_TYPES = {
     "int32": "int32_t",
     "int64": "int64_t",
     "float16": "uint16_t",
+    "bfloat16": "uint16_t",
     "float32": "float",
     "float64": "double",
 }

@@ -32,6 +32,11 @@ _LOOPS = (
     "func.func(convert-vector-to-scf{full-unroll=true})",
 )
 
+_BFLOAT16 = (
+    "func.func(arith-emulate-unsupported-floats{source-types=bf16 target-type=f32})",
+    "func.func(arith-expand{include-bf16=true})",
+)
+
 
 def fusion() -> str:
     """Elementwise operations as one where they can be, as ``PassManager.parse`` takes it."""
@@ -59,13 +64,20 @@ def bufferization(threads: int, by_default: bool = False) -> str:
     )
 
 
-def lowering(distribution: Distribution, threads: int, by_default: bool = False) -> str:
+def lowering(
+    distribution: Distribution, threads: int, by_default: bool = False, bfloat16: bool = False
+) -> str:
     """From buffers to LLVM's dialect, as ``PassManager.parse`` takes it.
+
+    LLVM's own conversion to bfloat16 is a call of a function for each element where the processor
+    has no instruction for it, and takes denormals for zeros where it has. So MLIR computes in
+    float32 and writes conversions as arithmetic on bits.
 
     Args:
         distribution: Of the bindings: releases of LLVM differ in the names of options.
         threads: On how many threads parallel loops run; with one there are none any more.
         by_default: Whether operations become parallel loops; see :data:`DEFAULT_SCHEDULE`.
+        bfloat16: Whether the program has numbers of that type.
     """
     kind = "parallel-loops" if by_default and threads > 1 else "loops"
     passes = (
@@ -74,6 +86,7 @@ def lowering(distribution: Distribution, threads: int, by_default: bool = False)
         *_parallel(threads),
         "expand-strided-metadata",
         "lower-affine",
+        *(_BFLOAT16 if bfloat16 else ()),
         *(("convert-openmp-to-llvm",) if threads > 1 else ()),
         "convert-scf-to-cf",
         f"convert-vector-to-llvm{{{distribution.x86_option}=true}}",

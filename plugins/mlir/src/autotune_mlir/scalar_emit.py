@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from attrs import frozen
 
 from autotune.errors import UnsupportedWorkload
-from autotune.ir.element_types import ELEMENT_TYPES
+from autotune.ir.element_types import ELEMENT_TYPES, element_type
 from autotune.ir.expressions import (
     Cast,
     Constant,
@@ -25,8 +27,9 @@ from autotune.ir.expressions.scalar import COMPARISONS, LOGIC
 
 __all__ = ["BodyWriter", "Value", "literal", "memory_type", "value_type"]
 
-_FLOATS = {"float16": "f16", "float32": "f32", "float64": "f64"}
+_FLOATS = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 _BITS = {"float16": ("<e", "<H", 4), "float32": ("<f", "<I", 8), "float64": ("<d", "<Q", 16)}
+_HALVES = ("float16", "bfloat16")
 _FLOAT_BINARY = {
     "add": "addf",
     "sub": "subf",
@@ -82,6 +85,11 @@ def value_type(dtype: str) -> str:
 
 def literal(value: float | int | bool, dtype: str) -> str:
     """A constant of type ``dtype`` as an attribute without its type: exact, whatever its bits."""
+    if dtype == "bfloat16":
+        bits = int(element_type(dtype).stored(np.asarray(float(value))))
+        if math.isfinite(value) and bits & 0x7F80 == 0x7F80:
+            raise UnsupportedWorkload(f"the constant {value} does not fit {dtype}")
+        return f"0x{bits:04X}"
     if dtype in _BITS:
         pack, unpack, digits = _BITS[dtype]
         try:
@@ -224,6 +232,8 @@ class BodyWriter:
             return self._convert("index_cast", wide, dtype)
         if dtype == "uint8" and source in _FLOATS:
             return self.cast(self._convert("fptosi", value, "int32"), dtype)
+        if source in _HALVES and dtype in _HALVES:
+            value, source = self._convert("extf", value, "float32"), "float32"
         operation = _conversion(source, dtype)
         return self._convert(operation, value, dtype) if operation else Value(value.name, dtype)
 
@@ -365,7 +375,7 @@ class BodyWriter:
     def _in_float(self, operation: str, *operands: Value) -> Value:
         """A function of floats; those of half precision are computed in single."""
         dtype = operands[0].dtype
-        within = "float32" if dtype == "float16" else dtype
+        within = "float32" if dtype in _HALVES else dtype
         names = ", ".join(self.cast(operand, within).name for operand in operands)
         result = Value(self.operation(f"{operation} {names} : {value_type(within)}"), within)
         return self.cast(result, dtype)
@@ -426,6 +436,8 @@ def _common(left: str, right: str) -> str:
     for loser in ("bool", "index"):
         if loser in (left, right):
             return right if left == loser else left
+    if {left, right} == set(_HALVES):
+        return "float32"
     floats = [dtype for dtype in (left, right) if dtype in _FLOATS]
     if floats:
         return max(floats, key=lambda dtype: ELEMENT_TYPES[dtype].bytes)

@@ -40,6 +40,7 @@ DTYPES = {
     "i32": "int32",
     "i64": "int64",
     "f16": "float16",
+    "bf16": "bfloat16",
     "f32": "float32",
     "f64": "float64",
 }

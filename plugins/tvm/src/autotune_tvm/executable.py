@@ -74,6 +74,7 @@ class TVMExecutable(Executable):
         self._module = module
         self._workload = workload
         self._arguments = tuple(arguments)
+        self._dtypes = [workload.tensors[name].dtype for name in self._arguments]
         self._threads = threads
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
@@ -90,7 +91,8 @@ class TVMExecutable(Executable):
         for operand in self._packed:
             arguments[operand.position] = self._copy(operand, arguments[operand.position])
         copies = [arguments[operand.position] for operand in self._packed]
-        return TVMBoundCall(self._module, arguments, outputs, self._threads, copies)
+        call = native_call(self._module["main"], arguments, self._dtypes)
+        return TVMBoundCall(call, outputs, self._threads, copies)
 
     def _copy(self, operand: PackedOperand, given: Array) -> Array:
         """A packed constant; bindings to the same numbers share it, for weights may be large."""
@@ -102,7 +104,8 @@ class TVMExecutable(Executable):
             packed.reshape(-1).view(np.uint8).fill(0)
             runtime.use_threads(self._threads)
             packer = self._module[packer_name(operand.position)]
-            time_native_call(native_call(packer, [given, packed]), 1)
+            dtypes = [self._dtypes[operand.position]] * 2
+            time_native_call(native_call(packer, [given, packed], dtypes), 1)
             known = self._copies[operand.position] = digest, packed
         return known[1]
 
@@ -111,8 +114,7 @@ class TVMBoundCall(BoundCall):
     """A compiled module with its arguments.
 
     Args:
-        module: The runtime module with the function ``main``.
-        arguments: Arrays in the function's own order.
+        call: Of its function ``main`` on them.
         outputs: Those of them that it writes, in the workload's order.
         threads: Threads that its parallel loops use.
         copies: Those of them that hold packed inputs.
@@ -120,14 +122,13 @@ class TVMBoundCall(BoundCall):
 
     def __init__(
         self,
-        module: Any,
-        arguments: Sequence[Array],
+        call: NativeCall,
         outputs: Sequence[Array],
         threads: int,
         copies: Sequence[Array] = (),
     ) -> None:
         self._copies = tuple(copies)
-        self._call = native_call(module["main"], arguments)
+        self._call = call
         self._outputs = tuple(outputs)
         self._threads = threads
 

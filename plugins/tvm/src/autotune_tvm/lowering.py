@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to what LLVM takes, with one of our own among them."""
+"""TVM's passes from a scheduled program to what LLVM takes, with two of our own among them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
 
     Returns:
         The passes over all functions, what makes the last passes for the host's functions
-        (:func:`~autotune_tvm.passes.expand_functions` goes before TVM's), and the same for those
-        of devices. Loops have become vectors by then.
+        (:func:`~autotune_tvm.passes.expand_functions` and
+        :func:`~autotune_tvm.passes.round_to_bfloat16` go before TVM's), and the same for those of
+        devices. Loops have become vectors by then, and halves the types that TVM computes in.
     """
     import tvm
     from tvm.tirx.compilation_pipeline import get_tir_pipeline
 
-    from autotune_tvm.passes import expand_functions
+    from autotune_tvm.passes import expand_functions, round_to_bfloat16
 
     def expanded(module: Any, _: Any) -> Any:
-        return expand_functions(module)
+        return expand_functions(round_to_bfloat16(module))
 
     def finalize_host() -> Any:
         expand = tvm.transform.module_pass(expanded, opt_level=0, name="ExpandFunctions")

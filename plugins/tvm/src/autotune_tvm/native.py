@@ -22,6 +22,8 @@ Array = NDArray[Any]
 _CPU = 1
 # kDLInt, kDLUInt, kDLFloat and kDLBool, by numpy's letters.
 _TYPE_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+# kDLBfloat, which numpy does not have, by the name of the element type.
+_NAMED_CODES = {"bfloat16": 4}
 _TENSOR_POINTER = 7
 
 
@@ -85,15 +87,19 @@ class _Error(ctypes.Structure):
     _fields_ = (("header", _Object), ("kind", _Bytes), ("message", _Bytes))
 
 
-def native_call(function: Any, arrays: Sequence[Array]) -> NativeCall:
+def native_call(
+    function: Any, arrays: Sequence[Array], dtypes: Sequence[str] | None = None
+) -> NativeCall:
     """A call of a compiled function on ``arrays``, where they lie.
 
     Args:
         function: TVM's function object, of a program for the CPU.
         arrays: Contiguous, one for every parameter in order; read-only ones are trusted to be
             read only.
+        dtypes: Their element types, where numpy does not have all of them.
     """
-    tensors = tuple(map(_tensor, arrays))
+    names = [""] * len(arrays) if dtypes is None else dtypes
+    tensors = tuple(_tensor(array, name) for array, name in zip(arrays, names, strict=True))
     arguments = (_Any * len(tensors))()
     for argument, tensor in zip(arguments, tensors, strict=True):
         argument.type_index = _TENSOR_POINTER
@@ -130,7 +136,7 @@ def _library() -> Any:
     return library
 
 
-def _tensor(array: Array) -> _Tensor:
+def _tensor(array: Array, dtype: str) -> _Tensor:
     dimensions = array.ndim
     shape = (ctypes.c_int64 * dimensions)(*array.shape)
     strides = (ctypes.c_int64 * dimensions)(*(step // array.itemsize for step in array.strides))
@@ -138,7 +144,7 @@ def _tensor(array: Array) -> _Tensor:
         data=array.ctypes.data,
         device_type=_CPU,
         ndim=dimensions,
-        type_code=_TYPE_CODES[array.dtype.kind],
+        type_code=_NAMED_CODES.get(dtype, _TYPE_CODES[array.dtype.kind]),
         type_bits=8 * array.itemsize,
         type_lanes=1,
         shape=shape,

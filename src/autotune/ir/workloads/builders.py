@@ -7,8 +7,9 @@ made it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.ir.element_types import ELEMENT_TYPES, element_type
@@ -25,6 +26,7 @@ from autotune.ir.expressions import (
     const,
     var,
 )
+from autotune.ir.workloads.halves import HALF_DTYPES, stored_in_halves
 from autotune.ir.workloads.workload import Axis, Stage, Tensor, Workload
 
 FLOAT_DTYPES = ("float32", "float64")
@@ -39,14 +41,32 @@ _PRODUCTS = {
     "int32": ("int32", "int32", "int32"),
 }
 BYTE_DTYPES = ("int8", "u8s8s32")
+_Shape = ParamSpec("_Shape")
 
 
+def _also_in_halves(build: Callable[_Shape, Workload]) -> Callable[_Shape, Workload]:
+    """The builder for halves too: inputs and outputs are, what is between them is float32."""
+
+    @wraps(build)
+    def built(*arguments: _Shape.args, **shape: _Shape.kwargs) -> Workload:
+        dtype = shape.get("dtype")
+        if not isinstance(dtype, str) or dtype not in HALF_DTYPES:
+            return build(*arguments, **shape)
+        shape["dtype"] = "float32"
+        return stored_in_halves(build(*arguments, **shape), dtype)
+
+    return built
+
+
+@_also_in_halves
 def gemm(*, m: int, n: int, k: int, requantize: int = 0, dtype: str = "float32") -> Workload:
     """``C[m, n] = sum over k of A[m, k] * B[k, n]``.
 
     With ``dtype="int8"`` both factors are int8 and C is int32; with ``"u8s8s32"`` A is uint8. Sums
     of bytes become unsigned bytes again with ``requantize``: what is negative becomes 0, the rest
-    is divided by 2 to the power of ``requantize`` and is at most 255.
+    is divided by 2 to the power of ``requantize`` and is at most 255. With ``"float16"`` and
+    ``"bfloat16"``, which every builder here takes, all inputs and outputs are of that type, and
+    what is computed between them is float32.
     """
     parameters = _checked("gemm", {"m": m, "n": n, "k": k}, dtype, tuple(_PRODUCTS))
     left, right, total = _factors(dtype)
@@ -59,6 +79,7 @@ def gemm(*, m: int, n: int, k: int, requantize: int = 0, dtype: str = "float32")
     return Workload("gemm", (a, b), tuple(stages), (stages[-1].name,), parameters)
 
 
+@_also_in_halves
 def batch_matmul(*, b: int, m: int, n: int, k: int, dtype: str = "float32") -> Workload:
     """``C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n]``; types as of :func:`gemm`."""
     parameters = _checked(
@@ -72,6 +93,7 @@ def batch_matmul(*, b: int, m: int, n: int, k: int, dtype: str = "float32") -> W
     return Workload("batch_matmul", inputs, (stage,), ("C",), parameters)
 
 
+@_also_in_halves
 def dense(
     *, m: int, n: int, k: int, bias: int = 1, relu: int = 1, dtype: str = "float32"
 ) -> Workload:
@@ -86,6 +108,7 @@ def dense(
     return Workload("dense", tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
 
 
+@_also_in_halves
 def conv1d(
     *,
     n: int = 1,
@@ -103,6 +126,7 @@ def conv1d(
     return _convolution("conv1d", shape, ("w",), _window("conv1d", stride, pad, dilation), dtype)
 
 
+@_also_in_halves
 def conv2d(
     *,
     n: int = 1,
@@ -131,6 +155,7 @@ def conv2d(
     return _convolution("conv2d", shape, ("h", "w"), window, dtype, after, requantize)
 
 
+@_also_in_halves
 def conv3d(
     *,
     n: int = 1,
@@ -188,6 +213,7 @@ def _convolution(
     return Workload(name, tuple(inputs), tuple(stages), (stages[-1].name,), parameters)
 
 
+@_also_in_halves
 def depthwise_conv2d(
     *,
     n: int = 1,
@@ -223,6 +249,7 @@ def depthwise_conv2d(
     return Workload("depthwise_conv2d", inputs, tuple(stages), ("Y",), parameters)
 
 
+@_also_in_halves
 def softmax(*, m: int, n: int, dtype: str = "float32") -> Workload:
     """Row-wise ``exp(X - max) / sum(exp(X - max))`` of an ``[m, n]`` matrix."""
     parameters = _checked("softmax", {"m": m, "n": n}, dtype, FLOAT_DTYPES)
@@ -238,6 +265,7 @@ def softmax(*, m: int, n: int, dtype: str = "float32") -> Workload:
     return Workload("softmax", (Tensor("X", (m, n), dtype),), stages, ("Y",), parameters)
 
 
+@_also_in_halves
 def attention(
     *, h: int, n: int, d: int, m: int = 0, causal: int = 0, dtype: str = "float32"
 ) -> Workload:
@@ -284,6 +312,7 @@ def attention(
     return Workload("attention", inputs, stages, ("Y",), parameters)
 
 
+@_also_in_halves
 def elementwise(*, m: int, n: int, dtype: str = "float32") -> Workload:
     """A chain on two ``[m, n]`` matrices: ``relu(X * Z + X) * 0.5``, three stages."""
     parameters = _checked("elementwise", {"m": m, "n": n}, dtype, FLOAT_DTYPES)
@@ -430,7 +459,8 @@ def _checked(
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise InvalidValueError(f"{name}: {key} must be a positive integer, not {value!r}")
     if dtype not in dtypes and not _stands_for_one(dtype, dtypes):
-        raise InvalidValueError(f"{name}: unknown dtype {dtype!r}; allowed: {', '.join(dtypes)}")
+        allowed = ", ".join((*dtypes, *HALF_DTYPES))
+        raise InvalidValueError(f"{name}: unknown dtype {dtype!r}; allowed: {allowed}")
     return {**shape, "dtype": dtype}
 
 

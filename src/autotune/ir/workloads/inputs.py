@@ -82,7 +82,7 @@ def _draw(
             low, high = bounds[0], min(bounds[1], np.iinfo(storage).max)
         values = rng.integers(low, high, tensor.shape)
     # Not by `ascontiguousarray`, which makes a vector of a single number.
-    return np.asarray(values, dtype=tensor.element.dtype, order="C")
+    return np.asarray(tensor.element.stored(values), order="C")
 
 
 def _indexed_extents(workload: Workload) -> dict[str, int]:
@@ -112,7 +112,7 @@ def _leaving(
     workload: Workload, inputs: Mapping[str, Array], wanted: set[str]
 ) -> tuple[str, str] | None:
     """A stage and a tensor that it reads out of range; None if there is none."""
-    arrays = {name: widened(array) for name, array in inputs.items()}
+    arrays = {name: widened(workload.tensors[name], array) for name, array in inputs.items()}
     for stage in workload.stages:
         left = _left(workload, stage, arrays) if stage.gathers else None
         if left is not None:

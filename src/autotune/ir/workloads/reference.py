@@ -27,7 +27,7 @@ from autotune.ir.expressions import (
     Unary,
 )
 from autotune.ir.expressions.integer import evaluate
-from autotune.ir.workloads.workload import Stage, Workload
+from autotune.ir.workloads.workload import Stage, Tensor, Workload
 
 Array = NDArray[Any]
 
@@ -50,16 +50,18 @@ def reference_outputs(workload: Workload, inputs: Mapping[str, Array]) -> dict[s
                 f"input {tensor.name!r} has shape {inputs[tensor.name].shape}, "
                 f"expected {tensor.shape}"
             )
-        arrays[tensor.name] = widened(inputs[tensor.name])
+        arrays[tensor.name] = widened(tensor, inputs[tensor.name])
     for stage in workload.stages:
         arrays[stage.name] = evaluate_stage(stage, arrays)
-    dtypes = {stage.name: stage.output.element.dtype for stage in workload.stages}
-    return {name: arrays[name].astype(dtypes[name]) for name in workload.outputs}
+    elements = {stage.name: stage.output.element for stage in workload.stages}
+    return {name: elements[name].stored(arrays[name]) for name in workload.outputs}
 
 
-def widened(array: Array) -> Array:
-    """A contiguous array, of double precision where it is of floats."""
-    return np.asarray(array, dtype=np.float64 if array.dtype.kind == "f" else None, order="C")
+def widened(tensor: Tensor, array: Array) -> Array:
+    """The numbers of a tensor in a contiguous array, of double precision where they are floats."""
+    element = tensor.element
+    numbers = element.numbers(array)
+    return np.asarray(numbers, dtype=np.float64 if element.is_float else None, order="C")
 
 
 def evaluate_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:

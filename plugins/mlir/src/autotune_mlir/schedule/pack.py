@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.backends import InvalidSchedule
+from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Stage, Workload
 from autotune_mlir.scalar_emit import memory_type
 from autotune_mlir.schedule.plan import PackedOperand
@@ -93,4 +94,4 @@ def split_copy(script: Script, workload: Workload, stage: Stage, packed: PackedO
 
 def _zero(dtype: str) -> str:
     kind = memory_type(dtype)
-    return f"0.0 : {kind}" if dtype.startswith("float") else f"0 : {kind}"
+    return f"0.0 : {kind}" if element_type(dtype).is_float else f"0 : {kind}"

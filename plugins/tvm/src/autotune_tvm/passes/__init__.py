@@ -1,6 +1,7 @@
 """Passes over a scheduled program beyond the schedule primitives, one per module.
 
-Without them a program is right, but slower; without ``compare_booleans`` some are not compiled.
+Without them a program is right, but slower; without ``compare_booleans`` some are not compiled,
+and without ``round_to_bfloat16`` some NaNs become numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.narrow_indices import narrow_indices
+from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "compares_booleans",
     "expand_functions",
     "narrow_indices",
+    "round_to_bfloat16",
 ]
 
 PASSES = (vectorize_full_groups, hoist_tile_config, hoist_accumulators)
