@@ -68,6 +68,21 @@ def operators() -> dict[str, tuple[list[Any], Any]]:
                 x, (0.0,) * 4, (10, 12), method="nearest_neighbor", rounding_method="round"
             ),
         ),
+        # In the middle between two elements, as far as single precision tells.
+        "nearest, between": (
+            [x],
+            topi.image.resize2d(
+                x, (0.0,) * 4, (13, 7), method="nearest_neighbor", rounding_method="round"
+            ),
+        ),
+        "next": (
+            [x],
+            topi.image.resize2d(
+                x, (0.0,) * 4, (9, 7), method="nearest_neighbor", rounding_method="ceil"
+            ),
+        ),
+        "flat": ([table, ids], topi.take(table, ids, mode="clip")),
+        "pooled": ([x], topi.nn.pool2d(x, (3, 3), strides, (1, 1), (0, 1, 2, 0), "avg", True)),
         "number": ([place], topi.add(place, tirx.const(1, "int64"))),
         "truth": ([mask], topi.cast(topi.logical_not(mask), "float32")),
         "cast to truth": ([ids], topi.cast(ids, "bool")),

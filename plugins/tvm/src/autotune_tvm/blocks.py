@@ -21,7 +21,7 @@ from autotune.ir.expressions import ScalarExpr
 from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_tvm.scalar_import import BodyReader, Unsupported, dtype_of
 
-__all__ = ["Block", "FunctionReading", "Nest", "identifier", "nests_of", "read_function"]
+__all__ = ["Block", "FunctionReading", "Nest", "identifier", "nests_of", "read_function", "walk"]
 
 _COMBINERS = ((tirx.Add, "add"), (tirx.Mul, "mul"), (tirx.Max, "max"), (tirx.Min, "min"))
 
@@ -107,16 +107,18 @@ def nests_of(function: tirx.PrimFunc) -> tuple[Nest, ...]:
         if isinstance(root, (SBlockRealize, tirx.For)):
             return (_nest(root),)
         raise UnsupportedWorkload(
-            f"the function starts with {_kind(root)}, not a block: it was lowered already"
+            f"the function starts with {_kind(root)}, not a block: it was lowered already, "
+            "or computes nothing"
         )
     if len(root.block.match_buffers) != 0:
         raise UnsupportedWorkload(f"block {str(root.block.name_hint)!r} matches buffers")
     body = root.block.body
     statements = body.seq if isinstance(body, tirx.SeqStmt) else [body]
-    return tuple(_nest(statement) for statement in statements)
+    name = str(root.block.name_hint)
+    return tuple(_nest(statement, name) for statement in statements)
 
 
-def _nest(statement: Any) -> Nest:
+def _nest(statement: Any, root: str = "root") -> Nest:
     loops = []
     inner = statement
     while isinstance(inner, tirx.For):
@@ -126,8 +128,10 @@ def _nest(statement: Any) -> Nest:
         around = f"inside loop {str(loops[-1].loop_var.name)!r} " if loops else ""
         within = ", ".join(repr(name) for name in _block_names(inner))
         holds = f" of blocks {within}" if within else ""
+        # A scan or a call of a library is a block by itself.
+        where = around if root == "root" else f"block {root!r}: {around}"
         raise UnsupportedWorkload(
-            f"{around}there is {_kind(inner)}{holds}, not one block in a loop nest of its own"
+            f"{where}there is {_kind(inner)}{holds}, not one block in a loop nest of its own"
         )
     nest = Nest(tuple(loops), inner)
     for loop in loops:
@@ -323,7 +327,7 @@ class _BlockReader:
     def _reads_output(self, value: Any) -> bool:
         buffer = self._block.body.buffer
         return any(
-            isinstance(node, TensorLoad) and node.source.same_as(buffer) for node in _walk(value)
+            isinstance(node, TensorLoad) and node.source.same_as(buffer) for node in walk(value)
         )
 
     def _check_identity(self, stage: Stage) -> None:
@@ -348,7 +352,7 @@ class _BlockReader:
             )
 
 
-def _walk(node: Any) -> Iterator[Any]:
+def walk(node: Any) -> Iterator[Any]:
     """``node`` and every expression in it."""
     yield node
     parts: list[Any] = []
@@ -360,7 +364,7 @@ def _walk(node: Any) -> Iterator[Any]:
     elif hasattr(node, "args"):
         parts += list(node.args)
     for part in parts:
-        yield from _walk(part)
+        yield from walk(part)
 
 
 def _extent(loop: Any, name: str) -> int:

@@ -19,6 +19,7 @@ from autotune.ir.workloads import Workload
 from autotune.ir.workloads.inputs import index_inputs
 from autotune_tvm.blocks import Block, identifier, read_function
 from autotune_tvm.emit import ENTRY
+from autotune_tvm.separation import separated
 
 __all__ = [
     "CONSTANTS",
@@ -55,7 +56,7 @@ def import_module(program: object) -> tuple[Workload, IRModule]:
     module, name = module_of(program)
     constants = constants_of(module[ENTRY])
     module = IRModule({ENTRY: module[ENTRY].without_attr(CONSTANTS)}) if constants else module
-    reading = read_function(module[ENTRY])
+    reading = read_function(separated(module)[ENTRY])
     written = {block.stage.name for block in reading.blocks}
     inputs = tuple(
         evolve(tensor, constant=position in constants)
@@ -79,13 +80,16 @@ def constants_of(function: Any) -> frozenset[int]:
 
 
 def blocks_of(module: IRModule) -> dict[str, Block]:
-    """The block that computes each stage of the workload that ``module`` is."""
+    """The block that computes each stage of the workload that ``module`` is.
+
+    Every block stores once: :func:`~autotune_tvm.separation.separated` makes it so.
+    """
     return {block.stage.name: block for block in read_function(module[ENTRY]).blocks}
 
 
 def argument_names(module: IRModule) -> tuple[str, ...]:
     """The tensors that the function takes, in its own order."""
-    return tuple(tensor.name for tensor in read_function(module[ENTRY]).parameters)
+    return tuple(tensor.name for tensor in read_function(separated(module)[ENTRY]).parameters)
 
 
 def text_of(module: IRModule) -> str:

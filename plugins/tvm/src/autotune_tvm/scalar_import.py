@@ -67,6 +67,7 @@ _CALLS = {
     "tirx.erf": "erf",
     "tirx.floor": "floor",
     "tirx.ceil": "ceil",
+    "prim.ceil": "ceil",
     "tirx.nearbyint": "round",
     # TVM lets LLVM round halves to even for it, too.
     "tirx.round": "round",
@@ -144,6 +145,9 @@ class BodyReader:
         if isinstance(node, tirx.Mod):
             left, right = self.scalar(node.a), self.scalar(node.b)
             return Binary("sub", left, Binary("mul", Binary("div", left, right), right))
+        if isinstance(node, tirx.FloorDiv):
+            left, right = self.scalar(node.a), self.scalar(node.b)
+            return Binary("div", Binary("sub", left, Binary("mod", left, right)), right)
         for kind, op in (*_BINARY, *(_LOGIC if is_bool else ())):
             if isinstance(node, kind):
                 return self._binary(op, node.a, node.b)

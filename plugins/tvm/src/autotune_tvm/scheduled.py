@@ -14,18 +14,26 @@ __all__ = ["program_of", "schedule_of", "scheduled_module"]
 
 
 def program_of(workload: Workload, program: str | None) -> Any:
-    """The module before scheduling: the imported one, or one made from the workload.
+    """The module that is scheduled: the imported one, or one made from the workload.
+
+    It has a block for each stage: see :mod:`autotune_tvm.separation`.
 
     Raises:
         UnsupportedWorkload: the text is no program, or TVM has no form for the workload.
     """
     if program is not None:
-        from autotune_tvm.importer import callable_module, module_from_text
+        from autotune_tvm.separation import separated
 
-        return callable_module(module_from_text(program))
+        return separated(_imported(program))
     from autotune_tvm.emit import module_for
 
     return module_for(workload)
+
+
+def _imported(program: str) -> Any:
+    from autotune_tvm.importer import callable_module, module_from_text
+
+    return callable_module(module_from_text(program))
 
 
 def schedule_of(module: Any, workload: Workload, candidate: Candidate, imported: bool) -> Any:
@@ -62,12 +70,14 @@ def scheduled_module(request: BuildRequest) -> Any:
 
 def _scheduled(request: BuildRequest) -> Any:
     runtime.load()
-    module = program_of(request.workload, request.program)
-    if request.candidate is None:
-        return module
-    if is_default(request.candidate):
-        return default_schedule(module, request.target, request.threads).mod
     imported = request.program is not None
+    if request.candidate is None or is_default(request.candidate):
+        known = None if request.program is None else _imported(request.program)
+        module = known or program_of(request.workload, None)
+        if request.candidate is None:
+            return module
+        return default_schedule(module, request.target, request.threads).mod
+    module = program_of(request.workload, request.program)
     from autotune_tvm.passes import PASSES, narrow_indices
 
     scheduled = schedule_of(module, request.workload, request.candidate, imported).mod

@@ -25,8 +25,10 @@ from autotune.ir.expressions import (
     ScalarExpr,
     Select,
     Unary,
+    gathers,
 )
 from autotune.ir.expressions.integer import evaluate
+from autotune.ir.expressions.scalar import children
 from autotune.ir.workloads.workload import Stage, Tensor, Workload
 
 Array = NDArray[Any]
@@ -168,10 +170,42 @@ def _strided_view(stage: Stage, load: Load, array: Array) -> tuple[Array, tuple[
 def evaluate_body(body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[str, Array]) -> Any:
     """A body's value where the axes have the values in ``grid``, which broadcast together.
 
-    Loads outside an array give its nearest element: a predicate is expected to discard them.
+    Loads outside an array give its nearest element: a predicate is expected to discard them. Where
+    an index is computed from floats, what is computed from axes alone keeps its own precision:
+    rounded to a whole number, 2.5 and its neighbour are different elements.
     """
+    own = _from_axes(body) if gathers(body) else frozenset()
+    return _evaluate(body, grid, arrays, own)
+
+
+def _from_axes(body: ScalarExpr) -> frozenset[int]:
+    """Identities of the parts of ``body`` that read nothing."""
+    found: set[int] = set()
+
+    def visit(node: ScalarExpr) -> bool:
+        parts = [visit(part) for part in children(node)]
+        alone = all(parts) and not isinstance(node, (Load, Gather))
+        if alone:
+            found.add(id(node))
+        return alone
+
+    visit(body)
+    return frozenset(found)
+
+
+def _evaluate(
+    body: ScalarExpr,
+    grid: Mapping[str, Array],
+    arrays: Mapping[str, Array],
+    own: frozenset[int],
+) -> Any:
+    """As :func:`evaluate_body`; ``own`` are the parts that keep their precision."""
+
+    def part(node: ScalarExpr) -> Any:
+        return _evaluate(node, grid, arrays, own)
+
     if isinstance(body, Constant):
-        return np.asarray(body.value)
+        return np.asarray(body.value, dtype=_own_dtype(body) if id(body) in own else None)
     if isinstance(body, IndexValue):
         return np.asarray(evaluate(body.index, grid))
     if isinstance(body, Load):
@@ -184,7 +218,7 @@ def evaluate_body(body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[s
         return array[indices]
     if isinstance(body, Gather):
         array = arrays[body.tensor]
-        values = (np.asarray(evaluate_body(index, grid, arrays)) for index in body.indices)
+        values = (np.asarray(part(index)) for index in body.indices)
         return array[
             tuple(
                 np.clip(value, 0, extent - 1).astype(np.int64)
@@ -192,15 +226,18 @@ def evaluate_body(body: ScalarExpr, grid: Mapping[str, Array], arrays: Mapping[s
             )
         ]
     if isinstance(body, Cast):
-        return _cast(evaluate_body(body.operand, grid, arrays), body.dtype)
+        value = _cast(part(body.operand), body.dtype)
+        return value.astype(_own_dtype(body) or value.dtype) if id(body) in own else value
     if isinstance(body, Unary):
-        return _unary(body.op, evaluate_body(body.operand, grid, arrays))
+        return _unary(body.op, part(body.operand))
     if isinstance(body, Select):
-        condition = evaluate_body(body.condition, grid, arrays)
-        on_true = evaluate_body(body.on_true, grid, arrays)
-        return np.where(condition, on_true, evaluate_body(body.on_false, grid, arrays))
-    left = evaluate_body(body.left, grid, arrays)
-    return _binary(body.op, left, evaluate_body(body.right, grid, arrays))
+        return np.where(part(body.condition), part(body.on_true), part(body.on_false))
+    return _binary(body.op, part(body.left), part(body.right))
+
+
+def _own_dtype(node: Constant | Cast) -> np.dtype[Any] | None:
+    """The type of a value of single precision; None of others."""
+    return np.dtype(np.float32) if node.dtype == "float32" else None
 
 
 def _cast(value: Array, dtype: str) -> Array:

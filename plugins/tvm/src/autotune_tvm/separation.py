@@ -1,0 +1,148 @@
+"""Blocks that reduce to several tensors at once, as one block for each of them.
+
+TVM's operator library sums a tensor and its squares in one block, for means and variances. What
+is summed for one of the tensors does not depend on the others, so that each can be a block of its
+own. That is the first thing done to an imported program before it is scheduled; the program
+itself stays as it came.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import IRModule, Range, TensorLoad, TensorRegion, Var
+from tvm.s_tir import SBlock, SBlockRealize
+
+from autotune.errors import UnsupportedWorkload
+from autotune_tvm.blocks import walk
+from autotune_tvm.emit import ENTRY
+from autotune_tvm.passes.statements import at
+
+__all__ = ["separated"]
+
+
+def separated(module: IRModule) -> IRModule:
+    """The same program with a block for each tensor that a reduction writes.
+
+    New blocks are called after the old one and the tensor.
+
+    Args:
+        module: One function ``main``, whose blocks have names of their own.
+
+    Returns:
+        ``module`` itself where every block stores once.
+
+    Raises:
+        UnsupportedWorkload: names the block whose tensors depend on one another.
+    """
+    function = module[ENTRY]
+    root = function.body
+    if not isinstance(root, SBlockRealize):
+        return module
+    body = root.block.body
+    nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    parts = [_parts(nest) for nest in nests]
+    if all(len(part) == 1 for part in parts):
+        return module
+    block = root.block
+    whole = SBlock(
+        block.iter_vars,
+        block.reads,
+        block.writes,
+        str(block.name_hint),
+        tirx.SeqStmt([nest for part in parts for nest in part]),
+        block.init,
+        block.alloc_buffers,
+        block.match_buffers,
+        block.annotations,
+    )
+    realize = SBlockRealize(root.iter_values, root.predicate, whole)
+    return IRModule({ENTRY: function.with_body(realize)}, attrs=module.attrs)
+
+
+def _parts(nest: Any) -> list[Any]:
+    """A loop nest of its own for every tensor that the block of a nest reduces to."""
+    loops, inner = [], nest
+    while isinstance(inner, tirx.For):
+        loops.append(inner)
+        inner = inner.body
+    if not isinstance(inner, SBlockRealize):
+        return [nest]
+    stores = _stores(inner.block)
+    return [nest] if stores is None else [_alone(loops, inner, *store) for store in stores]
+
+
+def _stores(block: SBlock) -> list[tuple[Any, Any]] | None:
+    """What a reduction to several tensors stores, with what it stores first; None of others.
+
+    Raises:
+        UnsupportedWorkload: what is stored to one depends on another, as in ``argmax``.
+    """
+    if not isinstance(block.body, tirx.SeqStmt) or not isinstance(block.init, tirx.SeqStmt):
+        return None
+    bound = {it.var: it.value for it in block.body.seq if isinstance(it, tirx.Bind)}
+    stores = [it for it in block.body.seq if isinstance(it, tirx.BufferStore)]
+    first = {it.buffer: it for it in block.init.seq if isinstance(it, tirx.BufferStore)}
+    if len(bound) + len(stores) != len(block.body.seq) or len(first) != len(block.init.seq):
+        return None
+    if {it.buffer for it in stores} != set(first) or len(first) != len(stores):
+        return None
+    found = []
+    for store in stores:
+        value = bound.get(store.value, store.value) if _is_var(store.value) else store.value
+        _check_alone(block, store.buffer, value, stores)
+        if any(_is_var(node) and node in bound for node in walk(value)):
+            return None
+        found.append((tirx.BufferStore(store.buffer, value, store.indices), first[store.buffer]))
+    return found
+
+
+def _is_var(node: Any) -> bool:
+    return isinstance(node, Var)
+
+
+def _check_alone(block: SBlock, buffer: Any, value: Any, stores: list[Any]) -> None:
+    others = [it.buffer for it in stores if not it.buffer.same_as(buffer)]
+    for node in walk(value):
+        read = node.source if isinstance(node, TensorLoad) else None
+        if read is not None and any(read.same_as(other) for other in others):
+            raise UnsupportedWorkload(
+                f"block {str(block.name_hint)!r}: what it reduces to {str(buffer.name)!r} depends "
+                f"on {str(read.name)!r}, which it reduces as well; such pairs (argmax, argmin) "
+                "are not tuned: networks run them as TVM schedules them by default"
+            )
+
+
+def _alone(loops: list[Any], realize: Any, store: Any, first: Any) -> Any:
+    """The loop nest with one of its stores, over variables of its own."""
+    block = realize.block
+    old = [axis.var for axis in block.iter_vars]
+    new = [tirx.Var(str(var.name), var.ty) for var in old]
+    counters = [tirx.Var(str(loop.loop_var.name), loop.loop_var.ty) for loop in loops]
+
+    def over(part: Any) -> Any:
+        indices = [at(index, old, new) for index in part.indices]
+        return tirx.BufferStore(part.buffer, at(part.value, old, new), indices)
+
+    axes = [
+        tirx.IterVar(axis.dom, var, axis.iter_type)
+        for axis, var in zip(block.iter_vars, new, strict=True)
+    ]
+    name = f"{block.name_hint}_{store.buffer.name}"
+    used = {node.source for node in walk(store.value) if isinstance(node, TensorLoad)}
+    reads = [_moved(it, old, new) for it in block.reads if it.source in used]
+    writes = [_moved(it, old, new) for it in block.writes if it.source.same_as(store.buffer)]
+    alone = SBlock(axes, reads, writes, name, over(store), over(first))
+    old = [loop.loop_var for loop in loops]
+    values = [at(value, old, counters) for value in realize.iter_values]
+    nest: Any = SBlockRealize(values, realize.predicate, alone)
+    for loop, counter in zip(reversed(loops), reversed(counters), strict=True):
+        nest = tirx.For(counter, loop.min, loop.extent, loop.kind, nest)
+    return nest
+
+
+def _moved(region: Any, old: list[Any], new: list[Any]) -> Any:
+    """The region with other variables in it."""
+    ranges = [Range.from_min_extent(at(it.min, old, new), it.extent) for it in region.region]
+    return TensorRegion(region.source, ranges, region.ty)

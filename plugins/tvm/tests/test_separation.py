@@ -1,0 +1,119 @@
+"""Blocks that reduce to several tensors at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.importer import argument_names, import_module, module_of, text_of
+from autotune_tvm.scheduled import program_of
+from autotune_tvm.separation import separated
+from tvm import te, tirx, topi
+from tvm_ffi import structural_equal
+
+from autotune.backends import BuildRequest
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.expressions import Binary, Load
+from autotune.targets import Target
+from autotune.testing.programs import check_candidate, sample_candidates
+
+
+def data(shape: tuple[int, ...], name: str = "X") -> Any:
+    return te.placeholder(shape, "float32", name)
+
+
+def pair(combine: Any, *identities: float) -> Any:
+    """A function of 6 results, each by reducing 32 elements and their squares together."""
+    x = data((6, 32))
+    reducer = te.comm_reducer(
+        combine, lambda *types: tuple(map(tirx.const, identities, types)), name="both"
+    )
+    k = te.reduce_axis((0, 32), "k")
+    first, second = te.compute(
+        (6,), lambda i: reducer((x[i, k], x[i, k] * x[i, k]), axis=k), name="R"
+    )
+    return te.create_prim_func([x, te.compute((6,), lambda i: first[i] - second[i], name="Y")])
+
+
+def normalised() -> dict[str, Any]:
+    x, scale, shift = data((2, 4, 3, 5)), data((4,), "G"), data((4,), "B")
+    return {
+        "instance": [x, scale, shift, topi.nn.instance_norm(x, scale, shift, 1, [2, 3], 1e-5)],
+        "group": [x, scale, shift, topi.nn.group_norm(x, scale, shift, 2, 1, [2, 3], 1e-5)],
+    }
+
+
+def programs() -> dict[str, Any]:
+    found = {name: te.create_prim_func(parts) for name, parts in normalised().items()}
+    found["sum and maximum"] = pair(lambda a, b: (a[0] + b[0], te.max(a[1], b[1])), 0.0, -1e30)
+    return found
+
+
+@pytest.mark.parametrize("name", ["instance", "group"])
+def test_means_and_variances_are_tuned(name: str, backend: TVMBackend, target: Target) -> None:
+    workload, module = import_module(programs()[name])
+    sums = [stage for stage in workload.stages if stage.combiner == "add"]
+    assert [isinstance(stage.body, (Load, Binary)) for stage in sums] == [True, True]
+    candidates = sample_candidates(backend, workload, target)
+    assert candidates
+    for candidate in candidates:
+        check_candidate(backend, candidate, target, program=text_of(module))
+
+
+@pytest.mark.parametrize("name", ["instance", "group"])
+def test_the_program_stays_as_it_came(
+    name: str, backend: TVMBackend, target: Target, check: Callable[..., None]
+) -> None:
+    """What is stored and what runs untuned; only what is scheduled has a block for each sum."""
+    function = programs()[name]
+    workload, module = import_module(function)
+    assert structural_equal(module, module_of(function)[0])
+    untuned = BuildRequest(workload, text_of(module), None, target, 1)
+    assert str(backend.show(untuned)).count('T.sblock("X_red_temp') == 1
+    assert str(program_of(workload, text_of(module)).script()).count('T.sblock("X_red_temp') == 2
+    assert argument_names(module)[0] == "X"
+    check(workload, text_of(module))
+
+
+def test_sums_of_their_own_are_separated_once() -> None:
+    module = module_of(programs()["instance"])[0]
+    apart = separated(module)
+    assert not structural_equal(module, apart)
+    assert separated(apart) is apart
+
+
+def test_what_stores_once_stays() -> None:
+    x = data((4, 16))
+    module = module_of(te.create_prim_func([x, topi.nn.softmax(x)]))[0]
+    assert separated(module) is module
+
+
+def test_identities_of_each_are_checked() -> None:
+    with pytest.raises(UnsupportedWorkload, match="not the identity of 'max'"):
+        import_module(programs()["sum and maximum"])
+
+
+DEPENDENT = {
+    "argmax": lambda x: topi.argmax(x, 1),
+    "argmin": lambda x: topi.argmin(x, 1),
+}
+
+
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_pairs_that_depend_on_one_another_are_refused(name: str) -> None:
+    x = data((4, 9))
+    expected = r"block 'X_red_temp': what it reduces to '\w+' depends on '\w+'.*not tuned"
+    with pytest.raises(UnsupportedWorkload, match=expected):
+        import_module(te.create_prim_func([x, DEPENDENT[name](x)]))
+
+
+def test_results_of_one_that_another_uses_are_refused() -> None:
+    """The second adds what the first has become."""
+    function = pair(lambda a, b: (a[0] + b[0], a[1] + (a[0] + b[0])), 0.0, 0.0)
+    with pytest.raises(UnsupportedWorkload, match="depends on"):
+        import_module(function)
