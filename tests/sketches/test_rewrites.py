@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
+from autotune.ir.expressions import var
 from autotune.ir.workloads import conv2d, gemm, random_inputs, reference_outputs, softmax
-from autotune.sketches import SplitReduction, lane_axis, partial_name, split_reduction
+from autotune.sketches import (
+    ChunkReduction,
+    SplitReduction,
+    chunk_axis,
+    lane_axis,
+    partial_name,
+    split_reduction,
+)
 
 
 @given(rows=st.integers(1, 4), blocks=st.integers(1, 4), lanes=st.integers(1, 8))
@@ -36,6 +44,32 @@ def test_other_reduce_axes_stay_with_the_partial_stage() -> None:
     partial, final = split_reduction(workload, SplitReduction("Y", "ci", 2)).stages
     assert [axis.name for axis in partial.reduce_axes] == ["kh", "kw", "ci"]
     assert [axis.name for axis in final.reduce_axes] == [lane_axis("ci")]
+
+
+@given(chunks=st.integers(1, 4), rounds=st.integers(1, 4), lanes=st.integers(1, 8))
+def test_chunks_are_split_into_lanes(chunks: int, rounds: int, lanes: int) -> None:
+    workload = gemm(m=2, n=3, k=chunks * rounds * lanes)
+    rewritten = split_reduction(workload, ChunkReduction("C", "k", chunks))
+    rewritten = split_reduction(rewritten, SplitReduction(partial_name("C"), "k", lanes))
+    first, second, final = rewritten.stages
+    assert first.output.shape == (lanes, chunks, 2, 3)
+    assert second.output.shape == (chunks, 2, 3)
+    assert [axis.name for axis in final.reduce_axes] == [chunk_axis("k")]
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    expected, got = reference_outputs(workload, inputs), reference_outputs(rewritten, inputs)
+    np.testing.assert_allclose(got["C"], expected["C"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_chunk_is_of_neighbours() -> None:
+    workload = split_reduction(gemm(m=1, n=1, k=12), ChunkReduction("C", "k", 3))
+    (left, _) = workload.stages[0].loads
+    assert left.indices[1] == var(chunk_axis("k")) * 4 + var("k")
+
+
+@pytest.mark.parametrize(("axis", "chunks"), [("k", 3), ("i", 2), ("k", 0)])
+def test_refuses_chunks_that_do_not_divide_a_reduced_axis(axis: str, chunks: int) -> None:
+    with pytest.raises(InvalidValueError, match=f"cannot split axis '{axis}' .*{chunks} chunks"):
+        split_reduction(gemm(m=2, n=3, k=8), ChunkReduction("C", axis, chunks))
 
 
 @pytest.mark.parametrize(("axis", "lanes"), [("k", 3), ("i", 2), ("k", 0)])

@@ -16,6 +16,7 @@ from autotune.sketches import (
     STEP_TYPES,
     Accumulate,
     Bind,
+    ChunkReduction,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -48,6 +49,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     Inline: (NAMES,),
     PadExtent: (NAMES, NAMES, EXPRESSIONS),
     SplitReduction: (NAMES, NAMES, SMALL),
+    ChunkReduction: (NAMES, NAMES, SMALL),
     Tile: (NAMES, NAMES, EXPRESSION_LISTS),
     Order: (NAMES, NAME_LISTS),
     Pack: (

@@ -21,6 +21,7 @@ from autotune_tvm.packing import split_packing
 from autotune_tvm.replay import schedule
 from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import VARIED_WORKLOADS
+from split_reductions import SPLIT_REDUCTIONS
 from tvm import s_tir
 from tvm.ir import IRModule
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
@@ -96,6 +97,17 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
     workload: Workload, target: str
 ) -> None:
     space = SketchSpace(workload, preset(target), LIMITS)
+    module = module_for(workload)
+    for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+        compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))
+
+
+@pytest.mark.parametrize("cores", [1, 4, 256])
+@pytest.mark.parametrize("workload", thinned(SPLIT_REDUCTIONS, 3))
+def test_reductions_in_parts_are_those_of_the_lowered_program(
+    workload: Workload, cores: int
+) -> None:
+    space = SketchSpace(workload, preset("skylake-avx512-4core").with_cores(cores), LIMITS)
     module = module_for(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
         compare(candidate, lowered_nest(schedule(module, candidate, workload).mod))

@@ -28,6 +28,7 @@ from autotune.sketches import (
     BIND_ROLES,
     Accumulate,
     Bind,
+    ChunkReduction,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -106,7 +107,7 @@ class _Derivation:
         if isinstance(step, Inline):
             self._inline(step)
             return
-        if isinstance(step, SplitReduction):
+        if isinstance(step, (SplitReduction, ChunkReduction)):
             self.workload = split_reduction(self.workload, step)
             for name in (partial_name(step.stage), step.stage):
                 self._start(self.workload.stage(name))

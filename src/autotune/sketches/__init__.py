@@ -15,13 +15,20 @@ from autotune.sketches.open_step import STEP_CLASSES, OpenStep
 from autotune.sketches.params import Categorical, Factor, Ordinal, Param
 from autotune.sketches.per_sketch import per_sketch
 from autotune.sketches.prepacking import is_prepackable, prepacked_operands
-from autotune.sketches.rewrites import lane_axis, partial_name, split_reduction
+from autotune.sketches.rewrites import (
+    added_axis,
+    chunk_axis,
+    lane_axis,
+    partial_name,
+    split_reduction,
+)
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
     BIND_ROLES,
     STEP_TYPES,
     Accumulate,
     Bind,
+    ChunkReduction,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -56,6 +63,7 @@ __all__ = [
     "Candidate",
     "CandidateBatch",
     "Categorical",
+    "ChunkReduction",
     "Constraint",
     "DefaultSchedule",
     "TileCeil",
@@ -83,7 +91,9 @@ __all__ = [
     "Unroll",
     "UnrollLimit",
     "Vectorize",
+    "added_axis",
     "baseline_candidate",
+    "chunk_axis",
     "is_baseline",
     "is_default",
     "is_prepackable",

@@ -20,8 +20,8 @@ from autotune.ir.expressions import IntExpr, var
 from autotune.ir.workloads import Workload
 from autotune.ir.workloads.canonical import Names
 from autotune.sketches.constraints import Constraint, ProductEquals
-from autotune.sketches.rewrites import lane_axis, partial_name
-from autotune.sketches.steps import SplitReduction, Step
+from autotune.sketches.rewrites import added_axis, partial_name
+from autotune.sketches.steps import ChunkReduction, SplitReduction, Step
 
 __all__ = ["names_between", "renamed_constraint", "renamed_param_names", "renamed_steps"]
 
@@ -117,7 +117,7 @@ class _Renaming:
 
     def step(self, step: Step) -> Step:
         """The step under its new names."""
-        if isinstance(step, SplitReduction):
+        if isinstance(step, (SplitReduction, ChunkReduction)):
             self._add_partial(step)
         changes = {
             item.alias: self._value(step, item.name, getattr(step, item.name))
@@ -126,11 +126,11 @@ class _Renaming:
         }
         return evolve(step, **changes)
 
-    def _add_partial(self, step: SplitReduction) -> None:
+    def _add_partial(self, step: SplitReduction | ChunkReduction) -> None:
         """The names of what a split reduction adds, which are made of those of its stage."""
         stage, axes = step.stage, self.axes.get(step.stage, {})
         if stage in self.tensors and step.axis in axes:
-            axes[lane_axis(step.axis)] = lane_axis(axes[step.axis])
+            axes[added_axis(step)] = added_axis(evolve(step, axis=axes[step.axis]))
             self.tensors[partial_name(stage)] = partial_name(self.tensors[stage])
             self.axes[partial_name(stage)] = axes
 

@@ -7,7 +7,7 @@ from attrs import evolve
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import Load, substitute, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
-from autotune.sketches.steps import SplitReduction
+from autotune.sketches.steps import ChunkReduction, SplitReduction
 
 
 def partial_name(stage: str) -> str:
@@ -20,30 +20,45 @@ def lane_axis(axis: str) -> str:
     return f"{axis}_lane"
 
 
-def split_reduction(workload: Workload, step: SplitReduction) -> Workload:
-    """The workload with the stage split in two: partial results by lane, then their reduction.
+def chunk_axis(axis: str) -> str:
+    """Name of the axis over the results of consecutive parts."""
+    return f"{axis}_chunk"
+
+
+def added_axis(step: SplitReduction | ChunkReduction) -> str:
+    """Name of the axis that a step adds, over what it combines at the end."""
+    chunked = isinstance(step, ChunkReduction)
+    return chunk_axis(step.axis) if chunked else lane_axis(step.axis)
+
+
+def split_reduction(workload: Workload, step: SplitReduction | ChunkReduction) -> Workload:
+    """The workload with the stage split in two: partial results, then their reduction.
 
     Raises:
-        InvalidValueError: the axis is not reduced over, or the lanes do not divide it.
+        InvalidValueError: the axis is not reduced over, or the lanes or chunks do not divide it.
     """
     stage = workload.stage(step.stage)
     axis = stage.axis(step.axis)
-    if axis.kind != "reduce" or step.lanes < 1 or axis.extent % step.lanes:
+    if isinstance(step, ChunkReduction):
+        parts, noun = step.chunks, "chunks"
+    else:
+        parts, noun = step.lanes, "lanes"
+    if axis.kind != "reduce" or parts < 1 or axis.extent % parts:
         raise InvalidValueError(
             f"cannot split axis {axis.name!r} of stage {stage.name!r}: "
-            f"{step.lanes} lanes of a {axis.kind} axis of extent {axis.extent}"
+            f"{parts} {noun} of a {axis.kind} axis of extent {axis.extent}"
         )
-    lane = lane_axis(axis.name)
-    position = {axis.name: var(axis.name) * step.lanes + var(lane)}
-    shape = (step.lanes, *stage.output.shape)
+    lane, length = added_axis(step), axis.extent // parts
+    if isinstance(step, ChunkReduction):
+        position = {axis.name: var(lane) * length + var(axis.name)}
+    else:
+        position = {axis.name: var(axis.name) * parts + var(lane)}
+    shape = (parts, *stage.output.shape)
     partial = Stage(
         Tensor(partial_name(stage.name), shape, stage.output.dtype),
         (
-            Axis(lane, step.lanes),
-            *(
-                evolve(other, extent=axis.extent // step.lanes) if other is axis else other
-                for other in stage.axes
-            ),
+            Axis(lane, parts),
+            *(evolve(other, extent=length) if other is axis else other for other in stage.axes),
         ),
         substitute(stage.body, position),
         stage.combiner,
@@ -51,7 +66,7 @@ def split_reduction(workload: Workload, step: SplitReduction) -> Workload:
     names = (lane, *(other.name for other in stage.spatial_axes))
     final = Stage(
         stage.output,
-        (Axis(lane, step.lanes, "reduce"), *stage.spatial_axes),
+        (Axis(lane, parts, "reduce"), *stage.spatial_axes),
         Load(partial.name, tuple(var(name) for name in names)),
         stage.combiner,
     )

@@ -62,6 +62,19 @@ class SplitReduction:
 
 
 @frozen
+class ChunkReduction:
+    """Reduce ``axis`` of ``stage`` in ``chunks`` consecutive parts, then combine their results.
+
+    As :class:`SplitReduction`, but each partial result is of neighbours: parts for cores, where
+    that one has lanes of a vector. ``chunks`` divides the axis.
+    """
+
+    stage: str
+    axis: str
+    chunks: int
+
+
+@frozen
 class Tile:
     """Split ``axis`` into loops with the given extents, outermost first."""
 
@@ -271,6 +284,7 @@ Step = (
     Inline
     | PadExtent
     | SplitReduction
+    | ChunkReduction
     | Tile
     | Order
     | Pack
@@ -294,6 +308,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "inline": Inline,
     "pad_extent": PadExtent,
     "split_reduction": SplitReduction,
+    "chunk_reduction": ChunkReduction,
     "tile": Tile,
     "order": Order,
     "pack": Pack,

@@ -16,6 +16,7 @@ from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
     Accumulate,
     Bind,
+    ChunkReduction,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -57,7 +58,7 @@ def names_used(sketch: Sketch) -> frozenset[str]:
     """Names of all steps of a sketch, and of their variants."""
     workload = sketch.workload
     for step in sketch.core_steps:
-        if isinstance(step, SplitReduction):
+        if isinstance(step, (SplitReduction, ChunkReduction)):
             workload = split_reduction(workload, step)
     return frozenset(
         name

@@ -21,6 +21,7 @@ from autotune.spaces.rules import (
     MultiLevelTilingRule,
     RowFusionRule,
     SketchRule,
+    SplitReductionRule,
     TensorTilingRule,
     generate_sketches,
 )
@@ -31,6 +32,7 @@ BUILT_IN_RULES: tuple[SketchRule, ...] = (
     RowFusionRule(),
     EpilogueRule(),
     TensorTilingRule(),
+    SplitReductionRule(),
     MultiLevelTilingRule(),
     ElementwiseRule(),
 )
@@ -45,7 +47,7 @@ GPU_RULES: tuple[SketchRule, ...] = (
 )
 """The built-in rules for GPUs in the order in which they are asked."""
 
-_VERSION = "4"
+_VERSION = "5"
 
 
 class EmptySpace(InvalidValueError):

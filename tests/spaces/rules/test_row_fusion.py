@@ -130,8 +130,8 @@ def test_the_softmax_of_an_attention_is_one_loop_over_rows() -> None:
     for sketch in made:
         # The last product may compute what it packs of its factor.
         packs = any(isinstance(s, Pack) and s.operand == "R" for s in sketch.steps)
-        rest = set() if packs else {"E", "S", "S_partial"}
-        assert fused_producers(sketch) == {"X", "M", "M_partial", *rest}
+        rest = set() if packs else {"E", "S"}
+        assert fused_producers(sketch) == {"X", "M", "M_partial", "S_partial", *rest}
         assert {"A", "Y"} <= {s.stage for s in sketch.steps if isinstance(s, Accumulate)}
     assert not all(Inline("P") in sketch.steps for sketch in made)
 
@@ -141,4 +141,4 @@ def test_a_returned_reduction_is_not_fused() -> None:
     workload = chain(
         row_reduction("M", "X"), pointwise("Y", centred), inputs=(X,), outputs=("M", "Y")
     )
-    assert all_fused_producers(workload) == set()
+    assert "M" not in all_fused_producers(workload)

@@ -23,6 +23,7 @@ from autotune.sketches import (
     Accumulate,
     Bind,
     Candidate,
+    ChunkReduction,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
@@ -42,8 +43,8 @@ from autotune.sketches import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    added_axis,
     is_prepackable,
-    lane_axis,
     partial_name,
     split_reduction,
 )
@@ -225,6 +226,7 @@ class _Replay:
             Inline: self._inline,
             PadExtent: lambda step: None,
             SplitReduction: self._split_reduction,
+            ChunkReduction: self._split_reduction,
             Tile: self._tile,
             Order: self._order,
             Pack: self._pack,
@@ -255,19 +257,25 @@ class _Replay:
     def _inline(self, step: Inline) -> None:
         self.sch.compute_inline(self.blocks.pop(step.stage))
 
-    def _split_reduction(self, step: SplitReduction) -> None:
+    def _split_reduction(self, step: SplitReduction | ChunkReduction) -> None:
         stage = self.workload.stage(step.stage)
         reduced = self.loops.pop((step.stage, f"{step.axis}.0"))
-        _, lanes = self.sch.split(reduced, [None, step.lanes], preserve_unit_iters=True)
-        partial = self.sch.rfactor(lanes, factor_axis=0)
+        chunked = isinstance(step, ChunkReduction)
+        parts = [step.chunks, None] if isinstance(step, ChunkReduction) else [None, step.lanes]
+        split = self.sch.split(reduced, parts, preserve_unit_iters=True)
+        partial = self.sch.rfactor(split[0 if chunked else 1], factor_axis=0)
         self.workload = split_reduction(self.workload, step)
-        name, lane = partial_name(step.stage), lane_axis(step.axis)
+        name, lane = partial_name(step.stage), added_axis(step)
         self.blocks[name] = partial
         own = [f"{axis.name}.0" for axis in stage.axes]
-        at = own.index(f"{step.axis}.0")
-        own[at + 1 : at + 1] = [f"{lane}.0"]
+        at = own.index(f"{step.axis}.0") + (0 if chunked else 1)
+        own[at:at] = [f"{lane}.0"]
         for label, loop in zip(own, self.sch.get_loops(partial), strict=True):
             self.loops[name, label] = loop
+        if chunked:
+            # What is split once more is in the order of its axes.
+            axes = self.workload.stage(name).axes
+            self.sch.reorder(*(self.loops[name, f"{axis.name}.0"] for axis in axes))
         final = [f"{axis.name}.0" for axis in stage.spatial_axes] + [f"{lane}.0"]
         for label, loop in zip(final, self.sch.get_loops(self.blocks[step.stage]), strict=True):
             self.loops[step.stage, label] = loop

@@ -36,7 +36,7 @@ def _producers(draft: SketchDraft, stage: Stage) -> list[Stage]:
         users = {user.name for user in draft.workload.consumers(candidate.name)}
         if candidate.name in draft.settled or not users or not users <= within:
             continue
-        if is_pointwise(candidate) or _without_reuse(candidate):
+        if is_pointwise(candidate) or is_without_reuse(candidate):
             within.add(candidate.name)
             found.insert(0, candidate)
     return found
@@ -67,7 +67,7 @@ def _shared_rows(draft: SketchDraft, stages: list[Stage]) -> int:
     return shared
 
 
-def _without_reuse(stage: Stage) -> bool:
+def is_without_reuse(stage: Stage) -> bool:
     """Whether every operand moves along every spatial axis: tiling would gain nothing."""
     return all(
         depends_on(stage.forms(read), axis.name)

@@ -1,0 +1,108 @@
+"""Reductions without reuse, in parts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rule_sketches import LIMITS, TARGET
+from split_reductions import SPLIT_REDUCTIONS, norm, reduction
+
+from autotune.ir.workloads import Workload, depthwise_conv2d, gemm
+from autotune.sketches import (
+    STEP_TYPES,
+    ChunkReduction,
+    Inline,
+    Sketch,
+    SplitReduction,
+    Vectorize,
+)
+from autotune.spaces import ScheduleLimits, SketchSpace
+
+
+def sketches(workload: Workload, cores: int = 4, limits: ScheduleLimits = LIMITS) -> list[Sketch]:
+    return list(SketchSpace(workload, TARGET.with_cores(cores), limits).sketches())
+
+
+def lanes_of(sketch: Sketch) -> int:
+    return next((it.lanes for it in sketch.core_steps if isinstance(it, SplitReduction)), 1)
+
+
+def chunks_of(sketch: Sketch) -> int:
+    return next((it.chunks for it in sketch.core_steps if isinstance(it, ChunkReduction)), 1)
+
+
+def test_a_norm_is_shared_by_cores_and_lanes() -> None:
+    found = {it.name: (chunks_of(it), lanes_of(it)) for it in sketches(norm(1, 64, 256))}
+    assert found == {
+        "split-reduction": (1, 16),
+        "split-reduction-wide": (1, 64),
+        "split-reduction-chunks": (4, 16),
+        "split-reduction-chunks-wide": (4, 64),
+        "split-reduction-small-chunks": (16, 16),
+        "split-reduction-small-chunks-wide": (16, 64),
+    }
+
+
+def test_one_core_needs_no_chunks() -> None:
+    assert {chunks_of(it) for it in sketches(norm(1, 64, 256), cores=1)} == {1}
+
+
+def test_many_results_need_no_chunks() -> None:
+    assert {chunks_of(it) for it in sketches(reduction((512, 64), (1,)))} == {1}
+
+
+def test_columns_keep_their_tilings_and_are_vectors_of_results() -> None:
+    found = sketches(reduction((600, 40), (0,)))
+    assert [it.name for it in found][0] == "direct"
+    chunked = [it for it in found if it.name.startswith("split-columns")]
+    assert chunked and all(chunks_of(it) > 1 and lanes_of(it) == 1 for it in chunked)
+    vectors = {
+        it.loop for sketch in chunked for it in sketch.core_steps if isinstance(it, Vectorize)
+    }
+    assert vectors == {"d1.1", "d1.2"}
+
+
+def test_what_only_the_reduction_reads_is_computed_inside_it() -> None:
+    for sketch in sketches(reduction((24, 64), (0, 1), first="exp")):
+        assert Inline("P") in sketch.core_steps
+
+
+def test_lanes_are_whole_vectors_or_parts_that_divide_the_axis() -> None:
+    assert {lanes_of(it) for it in sketches(reduction((4, 3000), (1,)), cores=1)} == {8, 40}
+
+
+def test_a_number_of_terms_that_nothing_divides_stays_whole() -> None:
+    assert [it.name for it in sketches(reduction((31, 37), (0, 1)))] == ["serial"]
+
+
+@pytest.mark.parametrize("step", ["split_reduction", "chunk_reduction"])
+def test_a_backend_that_lacks_a_step_gets_what_it_got(step: str) -> None:
+    limits = ScheduleLimits(frozenset(STEP_TYPES) - {step}, 65536, 512, "test")
+    names = {it.name for it in sketches(norm(2, 24, 64), limits=limits)}
+    assert names and not any(name.startswith("split") for name in names)
+
+
+@pytest.mark.parametrize("workload", [gemm(m=1, n=32, k=64), depthwise_conv2d(h=8, w=8, c=16)])
+def test_reductions_with_reuse_are_tiled(workload: Workload) -> None:
+    assert not any("split" in it.name for it in sketches(workload))
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 64, 256])
+def test_no_space_is_empty_and_no_sketch_is_there_twice(cores: int) -> None:
+    for workload in SPLIT_REDUCTIONS:
+        found = sketches(workload, cores)
+        assert 1 <= len(found) <= 12
+        assert len({it.digest for it in found}) == len({it.name for it in found}) == len(found)
+
+
+@given(
+    rows=st.integers(1, 70), columns=st.integers(1, 200), cores=st.sampled_from([1, 2, 7, 64, 256])
+)
+def test_parts_divide_what_they_are_parts_of(rows: int, columns: int, cores: int) -> None:
+    for sketch in sketches(reduction((rows, columns), (0, 1)), cores):
+        assert math.gcd(chunks_of(sketch), rows * columns) == chunks_of(sketch)
+        assert columns % lanes_of(sketch) == 0
+        assert chunks_of(sketch) <= 16 * cores
