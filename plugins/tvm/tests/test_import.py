@@ -249,6 +249,28 @@ REFUSALS = {
         SUM.format('A[vi, T.Cast("int32", A[vi, vk])]'),
         r"block 'sum': it reduces, and index 1 of its read of 'A' is not computed from axes",
     ),
+    "beyond the end": (
+        COPY.format("A[vi, vj + 1]"),
+        r"block 'copy': index 1 of its read of 'A' runs from 1 to 6, of 6 elements: \(j \+ 1\)",
+    ),
+    "before the start of a sum": (
+        SUM.format("A[vi, (vk - 3) // 2]"),
+        r"block 'sum': index 1 of its read of 'A' runs from -2 to 0, of 6 elements",
+    ),
+    "views of one buffer": (
+        'B = T.decl_buffer((24,), "float32", data=A.data)' + COPY.format("B[vi * 6 + vj]"),
+        r"buffer 'B' is another view of a buffer's data",
+    ),
+    "a view in a block": (
+        COPY.replace(
+            "        C[vi, vj]", "        B = T.match_buffer(A[vi, vj], ())\n        C[vi, vj]", 1
+        ).format("B[()]"),
+        r"block 'copy': it matches or allocates buffers",
+    ),
+    "a divisor that varies in a sum": (
+        SUM.format("A[vi, vk // (vi + 1)]"),
+        r"block 'sum': it reduces, and index 1 .* from axes by \+, \*, // and % with constants",
+    ),
     "beside": (
         COPY.format('A[vi, T.Cast("int32", A[vi, vj]) + 6]'),
         r"stage 'C' reads beside 'A', also where all indices given are 0",

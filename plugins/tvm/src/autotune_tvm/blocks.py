@@ -124,6 +124,11 @@ def _nest(statement: Any, root: str = "root") -> Nest:
     while isinstance(inner, tirx.For):
         loops.append(inner)
         inner = inner.body
+    if isinstance(inner, tirx.DeclBuffer):
+        raise UnsupportedWorkload(
+            f"buffer {_name_of(inner.buffer)!r} is another view of a buffer's data (DeclBuffer); "
+            "blocks read and write buffers of their own"
+        )
     if not isinstance(inner, SBlockRealize):
         around = f"inside loop {str(loops[-1].loop_var.name)!r} " if loops else ""
         within = ", ".join(repr(name) for name in _block_names(inner))

@@ -22,6 +22,7 @@ from autotune.ir.expressions import (
     Unary,
     affine_form,
     const,
+    index_bounds,
     maximum,
     minimum,
     simplify_index,
@@ -117,6 +118,8 @@ class BodyReader:
         known = [axis for axis in axes.values() if axis is not None]
         self._extents = {axis.name: axis.extent for axis in known}
         self._tensors = tensors
+        # How many conditions there are around what is being read.
+        self._conditions = 0
 
     def scalar(self, node: Any) -> ScalarExpr:
         """The scalar body that ``node`` is.
@@ -138,8 +141,7 @@ class BodyReader:
         if isinstance(node, tirx.Not) or (is_bool and isinstance(node, tirx.BitwiseNot)):
             return Unary("not", self.scalar(node.a))
         if isinstance(node, tirx.Select):
-            parts = (node.condition, node.true_value, node.false_value)
-            return Select(*(self.scalar(part) for part in parts))
+            return self._select(node.condition, node.true_value, node.false_value)
         if isinstance(node, Call):
             return self._call(node)
         if isinstance(node, tirx.Mod):
@@ -153,12 +155,19 @@ class BodyReader:
                 return self._binary(op, node.a, node.b)
         raise Unsupported(f"{type(node).__name__} expressions are not supported: {_brief(node)}")
 
+    def _select(self, condition: Any, on_true: Any, on_false: Any) -> Select:
+        chosen = self.scalar(condition)
+        self._conditions += 1
+        parts = self.scalar(on_true), self.scalar(on_false)
+        self._conditions -= 1
+        return Select(chosen, *parts)
+
     def load(self, node: Any) -> Load | Gather:
         """A read of a known tensor: a load where all indices are computed from axes alone.
 
         Raises:
             Unsupported: the tensor is not known here, or an index depends on data and the block
-                reduces, or it has no form.
+                reduces, or it has no form, or leaves the tensor for certain.
         """
         name = self._tensors.get(node.source)
         if name is None:
@@ -175,10 +184,27 @@ class BodyReader:
                     f"it reduces, and index {position} of its read of {name!r} is not computed "
                     f"from axes by +, *, // and % with constants: {_brief(node.indices[position])}"
                 )
+        if not self._conditions:
+            self._check_inside(node, indices)
         known = [index for index in indices if index is not None]
         if len(known) == len(indices):
             return Load(name, tuple(known))
         return Gather(name, tuple(self._indexing(index) for index in node.indices))
+
+    def _check_inside(self, node: Any, indices: list[IntExpr | None]) -> None:
+        """Refuse a read that nothing keeps inside its tensor, as far as bounds are exact."""
+        for position, (index, extent) in enumerate(zip(indices, node.source.shape, strict=True)):
+            if index is None:
+                continue
+            top = index.args[0] if index.op == "floordiv" else index
+            if affine_form(top) is None or not isinstance(extent, tirx.IntImm):
+                continue
+            low, high = index_bounds(index, self._extents)
+            if low < 0 or high >= int(extent.value):
+                raise Unsupported(
+                    f"index {position} of its read of {self._tensors[node.source]!r} runs from "
+                    f"{low} to {high}, of {int(extent.value)} elements: {index!r}"
+                )
 
     def _indexing(self, node: Any) -> ScalarExpr:
         """An index that may depend on data, as a body."""
@@ -237,7 +263,11 @@ class BodyReader:
         return self.index(node)
 
     def _binary(self, op: str, left: Any, right: Any) -> ScalarExpr:
-        operands = [self.scalar(left), self.scalar(right)]
+        operands = [self.scalar(left)]
+        # Of a conjunction the rest is read where the first part holds alone.
+        self._conditions += op in ("and", "or")
+        operands.append(self.scalar(right))
+        self._conditions -= op in ("and", "or")
         if op in _MIRRORED:
             # TVM writes a constant on the left of some comparisons; here it stands on the right.
             if isinstance(operands[0], Constant) and not isinstance(operands[1], Constant):
@@ -250,7 +280,7 @@ class BodyReader:
     def _call(self, node: Any) -> ScalarExpr:
         name = str(getattr(node.op, "name", node.op))
         if name == "prim.if_then_else":
-            return Select(*(self.scalar(argument) for argument in node.args))
+            return self._select(*node.args)
         if name == "tirx.pow":
             return Binary("pow", *(self.scalar(argument) for argument in node.args))
         if name in _CALLS:

@@ -53,7 +53,7 @@ def test_what_the_space_refuses_is_taken_by_the_traces() -> None:
     ]
     assert not tasks[0].refusal and "no sketch rule applies" in tasks[1].refusal
     assert fallen == {1: tasks[1].refusal}
-    assert set(refused) == {2} and "SeqStmt, not one store" in str(refused[2])
+    assert set(refused) == {2} and "such pairs (argmax, argmin) are not tuned" in str(refused[2])
 
 
 def test_without_asking_nothing_falls_back() -> None:
