@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.ir.expressions import Binary, Load, var
+from autotune.ir.expressions import Binary, Constant, Load, Unary, var
 from autotune.ir.workloads import (
     Axis,
     Stage,
@@ -23,6 +23,7 @@ __all__ = [
     "ROUND_TRIPS",
     "SMALL_WORKLOADS",
     "VARIED_WORKLOADS",
+    "root_mean_square",
     "sum_of_halves",
     "two_products",
 ]
@@ -74,6 +75,27 @@ def two_products(rows: int, depth: int) -> Workload:
     return Workload("two", inputs, stages, ("C", "D"))
 
 
+def root_mean_square(rows: int, columns: int) -> Workload:
+    """Rows of [rows, columns] over their root mean square, times a doubled weight of a column."""
+    i, j, k = Axis("i", rows), Axis("j", columns), Axis("k", columns, "reduce")
+    x = Load("X", (var("i"), var("k")))
+    scale = Unary("rsqrt", Binary("div", Load("S", (var("i"),)), Constant(columns, "float32")))
+    weight = Load("W", (var("j"),))
+    scaled = Binary("mul", Load("X", (var("i"), var("j"))), Load("R", (var("i"),)))
+    stages = (
+        Stage(Tensor("S", (rows,), "float32"), (i, k), Binary("mul", x, x), "add"),
+        Stage(Tensor("R", (rows,), "float32"), (i,), scale),
+        Stage(Tensor("V", (columns,), "float32"), (j,), Binary("add", weight, weight)),
+        Stage(
+            Tensor("Y", (rows, columns), "float32"),
+            (i, j),
+            Binary("mul", scaled, Load("V", (var("j"),))),
+        ),
+    )
+    inputs = (Tensor("X", (rows, columns), "float32"), Tensor("W", (columns,), "float32"))
+    return Workload("root_mean_square", inputs, stages, ("Y",))
+
+
 def sum_of_halves(rows: int, columns: int) -> Workload:
     """The left half of a matrix of [rows, 2 * columns] plus the right half: two apart reads."""
     i, j = var("i"), var("j")
@@ -109,6 +131,7 @@ VARIED_WORKLOADS = (
     softmax(m=2, n=100, dtype="float64"),
     attention(h=2, n=8, d=16, m=64),
     attention(h=1, n=12, d=8, causal=1),
+    root_mean_square(6, 48),
     elementwise(m=4, n=6),
     elementwise(m=7, n=48),
     two_products(12, 6),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from made_workloads import root_mean_square
 from rule_sketches import (
     COLUMNS,
     LIMITS,
@@ -134,6 +135,13 @@ def test_the_softmax_of_an_attention_is_one_loop_over_rows() -> None:
         assert fused_producers(sketch) == {"X", "M", "M_partial", "S_partial", *rest}
         assert {"A", "Y"} <= {s.stage for s in sketch.steps if isinstance(s, Accumulate)}
     assert not all(Inline("P") in sketch.steps for sketch in made)
+
+
+def test_what_has_no_rows_is_computed_before_them() -> None:
+    for sketch in sketches(root_mean_square(8, 64)):
+        fused = {"S", "S_partial"} | (set() if "recompute" in sketch.name else {"R"})
+        assert fused_producers(sketch) == fused
+        assert Inline("V") in sketch.steps
 
 
 def test_a_returned_reduction_is_not_fused() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from autotune.ir.workloads import Stage
-from autotune.spaces.rules.access import depends_on, is_pointwise, producer_stage
+from autotune.spaces.rules.access import depends_on, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
 
 
 def rows_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | None:
     """The stages behind a pointwise one over reductions along its rows, and its row axes.
 
-    Reductions that gain by tiling, and what only they need, are not among them: they are computed
-    before.
+    Computed before, and not among them, are reductions that gain by tiling, what is not indexed
+    by rows (a weight of every column that is converted), and what only such stages need.
 
     Returns:
         None unless there is a reduction, and every one of these stages is indexed by the same
@@ -19,52 +19,54 @@ def rows_behind(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int] | N
     """
     if not is_pointwise(stage):
         return None
-    behind = _producers(draft, stage)
-    if all(map(is_pointwise, behind)):
-        return None
-    rows = _shared_rows(draft, [stage, *behind])
-    if rows == 0 or len(stage.spatial_axes) <= rows:
+    behind, rows = _producers(draft, stage)
+    if all(map(is_pointwise, behind)) or len(stage.spatial_axes) <= rows:
         return None
     return behind, rows
 
 
-def _producers(draft: SketchDraft, stage: Stage) -> list[Stage]:
-    """Unsettled stages that only ``stage`` and each other need, in topological order."""
+def _producers(draft: SketchDraft, stage: Stage) -> tuple[list[Stage], int]:
+    """Unsettled stages that only ``stage`` and each other need, row by row, and the row axes.
+
+    The stages are in topological order.
+    """
+    workload = draft.workload
     within = {stage.name}
     found: list[Stage] = []
-    for candidate in reversed(draft.workload.stages):
-        users = {user.name for user in draft.workload.consumers(candidate.name)}
-        if candidate.name in draft.settled or not users or not users <= within:
+    shared = len(stage.spatial_axes)
+    for candidate in reversed(workload.stages):
+        users = workload.consumers(candidate.name)
+        if candidate.name in draft.settled or candidate.name in workload.outputs or not users:
             continue
-        if is_pointwise(candidate) or is_without_reuse(candidate):
+        if not {user.name for user in users} <= within:
+            continue
+        rows = min(_rows_in_step(user, candidate) for user in users)
+        if rows and (is_pointwise(candidate) or is_without_reuse(candidate)):
             within.add(candidate.name)
             found.insert(0, candidate)
-    return found
+            shared = min(shared, rows)
+    return found, shared
 
 
-def _shared_rows(draft: SketchDraft, stages: list[Stage]) -> int:
-    """Number of leading spatial axes by which all stages read each other in step."""
-    shared = min(len(stage.spatial_axes) for stage in stages)
-    names = {stage.name for stage in stages}
-    for stage in stages:
-        own = [axis.name for axis in stage.spatial_axes]
-        if names & {gather.tensor for gather in stage.gathers}:
+def _rows_in_step(user: Stage, producer: Stage) -> int:
+    """Number of leading spatial axes along which ``user`` reads at the point that it computes."""
+    if producer.name in {gather.tensor for gather in user.gathers}:
+        return 0
+    rows = min(len(user.spatial_axes), len(producer.spatial_axes))
+    pairs = list(zip(user.spatial_axes, producer.spatial_axes, strict=False))
+    for load in user.loads:
+        if load.tensor != producer.name:
+            continue
+        forms = user.forms(load)
+        if any(form.terms for form in forms):
             return 0
-        for load in stage.loads:
-            if load.tensor not in names:
-                continue
-            if any(form.terms for form in stage.forms(load)):
-                return 0
-            producer = producer_stage(draft.workload, load.tensor)
-            if producer is None or load.tensor in draft.workload.outputs:
-                return 0
-            for position, form in enumerate(stage.forms(load)[:shared]):
-                in_step = form.coefficients == {own[position]: 1} and form.constant == 0
-                same = producer.spatial_axes[position].extent == stage.extents[own[position]]
-                if not in_step or not same:
-                    shared = position
-                    break
-    return shared
+        for position, (own, other) in enumerate(pairs[:rows]):
+            form = forms[position]
+            in_step = form.coefficients == {own.name: 1} and form.constant == 0
+            if not in_step or own.extent != other.extent:
+                rows = position
+                break
+    return rows
 
 
 def is_without_reuse(stage: Stage) -> bool:
