@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -145,13 +145,7 @@ def run_tasks(
         for model in models.values():
             stack.enter_context(model)
         parts = resolve_run(given, options, models, refused, fallen)
-        said = {at: f"it is not tuned: {error}" for at, error in (refused or {}).items()}
-        for at, reason in (fallen or {}).items():
-            said[at] = f"it falls back to the compiler's own rules: {reason}"
-        for position, text in sorted(said.items()):
-            named = given[position].name or f"task {position + 1}"
-            for listener in options.listeners:
-                listener(WarningRaised(named, text))
+        _warn_of_tasks(options.listeners, given, refused or {}, fallen or {})
         if parts is None:
             return []
         trials = options.trials or DEFAULT_TRIALS * parts.programs
@@ -176,6 +170,22 @@ def run_tasks(
             began=began,
         )
         return tuner.run()
+
+
+def _warn_of_tasks(
+    listeners: Sequence[EventListener],
+    tasks: Sequence[Task],
+    refused: Mapping[int, AutotuneError],
+    fallen: Mapping[int, str],
+) -> None:
+    """Tell every listener which tasks are left out, and which fall back, by their positions."""
+    said = {at: f"it is not tuned: {error}" for at, error in refused.items()}
+    for at, reason in fallen.items():
+        said[at] = f"it falls back to the compiler's own rules: {reason}"
+    for position, text in sorted(said.items()):
+        named = tasks[position].name or f"task {position + 1}"
+        for listener in listeners:
+            listener(WarningRaised(named, text))
 
 
 def _prepared(meanwhile: Callable[[], Reserve], models: Iterable[ModelHost]) -> Reserve:
