@@ -100,12 +100,8 @@ def _whole(key: str, text: str) -> int:
     return int(text)
 
 
-def model_options(*, check: bool = True) -> Callable[[Command], Command]:
-    """SOURCE, ``--network`` and how it is read, which the command takes as ``model``.
-
-    Args:
-        check: Whether the command compares outputs, and has ``--no-check``.
-    """
+def _source_options(check: bool) -> list[Callable[[Command], Command]]:
+    """SOURCE and what says how it is read."""
     options = [
         click.argument("source", required=False, type=InputFile()),
         click.option(
@@ -139,6 +135,16 @@ def model_options(*, check: bool = True) -> Callable[[Command], Command]:
     if check:
         text = "Do not compare the outputs with those of the model."
         options.append(click.option("--no-check", is_flag=True, help=text))
+    return options
+
+
+def model_options(*, check: bool = True) -> Callable[[Command], Command]:
+    """SOURCE, ``--network`` and how it is read, which the command takes as ``model``.
+
+    Args:
+        check: Whether the command compares outputs, and has ``--no-check``.
+    """
+    options = _source_options(check)
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
