@@ -34,6 +34,39 @@ class Builder:
         create = self._ir.Operation.create
         return create("arith.constant", results=[element], attributes=attributes).results[0]
 
+    def extracted(self, value: Any, place: Any) -> Any:
+        """The element of a tensor that the body of a ``linalg.generic`` reads by itself.
+
+        Args:
+            value: The tensor.
+            place: The map of the generic's iterators to indices.
+        """
+        ir = self._ir
+        index = ir.IndexType.get()
+        whole = ir.IntegerType.get_signless(64)
+        iterators = [
+            ir.Operation.create(
+                "linalg.index",
+                results=[index],
+                attributes={"dim": ir.IntegerAttr.get(whole, position)},
+            ).results[0]
+            for position in range(place.n_dims)
+        ]
+        indices = [
+            ir.Operation.create(
+                "affine.apply",
+                results=[index],
+                operands=iterators,
+                attributes={
+                    "map": ir.AffineMapAttr.get(ir.AffineMap.get(place.n_dims, 0, [expression]))
+                },
+            ).results[0]
+            for expression in place.results
+        ]
+        return ir.Operation.create(
+            "tensor.extract", results=[value.type.element_type], operands=[value, *indices]
+        ).results[0]
+
     def empty(self, kind: Any) -> Any:
         """A tensor of type ``kind`` without values."""
         return self._ir.Operation.create("tensor.empty", results=[kind]).results[0]

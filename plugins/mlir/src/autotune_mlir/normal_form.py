@@ -230,6 +230,7 @@ class _Rewriter:
         """What is read of the operands of a generic, without constants; and the maps of all.
 
         An operand that is not read stays where only its shape says how often an iterator runs.
+        Of one at quotients or remainders the elements are extracted: MLIR makes no vectors of it.
         """
         body = operation.regions[0].blocks[0]
         operands, maps = list(operation.operands), _maps(operation)
@@ -238,7 +239,12 @@ class _Rewriter:
             value, argument = operands[position], body.arguments[position]
             if _is_used(argument) and not self._fold(operation, value, argument):
                 self._check_tensor(value)
-                values[position] = value
+                if _is_divided(maps[position]):
+                    with self._ir.InsertionPoint.at_block_begin(body), operation.location:
+                        read = self._build.extracted(value, maps[position])
+                    argument.replace_all_uses_with(read)
+                else:
+                    values[position] = value
         known = {str(result) for result in maps[-1].results}
         for position, value in enumerate(values):
             if value is not None:
@@ -248,13 +254,29 @@ class _Rewriter:
             axes = {f"d{axis}" for axis in range(maps[-1].n_dims)}
             if value is None and own & (axes - known):
                 known |= own
+                kind = operands[position].type
+                if _is_divided(maps[position]):
+                    maps[position], kind = self._iterators_of(maps[position], kind)
                 with self._ir.InsertionPoint(operation), operation.location:
-                    values[position] = self._build.empty(operands[position].type)
+                    values[position] = self._build.empty(kind)
         kept = [position for position in range(inputs) if values[position] is not None]
         for position in reversed(range(inputs)):
             if values[position] is None:
                 body.erase_argument(position)
         return [values[p] for p in kept], [maps[p] for p in kept] + [maps[-1]]
+
+    def _iterators_of(self, item: Any, kind: Any) -> tuple[Any, Any]:
+        """A map to those results alone that are iterators, and the type of such an operand."""
+        ir = self._ir
+        found = [
+            (result, extent)
+            for result, extent in zip(item.results, kind.shape, strict=True)
+            if isinstance(result, ir.AffineDimExpr)
+        ]
+        results = [result for result, _ in found]
+        shape = [extent for _, extent in found]
+        own = ir.RankedTensorType.get(shape, kind.element_type)
+        return ir.AffineMap.get(item.n_dims, 0, results), own
 
     def finish(self) -> None:
         """Make stages of constant tensors that are still read; drop what is not read.
@@ -366,6 +388,11 @@ def _part_multiply_add(ir: Any, operation: Any) -> None:
         total = create("arith.addf", results=kinds, operands=[before, product])
     fused.results[0].replace_all_uses_with(total.results[0])
     fused.erase()
+
+
+def _is_divided(item: Any) -> bool:
+    """Whether a result of a map has a quotient or a remainder."""
+    return any(word in str(item) for word in (" floordiv ", " mod ", " ceildiv "))
 
 
 def _is_used(value: Any) -> bool:
