@@ -1,10 +1,11 @@
-"""int8 dot products through ``vpdpbusd``: exact for all bytes, and nothing else than planned."""
+"""Dot products: int8, exact for all bytes, and bfloat16; and nothing else than planned."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 
+import numpy as np
 import pytest
 from thinning import thinned
 
@@ -13,8 +14,10 @@ pytest.importorskip("tvm")
 from attrs import evolve
 from autotune_tvm.emit import module_for
 from autotune_tvm.replay import schedule
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tvm_lowered import lowered_nest, numbers_of
-from tvm_programs import BACKEND, check_exact, machine_code, need, samples
+from tvm_programs import BACKEND, check_exact, machine_code, need, one_of_each, samples
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import Binary, Cast, Load, const, var
@@ -27,6 +30,7 @@ from autotune.ir.workloads import (
     conv1d,
     conv2d,
     conv3d,
+    dense,
     gemm,
 )
 from autotune.nest import derive_nest
@@ -41,7 +45,7 @@ from autotune.sketches import (
     Vectorize,
 )
 from autotune.targets import preset
-from autotune.testing.programs import request_for
+from autotune.testing.programs import check_candidate, request_for, run_executable
 
 TARGET = preset("cascadelake").with_cores(1)
 
@@ -71,11 +75,22 @@ WORKLOADS = (
     conv2d(h=9, w=9, ci=8, co=16, kh=3, kw=2, dilation=2, stride=3, dtype="int8"),
 )
 
+HALVES = (
+    gemm(m=24, n=64, k=32, dtype="bfloat16"),
+    gemm(m=37, n=53, k=29, dtype="bfloat16"),
+    gemm(m=1, n=7, k=1, dtype="bfloat16"),
+    batch_matmul(b=3, m=17, n=40, k=24, dtype="bfloat16"),
+    dense(m=9, n=32, k=31, dtype="bfloat16"),
+    conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1, dtype="bfloat16"),
+)
+ZEN4 = preset("znver4").with_cores(1)
 
-@pytest.mark.parametrize("workload", thinned(WORKLOADS, 3))
+
+@pytest.mark.parametrize("workload", thinned((*WORKLOADS, *HALVES), 3))
 def test_loops_and_allocations_are_those_of_the_lowered_program(workload: Workload) -> None:
     module = module_for(workload)
-    for candidate in samples(workload, TARGET, 2):
+    target = ZEN4 if workload in HALVES else TARGET
+    for candidate in samples(workload, target, 2):
         (call,) = (step for step in candidate.sketch.steps if isinstance(step, Tensorize))
         nest = derive_nest(candidate.sketch)
         lowered = lowered_nest(schedule(module, candidate, workload).mod)
@@ -117,6 +132,48 @@ def is_woven(statement: str, workload: Workload, candidate: Candidate) -> bool:
 def test_exact_for_all_bytes(workload: Workload) -> None:
     need(TARGET)
     check_exact(samples(workload, TARGET), TARGET)
+
+
+@pytest.mark.parametrize("workload", thinned(HALVES, 3))
+def test_halves_are_summed_in_float32(workload: Workload) -> None:
+    need(ZEN4)
+    for candidate in one_of_each(samples(workload, ZEN4)):
+        check_candidate(BACKEND, candidate, ZEN4, threads=1)
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.sampled_from([1, 5, 16]), st.sampled_from([1, 13, 32, 37]), st.sampled_from([1, 2, 7]))
+def test_halves_of_any_extents(m: int, n: int, k: int) -> None:
+    need(ZEN4)
+    for candidate in samples(gemm(m=m, n=n, k=k, dtype="bfloat16"), ZEN4)[:2]:
+        check_candidate(BACKEND, candidate, ZEN4, threads=1)
+
+
+@pytest.mark.parametrize(("vector_bytes", "register"), [(64, "zmm"), (32, "ymm")])
+def test_the_machine_code_has_the_instruction_for_halves(vector_bytes: int, register: str) -> None:
+    target = evolve(ZEN4, vector_bytes=vector_bytes)
+    for candidate in one_of_each(samples(HALVES[0], target)):
+        config = candidate.config
+        tile = config["C.i.2"] * config["C.j.2"] * config["C.k.1"]
+        text = machine_code(candidate, target)
+        assert len(re.findall(rf"vdpbf16ps\s.*%{register}\d+", text)) >= tile > 0
+        # No factor is widened, and the function that makes the call is inlined.
+        assert not re.search(r"vfmadd|call.*autotune|^autotune", text)
+
+
+def test_special_numbers_of_halves() -> None:
+    """Infinities and NaN come through; denormals are zeros to the instruction."""
+    need(ZEN4)
+    workload = gemm(m=4, n=16, k=2, dtype="bfloat16")
+    a = np.zeros((4, 2), np.uint16)
+    a[:, 0] = (0x7F80, 0x7FC0, 0x0001, 0x3F80)
+    b = np.full((2, 16), 0x3F80, np.uint16)
+    for candidate in samples(workload, ZEN4):
+        executable = BACKEND.build(request_for(candidate, ZEN4))
+        (result,) = run_executable(executable, workload, {"A": a, "B": b})
+        assert result[0].tolist() == [0x7F80] * 16 and result[3].tolist() == [0x3F80] * 16
+        assert (result[1] & 0x7FFF > 0x7F80).all()
+        assert result[2].tolist() == [0] * 16
 
 
 @pytest.mark.parametrize(

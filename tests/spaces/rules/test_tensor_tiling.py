@@ -18,6 +18,7 @@ from autotune.ir.workloads import (
     random_inputs,
     reference_outputs,
 )
+from autotune.measure.validation import expectations, mismatch
 from autotune.nest import derive_nest, layout_conflict, nest_tape
 from autotune.sketches import (
     STEP_TYPES,
@@ -73,6 +74,39 @@ def test_nests_compute_exact_integers(workload: Workload) -> None:
         assert nest_tape(candidate.sketch).tape.output_index
 
 
+HALVES = (
+    gemm(m=12, n=32, k=16, dtype="bfloat16"),
+    gemm(m=7, n=21, k=9, dtype="bfloat16"),
+    gemm(m=1, n=16, k=2, dtype="bfloat16"),
+    batch_matmul(b=2, m=3, n=20, k=8, dtype="bfloat16"),
+    conv2d(h=5, w=6, ci=7, co=16, pad=1, dtype="bfloat16", bias=1, relu=1),
+)
+ZEN4 = preset("znver4").with_cores(2)
+
+
+@pytest.mark.parametrize("workload", HALVES)
+def test_pairs_of_halves_are_summed_in_float32(workload: Workload) -> None:
+    rng = np.random.default_rng(0)
+    inputs = random_inputs(workload, rng)
+    expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
+    made = SketchSpace(workload, ZEN4, LIMITS)
+    for candidate in made.sample(2 * len(made.sketches()), rng):
+        (call,) = named(candidate, Tensorize)
+        (groups,) = named(candidate, Interleave)
+        assert isinstance(call, Tensorize) and call.intrinsic == "bf16-16x2"
+        assert isinstance(groups, Interleave) and groups.size == 2
+        assert layout_conflict(candidate) is None
+        found = run_candidate(candidate, inputs)
+        assert mismatch(expected, [found[name] for name in workload.outputs]) is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_other_floats_have_no_such_instruction(dtype: str) -> None:
+    workload = gemm(m=12, n=32, k=16, dtype=dtype)
+    for sketch in SketchSpace(workload, ZEN4, LIMITS).sketches():
+        assert not any(isinstance(step, Tensorize) for step in sketch.steps)
+
+
 def test_random_bytes_have_all_values() -> None:
     inputs = random_inputs(gemm(m=64, n=64, k=64, dtype="u8s8s32"), np.random.default_rng(0))
     assert (inputs["A"].min(), inputs["A"].max()) == (0, 255)
@@ -90,9 +124,12 @@ def test_random_bytes_have_all_values() -> None:
         ({}, "haswell"),
     ],
 )
-def test_left_out_where_it_cannot_be_done(changes: dict[str, object], target: str) -> None:
+@pytest.mark.parametrize("workload", [WORKLOADS[0], HALVES[0]], ids=["bytes", "halves"])
+def test_left_out_where_it_cannot_be_done(
+    changes: dict[str, object], target: str, workload: Workload
+) -> None:
     limits = evolve(LIMITS, **changes)
-    for sketch in SketchSpace(WORKLOADS[0], preset(target), limits).sketches():
+    for sketch in SketchSpace(workload, preset(target), limits).sketches():
         assert not any(isinstance(step, Tensorize) for step in sketch.steps)
 
 

@@ -99,7 +99,7 @@ def tvm_target(target: Target, threads: int) -> dict[str, Any]:
 def lower_module(module: Any, target: Target, threads: int) -> Any:
     """Run TVM's passes on ``module``, up to where LLVM begins.
 
-    These are the passes of ``tvm.compile``, which offers no way to stop here, and two of ours:
+    These are the passes of ``tvm.compile``, which offers no way to stop here, and some of ours:
     see :mod:`autotune_tvm.lowering`.
 
     Raises:

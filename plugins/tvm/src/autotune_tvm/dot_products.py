@@ -1,4 +1,4 @@
-"""TVM's calls of int8 dot-product instructions with int32 accumulation.
+"""TVM's calls of dot-product instructions: int8 with int32 accumulation, bfloat16 with float32.
 
 TVM 0.27's own intrinsics for them are of no use: they hand their operands to LLVM as vectors of
 32-bit integers, which LLVM 22 refuses. Here operands are vectors of bytes. TVM does not check that
@@ -14,14 +14,24 @@ from typing import Any
 import tvm
 from attrs import frozen
 from tvm import tirx
-from tvm.s_tir import TensorIntrin
+from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
 from tvm.script import tirx as T
 
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
 
-__all__ = ["TensorCall", "interleaving", "registered", "vnni_256", "vnni_512", "vnni_512_signed"]
+__all__ = [
+    "TensorCall",
+    "bfloat16_256",
+    "bfloat16_512",
+    "interleaving",
+    "registered",
+    "vnni_256",
+    "vnni_512",
+    "vnni_512_signed",
+]
 
 _GROUP = 4
+_IMPORT = "pragma_import_llvm"
 # Makes an unsigned byte that is larger by 128 of a signed one, four at a time.
 _SIGN_BITS = -0x7F7F7F80
 # Where the four bytes of a column lie in four rows of 16 that follow each other, and from one
@@ -110,6 +120,60 @@ def vnni_512_signed(intrinsic: Intrinsic) -> TensorCall:
     return _dot(intrinsic, compensated)
 
 
+def bfloat16_512(intrinsic: Intrinsic) -> TensorCall:
+    """``vdpbf16ps`` on 512 bits."""
+    return _bfloat16(intrinsic, "llvm.x86.avx512bf16.dpbf16ps.512")
+
+
+def bfloat16_256(intrinsic: Intrinsic) -> TensorCall:
+    """``vdpbf16ps`` on 256 bits."""
+    return _bfloat16(intrinsic, "llvm.x86.avx512bf16.dpbf16ps.256")
+
+
+def _bfloat16(intrinsic: Intrinsic, instruction: str) -> TensorCall:
+    """Sums of pairs of bfloat16, which TVM has made integers of when LLVM sees them.
+
+    LLVM's intrinsic takes its own type: a function in LLVM's text form, which calls bring with
+    them, takes integers, and is put in where it is called.
+    """
+    (lanes,) = (axis.extent for axis in intrinsic.spatial_axes)
+    sums, integers, halves = f"<{lanes} x float>", f"<{lanes} x i32>", f"<{2 * lanes} x bfloat>"
+    name = f"autotune_{intrinsic.name.replace('-', '_')}"
+    head = f"define {sums} @{name}({sums} %s, {integers} %a, {integers} %b)"
+    text = f"""{head} alwaysinline nounwind {{
+  %x = bitcast {integers} %a to {halves}
+  %y = bitcast {integers} %b to {halves}
+  %r = call {sums} @{instruction}({sums} %s, {halves} %x, {halves} %y)
+  ret {sums} %r
+}}
+declare {sums} @{instruction}({sums}, {halves}, {halves})
+"""
+
+    def call(total: Any, data: Any, weights: Any) -> Any:
+        pairs = tirx.reinterpret(f"int32x{lanes}", weights)
+        return tirx.call_pure_extern(
+            f"float32x{lanes}", name, total, tirx.Broadcast(data, lanes), pairs
+        )
+
+    made = _dot(intrinsic, call)
+    return TensorCall(made.description, _importing(made.implementation, text))
+
+
+def _importing(implementation: Any, text: str) -> Any:
+    """Calls that bring definitions in LLVM's text form with them, and read halves from memory.
+
+    TVM makes buffers of float32 of those of bfloat16 that are only a program's own, as long as
+    nothing else is done with them than to read and to write elements.
+    """
+    block = implementation.body.block
+    body = tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, tvm.ir.StringImm(text), block.body)
+    halves = [region.source for region in block.reads if str(region.source.dtype) == "bfloat16"]
+    body = tirx.SeqStmt([*(tirx.Evaluate(buffer.data) for buffer in halves), body])
+    return implementation.with_body(
+        SBlockRealize([], True, SBlock([], block.reads, block.writes, block.name_hint, body))
+    )
+
+
 def _call(name: str, lanes: int) -> Callable[[Any, Any, Any], Any]:
     """Of sums, four bytes in one integer, and bytes: the instruction's result."""
 
@@ -124,35 +188,37 @@ def _call(name: str, lanes: int) -> Callable[[Any, Any, Any], Any]:
 
 
 def _dot(intrinsic: Intrinsic, call: Callable[[Any, Any, Any], Any]) -> TensorCall:
+    """Sums in vectors of products of a group, which is 32 bits of the left factor."""
     (lanes,) = (axis.extent for axis in intrinsic.spatial_axes)
-    left = intrinsic.left.dtype
+    (group,) = (axis.extent for axis in intrinsic.reduce_axes)
+    left, right, total = (operand.dtype for operand in intrinsic.operands)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def description(data: T.handle, weights: T.handle, sums: T.handle) -> None:
-        A = T.match_buffer(data, (4,), left, offset_factor=1)
-        B = T.match_buffer(weights, (lanes, 4), "int8", offset_factor=1)
-        C = T.match_buffer(sums, (lanes,), "int32", offset_factor=1)
+        A = T.match_buffer(data, (group,), left, offset_factor=1)
+        B = T.match_buffer(weights, (lanes, group), right, offset_factor=1)
+        C = T.match_buffer(sums, (lanes,), total, offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.reads(C[0:lanes], A[0:group], B[0:lanes, 0:group])
             T.writes(C[0:lanes])
-            for k in T.serial(0, 4):
+            for k in T.serial(0, group):
                 for j in T.serial(0, lanes):
                     with T.sblock("update"):
                         vj, vk = T.axis.remap("SR", [j, k])
-                        C[vj] = C[vj] + T.cast(A[vk], "int32") * T.cast(B[vj, vk], "int32")
+                        C[vj] = C[vj] + T.cast(A[vk], total) * T.cast(B[vj, vk], total)
 
     @T.prim_func(s_tir=True)  # type: ignore[untyped-decorator]
     def implementation(data: T.handle, weights: T.handle, sums: T.handle) -> None:
-        A = T.match_buffer(data, (4,), left, offset_factor=1)
-        B = T.match_buffer(weights, (lanes, 4), "int8", offset_factor=1)
-        C = T.match_buffer(sums, (lanes,), "int32", offset_factor=1)
+        A = T.match_buffer(data, (group,), left, offset_factor=1)
+        B = T.match_buffer(weights, (lanes, group), right, offset_factor=1)
+        C = T.match_buffer(sums, (lanes,), total, offset_factor=1)
         with T.sblock("root"):
-            T.reads(C[0:lanes], A[0:4], B[0:lanes, 0:4])
+            T.reads(C[0:lanes], A[0:group], B[0:lanes, 0:group])
             T.writes(C[0:lanes])
             C[T.ramp(T.int32(0), 1, lanes)] = call(
-                C.vload([0], dtype=f"int32x{lanes}"),
-                T.reinterpret(A.vload([0], dtype=f"{left}x4"), dtype="int32"),
-                B.vload([0, 0], dtype=f"int8x{lanes * 4}"),
+                C.vload([0], dtype=f"{total}x{lanes}"),
+                T.reinterpret(A.vload([0], dtype=f"{left}x{group}"), dtype="int32"),
+                B.vload([0, 0], dtype=f"{right}x{lanes * group}"),
             )
 
     return TensorCall(description, implementation)

@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to what LLVM takes, with two of our own among them."""
+"""TVM's passes from a scheduled program to what LLVM takes, with three of our own among them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     """TVM's default pipeline in the form of its registry; functions on CPUs have no library calls.
 
     Returns:
-        The passes over all functions, what makes the last passes for the host's functions
+        The passes over all functions (:func:`~autotune_tvm.passes.bfloat16_constants` is the
+        first), what makes the last passes for the host's functions
         (:func:`~autotune_tvm.passes.expand_functions` and
         :func:`~autotune_tvm.passes.round_to_bfloat16` go before TVM's), and the same for those of
         devices. Loops have become vectors by then, and halves the types that TVM computes in.
@@ -19,14 +20,18 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     import tvm
     from tvm.tirx.compilation_pipeline import get_tir_pipeline
 
-    from autotune_tvm.passes import expand_functions, round_to_bfloat16
+    from autotune_tvm.passes import bfloat16_constants, expand_functions, round_to_bfloat16
 
     def expanded(module: Any, _: Any) -> Any:
         return expand_functions(round_to_bfloat16(module))
+
+    def with_bits(module: Any, _: Any) -> Any:
+        return bfloat16_constants(module)
 
     def finalize_host() -> Any:
         expand = tvm.transform.module_pass(expanded, opt_level=0, name="ExpandFunctions")
         return tvm.transform.Sequential([expand, finish()])
 
     pipeline, finish, finalize_device = get_tir_pipeline("default")
-    return pipeline, finalize_host, finalize_device
+    constants = tvm.transform.module_pass(with_bits, opt_level=0, name="Bfloat16Constants")
+    return tvm.transform.Sequential([constants, pipeline]), finalize_host, finalize_device

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from autotune.errors import PluginError, UnknownNameError
+from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
@@ -15,18 +16,28 @@ __all__ = ["INTRINSICS", "find_intrinsic"]
 
 
 def _dot(
-    name: str, lanes: int, features: tuple[str, ...], implementation: str, left: str
+    name: str,
+    lanes: int,
+    dtypes: tuple[str, str, str],
+    features: tuple[str, ...],
+    implementation: str,
 ) -> Intrinsic:
-    """A vector of int8 dot products of length four, one factor broadcast."""
+    """A vector of sums of products of 32 bits of either factor, the left one broadcast.
+
+    ``dtypes``: of the left factor, of the right one and of the sums.
+    """
+    left, right, total = dtypes
+    group = _GROUP_BYTES // element_type(left).bytes
     return Intrinsic(
         name,
-        f"{lanes} int32 sums of 4 {left} * int8 products, one left factor for all lanes",
-        (Axis("k", 4, "reduce"), Axis("j", lanes)),
-        IntrinsicOperand("data", left, (("k", 4),)),
-        IntrinsicOperand("weights", "int8", (("j", lanes), ("k", 4))),
-        IntrinsicOperand("sums", "int32", (("j", lanes),)),
+        f"{lanes} {total} sums of {group} {left} * {right} products, "
+        "one left factor for all lanes",
+        (Axis("k", group, "reduce"), Axis("j", lanes)),
+        IntrinsicOperand("data", left, (("k", group),)),
+        IntrinsicOperand("weights", right, (("j", lanes), ("k", group))),
+        IntrinsicOperand("sums", total, (("j", lanes),)),
         features=features,
-        implementations={"tvm": implementation},
+        implementations={"tvm": f"autotune_tvm.dot_products:{implementation}"},
     )
 
 
@@ -80,6 +91,10 @@ def _tiles(rows: int, depth: int, left: str, suffix: str) -> Intrinsic:
 
 # All processors with the second have the first, by which the right factor is packed.
 _VNNI = ("avx512bw", "avx512vnni")
+_GROUP_BYTES = 4
+_UNSIGNED = ("uint8", "int8", "int32")
+_SIGNED = ("int8", "int8", "int32")
+_BFLOAT16 = ("bfloat16", "bfloat16", "float32")
 _FRAGMENTS = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
 _REGISTERS = ("mma.matrix_a", "mma.matrix_b", "mma.accumulator")
 _VTA = ("vta.input", "vta.weight", "vta.accumulator")
@@ -95,15 +110,11 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
                 for rows in (32, 28, 16, 14, 7)
                 for depth in (256, 128, 64)
             ),
-            _dot("vnni-16x4", 16, _VNNI, "autotune_tvm.dot_products:vnni_512", "uint8"),
-            _dot(
-                "vnni-16x4-signed",
-                16,
-                _VNNI,
-                "autotune_tvm.dot_products:vnni_512_signed",
-                "int8",
-            ),
-            _dot("vnni-8x4", 8, ("avxvnni",), "autotune_tvm.dot_products:vnni_256", "uint8"),
+            _dot("vnni-16x4", 16, _UNSIGNED, _VNNI, "vnni_512"),
+            _dot("vnni-16x4-signed", 16, _SIGNED, _VNNI, "vnni_512_signed"),
+            _dot("vnni-8x4", 8, _UNSIGNED, ("avxvnni",), "vnni_256"),
+            _dot("bf16-16x2", 16, _BFLOAT16, ("avx512bf16",), "bfloat16_512"),
+            _dot("bf16-8x2", 8, _BFLOAT16, ("avx512bf16", "avx512vl"), "bfloat16_256"),
             _product(
                 "wmma-16x16x16",
                 "a warp's product of 16x16 matrices of halves, accumulated in floats",

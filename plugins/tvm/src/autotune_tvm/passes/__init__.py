@@ -1,11 +1,13 @@
 """Passes over a scheduled program beyond the schedule primitives, one per module.
 
 Without them a program is right, but slower; without ``compare_booleans`` some are not compiled,
-and without ``round_to_bfloat16`` some NaNs become numbers.
+nor some of bfloat16 without ``bfloat16_constants``, and without ``round_to_bfloat16`` some NaNs
+become numbers.
 """
 
 from __future__ import annotations
 
+from autotune_tvm.passes.bfloat16_constants import bfloat16_constants
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
 from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
@@ -16,6 +18,7 @@ from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
     "PASSES",
+    "bfloat16_constants",
     "compare_booleans",
     "compares_booleans",
     "expand_functions",
