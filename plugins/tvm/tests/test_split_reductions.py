@@ -1,4 +1,4 @@
-"""Reductions in parts, run: they are what the workload says."""
+"""Reductions in parts and tiled transposes, run: they are what the workload says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ pytest.importorskip("tvm")
 
 from split_reductions import SPLIT_REDUCTIONS
 from thinning import thinned
+from transposes import transpose
 from tvm_programs import BACKEND, one_of_each, samples
 
 from autotune.ir.workloads import Workload
@@ -16,7 +17,7 @@ from autotune.testing.programs import check_candidate
 
 
 @pytest.mark.parametrize("cores", [1, 64])
-@pytest.mark.parametrize("workload", thinned(SPLIT_REDUCTIONS, 3))
+@pytest.mark.parametrize("workload", thinned((*SPLIT_REDUCTIONS, transpose(64, 48)), 3))
 def test_results_are_those_of_the_reference(workload: Workload, cores: int) -> None:
     target = detect_cpu().with_cores(cores)
     for candidate in one_of_each(samples(workload, target)):

@@ -47,7 +47,7 @@ GPU_RULES: tuple[SketchRule, ...] = (
 )
 """The built-in rules for GPUs in the order in which they are asked."""
 
-_VERSION = "5"
+_VERSION = "6"
 
 
 class EmptySpace(InvalidValueError):

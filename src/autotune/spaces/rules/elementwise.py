@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.ir.expressions import const, var
-from autotune.ir.workloads import Stage
+from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
     AtLeast,
     Factor,
@@ -14,9 +14,17 @@ from autotune.sketches import (
     Tile,
     Vectorize,
 )
-from autotune.spaces.rules.access import is_pointwise, largest_divisor
+from autotune.spaces.rules.access import (
+    depends_on,
+    dimension_of,
+    is_pointwise,
+    largest_divisor,
+)
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
+
+# Rows of a tile: those of a cache line of the source, or a few.
+_TILE_ROWS = (4, 8, 16, 32, 64)
 
 
 class ElementwiseRule(SketchRule):
@@ -59,14 +67,76 @@ class ElementwiseRule(SketchRule):
         enough: list[AtLeast] = []
         if stage.points // widths[0] >= cores:
             enough.append(AtLeast(parallel, cores, "every core gets work", hard=False))
-        return [
-            draft.extended(
-                settled=[stage.name],
-                params=params,
-                constraints=[*constraints, *enough],
-                steps=steps,
-            )
-        ]
+        plain = draft.extended(
+            settled=[stage.name],
+            params=params,
+            constraints=[*constraints, *enough],
+            steps=steps,
+        )
+        return [plain, *_in_tiles(draft, stage)]
+
+
+def _in_tiles(draft: SketchDraft, stage: Stage) -> list[SketchDraft]:
+    """The stage in tiles of two axes, where it reads something contiguous along another axis.
+
+    Row by row, each element that it reads is of another cache line; all of a line are used within
+    a tile. Only in workloads where nothing else has several sketches, which would multiply.
+    """
+    across = _contiguous_across(stage)
+    alone = all(other.combiner is None for other in draft.workload.stages)
+    if across is None or draft.labels or not alone:
+        return []
+    rows = tuple(count for count in _TILE_ROWS if across.extent % count == 0)
+    inner = stage.axes[-1]
+    width = largest_divisor(inner.extent, draft.target.lanes(stage.output.dtype))
+    if not rows or width == 1:
+        return []
+    tall = [f"{stage.name}.{across.name}.{level}" for level in range(2)]
+    wide = [f"{stage.name}.{inner.name}.{level}" for level in range(3)]
+    others = [axis for axis in stage.axes if axis.name not in (across.name, inner.name)]
+    shared = (*(f"{axis.name}.0" for axis in others), f"{across.name}.0", f"{inner.name}.0")
+    tile = (f"{across.name}.1", f"{inner.name}.1", f"{inner.name}.2")
+    parallel = var(tall[0]) * var(wide[0])
+    for axis in others:
+        parallel = parallel * axis.extent
+    enough = stage.points // (rows[0] * width) >= draft.target.cores
+    return [
+        draft.extended(
+            settled=[stage.name],
+            label="transposed-tiles",
+            params=[
+                *(Factor(tall[0]), Factor(tall[1], rows)),
+                *(Factor(wide[0]), Factor(wide[1]), Factor(wide[2], (width,))),
+            ],
+            constraints=[
+                ProductEquals(tuple(tall), const(across.extent)),
+                ProductEquals(tuple(wide), const(inner.extent)),
+                *(
+                    [AtLeast(parallel, draft.target.cores, "every core gets work", hard=False)]
+                    if enough
+                    else []
+                ),
+            ],
+            steps=[
+                Tile(stage.name, across.name, tuple(var(name) for name in tall)),
+                Tile(stage.name, inner.name, tuple(var(name) for name in wide)),
+                Order(stage.name, (*shared, *tile)),
+                Parallel(stage.name, shared),
+                Vectorize(stage.name, tile[-1]),
+            ],
+        )
+    ]
+
+
+def _contiguous_across(stage: Stage) -> Axis | None:
+    """The axis, not the innermost, along which a read that the innermost moves is contiguous."""
+    inner = stage.axes[-1].name
+    for load in stage.loads:
+        forms = stage.forms(load)
+        for axis in stage.axes[:-1]:
+            if depends_on(forms, inner) and dimension_of(forms, axis.name) == len(forms) - 1:
+                return axis
+    return None
 
 
 def root_copy_steps(stage: Stage, lanes: int) -> list[Step]:
