@@ -6,6 +6,7 @@ Nothing is imported here that the contenders use: every one of them runs in proc
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -20,10 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+from bars import REACHABLE, Bar
 
-# Share of the peak of multiply-adds that a dense operator can be asked to reach.
-REACHABLE = 0.85
+HERE = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
@@ -41,59 +41,6 @@ class Turns:
     pause: float = 0.15
     samples: int = 10
     sample_seconds: float = 0.01
-
-
-@dataclass
-class Bar:
-    """A promise: a value, and what it has to reach.
-
-    A value that no program could reach on this machine (``ceiling``) promises nothing here, and
-    neither does one whose programs this call was not asked to run (``not_asked``).
-    """
-
-    name: str
-    value: float | None
-    wanted: float
-    at_most: bool = False
-    note: str = ""
-    ceiling: float | None = None
-    not_asked: bool = False
-
-    @property
-    def applies(self) -> bool:
-        """Whether the machine leaves room for the promise, and it was asked for."""
-        return not self.not_asked and (self.ceiling is None or self.ceiling >= self.wanted)
-
-    @property
-    def holds(self) -> bool:
-        """Whether the promise is kept; what was not measured is not kept."""
-        if not self.applies:
-            return True
-        if self.value is None:
-            return False
-        return self.value <= self.wanted if self.at_most else self.value >= self.wanted
-
-    def __str__(self) -> str:
-        sign = "<=" if self.at_most else ">="
-        value = "not measured" if self.value is None else _told(self.value, self.wanted)
-        note = f" ({self.note})" if self.note else ""
-        if self.not_asked:
-            return (
-                f"n/a  {self.name}: wanted {sign} {self.wanted:g}, but its rows were not run{note}"
-            )
-        if not self.applies:
-            share = f"{REACHABLE:.0%} of the peak of multiply-adds"
-            reason = f"{share} would give {self.ceiling:.3g} here"
-            return f"n/a  {self.name}: {value}, wanted {sign} {self.wanted:g}, but {reason}{note}"
-        return f"{'ok ' if self.holds else 'LOW' if not self.at_most else 'HIGH'}  " + (
-            f"{self.name}: {value}, wanted {sign} {self.wanted:g}{note}"
-        )
-
-
-def _told(value: float, wanted: float) -> str:
-    """Three digits of a value, or five where three would read like what is wanted."""
-    short = f"{value:.3g}"
-    return short if float(short) != wanted else f"{value:.5g}"
 
 
 @dataclass
@@ -285,6 +232,10 @@ def metaschedule(
         return data, "" if data["module"] else "none of its candidates ran"
 
 
+class ContenderEnded(Exception):
+    """A contender gave no time in its turn; says why."""
+
+
 class Contender:
     """A process that times one program when asked; see `serve.py`.
 
@@ -318,16 +269,28 @@ class Contender:
         self.close()
 
     def seconds(self, turns: Turns) -> float:
-        """Seconds per call, now."""
+        """Seconds per call, now.
+
+        Raises:
+            ContenderEnded: the process has ended.
+        """
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{turns.samples} {turns.sample_seconds}\n")
-        self.process.stdin.flush()
-        return float(self._line()["seconds"])
+        try:
+            self.process.stdin.write(f"{turns.samples} {turns.sample_seconds}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise ContenderEnded("it ended before its turn") from None
+        answer = self._line()
+        if "seconds" not in answer:
+            raise ContenderEnded(f"in its turn: {answer['error']}")
+        return float(answer["seconds"])
 
     def close(self) -> None:
         """End the process."""
         if self.process.stdin is not None:
-            self.process.stdin.close()
+            # What one that has ended was not given is still in the buffer.
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
         try:
             self.process.wait(timeout=20)
         except subprocess.TimeoutExpired:
@@ -368,7 +331,12 @@ def compare(
             order = list(contenders) if number % 2 == 0 else list(reversed(contenders))
             for name in order:
                 time.sleep(turns.pause)
-                final[name].append(contenders[name].seconds(turns))
+                try:
+                    final[name].append(contenders[name].seconds(turns))
+                except ContenderEnded as error:
+                    errors[name] = str(error)
+                    contenders.pop(name).close()
+                    del final[name]
     finally:
         for contender in contenders.values():
             contender.close()

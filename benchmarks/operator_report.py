@@ -129,6 +129,8 @@ class Measured:
             "operator": self.row.name,
             "family": self.row.family,
             "threads": self.threads,
+            "flop": self.row.flop,
+            "bytes": self.read + self.written if self.described else None,
             **times,
             **ratios,
             "of the roofline": self.fraction,

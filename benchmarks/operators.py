@@ -22,14 +22,23 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common import HERE, Turns, basic_parser, compare, cores, environment, finish_with, machine
-from operator_report import OURS, ROOFLINE, Measured, bars_of, print_table, write_csv
+from operator_report import (
+    METASCHEDULE,
+    OURS,
+    ROOFLINE,
+    UNTUNED,
+    Measured,
+    bars_of,
+    print_table,
+    write_csv,
+)
 from operator_rows import Row, all_rows, is_with_metaschedule
 from steps import StepFailed, kept, output_of
 
@@ -149,30 +158,40 @@ def run_row(options: argparse.Namespace, row: Row, threads: int) -> Measured:
     measured = Measured(row, threads)
     errors = measured.errors
     program = folder / "program.json"
-    described = kept(folder / "described.json", errors, "program", lambda: describe(row, program))
+
+    def step(file: str, name: str, make: Callable[[], Any]) -> Any:
+        return kept(folder / f"{file}.json", errors, name, lambda: guarded(make))
+
+    described = step("described", "program", lambda: describe(row, program))
     if described is None:
         return measured
     measured.described = described
-    measured.tuned = kept(
-        folder / "tuned.json", errors, OURS, lambda: tune(options, program, folder, threads)
-    )
+    measured.tuned = step("tuned", OURS, lambda: tune(options, program, folder, threads))
     if is_with_metaschedule(row, options.metaschedule):
-        measured.metaschedule = kept(
-            folder / "metaschedule.json",
-            errors,
-            "metaschedule",
-            lambda: metaschedule(options, program, folder, threads),
+        measured.metaschedule = step(
+            METASCHEDULE, METASCHEDULE, lambda: metaschedule(options, program, folder, threads)
         )
     # Timed again once something is there that was not before.
     tuners = "-".join(["timed", *measured.tuners])
-    timed = kept(
-        folder / f"{tuners}.json", errors, "timing", lambda: timing(options, measured, folder)
-    )
+    timed = step(tuners, "timing", lambda: timing(options, measured, folder))
     if timed is not None:
         measured.final, measured.differences = timed["final"], timed["differences"]
         errors.update(timed["errors"])
     measured.print()
     return measured
+
+
+def guarded(make: Callable[[], Any]) -> Any:
+    """A step whose unforeseen errors are failures, too: the other rows go on.
+
+    Raises:
+        StepFailed: it failed.
+    """
+    try:
+        return make()
+    except (KeyError, MemoryError, OSError, ValueError) as error:
+        lines = str(error).splitlines() or [""]
+        raise StepFailed(f"{type(error).__name__}: {lines[0]}") from error
 
 
 def describe(row: Row, program: Path) -> Any:
@@ -245,10 +264,10 @@ def contenders(
         add(OURS, {"contender": "autotune", **record})
     if measured.metaschedule is not None:
         module = str(folder / "metaschedule-module.json")
-        add("metaschedule", {"contender": "tvm", "module": module})
+        add(METASCHEDULE, {"contender": "tvm", "module": module})
     if not options.quick:
         module = str(folder / "program.json")
-        add("untuned", {"contender": "tvm", "module": module, "skip_slow": True})
+        add(UNTUNED, {"contender": "tvm", "module": module, "skip_slow": True})
     operator = {"operator": row.kind, "arguments": row.arguments, "contender": "torch"}
     for name, variant in measured.torch_variants.items():
         add(name, {**operator, "variant": variant}, options.torch_python)

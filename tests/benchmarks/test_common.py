@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -25,6 +26,25 @@ def test_contenders_have_their_turns_and_those_that_fail_are_told(tmp_path: Path
     assert list(found) == ["numpy"] and len(found["numpy"]) == 3
     assert all(0 < seconds < 60 for seconds in found["numpy"])
     assert list(errors) == ["none"]
+
+
+def test_a_contender_that_dies_in_its_turn_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = """import json, sys
+print(json.dumps({"ready": True}), flush=True)
+for number, _ in enumerate(sys.stdin):
+    if json.loads(sys.argv[1])["dies"] and number:
+        sys.exit(1)
+    print(json.dumps({"seconds": 1.0}), flush=True)
+"""
+    (tmp_path / "serve.py").write_text(server)
+    monkeypatch.setattr(common, "HERE", tmp_path)
+    monkeypatch.setattr(common, "environment", lambda *_: dict(os.environ))
+    requests = {name: ({"dies": name == "weak"}, sys.executable) for name in ("weak", "strong")}
+    found, errors = common.compare(requests, common.Turns(rounds=4, pause=0.0))
+    assert found == {"strong": [1.0] * 4}
+    assert errors == {"weak": "in its turn: it ended"}
 
 
 def test_a_bar_that_is_missed_by_little_does_not_read_like_one_that_is_kept() -> None:

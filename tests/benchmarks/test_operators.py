@@ -256,6 +256,12 @@ def test_a_refused_row_is_told_and_ends_nothing(
     assert lines[1]["autotune"] == "1.5"
 
 
+def test_an_error_that_nobody_foresaw_is_a_failed_step(scripts: Any) -> None:
+    operators, _, _ = scripts
+    with pytest.raises(operators.StepFailed, match="JSONDecodeError"):
+        operators.guarded(lambda: json.loads("no answer"))
+
+
 def test_the_roofline_is_drawn(scripts: Any, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     rates = [
