@@ -68,7 +68,8 @@ def _draw(axes: Axes, measured: Sequence[Measured], rates: Sequence[Mapping[str,
     axes.set(xlabel="flop of products per byte of arrays", ylabel="Gflop/s", xlim=(low, high))
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.legend(loc="lower right")
+    if points:
+        axes.legend(loc="lower right")
 
 
 def _place(one: Measured) -> tuple[float, float] | None:

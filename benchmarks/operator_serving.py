@@ -50,16 +50,18 @@ def _autotune(request: Mapping[str, Any]) -> Maker:
         raise RuntimeError("the database has no record of this workload")
     program = (folder / IMPORTED).read_text(encoding="utf-8")
     function = autotune.compile_record(record, program)
+    taken = function.workload.inputs
     tensors = [function.workload.tensors[name] for name in function.workload.outputs]
 
     def bound(number: int) -> tuple[Any, list[Any]]:
-        inputs = [aligned_copy(array) for array in _inputs(request, number)]
+        arrays = zip(draw(request["inputs"], number), taken, strict=True)
+        inputs = [aligned_copy(tensor.element.stored(array)) for array, tensor in arrays]
         outputs = [aligned_empty(tensor.shape, tensor.element.dtype) for tensor in tensors]
         return function.executable.bind(inputs, outputs), outputs
 
     call, outputs = bound(0)
     call.run()
-    _write(request, outputs[0])
+    _write(request, tensors[0].element.numbers(outputs[0]))
 
     def made(number: int) -> Timer:
         timer: Timer = bound(number)[0].time
