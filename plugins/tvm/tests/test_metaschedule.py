@@ -19,7 +19,7 @@ from autotune_tvm.metaschedule import FILES
 from autotune_tvm.passes import narrow_indices
 from autotune_tvm.scheduled import scheduled_module
 from relax_programs import relax_convolution, relax_module
-from tvm import relax
+from tvm import relax, te, topi
 from tvm.s_tir import meta_schedule
 
 from autotune import compile_record
@@ -288,6 +288,21 @@ def test_schedules_with_calls_that_tvm_does_not_know_are_refused(
     report = backend.export_records(records, "metaschedule", tmp_path / "database")
     assert report.exported == 0 and len(report.refused) == len(records)
     assert all("calls instructions" in why for _, why in report.refused)
+
+
+def test_schedules_of_blocks_that_are_separated_first_are_refused(
+    backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    x, scale, shift = (
+        te.placeholder(shape, "float32", name)
+        for name, shape in (("X", (2, 4, 3, 5)), ("G", (4,)), ("B", (4,)))
+    )
+    made = topi.nn.instance_norm(x, scale, shift, 1, [2, 3], 1e-5)
+    imported = backend.import_program(te.create_prim_func([x, scale, shift, made]))
+    records = records_of(imported.workload, target, backend, 1, imported.program)
+    report = backend.export_records(records, "metaschedule", tmp_path / "database")
+    assert report.exported == 0 and len(report.refused) == len(records)
+    assert all("several tensors in one block" in why for _, why in report.refused)
 
 
 def test_what_metaschedule_cannot_tell_apart_is_not_mixed(

@@ -143,6 +143,8 @@ class _Writer:
         from tvm.s_tir.meta_schedule.arg_info import ArgInfo
         from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord, Workload
 
+        from autotune_tvm.separation import separated
+
         if any(isinstance(step, Tensorize) for step in record.candidate.sketch.steps):
             raise InvalidValueError(
                 "its schedule calls instructions in this package's own way, which TVM alone does "
@@ -150,6 +152,11 @@ class _Writer:
             )
         workload = record.candidate.sketch.workload
         modules = self._modules(workload, record.program)
+        if separated(modules[0]) is not modules[0]:
+            raise InvalidValueError(
+                "its program reduces to several tensors in one block, and this package schedules "
+                "a block for each, which TVM alone does not know"
+            )
         schedule = _schedule(modules[0], record)
         arguments = ArgInfo.from_entry_func(modules[0], remove_preproc=True)
         target = compiler.described_target(Target.from_json(record.target), record.key.threads)
