@@ -19,6 +19,7 @@ failed is tried again. Remove the folder to start over. What is refused is a row
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 import tempfile
@@ -106,6 +107,13 @@ def parsed_options() -> argparse.Namespace:
             f"--{name}-python", default=sys.executable, metavar="PATH", help=f"that has {what}"
         )
     options = parser.parse_args()
+    # Now, and not after hours.
+    for name in ("torch", "metaschedule"):
+        python = getattr(options, f"{name}_python")
+        if not Path(python).exists():
+            parser.error(f"--{name}-python: there is no {python}")
+    if options.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plot: matplotlib is not installed")
     quick = options.quick
     options.threads = options.threads or ([1] if quick else sorted({1, cores()}))
     options.trials = options.trials or (QUICK_TRIALS if quick else TRIALS)
