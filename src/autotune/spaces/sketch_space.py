@@ -47,7 +47,7 @@ GPU_RULES: tuple[SketchRule, ...] = (
 )
 """The built-in rules for GPUs in the order in which they are asked."""
 
-_VERSION = "6"
+_VERSION = "7"
 
 
 class EmptySpace(InvalidValueError):

@@ -65,6 +65,13 @@ def test_columns_keep_their_tilings_and_are_vectors_of_results() -> None:
     assert vectors == {"d1.1", "d1.2"}
 
 
+@pytest.mark.parametrize(("columns", "shared"), [(256, True), (512, False)])
+def test_columns_are_enough_by_vectors_for_each_core(columns: int, shared: bool) -> None:
+    """Two cores: 16 vectors of 16 lanes are too few for both, 32 are not."""
+    names = [it.name for it in sketches(reduction((4096, columns), (0,)), cores=2)]
+    assert any(name.startswith("split-columns") for name in names) == shared
+
+
 def test_what_only_the_reduction_reads_is_computed_inside_it() -> None:
     for sketch in sketches(reduction((24, 64), (0, 1), first="exp")):
         assert Inline("P") in sketch.core_steps

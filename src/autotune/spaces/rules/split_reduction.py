@@ -214,6 +214,9 @@ def _chunkings(
     yield "", None
     cores = draft.target.cores
     points = _results(stage)
+    if lane_axis is None:
+        # Lanes are results: what cores can share are vectors of them.
+        points = max(1, points // draft.target.lanes(stage.output.dtype))
     if cores == 1 or points >= _ENOUGH_VECTORS * cores:
         return
     found: set[ChunkReduction] = set()
