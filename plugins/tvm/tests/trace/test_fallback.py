@@ -19,10 +19,12 @@ from autotune.tuning.resolve import model_hosts, resolve_run
 OPTIONS = TuneOptions(backend="tvm", target=detect_cpu(), trials=8)
 
 
-def total() -> Any:
-    """A sum of all elements, which no sketch rule takes."""
+def gram() -> Any:
+    """Products of all pairs of rows, which no sketch rule takes: one tensor is both factors."""
     x = te.placeholder((16, 32), "float32", "x")
-    return te.create_prim_func([x, topi.sum(x)])
+    k = te.reduce_axis((0, 32), "k")
+    y = te.compute((16, 16), lambda i, j: te.sum(x[i, k] * x[j, k], axis=k), "y")
+    return te.create_prim_func([x, y])
 
 
 def product() -> Any:
@@ -38,7 +40,7 @@ def argmax() -> Any:
 
 GIVEN = [
     Task(product(), 1.0, "product"),
-    Task(total(), 2.0, "total"),
+    Task(gram(), 2.0, "gram"),
     Task(argmax(), 1.0, "argmax"),
 ]
 
@@ -49,15 +51,15 @@ def test_what_the_space_refuses_is_taken_by_the_traces() -> None:
     tasks, _ = tasks_on_backends(GIVEN, OPTIONS, refused, fallen)
     assert [(task.title, task.space.name) for task in tasks] == [
         ("product", "sketch"),
-        ("total", "trace"),
+        ("gram", "trace"),
     ]
-    assert not tasks[0].refusal and "no sketch rule applies" in tasks[1].refusal
+    assert not tasks[0].refusal and "'x' at 2 different places" in tasks[1].refusal
     assert fallen == {1: tasks[1].refusal}
     assert set(refused) == {2} and "such pairs (argmax, argmin) are not tuned" in str(refused[2])
 
 
 def test_without_asking_nothing_falls_back() -> None:
-    with pytest.raises(UnsupportedWorkload, match="task 'total' .*no sketch rule applies"):
+    with pytest.raises(UnsupportedWorkload, match="task 'gram' .*'x' at 2 different places"):
         tasks_on_backends(GIVEN[:2], OPTIONS)
 
 
