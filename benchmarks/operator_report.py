@@ -108,8 +108,9 @@ class Measured:
 
     @property
     def fraction(self) -> float | None:
-        """Of what the machine can do at best."""
-        return self.speed_beside(ROOFLINE)
+        """Of what the machine can do at best: of the best of all turns, as others disturb it."""
+        latency, limits = self.latency(OURS), self.final.get(ROOFLINE)
+        return min(limits) / latency if limits and latency and self.is_right else None
 
     @property
     def problem(self) -> str:

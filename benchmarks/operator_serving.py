@@ -21,7 +21,7 @@ from operator_task import IMPORTED, RECORDS
 # What nobody scheduled is not timed where a call takes longer.
 MOST_SECONDS = 0.2
 # To measure each rate of a roofline, in each turn.
-RATE_SECONDS = 0.02
+RATE_SECONDS, MEMORY_RATE_SECONDS = 0.02, 0.1
 
 Timer = Callable[[int], float]
 Maker = Callable[[int], Timer]
@@ -155,7 +155,7 @@ def _torch(request: Mapping[str, Any]) -> Maker:
 
 def _roofline(request: Mapping[str, Any]) -> Maker:
     """The larger of what its products and its arrays take at least, on so many threads."""
-    from peak import COPIES, Ceilings, capacities, sizes_of
+    from peak import COPIES, MEMORY, Ceilings, capacities, sizes_of
 
     from autotune.targets import detect_cpu, measure_bandwidth, measure_peak
 
@@ -166,9 +166,11 @@ def _roofline(request: Mapping[str, Any]) -> Maker:
     sizes, held = sizes_of(target, threads), capacities(target, threads)
     level = Ceilings(threads, {}, {}, held).level_of(read + written)
 
+    effort = MEMORY_RATE_SECONDS if level == MEMORY else RATE_SECONDS
+
     def made(_: int) -> Timer:
         rates = {
-            pattern: measure_bandwidth(pattern, sizes[level], threads, RATE_SECONDS)
+            pattern: measure_bandwidth(pattern, sizes[level], threads, effort)
             for pattern in ("read", *COPIES)
         }
         found = Ceilings(threads, {}, {level: rates}, held)

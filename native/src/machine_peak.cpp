@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include <sys/mman.h>
+
 #include "probe_kernels.hpp"
 
 namespace autotune {
@@ -93,10 +95,13 @@ Pattern pattern_of(const std::string& name) {
 using Floats = std::unique_ptr<float, decltype(&std::free)>;
 
 Floats allocate(std::size_t count) {
-    constexpr std::size_t kPage = 4096;
-    const std::size_t bytes = (count * sizeof(float) + kPage - 1) / kPage * kPage;
-    Floats array(static_cast<float*>(std::aligned_alloc(kPage, bytes)), &std::free);
+    constexpr std::size_t kHugePage = std::size_t{2} << 20;
+    const std::size_t page = count * sizeof(float) < kHugePage ? 4096 : kHugePage;
+    const std::size_t bytes = (count * sizeof(float) + page - 1) / page * page;
+    Floats array(static_cast<float*>(std::aligned_alloc(page, bytes)), &std::free);
     if (!array) throw std::bad_alloc();
+    // As numpy asks for its arrays: translating addresses of small pages would be what is measured. May be refused.
+    if (page == kHugePage) madvise(array.get(), bytes, MADV_HUGEPAGE);
     return array;
 }
 
