@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from attrs import frozen
 
@@ -85,63 +86,103 @@ def tile_levels(
     Where indices are divided, tiles are such that no division is left, as far as the backend may
     unroll them (:mod:`~autotune.spaces.rules.phases`); reduce axes in them have 2 levels.
     """
-    factors: dict[str, tuple[IntExpr, ...]] = {}
-    padded: dict[str, IntExpr] = {}
-    params: list[Param] = []
-    constraints: list[Constraint] = []
     lanes = target.lanes(stage.output.dtype) if call is None else call.lanes
-    called = call is not None and call.rows > 0
-    *rows, vector = stage.spatial_axes
+    vector = stage.spatial_axes[-1]
     phases = _resolved(stage, limits)
-
-    def add(axis: Axis, domains: list[tuple[int, ...] | None], extents: tuple[int, ...]) -> None:
-        names = [f"{stage.name}.{axis.name}.{level}" for level in range(len(domains))]
-        total = const(axis.extent)
-        if extents != (axis.extent,):
-            total = var(f"{stage.name}.{axis.name}.extent")
-            params.append(Ordinal(f"{stage.name}.{axis.name}.extent", extents))
-            padded[axis.name] = total
-        params.extend(Factor(name, domain) for name, domain in zip(names, domains, strict=True))
-        constraints.append(ProductEquals(tuple(names), total))
-        factors[axis.name] = tuple(var(name) for name in names)
-
-    extents: tuple[int, ...]
-    for axis in rows:
-        if call is not None and called and axis is rows[-1]:
-            extents = _row_extents(axis, call.rows, axis.name in paddable)
-            add(axis, [None, None, None, (call.rows,)], extents)
-            continue
-        if axis.extent == 1:
-            continue
-        if axis.name in batch:
-            add(axis, [None, None], (axis.extent,))
-            continue
-        if axis.name in phases.rows:
-            add(axis, [None, None, phases.tiles(axis.name, axis.extent)], (axis.extent,))
-            continue
-        extents = (axis.extent,)
-        if axis.name in paddable:
-            extents = padded_extents(axis.extent, _USEFUL_ROWS, 1)
-        add(axis, [None, None, None], extents)
     within = lanes_inside_groups(stage, lanes)
     extents, width = _vector_extents(vector, within, vector.name in paddable)
-    add(vector, [None, None, None, (width,)], extents)
-    *others, last = stage.reduce_axes
-    for axis in others:
-        if axis.name in phases.windows:
-            add(axis, [None, phases.tiles(axis.name, axis.extent)], (axis.extent,))
-    group = 1 if call is None else call.depth
-    depth = round_up(last.extent, group)
-    inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if depth // group % d == 0)
-    if last.name in phases.windows:
-        inner = phases.tiles(last.name, last.extent)
-    add(last, [None, inner] if call is None else [None, inner, (group,)], (depth,))
-    live = None if called else row_reuse
+    splits = [
+        *_row_splits(stage, phases, paddable, batch, call),
+        _Split(vector, (None, None, None, (width,)), extents),
+        *_reduce_splits(stage, phases, call),
+    ]
+    factors = {split.axis.name: tuple(map(var, split.names(stage))) for split in splits}
+    padded = {split.axis.name: split.total(stage) for split in splits if split.is_padded}
+    params = [param for split in splits for param in split.params(stage)]
+    constraints: list[Constraint] = [
+        ProductEquals(split.names(stage), split.total(stage)) for split in splits
+    ]
+    live = None if call is not None and call.rows > 0 else row_reuse
     constraints.extend(_tile_constraints(stage, target, limits, factors, lanes, live))
     if not limits.empty_tiles:
         constraints.extend(_no_empty_tiles(stage, limits, factors, padded))
     panel = factors[vector.name][2] * factors[vector.name][3]
     return TileLevels(factors, padded, tuple(params), tuple(constraints), panel, width)
+
+
+@frozen
+class _Split:
+    """How one axis is split.
+
+    Attributes:
+        axis: The axis.
+        domains: Extents that each level may have, outermost first; None where all may be.
+        extents: Extents to iterate it to, of which the axis's own may be the only one.
+    """
+
+    axis: Axis
+    domains: tuple[tuple[int, ...] | None, ...]
+    extents: tuple[int, ...]
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the extent is a parameter, or another than the axis's own."""
+        return self.extents != (self.axis.extent,)
+
+    def names(self, stage: Stage) -> tuple[str, ...]:
+        """Names of the levels' parameters."""
+        return tuple(
+            f"{stage.name}.{self.axis.name}.{level}" for level in range(len(self.domains))
+        )
+
+    def total(self, stage: Stage) -> IntExpr:
+        """What the product of the levels is."""
+        if self.is_padded:
+            return var(f"{stage.name}.{self.axis.name}.extent")
+        return const(self.axis.extent)
+
+    def params(self, stage: Stage) -> Iterator[Param]:
+        """Its parameters."""
+        if self.is_padded:
+            yield Ordinal(f"{stage.name}.{self.axis.name}.extent", self.extents)
+        for name, domain in zip(self.names(stage), self.domains, strict=True):
+            yield Factor(name, domain)
+
+
+def _row_splits(
+    stage: Stage, phases: Phases, paddable: set[str], batch: set[str], call: CallExtents | None
+) -> Iterator[_Split]:
+    """Of all spatial axes but the last, as far as they are split."""
+    rows = stage.spatial_axes[:-1]
+    for axis in rows:
+        extents: tuple[int, ...] = (axis.extent,)
+        if call is not None and call.rows > 0 and axis is rows[-1]:
+            extents = _row_extents(axis, call.rows, axis.name in paddable)
+            yield _Split(axis, (None, None, None, (call.rows,)), extents)
+        elif axis.extent == 1:
+            continue
+        elif axis.name in batch:
+            yield _Split(axis, (None, None), extents)
+        elif axis.name in phases.rows:
+            yield _Split(axis, (None, None, phases.tiles(axis.name, axis.extent)), extents)
+        else:
+            if axis.name in paddable:
+                extents = padded_extents(axis.extent, _USEFUL_ROWS, 1)
+            yield _Split(axis, (None, None, None), extents)
+
+
+def _reduce_splits(stage: Stage, phases: Phases, call: CallExtents | None) -> Iterator[_Split]:
+    """Of the last reduce axis, and of those in divided indices."""
+    *others, last = stage.reduce_axes
+    for axis in others:
+        if axis.name in phases.windows:
+            yield _Split(axis, (None, phases.tiles(axis.name, axis.extent)), (axis.extent,))
+    group = 1 if call is None else call.depth
+    depth = round_up(last.extent, group)
+    inner = tuple(d for d in range(1, _MAX_REDUCE_UNROLL + 1) if depth // group % d == 0)
+    if last.name in phases.windows:
+        inner = phases.tiles(last.name, last.extent)
+    yield _Split(last, (None, inner) if call is None else (None, inner, (group,)), (depth,))
 
 
 def _resolved(stage: Stage, limits: ScheduleLimits) -> Phases:
