@@ -13,7 +13,7 @@ from attrs import evolve
 import autotune
 from autotune.cli.build_model import timed_and_saved
 from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedWorkload
-from autotune.ir.expressions import Load, var
+from autotune.ir.expressions import Binary, Load, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.ir.workloads.builders import gemm
 from autotune.networks.api import ModelOptions, build_recorded, model_tasks, run_model
@@ -35,12 +35,12 @@ from autotune.tuning.options import TuneOptions
 READING = ModelOptions(frontend=REFERENCE_FRONTEND)
 
 
-def total_of(n: int) -> Workload:
-    """A sum of all elements, which no sketch can express."""
-    body = Load("X", (var("i"), var("j")))
-    axes = (Axis("i", n, "reduce"), Axis("j", n, "reduce"))
-    stage = Stage(Tensor("Y", (), "float32"), axes, body, "add")
-    return Workload("total", (Tensor("X", (n, n), "float32"),), (stage,), ("Y",))
+def gram_of(n: int) -> Workload:
+    """Products of all pairs of rows, which no sketch can express: one tensor is both factors."""
+    body = Binary("mul", Load("X", (var("i"), var("k"))), Load("X", (var("j"), var("k"))))
+    axes = (Axis("i", n), Axis("j", n), Axis("k", n, "reduce"))
+    stage = Stage(Tensor("Y", (n, n), "float32"), axes, body, "add")
+    return Workload("gram", (Tensor("X", (n, n), "float32"),), (stage,), ("Y",))
 
 
 def four_layers() -> ReferenceModel:
@@ -51,7 +51,7 @@ def four_layers() -> ReferenceModel:
         layers=(
             *model.layers,
             ReferenceLayer("copy", model.layers[1].workload, view=True),
-            ReferenceLayer("total", total_of(16)),
+            ReferenceLayer("gram", gram_of(16)),
         ),
     )
 
@@ -78,21 +78,21 @@ def result(tmp_path_factory: pytest.TempPathFactory, events: list[Event]) -> Mod
 
 def test_equal_tasks_are_one_and_refused_ones_get_no_budget(result: ModelResult) -> None:
     found = {task.name: task for task in result.tasks}
-    assert list(found) == ["first", "scale", "copy", "total"]
+    assert list(found) == ["first", "scale", "copy", "gram"]
     assert found["first"].task.names == ("first", "second")
     assert [task.task.occurrences for task in result.tasks] == [2, 1, 1, 1]
     assert found["first"].trials + found["scale"].trials == result.trials == 12
-    assert found["copy"].run_by == "view" and found["total"].run_by == "default schedule"
-    assert found["copy"].trials == found["total"].trials == 0
+    assert found["copy"].run_by == "view" and found["gram"].run_by == "default schedule"
+    assert found["copy"].trials == found["gram"].trials == 0
     assert found["first"].run_by == "tuned" and not found["first"].reason
-    assert found["total"].reason
+    assert found["gram"].reason
 
 
 def test_the_estimate_is_the_sum_over_occurrences(result: ModelResult) -> None:
-    first, scale, copy, total = result.tasks
+    first, scale, copy, gram = result.tasks
     assert first.latency and scale.latency
     assert result.latency == pytest.approx(2 * first.latency + scale.latency)
-    assert result.untimed == ("total",) and total.total is None and copy.total == 0.0
+    assert result.untimed == ("gram",) and gram.total is None and copy.total == 0.0
     assert first.untuned and result.speedup and result.speedup > 1
 
 
@@ -130,14 +130,14 @@ def test_the_json_form_is_whole(result: ModelResult) -> None:
     first = data["tasks"][0]
     assert first["occurrences"] == 2 and first["total"] == pytest.approx(2 * first["latency"])
     assert first["result"]["best"]["latency"] == first["latency"]
-    assert data["latency"] == result.latency and data["untimed"] == ["total"]
+    assert data["latency"] == result.latency and data["untimed"] == ["gram"]
 
 
 def test_the_table_says_what_each_task_is_run_by(result: ModelResult) -> None:
     table = result.table()
     rows = {row["task"]: row for row in table.to_json()}
     assert rows["first"]["run by"] == "tuned" and rows["copy"]["run by"] == "view"
-    assert rows["total"]["run by"].startswith("default schedule: ")
+    assert rows["gram"]["run by"].startswith("default schedule: ")
     assert "the speed without tuning" in table.title
     assert any("tuned: 2 of 3 tasks" in note for note in table.notes)
     assert str(result.database) in table.notes[-1]
@@ -215,10 +215,10 @@ def test_events_tell_the_network_and_its_totals(result: ModelResult, events: lis
         ("first", 2, True),
         ("scale", 1, True),
         ("copy", 1, False),
-        ("total", 1, True),
+        ("gram", 1, True),
     ]
     warned = [it for it in events if isinstance(it, WarningRaised)]
-    assert [it.task for it in warned if "not tuned" in it.message] == ["total"]
+    assert [it.task for it in warned if "not tuned" in it.message] == ["gram"]
     totals = NetworkTotals()
     for event in events:
         totals(event)
@@ -246,7 +246,7 @@ def test_coverage_counts_calls_and_flop() -> None:
     rows = {row["task"]: row for row in table.to_json()}
     assert rows["first"]["calls"] == "2" and rows["first"]["tuned"] == "by space sketch"
     assert rows["copy"]["tuned"].startswith("no: a view")
-    assert rows["total"]["tuned"].startswith("no: ") and rows["total"]["sketches"] == "-"
+    assert rows["gram"]["tuned"].startswith("no: ") and rows["gram"]["sketches"] == "-"
     assert "2 of 3 tasks, 3 of 4 calls" in table.notes[0]
     assert "100 %" not in table.notes[0]
 
