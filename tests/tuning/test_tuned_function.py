@@ -60,7 +60,7 @@ def test_aligned_inputs_are_read_in_place_and_copies_kept(
     monkeypatch.setattr(
         matmul.executable, "bind", lambda given, out: (bound.append(given), bind(given, out))[1]
     )
-    results = [matmul(a, b), matmul(a, 2 * b)]
+    results = [matmul(a, b), matmul(a, placed_apart(2 * b))]
     (first, copy), (second, again) = bound
     assert first is a and second is a
     assert copy is again and not np.may_share_memory(copy, b)
