@@ -61,8 +61,8 @@ class Compared:
         found = pam_features(candidate.sketch, matrix, CPU, fidelity)
         by_name = {statement.name: statement for statement in self.nest.statements}
         statements = [by_name[name] for name in found.statements]
-        # TVM puts copies of whole inputs before everything else.
-        order = sorted(range(len(statements)), key=lambda at: not whole_copy(statements[at]))
+        # TVM puts copies of whole inputs before everything else, those that pad last.
+        order = sorted(range(len(statements)), key=lambda at: place(statements[at], candidate))
         self.statements = [statements[at] for at in order]
         self.ours, self.theirs = found.values[order], theirs
         assert self.ours.shape == theirs.shape, candidate
@@ -89,8 +89,20 @@ def without_ties(rows: NDArray[Any]) -> NDArray[Any]:
     return result
 
 
-def whole_copy(statement: Statement) -> bool:
-    return statement.role == "pack" and not statement.corners
+def place(statement: Statement, candidate: Candidate) -> int:
+    """Where TVM puts a statement, before those of higher places."""
+    if statement.role != "pack" or statement.corners:
+        return 2
+    stage = candidate.sketch.workload.stage(statement.stage)
+    operand = statement.name.removesuffix(".pack")
+    copied = {
+        (stage.name, axis)
+        for load in stage.loads
+        if load.tensor == operand
+        for form in stage.access_map(load)
+        for axis in form.coefficients
+    }
+    return 1 if copied & padded_axes(candidate) else 0
 
 
 def candidates(workload: Workload, count: int) -> list[Candidate]:
@@ -106,14 +118,20 @@ def compared(workload: Workload, count: int, fidelity: str = "tvm") -> list[Comp
     return [Compared(c, row, fidelity) for c, row in zip(chosen, rows, strict=True)]
 
 
+def padded_axes(candidate: Candidate) -> set[tuple[str, str]]:
+    """Stages and their axes whose extents are padded."""
+    workload = candidate.sketch.workload
+    found = set()
+    for name, value in candidate.config.items():
+        stage, axis, *kind = name.split(".")
+        if kind == ["extent"] and value != workload.stage(stage).axis(axis).extent:
+            found.add((stage, axis))
+    return found
+
+
 def is_padded(candidate: Candidate) -> bool:
     """Whether an extent is padded: TVM guards the copies, and does not stop hulls at bounds."""
-    workload = candidate.sketch.workload
-    return any(
-        value != workload.stage(name.split(".")[0]).axis(name.split(".")[1]).extent
-        for name, value in candidate.config.items()
-        if name.endswith(".extent")
-    )
+    return bool(padded_axes(candidate))
 
 
 def fuses(nest: LoopNest, candidate: Candidate) -> bool:

@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from random_indices import AXES, quasi_affine
 
 from autotune.ir.expressions import (
+    Binary,
+    Gather,
     IntExpr,
+    Load,
+    ScalarExpr,
+    Unary,
     const,
     index_bounds,
+    is_speculatable,
     less,
     maximum,
     minimum,
@@ -68,3 +74,16 @@ def test_indices_of_reshapes_become_affine() -> None:
     assert simplify_index((j // 64 + i) % 12, extents) == i
     assert simplify_index((i * 64 + j) // 16 % 4, extents) == j // 16
     assert simplify_index((i * 6 + j) // 4, extents) == (i * 6 + j) // 4
+
+
+def test_what_may_be_evaluated_where_it_is_not_asked_for() -> None:
+    extents, shapes = {"i": 4, "j": 3}, {"A": (6,), "I": (4,)}
+
+    def is_safe(body: ScalarExpr) -> bool:
+        return is_speculatable(body, extents, shapes)
+
+    assert is_safe(Unary("exp", Load("A", (i + j,))))
+    assert not is_safe(Unary("exp", Load("A", (i + j + 1,))))
+    assert not is_safe(Load("A", (i - j,)))
+    assert not is_safe(Binary("div", Load("A", (i,)), Load("A", (j,))))
+    assert not is_safe(Gather("A", (Load("I", (i,)),)))

@@ -19,9 +19,9 @@ from autotune.ir.expressions import (
     ScalarExpr,
     Select,
     Unary,
-    index_bounds,
+    is_speculatable,
 )
-from autotune.ir.expressions.scalar import walk
+from autotune.ir.expressions.scalar import loads
 from autotune.ir.workloads import Stage, Workload
 
 __all__ = ["ENTRY", "module_for", "prim_func"]
@@ -199,22 +199,12 @@ class _Body:
         return result
 
     def _is_safe(self, body: ScalarExpr) -> bool:
-        """Whether ``body`` may be evaluated where its branch is not taken.
-
-        Only then it may become a TVM ``Select``, which vectorises; a conditional does not.
-        """
-        for node in walk(body):
-            if isinstance(node, Binary) and node.op in ("div", "mod"):
-                return False
-            if isinstance(node, Gather):
-                return False
-            if isinstance(node, Load):
-                shape = self._tensors[node.tensor].shape
-                for index, extent in zip(node.indices, shape, strict=True):
-                    low, high = index_bounds(index, self._stage.extents)
-                    if low < 0 or high >= int(extent):
-                        return False
-        return True
+        """Whether it may be in a TVM ``Select``, which vectorises; a conditional does not."""
+        shapes = {
+            node.tensor: [int(extent) for extent in self._tensors[node.tensor].shape]
+            for node in loads(body)
+        }
+        return is_speculatable(body, self._stage.extents, shapes)
 
 
 _INDEX = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.ir.expressions.affine import AffineForm, IndexTerm, affine_form, index_form
-from autotune.ir.expressions.bounds import index_bounds, simplify_index
+from autotune.ir.expressions.bounds import index_bounds, is_speculatable, simplify_index
 from autotune.ir.expressions.integer import (
     IntExpr,
     IntLike,
@@ -53,6 +53,7 @@ __all__ = [
     "const",
     "gathers",
     "index_bounds",
+    "is_speculatable",
     "index_form",
     "less",
     "loads",

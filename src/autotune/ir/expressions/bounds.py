@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from autotune.ir.expressions.integer import IntExpr, const, rebuilt
+from autotune.ir.expressions.scalar import Binary, Gather, Load, ScalarExpr, walk
 
 
 def index_bounds(index: IntExpr, extents: Mapping[str, int]) -> tuple[int, int]:
@@ -61,6 +62,30 @@ def simplify_index(index: IntExpr, extents: Mapping[str, int]) -> IntExpr:
     if quotient == high // divisor:
         return whole + quotient if result.op == "floordiv" else rest - quotient * divisor
     return whole + rest // divisor if result.op == "floordiv" else rest % divisor
+
+
+def is_speculatable(
+    body: ScalarExpr, extents: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> bool:
+    """Whether ``body`` may be evaluated where its value is not asked for.
+
+    It may not where it could read outside a tensor or divide by zero: a branch of a selection
+    then needs a jump around it, or a guard, and is no part of a vector.
+
+    Args:
+        body: A branch of a selection, over axes.
+        extents: Extent of each axis by name.
+        shapes: Shape of each tensor that it loads from, by name.
+    """
+    for node in walk(body):
+        if isinstance(node, Gather) or (isinstance(node, Binary) and node.op in ("div", "mod")):
+            return False
+        if isinstance(node, Load):
+            for index, extent in zip(node.indices, shapes[node.tensor], strict=True):
+                low, high = index_bounds(index, extents)
+                if low < 0 or high >= extent:
+                    return False
+    return True
 
 
 def _multiples(top: IntExpr, divisor: int) -> tuple[IntExpr, IntExpr]:

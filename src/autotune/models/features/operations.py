@@ -15,6 +15,7 @@ from autotune.ir.expressions import (
     Select,
     Unary,
     index_form,
+    is_speculatable,
 )
 from autotune.ir.expressions.scalar import COMPARISONS, LOGIC, children, loads, walk
 from autotune.models.features.columns import ARITHMETIC
@@ -46,7 +47,7 @@ def operation_classes(
     """
     counts: Counter[str] = Counter()
     if statement.body is not None:
-        _Visitor(nest, counts, guards_as_functions).visit(statement.body)
+        _Visitor(nest, statement, counts, guards_as_functions).visit(statement.body)
         for load in loads(statement.body):
             counts.update(_index_operations(statement, load))
     stage = nest.workload.stage(statement.stage)
@@ -56,8 +57,15 @@ def operation_classes(
 
 
 class _Visitor:
-    def __init__(self, nest: LoopNest, counts: Counter[str], guards_as_functions: bool) -> None:
+    def __init__(
+        self,
+        nest: LoopNest,
+        statement: Statement,
+        counts: Counter[str],
+        guards_as_functions: bool,
+    ) -> None:
         self.nest = nest
+        self.statement = statement
         self.counts = counts
         self.guards_as_functions = guards_as_functions
 
@@ -82,12 +90,21 @@ class _Visitor:
             self.visit(child)
 
     def _select(self, node: Select) -> None:
-        # A branch that loads must not be evaluated where it is not taken: compilers call a guard.
-        guarded = any(isinstance(inner, (Load, Gather)) for inner in walk(node))
-        if guarded and self.guards_as_functions:
+        # A branch that must not be evaluated where it is not taken: compilers call a guard.
+        if self.guards_as_functions and self._is_guarded(node):
             self.counts[_classified("guard", self.dtype(node.on_true))] += 1
         else:
             self.counts["select"] += 1
+
+    def _is_guarded(self, node: Select) -> bool:
+        if self.statement.role != "compute":
+            # The axes of a copy are its own, and reach beyond what is copied where it is padded.
+            return any(isinstance(inner, (Load, Gather)) for inner in walk(node))
+        workload = self.nest.workload
+        extents = workload.stage(self.statement.stage).extents
+        shapes = {name: tensor.shape for name, tensor in workload.tensors.items()}
+        branches = (node.on_true, node.on_false)
+        return not all(is_speculatable(branch, extents, shapes) for branch in branches)
 
 
 def _classified(op: str, dtype: str) -> str:
