@@ -78,7 +78,7 @@ WORKLOADS = (
 HALVES = (
     gemm(m=24, n=64, k=32, dtype="bfloat16"),
     gemm(m=37, n=53, k=29, dtype="bfloat16"),
-    gemm(m=1, n=7, k=1, dtype="bfloat16"),
+    gemm(m=1, n=7, k=2, dtype="bfloat16"),
     batch_matmul(b=3, m=17, n=40, k=24, dtype="bfloat16"),
     dense(m=9, n=32, k=31, dtype="bfloat16"),
     conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1, dtype="bfloat16"),
