@@ -6,24 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import var
+from autotune.ir.expressions import Constant, Select, var
 from autotune.ir.workloads import conv2d, gemm, random_inputs, reference_outputs, softmax
 from autotune.sketches import (
     ChunkReduction,
     SplitReduction,
     chunk_axis,
+    is_uneven,
     lane_axis,
     partial_name,
     split_reduction,
 )
 
 
-@given(rows=st.integers(1, 4), blocks=st.integers(1, 4), lanes=st.integers(1, 8))
-def test_partial_results_give_the_same_numbers(rows: int, blocks: int, lanes: int) -> None:
-    workload = softmax(m=rows, n=blocks * lanes)
+@given(rows=st.integers(1, 4), columns=st.integers(1, 32), lanes=st.integers(1, 8))
+def test_partial_results_give_the_same_numbers(rows: int, columns: int, lanes: int) -> None:
+    workload = softmax(m=rows, n=columns)
     rewritten = workload
     for stage in ("M", "S"):
-        rewritten = split_reduction(rewritten, SplitReduction(stage, "k", lanes))
+        step = SplitReduction(stage, "k", min(lanes, columns))
+        assert is_uneven(rewritten, step) == (columns % step.lanes > 0)
+        rewritten = split_reduction(rewritten, step)
     inputs = random_inputs(workload, np.random.default_rng(0))
     expected, got = reference_outputs(workload, inputs), reference_outputs(rewritten, inputs)
     np.testing.assert_allclose(got["Y"], expected["Y"], rtol=1e-6)
@@ -72,7 +75,19 @@ def test_refuses_chunks_that_do_not_divide_a_reduced_axis(axis: str, chunks: int
         split_reduction(gemm(m=2, n=3, k=8), ChunkReduction("C", axis, chunks))
 
 
-@pytest.mark.parametrize(("axis", "lanes"), [("k", 3), ("i", 2), ("k", 0)])
+def test_what_is_not_there_is_neutral_in_the_type_of_the_result() -> None:
+    workload = gemm(m=2, n=3, k=10, dtype="u8s8s32")
+    partial, _ = split_reduction(workload, SplitReduction("C", "k", 4)).stages
+    assert partial.extents["k"] == 3
+    assert isinstance(partial.body, Select)
+    assert partial.body.on_false == Constant(0, "int32")
+    inputs = random_inputs(workload, np.random.default_rng(0))
+    rewritten = split_reduction(workload, SplitReduction("C", "k", 4))
+    expected, got = reference_outputs(workload, inputs), reference_outputs(rewritten, inputs)
+    np.testing.assert_array_equal(got["C"], expected["C"])
+
+
+@pytest.mark.parametrize(("axis", "lanes"), [("k", 9), ("i", 2), ("k", 0)])
 def test_refuses_what_cannot_be_split(axis: str, lanes: int) -> None:
     with pytest.raises(InvalidValueError, match=f"cannot split axis '{axis}' of stage 'C'"):
         split_reduction(gemm(m=2, n=3, k=8), SplitReduction("C", axis, lanes))

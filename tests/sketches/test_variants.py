@@ -63,6 +63,7 @@ def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> N
         gemm(m=64, n=64, k=64),
         conv2d(h=9, w=9, ci=8, co=40, pad=1, bias=1, relu=1),
         softmax(m=8, n=256),
+        softmax(m=8, n=197),
         dense(m=8, n=64, k=32),
         product_of_relu(),
         fractional_convolution(),

@@ -26,6 +26,7 @@ from transposes import transpose
 from tvm import s_tir
 from tvm.ir import IRModule
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
+from uneven_rows import UNEVEN_ROWS
 
 from autotune.ir.expressions import IntExpr, Load, const, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
@@ -104,7 +105,9 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
 
 
 @pytest.mark.parametrize("cores", [1, 4, 256])
-@pytest.mark.parametrize("workload", thinned((*SPLIT_REDUCTIONS, transpose(64, 48)), 3))
+@pytest.mark.parametrize(
+    "workload", thinned((*SPLIT_REDUCTIONS, transpose(64, 48), *UNEVEN_ROWS), 3)
+)
 def test_reductions_in_parts_are_those_of_the_lowered_program(
     workload: Workload, cores: int
 ) -> None:

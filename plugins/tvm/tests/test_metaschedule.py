@@ -17,7 +17,7 @@ from autotune_tvm.emit import module_for, prim_func
 from autotune_tvm.importer import module_from_text
 from autotune_tvm.metaschedule import FILES
 from autotune_tvm.passes import narrow_indices
-from autotune_tvm.scheduled import scheduled_module
+from autotune_tvm.scheduled import program_of, schedule_of, scheduled_module
 from relax_programs import relax_convolution, relax_module
 from tvm import relax, te, topi
 from tvm.s_tir import meta_schedule
@@ -38,7 +38,7 @@ from autotune.ir.workloads import (
     reference_outputs,
     softmax,
 )
-from autotune.sketches import UNTUNED, Candidate, PadExtent, Sketch
+from autotune.sketches import UNTUNED, Candidate, PadExtent, Sketch, is_default
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.store.jsonl import read_lines, record_line
 from autotune.store.records import Baseline, MeasureKey, Outcome, Record
@@ -51,7 +51,7 @@ BUILT = {
     "conv2d": conv2d(h=9, w=10, ci=5, co=19, pad=1, bias=1, relu=1),
     "conv2d_strided": conv2d(h=13, w=11, ci=3, co=17, stride=2, dilation=2),
     "depthwise_conv2d": depthwise_conv2d(h=9, w=9, c=20, pad=1),
-    "softmax": softmax(m=9, n=70),
+    "softmax": softmax(m=9, n=64),
     "elementwise": elementwise(m=9, n=50),
 }
 
@@ -82,6 +82,17 @@ def records_of(
 def request(record: Record, target: Target) -> BuildRequest:
     workload = record.candidate.sketch.workload
     return BuildRequest(workload, record.program, record.scheduled, target, record.key.threads)
+
+
+def replayed(record: Record, target: Target) -> Any:
+    """The schedule alone, as a trace has it: none of the passes that follow."""
+    candidate, workload = record.scheduled, record.candidate.sketch.workload
+    if candidate is None or is_default(candidate):
+        return scheduled_module(request(record, target))
+    imported = record.program is not None
+    program = program_of(workload, record.program)
+    module = schedule_of(program, workload, candidate, imported).mod
+    return narrow_indices(module, program) if imported else module
 
 
 def numbers_are_right(module: Any, workload: Workload, target: Target) -> None:
@@ -115,7 +126,7 @@ def test_every_candidate_of_a_built_workload_is_exported(
         assert float(theirs.run_secs[0]) == pytest.approx(record.latency)
         assert theirs.target.kind.name == "llvm"
         again = theirs.as_measure_candidate().sch.mod
-        ours = scheduled_module(request(record, target))
+        ours = replayed(record, target)
         tvm.ir.assert_structural_equal(again, ours)
 
 
@@ -132,7 +143,7 @@ def test_tvm_finds_a_baseline_that_no_candidate_beats(
     records.append(kept.record(records[0]))
     report = backend.export_records(records, "metaschedule", tmp_path)
     assert report.refused == () and report.exported == len(records)
-    expected = scheduled_module(request(records[-1], target))
+    expected = replayed(records[-1], target)
     schedule = meta_schedule.tir_integration.compile_tir(
         opened(tmp_path), prim_func(workload), described_target(target, 1)
     )
@@ -147,7 +158,7 @@ def test_tvm_finds_the_best_schedule_of_a_function(
     workload = BUILT[name]
     records = records_of(workload, target, backend, 1)
     backend.export_records(records, "metaschedule", tmp_path)
-    best = scheduled_module(request(records[0], target))
+    best = replayed(records[0], target)
     schedule = meta_schedule.tir_integration.compile_tir(
         opened(tmp_path), prim_func(workload), described_target(target, 1)
     )
@@ -172,7 +183,7 @@ def only_function(module: Any) -> Any:
 def check_applied(function: Any, record: Record, target: Target) -> None:
     """What TVM made of a function is our replay on it, with its own attributes, and is right."""
     assert bool(function.attrs["tirx.is_scheduled"])
-    ours = scheduled_module(request(record, target))
+    ours = replayed(record, target)
     plain = tvm.tirx.PrimFunc(function.params, function.body, function.ret_type)
     theirs = tvm.IRModule({"main": plain.with_attrs(dict(ours["main"].attrs))})
     narrow = narrow_indices(theirs, unscheduled(record))
@@ -288,6 +299,15 @@ def test_schedules_with_calls_that_tvm_does_not_know_are_refused(
     report = backend.export_records(records, "metaschedule", tmp_path / "database")
     assert report.exported == 0 and len(report.refused) == len(records)
     assert all("calls instructions" in why for _, why in report.refused)
+
+
+def test_partial_results_that_do_not_divide_a_row_are_refused(
+    backend: TVMBackend, target: Target, tmp_path: Path
+) -> None:
+    records = records_of(softmax(m=9, n=67), target, backend, 1)
+    report = backend.export_records(records, "metaschedule", tmp_path / "database")
+    assert report.exported == 0 and len(report.refused) == len(records)
+    assert all("lanes that do not divide their axis" in why for _, why in report.refused)
 
 
 def test_schedules_of_blocks_that_are_separated_first_are_refused(

@@ -161,6 +161,9 @@ def explained(item: Compared, column: str) -> bool:
         return True
     remainders = fuses(item.nest, item.candidate) or is_blocked(item.nest)
     regions = padded or remainders or is_guarded(item.nest)
+    # What two statements share of a buffer is counted by regions too.
+    if is_guarded(item.nest) and column.endswith("_reuse_iterations"):
+        return True
     return regions and FROM_REGIONS.match(column) is not None
 
 

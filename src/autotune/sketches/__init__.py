@@ -18,6 +18,7 @@ from autotune.sketches.prepacking import is_prepackable, prepacked_operands
 from autotune.sketches.rewrites import (
     added_axis,
     chunk_axis,
+    is_uneven,
     lane_axis,
     partial_name,
     split_reduction,
@@ -97,6 +98,7 @@ __all__ = [
     "is_baseline",
     "is_default",
     "is_prepackable",
+    "is_uneven",
     "lane_axis",
     "names_used",
     "partial_name",

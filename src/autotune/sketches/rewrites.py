@@ -5,7 +5,17 @@ from __future__ import annotations
 from attrs import evolve
 
 from autotune.errors import InvalidValueError
-from autotune.ir.expressions import Load, substitute, var
+from autotune.ir.expressions import (
+    Binary,
+    Cast,
+    Constant,
+    IndexValue,
+    Load,
+    ScalarExpr,
+    Select,
+    substitute,
+    var,
+)
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.sketches.steps import ChunkReduction, SplitReduction
 
@@ -31,11 +41,31 @@ def added_axis(step: SplitReduction | ChunkReduction) -> str:
     return chunk_axis(step.axis) if chunked else lane_axis(step.axis)
 
 
+def is_uneven(workload: Workload, step: SplitReduction) -> bool:
+    """Whether the lanes of a split do not divide its axis."""
+    return workload.stage(step.stage).axis(step.axis).extent % step.lanes != 0
+
+
+def neutral_element(stage: Stage) -> Constant:
+    """What a reduction may combine without changing its result."""
+    return Constant(stage.identity(), stage.output.dtype)
+
+
+def _typed(workload: Workload, stage: Stage, body: ScalarExpr) -> ScalarExpr:
+    """What a stage combines, in the type of its output."""
+    types = {workload.tensors[read.tensor].dtype for read in stage.accesses}
+    return body if types == {stage.output.dtype} else Cast(stage.output.dtype, body)
+
+
 def split_reduction(workload: Workload, step: SplitReduction | ChunkReduction) -> Workload:
     """The workload with the stage split in two: partial results, then their reduction.
 
+    Where the lanes do not divide the axis, the last ones have no element in the last round, and
+    combine the neutral one.
+
     Raises:
-        InvalidValueError: the axis is not reduced over, or the lanes or chunks do not divide it.
+        InvalidValueError: the axis is not reduced over, the chunks do not divide it, or there are
+            more lanes than elements.
     """
     stage = workload.stage(step.stage)
     axis = stage.axis(step.axis)
@@ -43,16 +73,22 @@ def split_reduction(workload: Workload, step: SplitReduction | ChunkReduction) -
         parts, noun = step.chunks, "chunks"
     else:
         parts, noun = step.lanes, "lanes"
-    if axis.kind != "reduce" or parts < 1 or axis.extent % parts:
+    chunked = isinstance(step, ChunkReduction)
+    fits = axis.extent % parts == 0 if chunked and parts > 0 else parts <= axis.extent
+    if axis.kind != "reduce" or parts < 1 or not fits:
         raise InvalidValueError(
             f"cannot split axis {axis.name!r} of stage {stage.name!r}: "
             f"{parts} {noun} of a {axis.kind} axis of extent {axis.extent}"
         )
-    lane, length = added_axis(step), axis.extent // parts
-    if isinstance(step, ChunkReduction):
-        position = {axis.name: var(lane) * length + var(axis.name)}
+    lane, length = added_axis(step), -(-axis.extent // parts)
+    if chunked:
+        position = var(lane) * length + var(axis.name)
     else:
-        position = {axis.name: var(axis.name) * parts + var(lane)}
+        position = var(axis.name) * parts + var(lane)
+    body = substitute(stage.body, {axis.name: position})
+    if axis.extent % parts:
+        inside = Binary("lt", IndexValue(position), Constant(axis.extent, "int32"))
+        body = Select(inside, _typed(workload, stage, body), neutral_element(stage))
     shape = (parts, *stage.output.shape)
     partial = Stage(
         Tensor(partial_name(stage.name), shape, stage.output.dtype),
@@ -60,7 +96,7 @@ def split_reduction(workload: Workload, step: SplitReduction | ChunkReduction) -
             Axis(lane, parts),
             *(evolve(other, extent=length) if other is axis else other for other in stage.axes),
         ),
-        substitute(stage.body, position),
+        body,
         stage.combiner,
     )
     names = (lane, *(other.name for other in stage.spatial_axes))

@@ -52,8 +52,9 @@ class SplitReduction:
     """Reduce ``axis`` of ``stage`` in ``lanes`` interleaved partial results, then over those.
 
     The partial results are a stage of their own, called by
-    :func:`~autotune.sketches.rewrites.partial_name`; its lane axis can be vectorised. ``lanes``
-    divides the axis. Floating-point sums are reassociated.
+    :func:`~autotune.sketches.rewrites.partial_name`; its lane axis can be vectorised. Where
+    ``lanes`` does not divide the axis, the last round has fewer elements than lanes. Sums of
+    floats are reassociated.
     """
 
     stage: str

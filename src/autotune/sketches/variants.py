@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from autotune.ir.workloads import Stage, Workload
-from autotune.sketches.rewrites import split_reduction
+from autotune.sketches.rewrites import is_uneven, split_reduction
 from autotune.sketches.sketch import Sketch
 from autotune.sketches.steps import (
     Accumulate,
@@ -34,6 +34,7 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "inline.into_copy": "The stage is computed in the copy that packs or fetches it.",
         "inline.into_whole_copy": "The stage is computed in the copy of a whole operand.",
         "inline.into_reduction": "The stage is computed inside a reduction that reads it.",
+        "split_reduction.uneven": "The lanes do not divide the axis.",
         "pad_extent.window": "The stage reads an operand at a sum of axes, as convolutions do.",
         "pad_extent.lanes": "The axis is the innermost of the result, whose lanes are vectors.",
         "pad_extent.computed": "Another stage computes an operand that depends on the axis.",
@@ -56,15 +57,15 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
 
 def names_used(sketch: Sketch) -> frozenset[str]:
     """Names of all steps of a sketch, and of their variants."""
-    workload = sketch.workload
+    workload, found = sketch.workload, set[str]()
     for step in sketch.core_steps:
         if isinstance(step, (SplitReduction, ChunkReduction)):
+            found |= step_names(step, workload)
             workload = split_reduction(workload, step)
-    return frozenset(
-        name
-        for step in sketch.core_steps
-        for name in step_names(step, workload, sketch.core_steps)
-    )
+    for step in sketch.core_steps:
+        if not isinstance(step, (SplitReduction, ChunkReduction)):
+            found |= step_names(step, workload, sketch.core_steps)
+    return frozenset(found)
 
 
 def step_names(step: Step, workload: Workload, steps: Iterable[Step] = ()) -> frozenset[str]:
@@ -72,7 +73,8 @@ def step_names(step: Step, workload: Workload, steps: Iterable[Step] = ()) -> fr
 
     Args:
         step: The step.
-        workload: What is scheduled, with the stages that split reductions have added.
+        workload: What is scheduled, with the stages that split reductions have added; for a split
+            reduction what is split.
         steps: All steps of the sketch, as far as they are known.
     """
     name = step_name(step)
@@ -85,6 +87,8 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
         return _inlined(step, workload, steps)
     if isinstance(step, PadExtent):
         return _padded(step, workload)
+    if isinstance(step, SplitReduction):
+        return {"uneven"} if is_uneven(workload, step) else set()
     if isinstance(step, Pack):
         return _packed(step, workload.stage(step.stage), workload)
     if isinstance(step, Accumulate):

@@ -47,7 +47,7 @@ GPU_RULES: tuple[SketchRule, ...] = (
 )
 """The built-in rules for GPUs in the order in which they are asked."""
 
-_VERSION = "7"
+_VERSION = "8"
 
 
 class EmptySpace(InvalidValueError):

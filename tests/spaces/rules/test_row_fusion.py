@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from made_workloads import root_mean_square
 from rule_sketches import (
     COLUMNS,
@@ -31,6 +32,7 @@ from autotune.sketches import (
     Sketch,
     SplitReduction,
     Tile,
+    TileCeil,
     Vectorize,
 )
 from autotune.spaces import SketchSpace
@@ -71,23 +73,37 @@ def test_what_is_kept_in_a_row_is_computed_in_vectors_of_a_searched_width() -> N
 
 
 @pytest.mark.parametrize(
-    ("columns", "partials"),
+    ("columns", "even", "any_"),
     [
-        (7, {0}),  # shorter than a vector
-        (31, {0}),
-        (6, {0}),  # four do not divide it
-        (16, {8, 4}),
-        (100, {4}),
-        (1000, {8, 4}),
-        (512, {16, 4, 64}),
+        (7, {0}, {0}),  # shorter than a vector
+        (31, {0}, {4, 8}),
+        (6, {0}, {0}),  # four do not divide it
+        (16, {8, 4}, {8, 4}),
+        (100, {4}, {4, 16, 32}),
+        (1000, {8, 4}, {4, 16, 64}),
+        (512, {16, 4, 64}, {16, 4, 64}),
     ],
 )
-def test_a_row_is_reduced_in_partial_results_that_divide_it(
-    columns: int, partials: set[int]
-) -> None:
-    made = sketches(softmax(m=3, n=columns))
-    assert {partial_results(sketch).get("S", 0) for sketch in made} == partials
-    assert {partial_results(sketch).get("M", 0) for sketch in made} == partials
+def test_a_row_is_reduced_in_partial_results(columns: int, even: set[int], any_: set[int]) -> None:
+    """Any number where that makes fewer rounds, unless the backend wants one that divides it."""
+    workload = softmax(m=3, n=columns)
+    only_even = evolve(LIMITS, without=frozenset({"split_reduction.uneven"}))
+    for limits, partials in ((LIMITS, any_), (only_even, even)):
+        made = SketchSpace(workload, TARGET, limits).sketches()
+        assert {partial_results(sketch).get("S", 0) for sketch in made} == partials
+        assert {partial_results(sketch).get("M", 0) for sketch in made} == partials
+
+
+@pytest.mark.parametrize(("columns", "covered"), [(197, True), (192, False), (13, False)])
+def test_vectors_need_not_divide_a_row(columns: int, covered: bool) -> None:
+    workload = softmax(m=3, n=columns)
+    without = evolve(LIMITS, steps=LIMITS.steps - {"cover"})
+    for sketch in sketches(workload):
+        assert any(isinstance(step, TileCeil) for step in sketch.steps) == covered
+        domains = {param.name: param.values for param in sketch.params}
+        assert domains.get("Y.j.1", ()) == (16, 32) or not covered
+    for sketch in SketchSpace(workload, TARGET, without).sketches():
+        assert not any(isinstance(step, TileCeil) for step in sketch.steps)
 
 
 @pytest.mark.parametrize(("rows", "blocks"), [(1, None), (5, None), (6, (2,)), (24, (2, 4, 8))])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET
@@ -77,12 +78,20 @@ def test_what_only_the_reduction_reads_is_computed_inside_it() -> None:
         assert Inline("P") in sketch.core_steps
 
 
-def test_lanes_are_whole_vectors_or_parts_that_divide_the_axis() -> None:
-    assert {lanes_of(it) for it in sketches(reduction((4, 3000), (1,)), cores=1)} == {8, 40}
+EVEN = evolve(LIMITS, without=frozenset({"split_reduction.uneven"}))
 
 
-def test_a_number_of_terms_that_nothing_divides_stays_whole() -> None:
-    assert [it.name for it in sketches(reduction((31, 37), (0, 1)))] == ["serial"]
+@pytest.mark.parametrize(("limits", "lanes"), [(LIMITS, {16, 64}), (EVEN, {8, 40})])
+def test_lanes_are_whole_vectors_or_parts_that_divide_the_axis(
+    limits: ScheduleLimits, lanes: set[int]
+) -> None:
+    made = sketches(reduction((4, 3000), (1,)), cores=1, limits=limits)
+    assert {lanes_of(it) for it in made} == lanes
+
+
+@pytest.mark.parametrize(("limits", "name"), [(LIMITS, "split-reduction"), (EVEN, "serial")])
+def test_a_number_of_terms_that_nothing_divides(limits: ScheduleLimits, name: str) -> None:
+    assert [it.name for it in sketches(reduction((31, 37), (0, 1)), limits=limits)] == [name]
 
 
 @pytest.mark.parametrize("step", ["split_reduction", "chunk_reduction"])
@@ -111,5 +120,7 @@ def test_no_space_is_empty_and_no_sketch_is_there_twice(cores: int) -> None:
 def test_parts_divide_what_they_are_parts_of(rows: int, columns: int, cores: int) -> None:
     for sketch in sketches(reduction((rows, columns), (0, 1)), cores):
         assert math.gcd(chunks_of(sketch), rows * columns) == chunks_of(sketch)
-        assert columns % lanes_of(sketch) == 0
+        uneven = chunks_of(sketch) == 1 and lanes_of(sketch) % 16 == 0
+        assert columns % lanes_of(sketch) == 0 or uneven
+        assert columns >= 2 * lanes_of(sketch) or lanes_of(sketch) == 1
         assert chunks_of(sketch) <= 16 * cores

@@ -42,6 +42,7 @@ LIMITS = ScheduleLimits(
             "pad_extent.computed",
             "pad_extent.lanes",
             "pad_extent.window",
+            "split_reduction.uneven",
         }
     ),
     empty_tiles=False,

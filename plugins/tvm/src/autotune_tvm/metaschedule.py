@@ -20,7 +20,7 @@ from tvm_ffi import structural_equal
 from autotune.backends import ExportReport, InvalidSchedule
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.ir.workloads import Workload
-from autotune.sketches import Tensorize, is_default
+from autotune.sketches import Tensorize, is_default, names_used
 from autotune.store.records import Record
 from autotune.targets import Target
 from autotune_tvm import compiler, runtime
@@ -149,6 +149,11 @@ class _Writer:
             raise InvalidValueError(
                 "its schedule calls instructions in this package's own way, which TVM alone does "
                 "not know"
+            )
+        if "split_reduction.uneven" in names_used(record.candidate.sketch):
+            raise InvalidValueError(
+                "its schedule reduces in lanes that do not divide their axis, for which this "
+                "package changes the program first, which TVM alone does not know"
             )
         workload = record.candidate.sketch.workload
         modules = self._modules(workload, record.program)

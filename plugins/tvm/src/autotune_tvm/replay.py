@@ -52,6 +52,7 @@ from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.pad import PaddedBlock, pad_block
+from autotune_tvm.pad_reduction import with_padded_reductions
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
 from autotune_tvm.threads import check_threads
 
@@ -68,7 +69,8 @@ def schedule(
     """The schedule that results from the candidate's steps on ``module``.
 
     Everything is done by schedule primitives that survive in the trace, so that the trace alone
-    replays it on ``module``.
+    replays it on ``module``; but for split reductions whose lanes do not divide the axis
+    (:mod:`autotune_tvm.pad_reduction`).
 
     Args:
         module: One function ``main``; blocks are found by the names of the stages.
@@ -87,7 +89,7 @@ def schedule(
         raise InvalidSchedule(conflict)
     replay = _Replay(workload, candidate.config, dict(blocks or {}))
     try:
-        replay.start(module)
+        replay.start(with_padded_reductions(module, candidate, workload, replay.known))
         replay.note_groups(candidate.sketch.core_steps)
         replay.pad(candidate.sketch.core_steps)
         replay.name_loops()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
@@ -22,9 +24,12 @@ from autotune.spaces.rules.access import (
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.vector_levels import is_covered, vector_levels
 
 # Rows of a tile: those of a cache line of the source, or a few.
 _TILE_ROWS = (4, 8, 16, 32, 64)
+# Rows for each core above which rows alone are enough to share.
+_ROWS_FOR_CORES = 4
 
 
 class ElementwiseRule(SketchRule):
@@ -42,6 +47,9 @@ class ElementwiseRule(SketchRule):
             return [draft.extended(settled=[stage.name])]
         *outer, inner = stage.axes
         lanes = draft.target.lanes(stage.output.dtype)
+        rows = math.prod(axis.extent for axis in outer)
+        if is_covered(draft, stage, inner) and rows >= _ROWS_FOR_CORES * draft.target.cores:
+            return [_in_rows(draft, stage), *_in_tiles(draft, stage)]
         name = f"{stage.name}.{inner.name}"
         widths = tuple(
             width
@@ -74,6 +82,24 @@ class ElementwiseRule(SketchRule):
             steps=steps,
         )
         return [plain, *_in_tiles(draft, stage)]
+
+
+def _in_rows(draft: SketchDraft, stage: Stage) -> SketchDraft:
+    """Rows in parallel, each in whole vectors but for its last."""
+    lanes, inner = draft.target.lanes(stage.output.dtype), stage.axes[-1]
+    levels = vector_levels(draft, stage, (lanes, 2 * lanes, 4 * lanes))
+    rows = tuple(f"{axis.name}.0" for axis in stage.axes[:-1])
+    return draft.extended(
+        settled=[stage.name],
+        params=levels.params,
+        constraints=levels.constraints,
+        steps=[
+            levels.tile(stage.name, inner.name),
+            Order(stage.name, (*rows, f"{inner.name}.0", f"{inner.name}.1")),
+            Parallel(stage.name, rows),
+            Vectorize(stage.name, f"{inner.name}.1"),
+        ],
+    )
 
 
 def _in_tiles(draft: SketchDraft, stage: Stage) -> list[SketchDraft]:

@@ -13,18 +13,14 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from autotune.ir.expressions import IntExpr, const, var
 from autotune.ir.workloads import Stage
 from autotune.sketches import (
     AtLeast,
     Constraint,
-    Factor,
     FuseProducer,
     Inline,
     Order,
     Parallel,
-    Param,
-    ProductEquals,
     SplitReduction,
     Step,
     Tile,
@@ -35,11 +31,11 @@ from autotune.sketches import (
 )
 from autotune.spaces.rules.access import (
     is_pointwise,
-    largest_divisor,
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.vector_levels import Levels, split_levels, vector_levels
 
 # Partial results of a long reduction, in quarters of a vector. A function that the compiler calls
 # element by element (an exponential) runs faster between narrow vectors, which it need not spill;
@@ -74,15 +70,6 @@ class _Fusion:
         return "-".join(part for part in (place, recompute, self.partials) if part)
 
 
-@frozen
-class _Levels:
-    """Factors of one axis, outermost first, with what they bring along."""
-
-    factors: tuple[IntExpr, ...] = ()
-    params: tuple[Param, ...] = ()
-    constraints: tuple[Constraint, ...] = ()
-
-
 class RowFusionRule(SketchRule):
     """A pointwise stage over reductions along its rows: everything inside one loop over rows.
 
@@ -114,7 +101,7 @@ class RowFusionRule(SketchRule):
         made, levels = self._producer_steps(draft, stage, behind, rows, choice)
         steps: list[Step] = [
             Tile(stage.name, last.name, blocks.factors),
-            Tile(stage.name, inner.name, own.factors),
+            own.tile(stage.name, inner.name),
             Order(stage.name, (*row_loops, *inner_loops)),
             Parallel(stage.name, row_loops[:-1]),
             *made,
@@ -138,7 +125,7 @@ class RowFusionRule(SketchRule):
 
     def _producer_steps(
         self, draft: SketchDraft, stage: Stage, behind: list[Stage], rows: int, choice: _Fusion
-    ) -> tuple[list[Step], list[_Levels]]:
+    ) -> tuple[list[Step], list[Levels]]:
         """Steps and factors of everything that is computed inside the loop over rows."""
         loop = f"{stage.axes[rows - 1].name}.{0 if choice.blocks else 1}"
         lanes = {
@@ -154,7 +141,7 @@ class RowFusionRule(SketchRule):
             ),
             *(Inline(producer.name) for producer in reversed(recomputed)),
         ]
-        levels: list[_Levels] = []
+        levels: list[Levels] = []
         for producer in reversed(behind):
             if producer in recomputed:
                 continue
@@ -163,7 +150,7 @@ class RowFusionRule(SketchRule):
             elif is_pointwise(producer) and len(producer.spatial_axes) > rows:
                 found, made = _pointwise(draft, stage, producer, loop)
             else:
-                found, made = _Levels(), [FuseProducer(producer.name, stage.name, loop, 1)]
+                found, made = Levels(), [FuseProducer(producer.name, stage.name, loop, 1)]
             levels.append(found)
             steps.extend(made)
         return steps, levels
@@ -191,64 +178,48 @@ def _rows_of_a_block(extent: int) -> tuple[int, ...]:
     return tuple(rows for rows in _ROWS_OF_A_BLOCK if extent % rows == 0)
 
 
-def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> _Levels:
+def _row_levels(stage: Stage, choice: _Fusion, rows: int) -> Levels:
     """The last row axis: a parallel loop, and the rows that one iteration of it computes."""
     axis = stage.axes[rows - 1]
     domain = _rows_of_a_block(axis.extent) if choice.blocks else None
-    return _split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)
+    return split_levels(f"{stage.name}.{axis.name}", axis.extent, domain)
 
 
-def _vector_levels(draft: SketchDraft, stage: Stage) -> _Levels:
+def _vector_levels(draft: SketchDraft, stage: Stage) -> Levels:
     """The innermost axis of a pointwise stage: a loop over vectors of a searched width."""
-    axis, lanes = stage.axes[-1], _lanes(draft, stage)
-    widths = tuple(
-        width
-        for width in (quarters * lanes // 4 for quarters in _WIDTHS)
-        if width >= min(lanes, _NARROWEST) and axis.extent % width == 0
-    ) or (largest_divisor(axis.extent, lanes),)
-    return _split_levels(f"{stage.name}.{axis.name}", axis.extent, widths)
-
-
-def _split_levels(name: str, extent: int, domain: tuple[int, ...] | None) -> _Levels:
-    """Two levels, the inner one out of ``domain``; constants where there is no choice."""
-    if domain is not None and len(domain) == 1:
-        return _Levels((const(extent // domain[0]), const(domain[0])))
-    names = (f"{name}.0", f"{name}.1")
-    return _Levels(
-        (var(names[0]), var(names[1])),
-        (Factor(names[0]), Factor(names[1], domain)),
-        (ProductEquals(names, const(extent)),),
-    )
-
-
-def _lanes(draft: SketchDraft, stage: Stage) -> int:
-    return draft.target.lanes(stage.output.dtype)
+    lanes = draft.target.lanes(stage.output.dtype)
+    widths = (quarters * lanes // 4 for quarters in _WIDTHS)
+    enough = tuple(width for width in widths if width >= min(lanes, _NARROWEST))
+    return vector_levels(draft, stage, enough)
 
 
 def _partial_lanes(draft: SketchDraft, producer: Stage, partials: str) -> int:
     """Partial results of a reduction: as many as asked for, or the next fewer that divide it.
 
-    1 where the axis is too short or too odd to be split.
+    As many as asked for also where that makes fewer rounds, and the backend can do with a last
+    round that is not whole. 1 where the axis is too short to be split.
     """
     if is_pointwise(producer) or not draft.can("split_reduction"):
         return 1
-    extent, lanes = producer.reduce_axes[-1].extent, _lanes(draft, producer)
-    wanted = max(_PARTIALS[partials] * lanes // 4, min(lanes, _NARROWEST))
-    width = 1 << (wanted.bit_length() - 1)
-    while width >= min(lanes, _NARROWEST) and width > 1:
-        if extent % width == 0 and extent >= 2 * width:
-            return width
-        width //= 2
-    return 1
+    lanes = draft.target.lanes(producer.output.dtype)
+    extent, least = producer.reduce_axes[-1].extent, min(lanes, _NARROWEST)
+    wanted = max(_PARTIALS[partials] * lanes // 4, least)
+    uneven = draft.can("split_reduction.uneven")
+    widths = (1 << power for power in reversed(range(wanted.bit_length())))
+    known = [width for width in widths if width >= max(least, 2) and extent >= 2 * width]
+    even = [width for width in known if extent % width == 0]
+    if uneven and known and (not even or -(-extent // known[0]) < extent // even[0]):
+        return known[0]
+    return even[0] if even else 1
 
 
-def _split(stage: Stage, producer: Stage, loop: str, lanes: int) -> tuple[_Levels, list[Step]]:
+def _split(stage: Stage, producer: Stage, loop: str, lanes: int) -> tuple[Levels, list[Step]]:
     """A long reduction in vectors of partial results, some iterations of which are unrolled."""
     axis = producer.reduce_axes[-1]
     partial, lane = partial_name(producer.name), f"{lane_axis(axis.name)}.0"
-    rounds = axis.extent // lanes
+    rounds = -(-axis.extent // lanes)
     domain = tuple(count for count in _UNROLLED if rounds % count == 0)
-    levels = _split_levels(f"{producer.name}.{axis.name}", rounds, domain)
+    levels = split_levels(f"{producer.name}.{axis.name}", rounds, domain)
     outer = [f"{other.name}.0" for other in producer.axes]
     inner = f"{axis.name}.1"
     return levels, [
@@ -263,12 +234,12 @@ def _split(stage: Stage, producer: Stage, loop: str, lanes: int) -> tuple[_Level
 
 def _pointwise(
     draft: SketchDraft, stage: Stage, producer: Stage, loop: str
-) -> tuple[_Levels, list[Step]]:
+) -> tuple[Levels, list[Step]]:
     """A pointwise stage that is kept in a buffer, in vectors along its innermost axis."""
     levels = _vector_levels(draft, producer)
     inner = producer.axes[-1].name
     return levels, [
         FuseProducer(producer.name, stage.name, loop, 1),
-        Tile(producer.name, inner, levels.factors),
+        levels.tile(producer.name, inner),
         Vectorize(producer.name, f"{inner}.1"),
     ]

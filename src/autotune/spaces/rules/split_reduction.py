@@ -81,7 +81,8 @@ class _Source:
 class SplitReductionRule(SketchRule):
     """Partial results across cores, across vector lanes, or both, for reductions without reuse.
 
-    Extents of chunks and lanes divide the axis: one without such divisors is left to other rules.
+    Chunks divide the axis. So do lanes where that makes no more rounds, or the backend wants it:
+    an axis without such divisors is then left to other rules.
     """
 
     name = "split-reduction"
@@ -177,7 +178,10 @@ def _across_lanes(draft: SketchDraft, source: _Source, axis: Axis) -> Iterator[S
         if chunk is not None and chunk.axis == axis.name:
             length //= chunk.chunks
         for width, vectors in _VECTORS.items():
-            lanes = _lanes(length, draft.target.lanes(stage.output.dtype), vectors)
+            vector = draft.target.lanes(stage.output.dtype)
+            lanes = _lanes(length, vector, vectors)
+            if chunk is None and draft.can("split_reduction.uneven"):
+                lanes = _with_last_round(length, lanes, vector, vectors)
             if lanes in seen or (lanes == 1 and chunk is None):
                 continue
             seen.add(lanes)
@@ -205,6 +209,12 @@ def _lanes(extent: int, vector: int, vectors: int) -> int:
                 return lanes
         unit //= 2
     return 1
+
+
+def _with_last_round(extent: int, even: int, vector: int, vectors: int) -> int:
+    """Whole vectors of lanes that need not divide an axis, where that makes fewer rounds."""
+    lanes = min(vectors, extent // (2 * vector)) * vector
+    return lanes if lanes > 0 and -(-extent // lanes) < extent // even else even
 
 
 def _chunkings(

@@ -1,0 +1,260 @@
+"""Rounds of vectors without a condition, but for the last one.
+
+Where vectors do not divide an axis, each element of every round has a condition (``T.where``, or
+around what a reduction combines), and TVM makes no vectors of such loops. Here the rounds that
+are whole lose it, and the last one becomes a shorter vector.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+from tvm import tirx
+from tvm.ir import Call, IRModule, Op, Range, TensorRegion
+from tvm.s_tir import SBlock, SBlockRealize
+
+from autotune_tvm.passes.statements import at, inside, rebuilt, with_bodies
+
+__all__ = ["peel_tails"]
+
+_CONDITIONAL = Op.get("prim.if_then_else")
+# Rounds that are not whole are copied: of more than these the loop is left as it is.
+_MOST_TAILS = 2
+
+
+def peel_tails(module: IRModule) -> IRModule:
+    """A scheduled module whose vectors have no conditions in rounds that are whole.
+
+    Loops stay as they are where a condition depends on anything but the serial loops right
+    around the vector, is none that an affine index is below a constant, or guards anything but
+    the whole statement or what is combined with a result that stays the same without it.
+    """
+    return with_bodies(module, _peeled)
+
+
+def _peeled(node: Any) -> Any:
+    tail = _tail(node)
+    if tail is not None:
+        made = _rounds(tail, 0, [], tail.bound)
+        return node if made is None else made
+    before = inside(node)
+    after = [_peeled(statement) for statement in before]
+    if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
+        return node
+    return rebuilt(node, after)
+
+
+@frozen
+class _Tail:
+    """A statement under a condition, in loops of which the last is a vector.
+
+    Attributes:
+        loops: Around it, outermost first.
+        factors: Of each loop in the index that is to be below ``bound``.
+        bound: What is left of the bound without the index's constant.
+        realize: The block, without the condition.
+    """
+
+    loops: list[Any]
+    factors: list[int]
+    bound: int
+    realize: Any
+
+
+def _tail(node: Any) -> _Tail | None:
+    """What can be peeled in a loop; None where there is nothing, or it is not understood."""
+    loops: list[Any] = []
+    inner = node
+    while isinstance(inner, tirx.For):
+        serial = inner.kind in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
+        if not (serial or inner.kind == tirx.ForKind.VECTORIZED):
+            return None
+        loops.append(inner)
+        inner = inner.body
+    if not loops or loops[-1].kind != tirx.ForKind.VECTORIZED:
+        return None
+    if not isinstance(inner, SBlockRealize) or not isinstance(inner.block.body, tirx.BufferStore):
+        return None
+    found = _condition(inner)
+    if found is None:
+        return None
+    (index, limit), realize = found
+    linear = _linear(index, [loop.loop_var for loop in loops])
+    if linear is None or linear[0][-1] != 1 or any(factor < 0 for factor in linear[0]):
+        return None
+    return _Tail(loops, linear[0], limit - linear[1], realize)
+
+
+def _condition(realize: Any) -> tuple[tuple[Any, int], Any] | None:
+    """The index that is to be below a limit, over the loops, and the block without that."""
+    predicate = _below(realize.predicate)
+    if predicate is not None:
+        return predicate, SBlockRealize(realize.iter_values, True, realize.block)
+    if not isinstance(realize.predicate, tirx.IntImm) or int(realize.predicate.value) != 1:
+        return None
+    block = realize.block
+    store = block.body
+    combined = _combined(store)
+    if combined is None:
+        return None
+    bounds, value = combined
+    own = [item.var for item in block.iter_vars]
+    index, limit = bounds
+    free = with_body(block, own, tirx.BufferStore(store.buffer, value, store.indices))
+    return (at(index, own, list(realize.iter_values)), limit), SBlockRealize(
+        realize.iter_values, True, free
+    )
+
+
+def _combined(store: Any) -> tuple[tuple[Any, int], Any] | None:
+    """The bound of what a result is combined with, and the combination without it."""
+    value = store.value
+    if not isinstance(value, (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)):
+        return None
+    for result, element in ((value.a, value.b), (value.b, value.a)):
+        if not isinstance(element, Call) or not element.op.same_as(_CONDITIONAL):
+            continue
+        condition, inner, neutral = element.args
+        bounds = _below(condition)
+        if bounds is not None and _is_neutral(value, neutral):
+            return bounds, type(value)(result, inner)
+    return None
+
+
+def _is_neutral(value: Any, constant: Any) -> bool:
+    """Whether combining the constant changes nothing."""
+    if not isinstance(constant, (tirx.FloatImm, tirx.IntImm)):
+        return False
+    dtype = str(constant.ty.dtype)
+    if isinstance(value, (tirx.Add, tirx.Mul)):
+        return float(constant.value) == (0.0 if isinstance(value, tirx.Add) else 1.0)
+    extreme = tirx.min_value(dtype) if isinstance(value, tirx.Max) else tirx.max_value(dtype)
+    return bool(constant.value == extreme.value)
+
+
+def _below(condition: Any) -> tuple[Any, int] | None:
+    """An index and the constant that it is to be below, where that is the condition."""
+    if isinstance(condition, tirx.LT) and isinstance(condition.b, tirx.IntImm):
+        return condition.a, int(condition.b.value)
+    return None
+
+
+def _linear(index: Any, variables: list[Any]) -> tuple[list[int], int] | None:
+    """Factors of the variables in an index, and its constant; None where it is not affine."""
+    if isinstance(index, tirx.IntImm):
+        return [0] * len(variables), int(index.value)
+    if isinstance(index, tirx.Var):
+        factors = [int(variable.same_as(index)) for variable in variables]
+        return (factors, 0) if any(factors) else None
+    if not isinstance(index, (tirx.Add, tirx.Mul)):
+        return None
+    left, right = _linear(index.a, variables), _linear(index.b, variables)
+    if left is None or right is None:
+        return None
+    if isinstance(index, tirx.Add):
+        return [a + b for a, b in zip(left[0], right[0], strict=True)], left[1] + right[1]
+    if any(left[0]):
+        left, right = right, left
+    if any(left[0]):
+        return None
+    return [left[1] * factor for factor in right[0]], left[1] * right[1]
+
+
+def _rounds(tail: _Tail, depth: int, values: list[Any], bound: int) -> Any:
+    """The loops from ``depth`` on, with those outside at ``values``; None where it is too long.
+
+    Args:
+        tail: The statement.
+        depth: Number of loops outside.
+        values: A variable or number for each of these.
+        bound: What the index over the remaining loops is to be below.
+    """
+    loop, factor = tail.loops[depth], tail.factors[depth]
+    extent = int(loop.extent)
+    rest = sum(
+        other * (int(inner.extent) - 1)
+        for other, inner in zip(tail.factors[depth + 1 :], tail.loops[depth + 1 :], strict=True)
+    )
+    if rest + factor * (extent - 1) < bound:
+        return _whole(tail, depth, values)
+    if depth == len(tail.loops) - 1:
+        return _loop(tail, depth, values, min(extent, bound))
+    if factor == 0:
+        return _loop(tail, depth, values, extent, bound)
+    full = min(max(0, (bound - 1 - rest) // factor + 1), extent)
+    begun = min(-(-bound // factor), extent)
+    if begun - full > _MOST_TAILS:
+        return None
+    made = [_loop(tail, depth, values, full)] if full else []
+    for value in range(full, begun):
+        made.append(_rounds(tail, depth + 1, [*values, value], bound - factor * value))
+    if any(part is None for part in made):
+        return None
+    return tirx.SeqStmt(made) if len(made) > 1 else made[0]
+
+
+def _loop(
+    tail: _Tail, depth: int, values: list[Any], extent: int, bound: int | None = None
+) -> Any:
+    """One loop over so many rounds; all are whole unless there is a ``bound``."""
+    loop = tail.loops[depth]
+    variable = tirx.Var(str(loop.loop_var.name), loop.loop_var.ty)
+    given = [*values, variable]
+    if bound is None:
+        body = _whole(tail, depth + 1, given)
+    else:
+        body = _rounds(tail, depth + 1, given, bound)
+    if body is None:
+        return None
+    return tirx.For(
+        variable,
+        loop.min,
+        tirx.const(extent, variable.ty.dtype),
+        loop.kind,
+        body,
+        loop.thread_binding,
+        loop.annotations,
+    )
+
+
+def _whole(tail: _Tail, depth: int, values: list[Any]) -> Any:
+    """The loops from ``depth`` on as they are, without the condition."""
+    if depth < len(tail.loops):
+        return _loop(tail, depth, values, int(tail.loops[depth].extent))
+    realize = tail.realize
+    variables = [loop.loop_var for loop in tail.loops]
+    own = [item.var for item in realize.block.iter_vars]
+    block = with_body(realize.block, own, realize.block.body)
+    placed = [at(value, variables, values) for value in realize.iter_values]
+    return SBlockRealize(placed, True, block)
+
+
+def with_body(block: Any, own: list[Any], store: Any) -> Any:
+    """A block over variables of its own that stores ``store``, over the variables ``own``."""
+    fresh = [tirx.Var(str(var.name), var.ty) for var in own]
+    axes = [
+        tirx.IterVar(item.dom, var, item.iter_type)
+        for item, var in zip(block.iter_vars, fresh, strict=True)
+    ]
+
+    def moved(region: Any) -> Any:
+        ranges = [Range.from_min_extent(at(it.min, own, fresh), it.extent) for it in region.region]
+        return TensorRegion(region.source, ranges, region.ty)
+
+    body = tirx.BufferStore(
+        store.buffer,
+        at(store.value, own, fresh),
+        [at(index, own, fresh) for index in store.indices],
+    )
+    return SBlock(
+        axes,
+        [moved(region) for region in block.reads],
+        [moved(region) for region in block.writes],
+        str(block.name_hint),
+        body,
+        None,
+        [],
+        [],
+        block.annotations,
+    )
