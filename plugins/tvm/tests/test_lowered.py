@@ -22,7 +22,7 @@ from autotune_tvm.replay import schedule
 from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import VARIED_WORKLOADS
 from split_reductions import SPLIT_REDUCTIONS
-from transposes import transpose
+from transposes import transpose, transposed_pair
 from tvm import s_tir
 from tvm.ir import IRModule
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
@@ -106,7 +106,8 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
 
 @pytest.mark.parametrize("cores", [1, 4, 256])
 @pytest.mark.parametrize(
-    "workload", thinned((*SPLIT_REDUCTIONS, transpose(64, 48), *UNEVEN_ROWS), 3)
+    "workload",
+    thinned((*SPLIT_REDUCTIONS, transpose(64, 48), *UNEVEN_ROWS, transposed_pair(40, 32)), 3),
 )
 def test_reductions_in_parts_are_those_of_the_lowered_program(
     workload: Workload, cores: int

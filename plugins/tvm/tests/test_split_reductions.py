@@ -8,7 +8,7 @@ pytest.importorskip("tvm")
 
 from split_reductions import SPLIT_REDUCTIONS
 from thinning import thinned
-from transposes import transpose
+from transposes import transpose, transposed_pair
 from tvm_programs import BACKEND, one_of_each, samples
 
 from autotune.ir.workloads import Workload
@@ -17,7 +17,9 @@ from autotune.testing.programs import check_candidate
 
 
 @pytest.mark.parametrize("cores", [1, 64])
-@pytest.mark.parametrize("workload", thinned((*SPLIT_REDUCTIONS, transpose(64, 48)), 3))
+@pytest.mark.parametrize(
+    "workload", thinned((*SPLIT_REDUCTIONS, transpose(64, 48), transposed_pair(40, 32)), 3)
+)
 def test_results_are_those_of_the_reference(workload: Workload, cores: int) -> None:
     target = detect_cpu().with_cores(cores)
     for candidate in one_of_each(samples(workload, target)):

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 from rule_sketches import LIMITS, TARGET, sketches
-from transposes import transpose
+from transposes import transpose, transposed_pair
 
-from autotune.ir.workloads import elementwise
-from autotune.sketches import Order, Sketch
+from autotune.ir.workloads import Workload, elementwise
+from autotune.sketches import FuseProducer, Inline, Order, Pack, Sketch
 from autotune.spaces import SketchSpace
 
 
-def tiled(rows: int, columns: int) -> list[Sketch]:
-    return [it for it in sketches(transpose(rows, columns)) if it.name == "transposed-tiles"]
+def named(workload: Workload, name: str) -> list[Sketch]:
+    return [it for it in sketches(workload) if it.name == name]
 
 
 def test_a_transpose_is_tried_in_tiles_of_two_axes() -> None:
-    (sketch,) = tiled(64, 48)
+    (sketch,) = named(transpose(64, 48), "transposed-tiles")
     (order,) = (it.loops for it in sketch.core_steps if isinstance(it, Order))
     assert order == ("i.0", "j.0", "i.1", "j.1", "j.2")
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 37), (37, 48), (3, 5)])
 def test_axes_without_useful_divisors_are_not_tiled(rows: int, columns: int) -> None:
-    assert not tiled(rows, columns)
+    assert not named(transpose(rows, columns), "transposed-tiles")
     assert sketches(transpose(rows, columns))
 
 
@@ -35,3 +35,16 @@ def test_what_reads_in_its_own_order_has_one_sketch() -> None:
 def test_no_space_of_a_transpose_is_empty(cores: int) -> None:
     space = SketchSpace(transpose(8, 16), TARGET.with_cores(cores), LIMITS)
     assert space.count() > 0
+
+
+def test_what_a_tile_reads_is_copied_in_rows_first() -> None:
+    (sketch,) = named(transpose(64, 48), "transposed-copies")
+    assert Pack("Y", "X", "j.1", None, None, 16) in sketch.steps
+    (sketch,) = named(transposed_pair(64, 48), "transposed-copies")
+    assert FuseProducer("P", "Y", "j.1", 16) in sketch.steps
+    assert not any(isinstance(step, Inline) for step in sketch.steps)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(64, 8), (64, 24)])
+def test_tiles_too_low_for_a_vector_are_not_copied(rows: int, columns: int) -> None:
+    assert not named(transpose(rows, columns), "transposed-copies")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from autotune.errors import UnsupportedWorkload
 from autotune.ir.expressions import AffineForm, operation_counts
@@ -89,6 +90,14 @@ def is_gathered(workload: Workload, tensor: str) -> bool:
     Such a tensor is computed whole before it: nothing says which part is needed when.
     """
     return any(gather.tensor == tensor for stage in workload.stages for gather in stage.gathers)
+
+
+def is_plain(forms: Iterable[AffineForm]) -> bool:
+    """Whether every index is an axis itself."""
+    return all(
+        list(form.coefficients.values()) == [1] and form.constant == 0 and not form.terms
+        for form in forms
+    )
 
 
 def producer_stage(workload: Workload, tensor: str) -> Stage | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
-from autotune.ir.expressions import const, var
+from autotune.ir.expressions import Load, const, var
 from autotune.ir.workloads import Axis, Stage
 from autotune.sketches import (
     AtLeast,
     Factor,
+    FuseProducer,
     Order,
+    Pack,
     Parallel,
     ProductEquals,
     Step,
@@ -19,8 +21,10 @@ from autotune.sketches import (
 from autotune.spaces.rules.access import (
     depends_on,
     dimension_of,
+    is_plain,
     is_pointwise,
     largest_divisor,
+    producer_stage,
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
@@ -108,60 +112,106 @@ def _in_tiles(draft: SketchDraft, stage: Stage) -> list[SketchDraft]:
     Row by row, each element that it reads is of another cache line; all of a line are used within
     a tile. Only in workloads where nothing else has several sketches, which would multiply.
     """
-    across = _contiguous_across(stage)
+    found = _read_across(stage)
     alone = all(other.combiner is None for other in draft.workload.stages)
-    if across is None or draft.labels or not alone:
+    if found is None or draft.labels or not alone:
+        return []
+    load, across = found
+    lanes = draft.target.lanes(stage.output.dtype)
+    width = largest_divisor(stage.axes[-1].extent, lanes)
+    if width == 1:
         return []
     rows = tuple(count for count in _TILE_ROWS if across.extent % count == 0)
+    tiles = [_tiled(draft, stage, across, rows, width)] if rows else []
+    whole = tuple(count for count in rows if count % lanes == 0)
+    copy = _copy(draft, stage, load, lanes)
+    if whole and copy is not None:
+        tiles.append(_tiled(draft, stage, across, whole, width, copy))
+    return tiles
+
+
+def _tiled(
+    draft: SketchDraft,
+    stage: Stage,
+    across: Axis,
+    rows: tuple[int, ...],
+    width: int,
+    copy: Pack | FuseProducer | None = None,
+) -> SketchDraft:
+    """One sketch of tiles: as many rows as one of ``rows``, vectors of ``width``.
+
+    Args:
+        draft: The sketch so far.
+        stage: The stage.
+        across: The axis along which what it reads is contiguous.
+        rows: To choose from.
+        width: Of a vector of the stage.
+        copy: Puts what one vector of each row reads into a buffer first, row after row: rows that
+            are a power of two apart displace each other in the cache.
+    """
     inner = stage.axes[-1]
-    width = largest_divisor(inner.extent, draft.target.lanes(stage.output.dtype))
-    if not rows or width == 1:
-        return []
     tall = [f"{stage.name}.{across.name}.{level}" for level in range(2)]
     wide = [f"{stage.name}.{inner.name}.{level}" for level in range(3)]
     others = [axis for axis in stage.axes if axis.name not in (across.name, inner.name)]
     shared = (*(f"{axis.name}.0" for axis in others), f"{across.name}.0", f"{inner.name}.0")
-    tile = (f"{across.name}.1", f"{inner.name}.1", f"{inner.name}.2")
+    row, vectors, vector = f"{across.name}.1", f"{inner.name}.1", f"{inner.name}.2"
+    tile = (row, vectors, vector) if copy is None else (vectors, row, vector)
     parallel = var(tall[0]) * var(wide[0])
     for axis in others:
         parallel = parallel * axis.extent
-    enough = stage.points // (rows[0] * width) >= draft.target.cores
-    return [
-        draft.extended(
-            settled=[stage.name],
-            label="transposed-tiles",
-            params=[
-                *(Factor(tall[0]), Factor(tall[1], rows)),
-                *(Factor(wide[0]), Factor(wide[1]), Factor(wide[2], (width,))),
-            ],
-            constraints=[
-                ProductEquals(tuple(tall), const(across.extent)),
-                ProductEquals(tuple(wide), const(inner.extent)),
-                *(
-                    [AtLeast(parallel, draft.target.cores, "every core gets work", hard=False)]
-                    if enough
-                    else []
-                ),
-            ],
-            steps=[
-                Tile(stage.name, across.name, tuple(var(name) for name in tall)),
-                Tile(stage.name, inner.name, tuple(var(name) for name in wide)),
-                Order(stage.name, (*shared, *tile)),
-                Parallel(stage.name, shared),
-                Vectorize(stage.name, tile[-1]),
-            ],
-        )
-    ]
+    enough: list[AtLeast] = []
+    if stage.points // (rows[0] * width) >= draft.target.cores:
+        enough.append(AtLeast(parallel, draft.target.cores, "every core gets work", hard=False))
+    fused = [copy.stage] if isinstance(copy, FuseProducer) else []
+    return draft.extended(
+        settled=[stage.name, *fused],
+        label="transposed-tiles" if copy is None else "transposed-copies",
+        params=[
+            *(Factor(tall[0]), Factor(tall[1], rows)),
+            *(Factor(wide[0]), Factor(wide[1]), Factor(wide[2], (width,))),
+        ],
+        constraints=[
+            ProductEquals(tuple(tall), const(across.extent)),
+            ProductEquals(tuple(wide), const(inner.extent)),
+            *enough,
+        ],
+        steps=[
+            Tile(stage.name, across.name, tuple(var(name) for name in tall)),
+            Tile(stage.name, inner.name, tuple(var(name) for name in wide)),
+            Order(stage.name, (*shared, *tile)),
+            Parallel(stage.name, shared),
+            *([] if copy is None else [copy]),
+            Vectorize(stage.name, vector),
+        ],
+    )
 
 
-def _contiguous_across(stage: Stage) -> Axis | None:
-    """The axis, not the innermost, along which a read that the innermost moves is contiguous."""
+def _copy(draft: SketchDraft, stage: Stage, load: Load, lanes: int) -> Pack | FuseProducer | None:
+    """The step that copies what a vector of each row reads; None where that is no plain block."""
+    at = f"{stage.axes[-1].name}.1"
+    forms = stage.forms(load)
+    if len(stage.loads) > 1 or stage.gathers or not is_plain(forms):
+        return None
+    producer = producer_stage(draft.workload, load.tensor)
+    if producer is None:
+        plain = ("pack", "pack.inside", "pack.plain")
+        return Pack(stage.name, load.tensor, at, None, None, lanes) if draft.can(*plain) else None
+    users = draft.workload.consumers(producer.name)
+    if not is_pointwise(producer) or len(users) > 1 or producer.name in draft.workload.outputs:
+        return None
+    if not draft.can("fuse_producer"):
+        return None
+    return FuseProducer(producer.name, stage.name, at, lanes)
+
+
+def _read_across(stage: Stage) -> tuple[Load, Axis] | None:
+    """A read that the innermost axis moves and that is contiguous along another, and that axis."""
     inner = stage.axes[-1].name
     for load in stage.loads:
         forms = stage.forms(load)
         for axis in stage.axes[:-1]:
             if depends_on(forms, inner) and dimension_of(forms, axis.name) == len(forms) - 1:
-                return axis
+                return load, axis
     return None
 
 

@@ -15,6 +15,7 @@ from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.narrow_indices import narrow_indices
 from autotune_tvm.passes.peel_tails import peel_tails
 from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
+from autotune_tvm.passes.uniform_conditions import uniform_conditions
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
@@ -27,5 +28,11 @@ __all__ = [
     "round_to_bfloat16",
 ]
 
-PASSES = (vectorize_full_groups, peel_tails, hoist_tile_config, hoist_accumulators)
+PASSES = (
+    vectorize_full_groups,
+    peel_tails,
+    uniform_conditions,
+    hoist_tile_config,
+    hoist_accumulators,
+)
 """From module to module, in this order."""
