@@ -4,7 +4,8 @@ TVM's operator library sums a tensor and its squares in one block, for means and
 is summed for one of the tensors does not depend on the others, so that each can be a block of its
 own. So can an extreme value and its index (``argmax``), in this order: see
 :mod:`autotune_tvm.arg_reductions`. That is the first thing done to an imported program before it
-is scheduled; the program itself stays as it came.
+is scheduled; the program itself stays as it came. A reduction of truth values becomes one of bytes
+and a comparison: see :mod:`autotune_tvm.logical_reductions`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from autotune.ir.workloads import Axis
 from autotune_tvm.arg_reductions import arg_reduction
 from autotune_tvm.blocks import walk
 from autotune_tvm.emit import ENTRY
+from autotune_tvm.logical_reductions import as_numbers
 from autotune_tvm.passes.statements import at
 from autotune_tvm.scalar_import import Unsupported
 
@@ -46,7 +48,8 @@ def separated(module: IRModule) -> IRModule:
         return module
     body = root.block.body
     nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    parts = [_parts(nest) for nest in nests]
+    numbers = _Numbers(function, nests)
+    parts = [numbers.parts(nest) for nest in nests]
     if all(len(part) == 1 for part in parts):
         return module
     block = root.block
@@ -57,7 +60,7 @@ def separated(module: IRModule) -> IRModule:
         str(block.name_hint),
         tirx.SeqStmt([nest for part in parts for nest in part]),
         block.init,
-        block.alloc_buffers,
+        [*block.alloc_buffers, *numbers.allocated],
         block.match_buffers,
         block.annotations,
     )
@@ -65,16 +68,51 @@ def separated(module: IRModule) -> IRModule:
     return IRModule({ENTRY: function.with_body(realize)}, attrs=module.attrs)
 
 
-def _parts(nest: Any) -> list[Any]:
-    """A loop nest of its own for every tensor that the block of a nest reduces to."""
+class _Numbers:
+    """Takes nests apart, and allocates the bytes that stand for truth values.
+
+    Args:
+        function: Names of its parameters are taken.
+        nests: Its loop nests; names of their blocks and of what these store to are taken.
+    """
+
+    def __init__(self, function: Any, nests: list[Any]) -> None:
+        self.allocated: list[Any] = []
+        self._taken = {str(parameter.name) for parameter in function.params}
+        for nest in nests:
+            _, inner = _loops_around(nest)
+            if isinstance(inner, SBlockRealize):
+                buffers = [region.source for region in inner.block.writes]
+                self._taken |= {str(inner.block.name_hint), *(str(it.name) for it in buffers)}
+
+    def parts(self, nest: Any) -> list[Any]:
+        """A loop nest of its own for every tensor that the block of a nest reduces to."""
+        loops, inner = _loops_around(nest)
+        if not isinstance(inner, SBlockRealize):
+            return [nest]
+        found = as_numbers(inner, self._unique(f"{inner.block.name_hint}_number"))
+        if found is not None:
+            buffer, reduced, compared = found
+            self.allocated.append(buffer)
+            self._taken.add(str(buffer.name))
+            return [_alone(loops, reduced, reduced.block.body, reduced.block.init), compared]
+        stores = _stores(loops, inner)
+        return [nest] if stores is None else [_alone(loops, inner, *store) for store in stores]
+
+    def _unique(self, name: str) -> str:
+        stem, count = name, 1
+        while name in self._taken:
+            name, count = f"{stem}_{count}", count + 1
+        return name
+
+
+def _loops_around(nest: Any) -> tuple[list[Any], Any]:
+    """The loops of a nest, outermost first, and what is inside."""
     loops, inner = [], nest
     while isinstance(inner, tirx.For):
         loops.append(inner)
         inner = inner.body
-    if not isinstance(inner, SBlockRealize):
-        return [nest]
-    stores = _stores(loops, inner)
-    return [nest] if stores is None else [_alone(loops, inner, *store) for store in stores]
+    return loops, inner
 
 
 def _stores(loops: list[Any], realize: Any) -> list[tuple[Any, Any]] | None:
