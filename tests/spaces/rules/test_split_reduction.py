@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rule_sketches import LIMITS, TARGET
 from split_reductions import SPLIT_REDUCTIONS, norm, reduction
 
-from autotune.ir.workloads import Workload, depthwise_conv2d, gemm
+from autotune.ir.expressions import Gather, Load, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, depthwise_conv2d, gemm
 from autotune.sketches import (
     STEP_TYPES,
     ChunkReduction,
@@ -76,6 +77,18 @@ def test_columns_are_enough_by_vectors_for_each_core(columns: int, shared: bool)
 def test_what_only_the_reduction_reads_is_computed_inside_it() -> None:
     for sketch in sketches(reduction((24, 64), (0, 1), first="exp")):
         assert Inline("P") in sketch.core_steps
+
+
+def test_what_is_gathered_is_computed_before_it_is_reduced_to_a_single_number() -> None:
+    gathered = Stage(
+        Tensor("G", (64,), "float32"), (Axis("i", 64),), Gather("X", (Load("I", (var("i"),)),))
+    )
+    total = Stage(
+        Tensor("S", (), "float32"), (Axis("k", 64, "reduce"),), Load("G", (var("k"),)), "add"
+    )
+    inputs = (Tensor("X", (10,), "float32"), Tensor("I", (64,), "int64"))
+    found = sketches(Workload("total", inputs, (gathered, total), ("S",)))
+    assert found and not any(isinstance(step, Inline) for it in found for step in it.steps)
 
 
 EVEN = evolve(LIMITS, without=frozenset({"split_reduction.uneven"}))

@@ -18,6 +18,7 @@ from autotune_mlir.building import Builder, is_identity, spreads_a_constant
 from autotune_mlir.emit import INIT, STAGE
 from autotune_mlir.locations import at
 from autotune_mlir.scalar_import import Unsupported, combination, defining, producer_of_yield
+from autotune_mlir.separation import separate
 
 __all__ = ["BESIDE_LINALG", "bring_into_form", "check_operations", "decompose", "simplify"]
 
@@ -109,6 +110,13 @@ def bring_into_form(mlir: Bindings, module: Any, block: Any, taken: set[str], fi
     Raises:
         UnsupportedWorkload: an operation has no form as a stage; says which one and why.
     """
+    for operation in _computing(block):
+        if operation.name == "linalg.generic":
+            try:
+                separate(mlir, operation)
+            except Unsupported as reason:
+                where = at(operation, file)
+                raise UnsupportedWorkload(f"operation linalg.generic{where}: {reason}") from None
     for operation in _computing(block):
         if operation.name == "linalg.generic":
             _part_multiply_add(mlir.ir, operation)

@@ -29,6 +29,8 @@ __all__ = [
     "BodyReader",
     "Unsupported",
     "combination",
+    "combiner_of",
+    "comparison_of",
     "defining",
     "dtype_of",
     "index_of_map",
@@ -281,7 +283,7 @@ class BodyReader:
         truth = bool(operands) and str(operands[0].type) == "i1"
         op = None if truth else _BINARY.get(name)
         if name in ("arith.cmpi", "arith.cmpf"):
-            op = _comparison(operation, truth)
+            op = comparison_of(operation, truth)
         elif name in _LOGIC and truth:
             op = _LOGIC[name]
         if op is None:
@@ -341,7 +343,18 @@ class BodyReader:
         raise Unsupported(f"operation {name} of index in its body is not supported")
 
 
-def _comparison(operation: Any, truth: bool) -> str | None:
+def combiner_of(operation: Any) -> str:
+    """How an operation combines two numbers: ``add``, ``max`` and so on; empty if it does not."""
+    return _BINARY.get(operation.name, "")
+
+
+def comparison_of(operation: Any, truth: bool = False) -> str | None:
+    """How ``arith.cmpf`` or ``arith.cmpi`` compares: ``lt``, ``eq`` and so on, or None.
+
+    Args:
+        operation: The comparison.
+        truth: Whether it compares truth values.
+    """
     number = int(operation.attributes["predicate"].value)
     predicates = _INTEGER_PREDICATES if operation.name == "arith.cmpi" else _FLOAT_PREDICATES
     # Truth values are compared as signed numbers otherwise, where true is -1.

@@ -159,8 +159,8 @@ class _Writer:
         modules = self._modules(workload, record.program)
         if separated(modules[0]) is not modules[0]:
             raise InvalidValueError(
-                "its program reduces to several tensors in one block, and this package schedules "
-                "a block for each, which TVM alone does not know"
+                "its program reduces truth values, or to several tensors in one block, and this "
+                "package schedules other blocks for them, which TVM alone does not know"
             )
         schedule = _schedule(modules[0], record)
         arguments = ArgInfo.from_entry_func(modules[0], remove_preproc=True)

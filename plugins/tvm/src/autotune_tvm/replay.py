@@ -265,6 +265,10 @@ class _Replay:
         chunked = isinstance(step, ChunkReduction)
         parts = [step.chunks, None] if isinstance(step, ChunkReduction) else [None, step.lanes]
         split = self.sch.split(reduced, parts, preserve_unit_iters=True)
+        for block in self.blocks.values():
+            if not self.sch.get_loops(block):
+                # TVM fails at blocks without loops beside the one that it factors.
+                self.sch.add_unit_loop(block)
         partial = self.sch.rfactor(split[0 if chunked else 1], factor_axis=0)
         self.workload = split_reduction(self.workload, step)
         name, lane = partial_name(step.stage), added_axis(step)

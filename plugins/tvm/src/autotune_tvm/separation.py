@@ -2,8 +2,10 @@
 
 TVM's operator library sums a tensor and its squares in one block, for means and variances. What
 is summed for one of the tensors does not depend on the others, so that each can be a block of its
-own. That is the first thing done to an imported program before it is scheduled; the program
-itself stays as it came.
+own. So can an extreme value and its index (``argmax``), in this order: see
+:mod:`autotune_tvm.arg_reductions`. That is the first thing done to an imported program before it
+is scheduled; the program itself stays as it came. A reduction of truth values becomes one of bytes
+and a comparison: see :mod:`autotune_tvm.logical_reductions`.
 """
 
 from __future__ import annotations
@@ -15,9 +17,13 @@ from tvm.ir import IRModule, Range, TensorLoad, TensorRegion, Var
 from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.errors import UnsupportedWorkload
+from autotune.ir.workloads import Axis
+from autotune_tvm.arg_reductions import arg_reduction
 from autotune_tvm.blocks import walk
 from autotune_tvm.emit import ENTRY
+from autotune_tvm.logical_reductions import as_numbers
 from autotune_tvm.passes.statements import at
+from autotune_tvm.scalar_import import Unsupported
 
 __all__ = ["separated"]
 
@@ -42,7 +48,8 @@ def separated(module: IRModule) -> IRModule:
         return module
     body = root.block.body
     nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    parts = [_parts(nest) for nest in nests]
+    numbers = _Numbers(function, nests)
+    parts = [numbers.parts(nest) for nest in nests]
     if all(len(part) == 1 for part in parts):
         return module
     block = root.block
@@ -53,7 +60,7 @@ def separated(module: IRModule) -> IRModule:
         str(block.name_hint),
         tirx.SeqStmt([nest for part in parts for nest in part]),
         block.init,
-        block.alloc_buffers,
+        [*block.alloc_buffers, *numbers.allocated],
         block.match_buffers,
         block.annotations,
     )
@@ -61,24 +68,60 @@ def separated(module: IRModule) -> IRModule:
     return IRModule({ENTRY: function.with_body(realize)}, attrs=module.attrs)
 
 
-def _parts(nest: Any) -> list[Any]:
-    """A loop nest of its own for every tensor that the block of a nest reduces to."""
+class _Numbers:
+    """Takes nests apart, and allocates the bytes that stand for truth values.
+
+    Args:
+        function: Names of its parameters are taken.
+        nests: Its loop nests; names of their blocks and of what these store to are taken.
+    """
+
+    def __init__(self, function: Any, nests: list[Any]) -> None:
+        self.allocated: list[Any] = []
+        self._taken = {str(parameter.name) for parameter in function.params}
+        for nest in nests:
+            _, inner = _loops_around(nest)
+            if isinstance(inner, SBlockRealize):
+                buffers = [region.source for region in inner.block.writes]
+                self._taken |= {str(inner.block.name_hint), *(str(it.name) for it in buffers)}
+
+    def parts(self, nest: Any) -> list[Any]:
+        """A loop nest of its own for every tensor that the block of a nest reduces to."""
+        loops, inner = _loops_around(nest)
+        if not isinstance(inner, SBlockRealize):
+            return [nest]
+        found = as_numbers(inner, self._unique(f"{inner.block.name_hint}_number"))
+        if found is not None:
+            buffer, reduced, compared = found
+            self.allocated.append(buffer)
+            self._taken.add(str(buffer.name))
+            return [_alone(loops, reduced, reduced.block.body, reduced.block.init), compared]
+        stores = _stores(loops, inner)
+        return [nest] if stores is None else [_alone(loops, inner, *store) for store in stores]
+
+    def _unique(self, name: str) -> str:
+        stem, count = name, 1
+        while name in self._taken:
+            name, count = f"{stem}_{count}", count + 1
+        return name
+
+
+def _loops_around(nest: Any) -> tuple[list[Any], Any]:
+    """The loops of a nest, outermost first, and what is inside."""
     loops, inner = [], nest
     while isinstance(inner, tirx.For):
         loops.append(inner)
         inner = inner.body
-    if not isinstance(inner, SBlockRealize):
-        return [nest]
-    stores = _stores(inner.block)
-    return [nest] if stores is None else [_alone(loops, inner, *store) for store in stores]
+    return loops, inner
 
 
-def _stores(block: SBlock) -> list[tuple[Any, Any]] | None:
+def _stores(loops: list[Any], realize: Any) -> list[tuple[Any, Any]] | None:
     """What a reduction to several tensors stores, with what it stores first; None of others.
 
     Raises:
-        UnsupportedWorkload: what is stored to one depends on another, as in ``argmax``.
+        UnsupportedWorkload: what is stored to one depends on another, and not as in ``argmax``.
     """
+    block = realize.block
     if not isinstance(block.body, tirx.SeqStmt) or not isinstance(block.init, tirx.SeqStmt):
         return None
     bound = {it.var: it.value for it in block.body.seq if isinstance(it, tirx.Bind)}
@@ -90,28 +133,68 @@ def _stores(block: SBlock) -> list[tuple[Any, Any]] | None:
         return None
     found = []
     for store in stores:
-        value = bound.get(store.value, store.value) if _is_var(store.value) else store.value
-        _check_alone(block, store.buffer, value, stores)
-        if any(_is_var(node) and node in bound for node in walk(value)):
+        value = store.value
+        if isinstance(value, Var):
+            value = bound.get(value, value)
+        if any(isinstance(node, Var) and node in bound for node in walk(value)):
             return None
-        found.append((tirx.BufferStore(store.buffer, value, store.indices), first[store.buffer]))
-    return found
+        found.append(tirx.BufferStore(store.buffer, value, store.indices))
+    dependence = next(filter(None, map(_dependence, found, [found] * len(found))), None)
+    if dependence is None:
+        return [(store, first[store.buffer]) for store in found]
+    try:
+        _check_simultaneous(block)
+        extreme, index, start = arg_reduction(_reduced(loops, realize), found)
+    except Unsupported as reason:
+        raise UnsupportedWorkload(
+            f"block {str(block.name_hint)!r}: {dependence}, which it reduces as well, and they "
+            f"are no extreme value and its index (argmax, argmin): {reason}"
+        ) from None
+    return [(extreme, first[extreme.buffer]), (index, start)]
 
 
-def _is_var(node: Any) -> bool:
-    return isinstance(node, Var)
-
-
-def _check_alone(block: SBlock, buffer: Any, value: Any, stores: list[Any]) -> None:
-    others = [it.buffer for it in stores if not it.buffer.same_as(buffer)]
-    for node in walk(value):
+def _dependence(store: Any, stores: list[Any]) -> str | None:
+    """How what is stored to a tensor depends on another such tensor; None if it does not."""
+    others = [it.buffer for it in stores if not it.buffer.same_as(store.buffer)]
+    for node in walk(store.value):
         read = node.source if isinstance(node, TensorLoad) else None
         if read is not None and any(read.same_as(other) for other in others):
-            raise UnsupportedWorkload(
-                f"block {str(block.name_hint)!r}: what it reduces to {str(buffer.name)!r} depends "
-                f"on {str(read.name)!r}, which it reduces as well; such pairs (argmax, argmin) "
-                "are not tuned: networks run them as TVM schedules them by default"
-            )
+            return f"what it reduces to {str(store.buffer.name)!r} depends on {str(read.name)!r}"
+    return None
+
+
+def _check_simultaneous(block: SBlock) -> None:
+    """Check that nothing is computed from what was stored at the same point.
+
+    Raises:
+        Unsupported: it is.
+    """
+    written: list[Any] = []
+    for statement in block.body.seq:
+        for node in walk(statement.value):
+            if isinstance(node, TensorLoad) and any(map(node.source.same_as, written)):
+                raise Unsupported(f"{str(node.source.name)!r} is read after it was stored to")
+        if isinstance(statement, tirx.BufferStore):
+            written.append(statement.buffer)
+
+
+def _reduced(loops: list[Any], realize: Any) -> dict[Any, Axis]:
+    """The variables over which a block reduces, outermost loop first.
+
+    Raises:
+        Unsupported: one is not bound to a loop of its own of known extent.
+    """
+    found = {}
+    order = {loop.loop_var: position for position, loop in enumerate(loops)}
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
+        if int(axis.iter_type) == tirx.IterVar.DataPar:
+            continue
+        if value not in order or not isinstance(axis.dom.extent, tirx.IntImm):
+            raise Unsupported(f"{str(axis.var.name)!r} is not bound to a loop of its own")
+        position = order[value]
+        extent = int(axis.dom.extent.value)
+        found[position] = axis.var, Axis(f"d{position}", extent, "reduce")
+    return dict(found[position] for position in sorted(found))
 
 
 def _alone(loops: list[Any], realize: Any, store: Any, first: Any) -> Any:
@@ -131,7 +214,8 @@ def _alone(loops: list[Any], realize: Any, store: Any, first: Any) -> Any:
     ]
     name = f"{block.name_hint}_{store.buffer.name}"
     used = {node.source for node in walk(store.value) if isinstance(node, TensorLoad)}
-    reads = [_moved(it, old, new) for it in block.reads if it.source in used]
+    known = [it for it in (*block.reads, *block.writes) if not it.source.same_as(store.buffer)]
+    reads = [_moved(it, old, new) for it in known if it.source in used]
     writes = [_moved(it, old, new) for it in block.writes if it.source.same_as(store.buffer)]
     alone = SBlock(axes, reads, writes, name, over(store), over(first))
     old = [loop.loop_var for loop in loops]

@@ -147,6 +147,9 @@ def _source(draft: SketchDraft, stage: Stage) -> _Source:
             continue
         if name in workload.outputs or any(gather.tensor == name for gather in stage.gathers):
             continue
+        if producer.gathers and not stage.spatial_axes:
+            # No rule takes a single number of what is gathered: that is computed before.
+            continue
         inlined.append(name)
         body = transform(body, _replacing(producer))
     return _Source(evolve(stage, body=body), tuple(inlined))

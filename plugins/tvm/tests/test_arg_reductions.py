@@ -1,0 +1,242 @@
+"""Reductions to an extreme value and its index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.importer import import_module, text_of
+from tvm import relax, te, tirx, topi
+from tvm.script import tirx as T
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.workloads import Workload, reference_outputs
+from autotune.targets import Target
+from autotune.testing.programs import request_for, run_executable, sample_candidates
+
+Compare = Callable[[Any, Any], Any]
+
+
+def found(
+    shape: tuple[int, ...], dtype: str, axis: int | None, largest: bool, last: bool = False
+) -> Any:
+    x = te.placeholder(shape, dtype, "X")
+    operator = topi.argmax if largest else topi.argmin
+    return te.create_prim_func([x, operator(x, axis, select_last_index=last)])
+
+
+def expected(x: Any, axis: int | None, largest: bool, last: bool = False) -> Any:
+    find = np.argmax if largest else np.argmin
+    if not last:
+        return find(x, axis)
+    if axis is None:
+        return x.size - 1 - find(np.flip(x))
+    return x.shape[axis] - 1 - find(np.flip(x, axis), axis)
+
+
+def pairs(choose: Callable[[Any, Any], Any], extents: tuple[int, ...] = (4, 9)) -> Any:
+    """A reduction of the pairs of index and value along all but the first axis of ``extents``."""
+    x = te.placeholder(extents, "float32", "X")
+    first = lambda *_: (tirx.const(-1, "int32"), tirx.min_value("float32"))  # noqa: E731
+    reducer = te.comm_reducer(choose, first, name="pair")
+    axes = [te.reduce_axis((0, extent), f"k{n}") for n, extent in enumerate(extents[1:])]
+
+    def flat(own: Any) -> Any:
+        number = tirx.const(0, "int32")
+        for axis, extent in zip(axes, extents[1:], strict=True):
+            number = number * extent + axis.var
+        return reducer((number, x[(own, *axes)]), axis=axes)
+
+    index, _ = te.compute(extents[:1], flat, name="R")
+    copied = te.compute(extents[:1], lambda i: index[i], name="Y")
+    return te.create_prim_func([x, copied])
+
+
+def selecting(index: Compare, value: Compare | None = None) -> Callable[[Any, Any], Any]:
+    """Pairs that keep the first of two where these conditions hold."""
+
+    def choose(a: Any, b: Any) -> Any:
+        kept = (value or index)(a, b)
+        return tirx.Select(index(a, b), a[0], b[0]), tirx.Select(kept, a[1], b[1])
+
+    return choose
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    axis=st.sampled_from((0, 1, None)),
+    largest=st.booleans(),
+    last=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_indices_are_those_of_numpy(
+    shape: tuple[int, int], axis: int | None, largest: bool, last: bool, seed: int
+) -> None:
+    workload, _ = import_module(found(shape, "float32", axis, largest, last))
+    x = np.random.default_rng(seed).integers(-2, 3, shape).astype(np.float32)
+    (output,) = reference_outputs(workload, {"X": x}).values()
+    np.testing.assert_array_equal(output, expected(x, axis, largest, last))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "axis", "largest", "last"),
+    [
+        ((32, 64), "float32", 1, True, False),
+        ((64, 32), "float64", 0, False, False),
+        ((16, 32), "float32", None, True, True),
+        ((7, 13), "int8", 1, True, True),
+        ((1, 31), "int64", None, False, False),
+        ((5, 1), "float32", 1, True, False),
+    ],
+)
+def test_every_sketch_finds_the_index_among_equal_values(
+    backend: TVMBackend,
+    target: Target,
+    shape: tuple[int, ...],
+    dtype: str,
+    axis: int | None,
+    largest: bool,
+    last: bool,
+) -> None:
+    workload, module = import_module(found(shape, dtype, axis, largest, last))
+    x = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
+    check(backend, target, workload, text_of(module), x, expected(x, axis, largest, last))
+
+
+def check(
+    backend: TVMBackend, target: Target, workload: Workload, program: str, x: Any, wanted: Any
+) -> None:
+    candidates = sample_candidates(backend, workload, target)
+    assert candidates
+    for candidate in candidates:
+        executable = backend.build(request_for(candidate, target, 1, program))
+        (output,) = run_executable(executable, workload, {workload.inputs[0].name: x})
+        np.testing.assert_array_equal(output, wanted)
+
+
+def test_no_index_is_out_of_range_where_no_value_can_be_found(
+    backend: TVMBackend, target: Target
+) -> None:
+    """Rows of numbers that are none, and of infinities, which TVM does not tell from its start."""
+    workload, module = import_module(found((4, 32), "float32", 1, True))
+    x = np.full((4, 32), np.nan, np.float32)
+    x[1:3] = -np.inf
+    x[3, 5] = 1
+    for candidate in sample_candidates(backend, workload, target):
+        executable = backend.build(request_for(candidate, target, 1, text_of(module)))
+        (output,) = run_executable(executable, workload, {"X": x})
+        assert output.min() >= 0 and output.max() < 32
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_relax_has_indices_of_64_bits(backend: TVMBackend, target: Target, largest: bool) -> None:
+    builder = relax.BlockBuilder()
+    given_one = relax.Var("x", relax.TensorType((4, 32), "float32"))
+    with builder.function("main", [given_one]):
+        operator = relax.op.argmax if largest else relax.op.argmin
+        builder.emit_func_output(builder.emit(operator(given_one, 1, False)))
+    legal = relax.transform.LegalizeOps()(builder.get())
+    (program,) = (it for it in legal.functions.values() if isinstance(it, tirx.PrimFunc))
+    workload, module = import_module(program)
+    assert workload.stages[-1].output.dtype == "int64"
+    x = np.random.default_rng(0).integers(-3, 4, (4, 32)).astype(np.float32)
+    check(backend, target, workload, text_of(module), x, expected(x, 1, largest))
+
+
+@pytest.mark.parametrize(
+    ("choose", "last"),
+    [
+        (selecting(lambda a, b: a[1] >= b[1]), False),
+        (selecting(lambda a, b: b[1] <= a[1]), False),
+        (selecting(lambda a, b: a[1] > b[1]), True),
+        (selecting(lambda a, b: tirx.Not(a[1] < b[1])), False),
+        (lambda a, b: (tirx.Select(b[1] > a[1], b[0], a[0]), te.max(b[1], a[1])), False),
+    ],
+)
+def test_it_is_known_by_what_it_does(choose: Callable[[Any, Any], Any], last: bool) -> None:
+    workload, _ = import_module(pairs(choose, (4, 3, 5)))
+    x = np.random.default_rng(0).integers(-2, 3, (4, 3, 5)).astype(np.float32)
+    (output,) = reference_outputs(workload, {"X": x}).values()
+    np.testing.assert_array_equal(output, expected(x.reshape(4, 15), 1, True, last))
+
+
+def keeps_smaller(a: Any, b: Any) -> Any:
+    return a[1] < b[1]
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "index of the other": (
+        selecting(keeps_smaller, lambda a, b: a[1] > b[1]),
+        "not that of the value that it keeps",
+    ),
+    "neither": (selecting(lambda a, b: a[1] == b[1]), "neither the larger nor the smaller"),
+    "compared with a number": (
+        selecting(lambda a, b: tirx.And(a[1] > b[1], a[1] > 0.5)),
+        "compares more than the two values",
+    ),
+    "another value": (
+        lambda a, b: (tirx.Select(a[1] > b[1], a[0], b[0]), te.max(a[1], te.max(b[1], 0.0))),
+        "compares more than the two values",
+    ),
+    "sums": (lambda a, b: (a[0] + b[0], tirx.Select(a[0] > b[0], a[1], b[1])), "does not select"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_pairs_are_refused(name: str) -> None:
+    choose, reason = REFUSED[name]
+    with pytest.raises(UnsupportedWorkload, match=f"depends on .*no extreme value .*{reason}"):
+        import_module(pairs(choose))
+
+
+def test_values_that_are_computed_by_floats_are_refused() -> None:
+    """Computed twice, they may differ in their last place: nothing would be equal."""
+    x = te.placeholder((4, 9), "float32", "X")
+    k = te.reduce_axis((0, 9), "k")
+    reducer = te.comm_reducer(
+        selecting(lambda a, b: a[1] >= b[1]),
+        lambda *_: (tirx.const(-1, "int32"), tirx.min_value("float32")),
+    )
+    index, _ = te.compute(
+        (4,), lambda i: reducer((k.var, x[i, k] * x[i, k] + 1.0), axis=k), name="R"
+    )
+    with pytest.raises(UnsupportedWorkload, match="arithmetic of floats, not read"):
+        import_module(te.create_prim_func([x, te.compute((4,), lambda i: index[i], name="Y")]))
+
+
+def test_of_equal_values_the_first_is_known_by_indices_that_rise() -> None:
+    x = te.placeholder((4, 9), "float32", "X")
+    k = te.reduce_axis((0, 9), "k")
+    reducer = te.comm_reducer(
+        selecting(lambda a, b: a[1] >= b[1]),
+        lambda *_: (tirx.const(-1, "int32"), tirx.min_value("float32")),
+    )
+    index, _ = te.compute((4,), lambda i: reducer((8 - k.var, x[i, k]), axis=k), name="R")
+    with pytest.raises(UnsupportedWorkload, match="indices do not rise"):
+        import_module(te.create_prim_func([x, te.compute((4,), lambda i: index[i], name="Y")]))
+
+
+def test_what_is_read_after_it_was_stored_is_refused() -> None:
+    @T.prim_func(s_tir=True)
+    def program(x: T.Buffer((4, 32), "float32"), y: T.Buffer((4,), "int32")) -> None:
+        v = T.sblock_alloc_buffer((4,), "float32")
+        for i, k in T.grid(4, 32):
+            with T.sblock("pair"):
+                vi, vk = T.axis.remap("SR", [i, k])
+                with T.init():
+                    y[vi] = -1
+                    v[vi] = T.min_value("float32")
+                v[vi] = T.max(v[vi], x[vi, vk])
+                y[vi] = T.Select(v[vi] >= x[vi, vk], y[vi], vk)
+
+    with pytest.raises(UnsupportedWorkload, match="'v' is read after it was stored to"):
+        import_module(program)

@@ -1,0 +1,100 @@
+"""Reductions of truth values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.importer import import_module, module_of, text_of
+from autotune_tvm.separation import separated
+from tvm import te, tirx, topi
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.workloads import reference_outputs
+from autotune.targets import Target
+from autotune.testing.programs import request_for, run_executable, sample_candidates
+
+FUNCTIONS = {"any": np.any, "all": np.all}
+
+
+def reduced(shape: tuple[int, ...], axis: int | None, name: str) -> Any:
+    x = te.placeholder(shape, "bool", "X")
+    return te.create_prim_func([x, getattr(topi, name)(x, axis)])
+
+
+def combined(combine: Any, first: bool) -> Any:
+    """Rows of truth values that are combined, beginning with ``first``."""
+    x = te.placeholder((4, 9), "bool", "X")
+    k = te.reduce_axis((0, 9), "k")
+    reducer = te.comm_reducer(lambda a, b: combine(a, b), lambda dtype: tirx.const(first, dtype))
+    return te.create_prim_func([x, te.compute((4,), lambda i: reducer(x[i, k], axis=k), name="Y")])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    axis=st.sampled_from((0, 1, None)),
+    name=st.sampled_from(tuple(FUNCTIONS)),
+    share=st.floats(0, 1),
+)
+def test_results_are_those_of_numpy(
+    shape: tuple[int, int], axis: int | None, name: str, share: float
+) -> None:
+    workload, _ = import_module(reduced(shape, axis, name))
+    x = np.random.default_rng(0).random(shape) < share
+    (output,) = reference_outputs(workload, {"X": x}).values()
+    np.testing.assert_array_equal(output, FUNCTIONS[name](x, axis))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(("shape", "axis"), [((16, 64), 1), ((64, 32), 0), ((8, 64), None)])
+def test_every_sketch_reduces_them(
+    backend: TVMBackend, target: Target, shape: tuple[int, int], axis: int | None, name: str
+) -> None:
+    workload, module = import_module(reduced(shape, axis, name))
+    x = np.random.default_rng(0).random(shape) < (0.02 if name == "any" else 0.98)
+    wanted = FUNCTIONS[name](x, axis)
+    candidates = sample_candidates(backend, workload, target)
+    assert candidates
+    for candidate in candidates:
+        executable = backend.build(request_for(candidate, target, 1, text_of(module)))
+        (output,) = run_executable(executable, workload, {"X": x})
+        np.testing.assert_array_equal(output, wanted)
+
+
+@pytest.mark.parametrize(
+    ("combine", "first", "function"),
+    [(tirx.bitwise_or, False, np.any), (tirx.bitwise_and, True, np.all)],
+)
+def test_bitwise_operations_are_the_same(combine: Any, first: bool, function: Any) -> None:
+    workload, _ = import_module(combined(combine, first))
+    x = np.random.default_rng(0).random((4, 9)) < 0.5
+    (output,) = reference_outputs(workload, {"X": x}).values()
+    np.testing.assert_array_equal(output, function(x, 1))
+
+
+@pytest.mark.parametrize(("combine", "first"), [(tirx.Or, True), (tirx.bitwise_xor, False)])
+def test_others_are_refused(combine: Any, first: bool) -> None:
+    with pytest.raises(UnsupportedWorkload, match="its update is not output = output"):
+        import_module(combined(combine, first))
+
+
+def test_names_that_a_program_has_are_not_given_again() -> None:
+    x = te.placeholder((4, 9), "bool", "X_red_number")
+    y = te.placeholder((4,), "bool", "X_red_number_1")
+    red = topi.any(te.compute((4, 9), lambda i, j: x[i, j], name="X"), 1)
+    program = te.create_prim_func([x, y, te.compute((4,), lambda i: red[i] == y[i], name="Z")])
+    workload, _ = import_module(program)
+    assert "X_red_number_2" in [stage.name for stage in workload.stages]
+
+
+def test_they_are_separated_once() -> None:
+    apart = separated(module_of(reduced((4, 9), 1, "all"))[0])
+    assert separated(apart) is apart
