@@ -16,6 +16,7 @@ from autotune.targets import Target
 from autotune_tvm.compiler import brief, described_target
 from autotune_tvm.networks.constants import mark_constants
 from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.kept_speedups import KeptSpeedups, user_file
 from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
 from autotune_tvm.networks.passes.constant_operands import constant_operands
@@ -44,7 +45,7 @@ def passes_for(machine: Target) -> dict[str, Pass]:
         fold_scales,
         split_transposed,
         constant_operands,
-        partial(choose_layout, machine=machine),
+        partial(choose_layout, machine=machine, kept=KeptSpeedups(user_file())),
         *AFTERWARDS,
     )
     return dict(zip(PASS_NAMES, functions, strict=True))
