@@ -22,6 +22,7 @@ from autotune.networks.running import WrongOutputs
 from autotune.networks.source import Source
 from autotune.networks.tables import coverage_table
 from autotune.networks.totals import NetworkTotals
+from autotune.report import formats
 from autotune.store.records import Outcome
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,
@@ -120,6 +121,22 @@ def test_a_network_that_takes_all_the_time_is_timed_once(
     timing = result.timed(compiled, most_seconds=2.0).timing
     assert asked == [1]
     assert timing is not None and (timing.latency, timing.calls) == (10.0, 1)
+
+
+def test_a_task_that_is_slower_in_the_network_is_named(
+    result: ModelResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = result.build()
+    first = result.tasks[0].total
+    assert first is not None and not result.gaps
+    calls = {"first": 5.0, "second": 4.0, "scale": 1e-9, "gram": 1e-9}
+    monkeypatch.setattr(type(compiled), "profile", lambda *_: calls)
+    monkeypatch.setattr(type(compiled), "time_calls", lambda _, given, n: (9.5,) * n)
+    timed = result.timed(compiled)
+    gap = {"part": "first", "estimated": first, "measured": 9.0}
+    assert timed.to_json()["gaps"] == [gap]
+    (note,) = (note for note in timed.table().notes if "differ most" in note)
+    assert note.endswith(f": first ({formats.seconds(first)} -> 9.00 s)")
 
 
 def test_the_json_form_is_whole(result: ModelResult) -> None:
