@@ -160,6 +160,17 @@ def test_the_table_says_what_each_task_is_run_by(result: ModelResult) -> None:
     assert str(result.database) in table.notes[-1]
 
 
+def test_long_names_keep_their_ends_in_tables(result: ModelResult) -> None:
+    first, *others = result.tasks
+    names = [f"fused_{'multiply_' * 30}{number}" for number in (1, 2)]
+    tasks = [evolve(first, task=evolve(first.task, name=name)) for name in names]
+    table = evolve(result, tasks=(*tasks, *others)).table()
+    shown = [row["task"] for row in table.to_json()]
+    assert max(map(len, shown)) == 56 and len(set(shown)) == len(shown)
+    assert {name[-1] for name in shown if "..." in name} == {"1", "2"}
+    assert "scale" in shown
+
+
 def test_the_same_call_is_answered(result: ModelResult) -> None:
     again = tuned(Path(result.database).parent)
     assert again.from_records and again.chosen == result.chosen

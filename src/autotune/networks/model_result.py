@@ -397,7 +397,7 @@ def _model_row(task: ModelTask, result: ModelResult) -> tuple[str, ...]:
     run_by = task.run_by if task.run_by in (TUNED, VIEW) else f"{task.run_by}: {task.reason}"
     measured = [formats.seconds(task.measured)] if result.timing is not None else []
     return (
-        task.name,
+        formats.shortened(task.name),
         str(task.task.occurrences),
         percent_text(task.task.total_flop, result.flop),
         str(task.trials or "-"),
@@ -464,15 +464,15 @@ def _notes(result: ModelResult) -> list[str]:
 
 def _gap_line(gaps: tuple[LatencyGap, ...]) -> str:
     """Where most of the time is that the estimate does not have, or has too much of."""
-    texts = [
-        f"{formats.seconds(gap.measured)} {OUTSIDE}"
-        if gap.part == OUTSIDE
-        else f"{gap.part} ({formats.seconds(gap.estimated)} -> {formats.seconds(gap.measured)})"
-        for gap in gaps
-    ]
+    texts = []
+    for gap in gaps:
+        estimated, measured = formats.seconds(gap.estimated), formats.seconds(gap.measured)
+        name = formats.shortened(gap.part)
+        is_outside = gap.part == OUTSIDE
+        texts.append(f"{measured} {name}" if is_outside else f"{name} ({estimated} -> {measured})")
     return f"estimated -> measured, where they differ most: {', '.join(texts)}"
 
 
 def _listed(names: tuple[str, ...], most: int = 5) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(map(formats.shortened, names[:most])) + more
