@@ -10,6 +10,7 @@ import pytest
 from autotune_tvm.networks.kept_speedups import KeptSpeedups, user_file
 from autotune_tvm.networks.passes import layouts
 from autotune_tvm.networks.passes.layouts import choose_layout
+from autotune_tvm.networks.pipeline import passes_for
 from relax_networks import const, network, op, weights
 
 from autotune.targets import Target
@@ -92,6 +93,23 @@ def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_file_is_in_the_folder_for_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert user_file() == Path("/caches/autotune/layouts.json")
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", "/home/somebody")
-    assert user_file() == Path("/home/somebody/.cache/autotune/layouts.json")
+    for ignored in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert user_file() == Path("/home/somebody/.cache/autotune/layouts.json")
+
+
+def test_a_user_without_a_home_keeps_nothing(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", home)
+    assert user_file() is None
+    asked = []
+    monkeypatch.setattr(layouts, "expected_speedup", lambda *given: asked.append(given) or 1.5)
+    for _ in range(2):
+        passes_for(target)["layouts"](convolution(8))
+    assert len(asked) == 2

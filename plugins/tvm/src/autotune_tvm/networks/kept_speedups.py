@@ -20,10 +20,15 @@ _MOST = 1000
 """Networks that are kept; the oldest are forgotten first."""
 
 
-def user_file() -> Path:
-    """Where this user's answers are: ``autotune/layouts.json`` in the folder for caches."""
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "autotune" / "layouts.json"
+def user_file() -> Path | None:
+    """``autotune/layouts.json`` in this user's folder for caches; None for one without a home."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not folder.is_absolute():
+        try:
+            folder = Path.home() / ".cache"
+        except RuntimeError:
+            return None
+    return folder / "autotune" / "layouts.json"
 
 
 @frozen

@@ -38,6 +38,8 @@ def passes_for(machine: Target) -> dict[str, Pass]:
     Args:
         machine: What the network is for, with as many cores as it has threads.
     """
+    path = user_file()
+    kept = None if path is None else KeptSpeedups(path)
     functions: tuple[Pass, ...] = (
         canonicalize,
         fold_batch_norms,
@@ -45,7 +47,7 @@ def passes_for(machine: Target) -> dict[str, Pass]:
         fold_scales,
         split_transposed,
         constant_operands,
-        partial(choose_layout, machine=machine, kept=KeptSpeedups(user_file())),
+        partial(choose_layout, machine=machine, kept=kept),
         *AFTERWARDS,
     )
     return dict(zip(PASS_NAMES, functions, strict=True))
