@@ -22,6 +22,7 @@ from autotune.networks.running import WrongOutputs
 from autotune.networks.source import Source
 from autotune.networks.tables import coverage_table
 from autotune.networks.totals import NetworkTotals
+from autotune.report import formats
 from autotune.store.records import Outcome
 from autotune.testing.reference_frontend import (
     REFERENCE_FRONTEND,
@@ -122,6 +123,22 @@ def test_a_network_that_takes_all_the_time_is_timed_once(
     assert timing is not None and (timing.latency, timing.calls) == (10.0, 1)
 
 
+def test_a_task_that_is_slower_in_the_network_is_named(
+    result: ModelResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = result.build()
+    first = result.tasks[0].total
+    assert first is not None and not result.gaps
+    calls = {"first": 5.0, "second": 4.0, "scale": 1e-9, "gram": 1e-9}
+    monkeypatch.setattr(type(compiled), "profile", lambda *_: calls)
+    monkeypatch.setattr(type(compiled), "time_calls", lambda _, given, n: (9.5,) * n)
+    timed = result.timed(compiled)
+    gap = {"part": "first", "estimated": first, "measured": 9.0}
+    assert timed.to_json()["gaps"] == [gap]
+    (note,) = (note for note in timed.table().notes if "differ most" in note)
+    assert note.endswith(f": first ({formats.seconds(first)} -> 9.00 s)")
+
+
 def test_the_json_form_is_whole(result: ModelResult) -> None:
     data = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert (data["schema"], data["version"]) == ("autotune.model_result", 1)
@@ -141,6 +158,17 @@ def test_the_table_says_what_each_task_is_run_by(result: ModelResult) -> None:
     assert "the speed without tuning" in table.title
     assert any("tuned: 2 of 3 tasks" in note for note in table.notes)
     assert str(result.database) in table.notes[-1]
+
+
+def test_long_names_keep_their_ends_in_tables(result: ModelResult) -> None:
+    first, *others = result.tasks
+    names = [f"fused_{'multiply_' * 30}{number}" for number in (1, 2)]
+    tasks = [evolve(first, task=evolve(first.task, name=name)) for name in names]
+    table = evolve(result, tasks=(*tasks, *others)).table()
+    shown = [row["task"] for row in table.to_json()]
+    assert max(map(len, shown)) == 56 and len(set(shown)) == len(shown)
+    assert {name[-1] for name in shown if "..." in name} == {"1", "2"}
+    assert "scale" in shown
 
 
 def test_the_same_call_is_answered(result: ModelResult) -> None:

@@ -57,7 +57,7 @@ def test_the_search_ends_when_the_first_limit_is_reached(
 def test_a_call_without_a_limit_is_never_late() -> None:
     clock = Clock()
     limit = clock.limit()
-    limit.keep_for(8, 1)
+    limit.keep_for([1] * 8, 1)
     clock.now = 1e9
     assert not (limit.search_is_over() or limit.is_late() or limit.is_over)
 
@@ -94,17 +94,39 @@ def test_what_the_caller_does_afterwards_is_no_time_of_the_session() -> None:
     assert limit.left == 56.0 and limit.used_up(is_over=False) == 0.0
     clock.now = 20.0
     watch.claim("build", 16.0)
-    limit.keep_for(0, 16)  # ten programs of a second each
+    limit.keep_for([], 16)  # ten programs of a second each
     assert limit.left == 60.0 - 20.0 - 4.0 - 10.0
-    limit.keep_for(0, 16, tuned=5)  # the other five are built as they are
+    limit.keep_for([], 16, tuned=5)  # the other five are built as they are
     assert limit.left == 60.0 - 20.0 - 4.0 - 5.5
-    limit.keep_for(0, 16, tuned=30)
+    limit.keep_for([], 16, tuned=30)
     assert limit.left == 60.0 - 20.0 - 4.0 - 10.0
     clock.now = 46.0
     assert limit.search_is_over() and limit.used_up(is_over=True) == 60.0
     assert not limit.is_late()
     later = TimeLimit(Budget(100, 60.0), Stopwatch(lambda: clock.now, {"run": 46.0}), 60.0)
     assert later.search_is_over() and later.left == 60.0
+
+
+def test_confirming_takes_as_long_as_the_trials_that_are_repeated() -> None:
+    clock = Clock()
+    watch = Stopwatch(lambda: clock.now)
+    limit = TimeLimit(Budget(100, 100.0), watch)
+    clock.now = 30.0
+    watch.claim("startup", 20.0)  # ten trials took the other ten seconds
+
+    def search_ends(waiting: list[int]) -> float:
+        limit.keep_for(waiting, 10)
+        return min(second for second in range(101) if is_over_at(second))
+
+    def is_over_at(second: float) -> bool:
+        clock.now = second
+        over, clock.now = limit.search_is_over(), 30.0
+        return over
+
+    # The last three seconds of confirming are those that a call may take more.
+    assert search_ends([1] * 10) == 100 - (10 - 3)
+    assert search_ends([8, 2]) == 100 - (3 + 2 - 3)
+    assert search_ends([8] * 50) == 75, "at most a quarter is kept"
 
 
 def test_a_call_that_kept_time_for_its_caller_is_answered_when_it_is_made_again(
@@ -124,13 +146,13 @@ def test_time_is_kept_for_as_many_winners_as_there_are() -> None:
     clock = Clock()
     limit = clock.limit(seconds=100.0)
     clock.now = 40.0
-    limit.keep_for(4, 40)  # 12 trials' time, of which 3 seconds may come after the limit
+    limit.keep_for([10] * 4, 40)  # 12 trials' time, of which 3 seconds may come after the limit
     assert limit.left == 60.0 and not limit.search_is_over()
     clock.now = 90.9
     assert not limit.search_is_over()
     clock.now = 91.1
     assert limit.search_is_over()
-    limit.keep_for(1000, 40)
+    limit.keep_for([10] * 1000, 40)
     clock.now = 74.9
     assert not limit.search_is_over(), "never more than a quarter of the time"
 

@@ -22,6 +22,12 @@ from autotune.targets import Target, detect_cpu
 from autotune.testing.programs import check_program
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is kept for other processes is not kept in the user's own folder."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def target() -> Target:
     """This machine."""

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from autotune.errors import one_line
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram
+from autotune.networks.latency_gaps import OUTSIDE, LatencyGap, largest_gaps
 from autotune.networks.loading import UniqueTask
 from autotune.networks.running import (
     NAIVE_FLOP_PER_SECOND,
@@ -269,6 +270,15 @@ class ModelResult:
         return self.least_untuned / self.latency if known else None
 
     @property
+    def gaps(self) -> tuple[LatencyGap, ...]:
+        """What explains a measured latency that is off the estimate by more than a tenth."""
+        if self.timing is None:
+            return ()
+        timed = [it for it in self.tasks if it.measured is not None]
+        parts = [LatencyGap(it.name, it.total or 0.0, it.measured or 0.0) for it in timed]
+        return largest_gaps(parts, self.latency, self.timing.latency)
+
+    @property
     def chosen(self) -> dict[str, Record | None]:
         """What is run for each task of the network, by its name."""
         return {name: it.record for it in self.tasks for name in it.task.names}
@@ -340,6 +350,7 @@ class ModelResult:
             "least_untuned": self.least_untuned,
             "measured": timing
             and {"latency": timing.latency, "fastest": timing.fastest, "calls": timing.calls},
+            "gaps": [asdict(gap) for gap in self.gaps],
             "tasks": [task.to_json(self) for task in self.tasks],
             "run": {
                 "database": self.database,
@@ -386,7 +397,7 @@ def _model_row(task: ModelTask, result: ModelResult) -> tuple[str, ...]:
     run_by = task.run_by if task.run_by in (TUNED, VIEW) else f"{task.run_by}: {task.reason}"
     measured = [formats.seconds(task.measured)] if result.timing is not None else []
     return (
-        task.name,
+        formats.shortened(task.name),
         str(task.task.occurrences),
         percent_text(task.task.total_flop, result.flop),
         str(task.trials or "-"),
@@ -440,6 +451,8 @@ def _notes(result: ModelResult) -> list[str]:
             f"measured: median of {timing.calls} calls, the fastest "
             f"{formats.seconds(timing.fastest)}; {formats.seconds(inside)} of it in the tasks"
         )
+    if result.gaps:
+        notes.append(_gap_line(result.gaps))
     if result.skipped:
         expected = formats.seconds(result.expected)
         notes.append(
@@ -449,6 +462,17 @@ def _notes(result: ModelResult) -> list[str]:
     return [*notes, f"records: {result.database}"]
 
 
+def _gap_line(gaps: tuple[LatencyGap, ...]) -> str:
+    """Where most of the time is that the estimate does not have, or has too much of."""
+    texts = []
+    for gap in gaps:
+        estimated, measured = formats.seconds(gap.estimated), formats.seconds(gap.measured)
+        name = formats.shortened(gap.part)
+        is_outside = gap.part == OUTSIDE
+        texts.append(f"{measured} {name}" if is_outside else f"{name} ({estimated} -> {measured})")
+    return f"estimated -> measured, where they differ most: {', '.join(texts)}"
+
+
 def _listed(names: tuple[str, ...], most: int = 5) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(map(formats.shortened, names[:most])) + more

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.errors import one_line
 from autotune.networks.api import Coverage, TaskCoverage
 from autotune.networks.model_result import percent_text
-from autotune.report import Table
+from autotune.report import Table, formats
 
 __all__ = ["coverage_table"]
 
@@ -49,7 +49,7 @@ def _coverage_row(it: TaskCoverage, coverage: Coverage) -> tuple[str, ...]:
     elif task.refusal:
         how = f"no: {one_line(task.refusal, _REASON_WIDTH)}"
     return (
-        task.name,
+        formats.shortened(task.name),
         str(task.occurrences),
         flop_text(task.flop),
         percent_text(task.total_flop, coverage.flop),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["percent", "rate", "ratio", "seconds", "size"]
+__all__ = ["percent", "rate", "ratio", "seconds", "shortened", "size"]
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _RATES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
@@ -32,6 +32,12 @@ def ratio(value: float | None) -> str:
 def percent(part: float, whole: float) -> str:
     """A share in whole percent: ``"25 %"``."""
     return f"{100 * part / whole:.0f} %" if whole > 0 else "-"
+
+
+def shortened(name: str, width: int = 56) -> str:
+    """A name of at most ``width`` characters: its end, which tells it from others, is kept."""
+    tail = (width - 3) // 3
+    return name if len(name) <= width else f"{name[: width - 3 - tail]}...{name[-tail:]}"
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:

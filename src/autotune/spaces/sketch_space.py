@@ -47,8 +47,6 @@ GPU_RULES: tuple[SketchRule, ...] = (
 )
 """The built-in rules for GPUs in the order in which they are asked."""
 
-_VERSION = "8"
-
 
 class EmptySpace(InvalidValueError):
     """No sketch has a feasible configuration.
@@ -74,6 +72,7 @@ class SketchSpace(FeasibleSpace):
     """
 
     name = "sketch"
+    version = "8"
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class SketchSpace(FeasibleSpace):
         rules: Sequence[SketchRule] = (),
     ) -> None:
         """``rules`` are asked before the built-in ones; their names become part of the version."""
-        self.version = "+".join([_VERSION, *(rule.name for rule in rules)])
+        self.version = "+".join([SketchSpace.version, *(rule.name for rule in rules)])
         built_in = GPU_RULES if target.kind == "cuda" else BUILT_IN_RULES
         generated = generate_sketches(workload, target, limits, (*rules, *built_in))
         feasible_sets: dict[Sketch, FeasibleSet] = {}

@@ -286,7 +286,7 @@ class RunSession:
         if task.log.best is not None:
             task.find_baselines()
         self._look_at_failures(task, before)
-        waiting = sum(other.is_to_be_confirmed for other in self._tasks)
+        waiting = [len(other.log) for other in self._tasks if other.is_to_be_confirmed]
         tuned = sum(other.log.best is not None for other in self._tasks)
         self._limit.keep_for(waiting, self._trials - self._resumed_trials, tuned)
         return outcomes

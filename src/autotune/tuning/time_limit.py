@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from autotune.process.stopwatch import Stopwatch
 from autotune.tuning.run_plan import Budget, Reserve
 
 __all__ = ["TimeLimit"]
 
-# Building the leaders of a task and timing them takes about as long as so many trials.
-_TRIALS_PER_CONFIRMATION = 3.0
+# Building the leaders of a task and timing them takes about as long as so many trials, or as all
+# that it has had.
+_TRIALS_PER_CONFIRMATION = 3
 # To build a program without a schedule takes this share of what a candidate does.
 _UNTUNED_BUILD = 0.1
 # What is kept for confirmations is at most this share of the time.
@@ -96,11 +98,11 @@ class TimeLimit:
             _SEARCH_GRACE, 0.0 if self._is_searching else _LAST_END * self._grace
         )
 
-    def keep_for(self, confirmations: int, trials: int, tuned: int | None = None) -> None:
+    def keep_for(self, waiting: Iterable[int], trials: int, tuned: int | None = None) -> None:
         """Keep time for what comes after the search.
 
         Args:
-            confirmations: Winners that will have to be confirmed.
+            waiting: How many trials each program has had whose winner will have to be confirmed.
             trials: Trials of this session so far: what one takes is estimated from them.
             tuned: Programs that have a candidate by now; None for all. The others are built as
                 they are, which takes far less.
@@ -108,7 +110,9 @@ class TimeLimit:
         if trials and math.isfinite(self._seconds):
             per_build = self._watch.session_seconds("build") / trials
             self._reserved = self._reserve.seconds + self._programs(tuned) * per_build
-            wanted = _TRIALS_PER_CONFIRMATION * confirmations * self._watch.session / trials
+            searching = self._watch.session - self._watch.session_seconds("startup")
+            repeated = sum(min(_TRIALS_PER_CONFIRMATION, had) for had in waiting)
+            wanted = repeated * searching / trials
             self._kept = min(
                 max(0.0, wanted - _LAST_BEGIN * self._grace), _MOST_KEPT * self._seconds
             )

@@ -91,3 +91,26 @@ def test_a_truncated_file_is_one_line(target: Target, tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="no valid ONNX model") as caught:
         RelaxFrontend().load(path, None, LoadOptions(target, 1))
     assert "\n" not in str(caught.value)
+
+
+def test_a_node_that_tvm_cannot_translate_is_named(
+    target: Target, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "misfit.onnx"
+    values = [helper.make_tensor_value_info(it, TensorProto.FLOAT, [2, 3]) for it in "xy"]
+    node = helper.make_node("MatMul", ["x", "x"], ["y"], name="square")
+    graph = helper.make_graph([node], "misfit", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, ir_version=8), str(path))
+    with pytest.raises(UnsupportedWorkload, match=r"node 'square' \(MatMul\): .*reduction"):
+        RelaxFrontend().load(path, None, LoadOptions(target, 1))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_input_of_texts_is_named(target: Target, tmp_path: Path) -> None:
+    path = tmp_path / "texts.onnx"
+    values = [helper.make_tensor_value_info(it, TensorProto.STRING, [3]) for it in "xy"]
+    node = helper.make_node("StringNormalizer", ["x"], ["y"], name="lower")
+    graph = helper.make_graph([node], "texts", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, ir_version=8), str(path))
+    with pytest.raises(UnsupportedWorkload, match="input 'x' of texts.onnx is no tensor"):
+        RelaxFrontend().load(path, None, LoadOptions(target, 1))

@@ -49,6 +49,8 @@ class PSA(PruningModel):
     """
 
     name = "psa"
+    version = "1"
+    """Changes when scores do."""
 
     def __init__(self, context: Context) -> None:
         # Here, because naming the model must not cost loading what it scores with.

@@ -16,6 +16,7 @@ from autotune.targets import Target
 from autotune_tvm.compiler import brief, described_target
 from autotune_tvm.networks.constants import mark_constants
 from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.kept_speedups import KeptSpeedups, user_file
 from autotune_tvm.networks.native_messages import without_messages
 from autotune_tvm.networks.pass_names import PASS_NAMES
 from autotune_tvm.networks.passes.constant_operands import constant_operands
@@ -37,6 +38,8 @@ def passes_for(machine: Target) -> dict[str, Pass]:
     Args:
         machine: What the network is for, with as many cores as it has threads.
     """
+    path = user_file()
+    kept = None if path is None else KeptSpeedups(path)
     functions: tuple[Pass, ...] = (
         canonicalize,
         fold_batch_norms,
@@ -44,7 +47,7 @@ def passes_for(machine: Target) -> dict[str, Pass]:
         fold_scales,
         split_transposed,
         constant_operands,
-        partial(choose_layout, machine=machine),
+        partial(choose_layout, machine=machine, kept=kept),
         *AFTERWARDS,
     )
     return dict(zip(PASS_NAMES, functions, strict=True))

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 from attrs import define, field, frozen
 from tvm.ir import IRModule
+from tvm_ffi import structural_hash
 
 from autotune.errors import AutotuneError
 from autotune.ir.workloads import Workload
@@ -20,6 +21,7 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.importer import import_module
 from autotune_tvm.networks.constants import mark_constants
 from autotune_tvm.networks.graph import tensor_calls
+from autotune_tvm.networks.kept_speedups import KeptSpeedups
 from autotune_tvm.networks.passes.boolean_operators import boolean_operators
 from autotune_tvm.networks.passes.channels_last import channels_last
 from autotune_tvm.networks.passes.fuse import fuse, legalize, views
@@ -41,24 +43,44 @@ _MOST_PAIRS = 6
 """Programs that are scored in both orders: those that move and compute the most."""
 _GAIN = 1.03
 """The model's own order is kept where the other one is expected to gain less."""
+_VERSION = 1
+"""Grows when this module or :func:`channels_last` expects another speedup of some network."""
 
 
-def choose_layout(module: IRModule, machine: Target) -> tuple[IRModule, str]:
+def choose_layout(
+    module: IRModule, machine: Target, kept: KeptSpeedups | None = None
+) -> tuple[IRModule, str]:
     """Store channels last where that is expected to be faster for the network as a whole.
 
     Args:
         module: A network of operators.
         machine: What it runs on, with as many cores as it has threads.
+        kept: What was expected of networks before; None to expect it anew.
     """
     changed, note = channels_last(module)
     if changed is module:
         return module, ""
-    speedup = expected_speedup(module, changed, machine)
+    key = _key(module, machine)
+    known = None if kept is None else kept.find(key)
+    speedup = expected_speedup(module, changed, machine) if known is None else known[0]
+    if kept is not None and known is None:
+        kept.keep(key, speedup)
     if speedup is None:
         return module, f"{note} stay: the space does not express them with the channels last"
     if speedup < _GAIN:
         return module, f"{note} stay; channels last would be {speedup:.2f} times as fast"
     return changed, f"{note} channels last, expected to be {speedup:.2f} times as fast"
+
+
+def _key(module: IRModule, machine: Target) -> str:
+    """All that the expected speedup of a network depends on; the values of weights do not."""
+    versions = (
+        f"layouts {_VERSION}",
+        *(f"{part.name} {part.version}" for part in (SketchSpace, PSA, TVMBackend)),
+        TVMBackend().compiler_version(),
+    )
+    graph = structural_hash(module, skip_tensor_content=True) & (2**64 - 1)
+    return "; ".join((f"graph {graph:016x}", f"target {machine.fingerprint}", *versions))
 
 
 def expected_speedup(before: IRModule, after: IRModule, machine: Target) -> float | None:

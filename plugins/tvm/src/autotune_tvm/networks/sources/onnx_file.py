@@ -10,9 +10,9 @@ from typing import Any
 
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.arrays import as_numpy
-from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.parsing import parse_onnx
 from autotune_tvm.networks.sources.source import Array, Source
+from autotune_tvm.networks.sources.translation import NotTranslated, translated
 
 __all__ = ["from_onnx_file"]
 
@@ -27,14 +27,15 @@ def from_onnx_file(path: Path, example_inputs: Sequence[object] | None) -> Sourc
     model = parse_onnx(path)
     examples = None if example_inputs is None else tuple(map(as_numpy, example_inputs))
     inputs = _inputs(model)
+    _check_types(inputs, path)
     shapes = _shapes(inputs, examples, path)
     from tvm.relax.frontend.onnx import from_onnx
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            module = from_onnx(model, shapes, keep_params_in_input=False)
-    except Exception as error:  # the translator raises whatever TVM raises
+            module = translated(lambda: from_onnx(model, shapes, keep_params_in_input=False))
+    except NotTranslated as error:
         raise UnsupportedWorkload(
             f"{path.name}: TVM cannot import the model: {_named(model, error)}"
         ) from error
@@ -46,6 +47,18 @@ def _inputs(model: Any) -> list[Any]:
     """What a caller gives: initializers may be listed among the inputs, too."""
     weights = {initializer.name for initializer in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in weights]
+
+
+def _check_types(inputs: Sequence[Any], path: Path) -> None:
+    from onnx import TensorProto
+
+    for value in inputs:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type" or value.type.tensor_type.elem_type == TensorProto.STRING:
+            raise UnsupportedWorkload(
+                f"input {value.name!r} of {path.name} is no tensor of numbers; export the model "
+                "without what prepares its inputs"
+            )
 
 
 def _shapes(
@@ -71,21 +84,21 @@ def _shapes(
     return shapes
 
 
-def _named(model: Any, error: Exception) -> str:
-    """TVM's message, with the names of the nodes whose operators it does not know."""
-    message = brief(error)
+def _named(model: Any, error: NotTranslated) -> str:
+    """TVM's message, with the names of the nodes that it is about."""
+    message = str(error)
     if "not supported for frontend ONNX" not in message:
-        return message
+        return message if error.node is None else f"node {_described(error.node)}: {message}"
     operators = set(re.split(r",\s*", message.rsplit(": ", 1)[-1]))
-    nodes = [
-        f"{node.name or node.output[0]!r} ({node.op_type})"
-        for node in model.graph.node
-        if node.op_type in operators
-    ]
+    nodes = [_described(node) for node in model.graph.node if node.op_type in operators]
     return (
         f"it does not know the operator of node {', '.join(nodes[:5])}; export the model with an "
         "older opset, or replace the operator"
     )
+
+
+def _described(node: Any) -> str:
+    return f"{(node.name or node.output[0])!r} ({node.op_type})"
 
 
 class _Run:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
-from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
+from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.arrays import as_numpy
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
 from autotune_tvm.networks.sources.source import Array, Source
+from autotune_tvm.networks.sources.translation import NotTranslated, translated
 
 __all__ = ["from_exported", "from_pt2", "from_torch"]
 
@@ -45,7 +49,7 @@ def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
             program = torch.export.export(model, inputs)
     except Exception as error:  # what a model's own code raises, among much else
         raise UnsupportedWorkload(
-            f"torch.export cannot trace {type(model).__name__}: {brief(error)}"
+            f"torch.export cannot trace {type(model).__name__}{_place(error)}: {_why(error)}"
         ) from error
     sys.stderr.write(said.getvalue())
     return from_exported(program, inputs, type(model).__name__)
@@ -77,14 +81,20 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     try:
         with quiet_torch():
             decomposed = program.run_decompositions()
-            _check_signature(decomposed, name)
-            module = from_exported_program(decomposed, run_ep_decomposition=False)
-    except AutotuneError:
-        raise
-    except Exception as error:  # the translator asserts, and raises what TVM raises
+    except Exception as error:  # whatever torch meets
         raise UnsupportedWorkload(
-            f"{name}: TVM cannot import the model: {brief(error)}; replace what it names, or "
-            "decompose it with torch.export's run_decompositions first"
+            f"{name}: torch cannot decompose the model: {brief(error)}; export it again"
+        ) from error
+    _check_signature(decomposed, name)
+    try:
+        with quiet_torch():
+            module = translated(
+                lambda: from_exported_program(decomposed, run_ep_decomposition=False)
+            )
+    except NotTranslated as error:
+        raise UnsupportedWorkload(
+            f"{name}: TVM cannot import the model: {_named(decomposed.graph, error)}; replace it, "
+            "or decompose it with torch.export's run_decompositions first"
         ) from error
     given = example_inputs
     if given is None and program.example_inputs is not None:
@@ -93,6 +103,51 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     examples = None if given is None else tuple(map(as_numpy, _tensors(given)))
     outputs = tuple(str(output) for output in program.graph_signature.user_outputs)
     return Source(name, module, examples, outputs, _Run(program))
+
+
+def _why(error: Exception) -> str:
+    """Why torch cannot trace a model, and what to do."""
+    if type(error).__name__ == "GuardOnDataDependentSymNode":
+        return (
+            "what it does there depends on the values of a tensor; compute both cases, and choose "
+            "by torch.where"
+        )
+    return (
+        f"{brief(error).rstrip('.')}; call the model on its example inputs to see whether it runs"
+    )
+
+
+def _place(error: Exception) -> str:
+    """The line of the model's own code that failed: `` at model.py:12``; "" where none is."""
+    import torch
+
+    # Torch also runs code that it has made, which is in no file.
+    others = (os.path.dirname(torch.__file__), __file__, "<")
+    lines = [
+        f" at {os.path.basename(frame.f_code.co_filename)}:{line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith(others)
+    ]
+    return lines[-1] if lines else ""
+
+
+def _named(graph: Any, error: NotTranslated) -> str:
+    """TVM's message, with the nodes of the graph that it is about."""
+    message = str(error)
+    if "Unsupported function types" in message:
+        operators = set(re.findall(r"'([^']+)'", message))
+        nodes = [node for node in graph.nodes if getattr(node.target, "__name__", "") in operators]
+        return f"it does not know the operator of node {', '.join(map(_described, nodes[:5]))}"
+    return message if error.node is None else f"node {_described(error.node)}: {message}"
+
+
+def _described(node: Any) -> str:
+    """A node's name, operator, and the module that it is in."""
+    operator = getattr(node.target, "__name__", node.target)
+    stack = node.meta.get("nn_module_stack") or {}
+    path = [path for path, _ in stack.values() if path][-1:]
+    inside = f" in {path[0]!r}" if path else ""
+    return f"{node.name!r} ({operator}{inside})"
 
 
 def _check_signature(program: Any, name: str) -> None:
