@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from attrs import evolve
 from divided_reductions import fractional_convolution
+from split_reductions import reduction
 
 from autotune.ir.expressions import Binary, Constant, Load, const, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
@@ -67,6 +68,7 @@ def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> N
         dense(m=8, n=64, k=32),
         product_of_relu(),
         fractional_convolution(),
+        reduction((600, 40), (0,)),
     ):
         for target in ("skylake-avx512", "a100"):
             for sketch in sketches(workload, target).values():

@@ -31,6 +31,7 @@ from autotune.sketches.steps import (
 
 STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
     {
+        "chunk_reduction.results": "The stage has more than one result.",
         "inline.into_copy": "The stage is computed in the copy that packs or fetches it.",
         "inline.into_whole_copy": "The stage is computed in the copy of a whole operand.",
         "inline.into_reduction": "The stage is computed inside a reduction that reads it.",
@@ -89,6 +90,8 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
         return _padded(step, workload)
     if isinstance(step, SplitReduction):
         return {"uneven"} if is_uneven(workload, step) else set()
+    if isinstance(step, ChunkReduction):
+        return {"results"} if workload.stage(step.stage).output.elements > 1 else set()
     if isinstance(step, Pack):
         return _packed(step, workload.stage(step.stage), workload)
     if isinstance(step, Accumulate):

@@ -16,6 +16,7 @@ LIMITS = ScheduleLimits(
     steps=frozenset(
         {
             "accumulate",
+            "chunk_reduction",
             "fuse_consumer",
             "fuse_producer",
             "inline",
@@ -35,6 +36,7 @@ LIMITS = ScheduleLimits(
     backend="mlir",
     without=frozenset(
         {
+            "chunk_reduction.results",
             "fuse_consumer.padded",
             "inline.into_whole_copy",
             "pack.reversed",
