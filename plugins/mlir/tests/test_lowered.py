@@ -252,8 +252,8 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
         compare_buffers(candidate, lowered_nest(program, script, MAIN))
 
 
-@pytest.mark.parametrize("workload", thinned(SPLIT_REDUCTIONS, 3))
-def test_partial_results_are_those_of_the_nest(workload: Workload) -> None:
+@pytest.mark.parametrize("workload", thinned([gemm(m=16, n=51, k=32), *SPLIT_REDUCTIONS], 3))
+def test_padded_columns_and_partial_results_are_those_of_the_nest(workload: Workload) -> None:
     target = preset("haswell-2core")
     program = payload(workload)
     for candidate in candidates(workload, target, 1):

@@ -42,7 +42,8 @@ LIMITS = ScheduleLimits(
             "pack.reversed",
             "pack.whole_transposed",
             "pad_extent.computed",
-            "pad_extent.lanes",
+            "pad_extent.transposed",
+            "pad_extent.whole",
             "pad_extent.window",
             "split_reduction.uneven",
         }

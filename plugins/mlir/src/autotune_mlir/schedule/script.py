@@ -121,6 +121,15 @@ class Script:
         """What produces an operand of an operation."""
         return self.apply(f"transform.get_producer_of_operand {{}}[{operand}]", [reader])[0]
 
+    def together(self, handles: Sequence[str]) -> str:
+        """One handle of what several are of."""
+        if len(handles) == 1:
+            return handles[0]
+        text = f"transform.merge_handles {', '.join(handles)} : {_ANY}"
+        merged = self.handle()
+        self.add(f"{merged} = {text}")
+        return merged
+
     def merge(self, around: str) -> None:
         """Merge equal operations inside of an operation."""
         self.add(f"transform.apply_cse to {around} : {_ANY}")
