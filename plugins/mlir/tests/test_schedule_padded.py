@@ -50,6 +50,7 @@ def test_rows_beyond_the_end(
         batch_matmul(b=2, m=15, n=32, k=16),
         batch_matmul(b=2, m=15, n=37, k=16),
         dense(m=25, n=32, k=16, bias=0, relu=0),
+        dense(m=256, n=7, k=16, bias=0, relu=0),
     ],
     ids=lambda workload: workload.name,
 )

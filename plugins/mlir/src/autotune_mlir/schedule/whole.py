@@ -60,6 +60,7 @@ def read_blocks(script: Script) -> None:
     """Have what reads or writes blocks work on slices, where loops have left one block of each."""
     names = [
         "linalg.decompose_pack_unpack",
+        "memref.resolve_ranked_shaped_type_result_dims",
         "tensor.fold_tensor_empty",
         "tensor.merge_consecutive_insert_extract_slice",
     ]
