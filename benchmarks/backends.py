@@ -70,6 +70,7 @@ class Row:
 ROWS = (
     Row("gemm 512^3", "gemm", {"m": 512, "n": 512, "k": 512}, quick=True),
     Row("gemm 1024^3", "gemm", {"m": 1024, "n": 1024, "k": 1024}),
+    Row("odd gemm 511^3", "gemm", {"m": 511, "n": 511, "k": 511}),
     Row("batch_matmul 12x128x64x128", "batch_matmul", {"b": 12, "m": 128, "k": 64, "n": 128}),
     Row(
         "conv2d 56x56x64 -> 64, 3x3",

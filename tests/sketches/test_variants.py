@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from attrs import evolve
 from divided_reductions import fractional_convolution
+from split_reductions import reduction
 
 from autotune.ir.expressions import Binary, Constant, Load, const, var
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload, conv2d, dense, gemm, softmax
@@ -65,8 +66,10 @@ def test_every_variant_of_a_built_in_sketch_is_known_and_nearly_all_occur() -> N
         softmax(m=8, n=256),
         softmax(m=8, n=197),
         dense(m=8, n=64, k=32),
+        dense(m=8, n=37, k=32, bias=0, relu=0),
         product_of_relu(),
         fractional_convolution(),
+        reduction((600, 40), (0,)),
     ):
         for target in ("skylake-avx512", "a100"):
             for sketch in sketches(workload, target).values():
@@ -79,7 +82,9 @@ def test_variants_of_a_matrix_product() -> None:
     made = sketches(gemm(m=37, n=53, k=32))
     assert variants(made["direct"]) == set()
     assert variants(made["plain-rows"]) == {"pack.inside", "pack.plain"}
-    assert variants(made["packed-root"]) == {"pack.whole", "pack.blocked", "pad_extent.lanes"}
+    assert variants(made["packed-root"]) == {
+        *("pack.whole", "pack.blocked", "pad_extent.lanes", "pad_extent.whole"),
+    }
     assert variants(made["packed-panel"]) == {"pack.inside", "pack.blocked", "pad_extent.lanes"}
 
 

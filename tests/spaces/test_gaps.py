@@ -12,6 +12,7 @@ from autotune.errors import UnknownNameError, UnsupportedWorkload
 from autotune.ir.workloads import (
     Workload,
     conv2d,
+    dense,
     elementwise,
     gemm,
     random_inputs,
@@ -157,6 +158,27 @@ def test_stages_that_cannot_be_inlined_are_computed_on_their_own() -> None:
     assert any(name.startswith("plain-rows") for name in names(space))
     space = SketchSpace(WORKLOADS[1], CPU, limits("inline.into_copy"))
     assert names(space) == names(SketchSpace(WORKLOADS[1], CPU, limits()))
+
+
+def test_only_copies_that_can_be_padded_are() -> None:
+    """Columns of a packed right factor, unless whole or transposed copies cannot be padded."""
+    for workload, missing, left in [
+        (gemm(m=37, n=53, k=29), "pad_extent.whole", {"packed-panel", "packed-panel-outer"}),
+        (dense(m=8, n=53, k=32, bias=0, relu=0), "pad_extent.transposed", set[str]()),
+    ]:
+        every = [padded_columns(workload, limits(*without)) for without in ((), (missing,))]
+        assert every[0] > every[1] == left
+
+
+def padded_columns(workload: Workload, declared: ScheduleLimits) -> set[str]:
+    """Sketches that pad the last axis of the result."""
+    stage = workload.stages[-1]
+    axis = stage.spatial_axes[-1].name
+    return {
+        sketch.name
+        for sketch in SketchSpace(workload, CPU, declared).sketches()
+        if any(isinstance(it, PadExtent) and it.axis == axis for it in sketch.core_steps)
+    }
 
 
 def test_tiles_that_are_nothing_but_padding() -> None:

@@ -15,6 +15,8 @@ from autotune_mlir.schedule import schedule
 from autotune_mlir.schedule.script import MAIN
 from made_workloads import ALIGNED_WORKLOADS
 from mlir_lowered import COMPUTED, LoweredBuffer, LoweredNest, LoweredStatement, lowered_nest
+from mlir_schedules import candidates
+from split_reductions import SPLIT_REDUCTIONS
 from thinning import thinned
 
 from autotune.backends import InvalidSchedule
@@ -23,7 +25,15 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload, gemm, softmax
 from autotune.nest import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
-from autotune.sketches import Candidate, Inline, Pack, Sketch, SplitReduction, partial_name
+from autotune.sketches import (
+    Candidate,
+    ChunkReduction,
+    Inline,
+    Pack,
+    Sketch,
+    SplitReduction,
+    partial_name,
+)
 from autotune.sketches.variants import step_names
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
@@ -108,7 +118,7 @@ def compare_statements(candidate: Candidate, lowered: LoweredNest) -> None:
     split = {
         name
         for step in candidate.sketch.steps
-        if isinstance(step, SplitReduction)
+        if isinstance(step, (SplitReduction, ChunkReduction))
         for name in (step.stage, partial_name(step.stage))
     }
     statements = without_inlined(candidate.sketch, lowered.statements)
@@ -159,15 +169,16 @@ def compare_in_order(tape: Tape, statement: Statement, found: LoweredStatement, 
 def compare_partial(tape: Tape, statement: Statement, found: LoweredStatement, at: str) -> None:
     """The loops in any order: MLIR reduces one row's partial results after the other.
 
-    The levels of the reduced axis are one loop, which is unrolled in part.
+    The levels of a reduced axis are one loop, which is unrolled in part. All chunks are
+    initialised in front of the loop over them.
     """
-    spatial, reduced = [], 1
+    extents: dict[str, int] = {}
     for loop in statement.loops:
-        if loop.name.startswith(f"{statement.stage}.k."):
-            reduced *= tape.number(loop.extent)
-        else:
-            spatial.append(tape.number(loop.extent))
-    expected = sorted(without_ones((*spatial, reduced)))
+        axis = loop.name.rpartition(".")[0]
+        reduced = axis.startswith(f"{statement.stage}.") and "*" not in axis
+        name = axis if reduced else loop.name
+        extents[name] = extents.get(name, 1) * tape.number(loop.extent)
+    expected = sorted(without_ones(list(extents.values())))
     assert expected == sorted((*found.loops, *without_ones(found.iterations))), at
 
 
@@ -236,6 +247,16 @@ def test_loops_and_allocations_are_those_of_the_lowered_program(
     space = SketchSpace(workload, preset(target), MLIRBackend().limits(preset(target)))
     program = payload(workload)
     for candidate in space.sample(2 * len(space.sketches()), np.random.default_rng(0)):
+        script = schedule(candidate, workload)
+        compare_statements(candidate, lowered_nest(program, script))
+        compare_buffers(candidate, lowered_nest(program, script, MAIN))
+
+
+@pytest.mark.parametrize("workload", thinned([gemm(m=16, n=51, k=32), *SPLIT_REDUCTIONS], 3))
+def test_padded_columns_and_partial_results_are_those_of_the_nest(workload: Workload) -> None:
+    target = preset("haswell-2core")
+    program = payload(workload)
+    for candidate in candidates(workload, target, 1):
         script = schedule(candidate, workload)
         compare_statements(candidate, lowered_nest(program, script))
         compare_buffers(candidate, lowered_nest(program, script, MAIN))

@@ -26,7 +26,9 @@ func.func @kernel(%in: memref<2x3xf32>, %out: memref<6x8xf32>, %dense: memref<2x
   %x = memref.load %in[%i, %i] : memref<2x3xf32>
   %product = arith.mulf %x, %x : f32
   %sum = arith.addf %product, %x fastmath<reassoc> : f32
-  %root = math.sqrt %sum : f32
+  %most = arith.maximumf %sum, %x : f32
+  %least = arith.minimumf %most, %x fastmath<nnan> : f32
+  %root = math.sqrt %least : f32
   memref.store %root, %dense[%i, %i] : memref<2x3xf32>
   return
 }}
@@ -52,6 +54,11 @@ def test_copies_between_buffers_with_strides_are_loops(text: str) -> None:
 def test_sums_and_products_may_be_fused_and_what_was_allowed_stays_so(text: str) -> None:
     assert re.search(r"arith.mulf .* fastmath<contract>", text)
     assert re.search(r"arith.addf .* fastmath<reassoc>", text)
+
+
+def test_either_zero_may_be_the_larger_and_what_was_allowed_stays_so(text: str) -> None:
+    assert re.search(r"arith.maximumf .* fastmath<nsz>", text)
+    assert re.search(r"arith.minimumf .* fastmath<nnan>", text)
 
 
 def test_functions_that_processors_have_stay(text: str) -> None:

@@ -45,8 +45,12 @@ def test_rows_beyond_the_end(
     "workload",
     [
         gemm(m=9, n=16, k=16, dtype="int8"),
+        gemm(m=16, n=51, k=32),
+        gemm(m=13, n=7, k=31),
         batch_matmul(b=2, m=15, n=32, k=16),
+        batch_matmul(b=2, m=15, n=37, k=16),
         dense(m=25, n=32, k=16, bias=0, relu=0),
+        dense(m=256, n=7, k=16, bias=0, relu=0),
     ],
     ids=lambda workload: workload.name,
 )

@@ -31,6 +31,7 @@ from autotune.sketches.steps import (
 
 STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
     {
+        "chunk_reduction.results": "The stage has more than one result.",
         "inline.into_copy": "The stage is computed in the copy that packs or fetches it.",
         "inline.into_whole_copy": "The stage is computed in the copy of a whole operand.",
         "inline.into_reduction": "The stage is computed inside a reduction that reads it.",
@@ -38,6 +39,9 @@ STEP_VARIANTS: Mapping[str, str] = MappingProxyType(
         "pad_extent.window": "The stage reads an operand at a sum of axes, as convolutions do.",
         "pad_extent.lanes": "The axis is the innermost of the result, whose lanes are vectors.",
         "pad_extent.computed": "Another stage computes an operand that depends on the axis.",
+        "pad_extent.whole": "A whole operand that depends on the axis is copied before the stage.",
+        "pad_extent.transposed": "An operand that depends on it is copied with another dimension "
+        "innermost.",
         "pack.whole": "`at` is absent: the whole operand is copied before the stage.",
         "pack.inside": "`at` is given: what one iteration reads is copied.",
         "pack.plain": "The layout of the operand is kept.",
@@ -86,9 +90,11 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
     if isinstance(step, Inline):
         return _inlined(step, workload, steps)
     if isinstance(step, PadExtent):
-        return _padded(step, workload)
+        return _padded(step, workload, steps)
     if isinstance(step, SplitReduction):
         return {"uneven"} if is_uneven(workload, step) else set()
+    if isinstance(step, ChunkReduction):
+        return {"results"} if workload.stage(step.stage).output.elements > 1 else set()
     if isinstance(step, Pack):
         return _packed(step, workload.stage(step.stage), workload)
     if isinstance(step, Accumulate):
@@ -108,7 +114,7 @@ def _uses(step: Step, workload: Workload, steps: Sequence[Step]) -> set[str]:
     return set()
 
 
-def _padded(step: PadExtent, workload: Workload) -> set[str]:
+def _padded(step: PadExtent, workload: Workload, steps: Sequence[Step]) -> set[str]:
     stage = workload.stage(step.stage)
     found = set()
     if any(_has_window(stage, name) for name in stage.reads):
@@ -122,7 +128,27 @@ def _padded(step: PadExtent, workload: Workload) -> set[str]:
         for form in stage.forms(read)
     ):
         found.add("computed")
+    packs = [
+        other
+        for other in steps
+        if isinstance(other, Pack)
+        and other.stage == step.stage
+        and _depends(stage, other.operand, step.axis)
+    ]
+    if any(pack.at is None for pack in packs):
+        found.add("whole")
+    if any(_is_transposed(pack, workload) for pack in packs):
+        found.add("transposed")
     return found
+
+
+def _depends(stage: Stage, tensor: str, axis: str) -> bool:
+    loads = (load for load in stage.loads if load.tensor == tensor)
+    return any(axis in form.axes for load in loads for form in stage.forms(load))
+
+
+def _is_transposed(step: Pack, workload: Workload) -> bool:
+    return step.block_dim not in (None, len(workload.tensors[step.operand].shape) - 1)
 
 
 def _inlined(step: Inline, workload: Workload, steps: Sequence[Step]) -> set[str]:
@@ -145,7 +171,7 @@ def _packed(step: Pack, stage: Stage, workload: Workload) -> set[str]:
         "whole" if step.at is None else "inside",
         "plain" if step.block_dim is None else "blocked",
     }
-    if step.block_dim not in (None, len(workload.tensors[step.operand].shape) - 1):
+    if _is_transposed(step, workload):
         found.update({"transposed", *(("whole_transposed",) if step.at is None else ())})
     if _has_window(stage, step.operand):
         found.add("window")

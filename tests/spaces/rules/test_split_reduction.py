@@ -107,11 +107,30 @@ def test_a_number_of_terms_that_nothing_divides(limits: ScheduleLimits, name: st
     assert [it.name for it in sketches(reduction((31, 37), (0, 1)), limits=limits)] == [name]
 
 
-@pytest.mark.parametrize("step", ["split_reduction", "chunk_reduction"])
-def test_a_backend_that_lacks_a_step_gets_what_it_got(step: str) -> None:
-    limits = ScheduleLimits(frozenset(STEP_TYPES) - {step}, 65536, 512, "test")
-    names = {it.name for it in sketches(norm(2, 24, 64), limits=limits)}
-    assert names and not any(name.startswith("split") for name in names)
+def limits(*missing: str) -> ScheduleLimits:
+    """Everything but these steps and variants."""
+    without = frozenset(missing) - frozenset(STEP_TYPES)
+    return ScheduleLimits(frozenset(STEP_TYPES) - set(missing), 65536, 512, "test", without)
+
+
+def test_a_backend_without_partial_results_tiles() -> None:
+    found = sketches(norm(2, 24, 64), limits=limits("split_reduction"))
+    assert found and not any(it.name.startswith("split") for it in found)
+
+
+@pytest.mark.parametrize(
+    ("missing", "of_several"), [("chunk_reduction", 1), ("chunk_reduction.results", 4)]
+)
+def test_a_backend_without_chunks_has_lanes(missing: str, of_several: int) -> None:
+    """Where only those of several results are missing, the one result of others has chunks."""
+    several = sketches(norm(2, 24, 64), limits=limits(missing))
+    assert {it.name for it in several} == {"split-reduction", "split-reduction-wide"}
+    alone = sketches(norm(1, 64, 256), limits=limits(missing))
+    assert {chunks_of(it) for it in alone if it.name.endswith("reduction-chunks")} == (
+        {of_several} if of_several > 1 else set()
+    )
+    columns = sketches(reduction((600, 40), (0,)), limits=limits(missing))
+    assert not any(it.name.startswith("split") for it in columns)
 
 
 @pytest.mark.parametrize("workload", [gemm(m=1, n=32, k=64), depthwise_conv2d(h=8, w=8, c=16)])

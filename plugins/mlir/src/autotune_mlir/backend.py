@@ -60,7 +60,7 @@ class MLIRBackend(Backend):
     """
 
     name = "mlir"
-    version = "2"
+    version = "3"
     default_schedule = DEFAULT_SCHEDULE
 
     def compiler_version(self) -> str:

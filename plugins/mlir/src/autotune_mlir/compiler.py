@@ -8,7 +8,8 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -264,6 +265,7 @@ def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({
         BuildFailed: LLVM rejected it.
     """
     loaded = bindings.load()
+    _find_conversions()
     libraries = [openmp.library()] if needs_openmp(lowered) else []
     try:
         engine = loaded.execution_engine.ExecutionEngine(
@@ -275,6 +277,17 @@ def generate(lowered: Lowered, functions: Mapping[str, int] = MappingProxyType({
     except RuntimeError as error:
         raise BuildFailed(brief(error)) from error
     return Generated(address, _code_digest(engine), engine)
+
+
+@lru_cache(maxsize=1)
+def _find_conversions() -> None:
+    """Let programs find the compiler's functions between double and half precision.
+
+    Processors have no instruction for it, and other modules that need these load them for
+    themselves alone.
+    """
+    with suppress(OSError):
+        ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL)
 
 
 def brief(error: BaseException) -> str:

@@ -16,6 +16,7 @@ LIMITS = ScheduleLimits(
     steps=frozenset(
         {
             "accumulate",
+            "chunk_reduction",
             "fuse_consumer",
             "fuse_producer",
             "inline",
@@ -35,12 +36,14 @@ LIMITS = ScheduleLimits(
     backend="mlir",
     without=frozenset(
         {
+            "chunk_reduction.results",
             "fuse_consumer.padded",
             "inline.into_whole_copy",
             "pack.reversed",
             "pack.whole_transposed",
             "pad_extent.computed",
-            "pad_extent.lanes",
+            "pad_extent.transposed",
+            "pad_extent.whole",
             "pad_extent.window",
             "split_reduction.uneven",
         }

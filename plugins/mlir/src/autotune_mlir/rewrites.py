@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from autotune.backends import ALIGNMENT
@@ -9,7 +10,12 @@ from autotune_mlir.fast_math import expand_functions
 
 __all__ = ["rewrite"]
 
-_FUSABLE = frozenset({"arith.addf", "arith.subf", "arith.mulf"})
+_FLAGS = MappingProxyType(
+    {
+        **dict.fromkeys(("arith.addf", "arith.subf", "arith.mulf"), "contract"),
+        **dict.fromkeys(("arith.maximumf", "arith.minimumf"), "nsz"),
+    }
+)
 _ALLOCATIONS = frozenset({"memref.alloc", "memref.alloca"})
 _ALIGNED = "alignment"
 
@@ -22,6 +28,8 @@ def rewrite(ir: Any, module: Any) -> None:
       the function that MLIR would call for it is not in the bindings.
     - Sums and products of floats may be fused into one operation of the processor, which rounds
       once, as C compilers do and as contractions of vectors are.
+    - Of two zeros a maximum or minimum may be either, which saves half of its instructions; where
+      one operand is NaN, so is the result.
     - Buffers that a schedule has asked for are aligned like all others, or each vector of a copied
       operand would lie across two lines of the cache.
 
@@ -31,7 +39,7 @@ def rewrite(ir: Any, module: Any) -> None:
     """
     functions: list[Any] = []
     copies: list[Any] = []
-    fusable: list[Any] = []
+    floats: list[Any] = []
     alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ALIGNMENT)
 
     def visit(operation: Any) -> Any:
@@ -40,18 +48,18 @@ def rewrite(ir: Any, module: Any) -> None:
             functions.append(operation.operation)
         elif name == "memref.copy":
             copies.append(operation.operation)
-        elif name in _FUSABLE:
-            fusable.append(operation.operation)
+        elif name in _FLAGS:
+            floats.append(operation.operation)
         elif name in _ALLOCATIONS and _ALIGNED not in operation.attributes:
             operation.attributes[_ALIGNED] = alignment
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
     exact = ir.Attribute.parse("#arith.fastmath<none>")
-    contract = ir.Attribute.parse("#arith.fastmath<contract>")
-    for operation in fusable:
+    for operation in floats:
         if operation.attributes["fastmath"] == exact:
-            operation.attributes["fastmath"] = contract
+            flag = _FLAGS[operation.name]
+            operation.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{flag}>")
     expand_functions(ir, functions)
     for copy in copies:
         source, target = copy.operands

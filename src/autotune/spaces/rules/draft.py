@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from attrs import evolve, field, frozen
 
@@ -10,6 +10,7 @@ from autotune.ir.expressions import const
 from autotune.ir.workloads import Axis, Stage, Workload
 from autotune.sketches import (
     Constraint,
+    Pack,
     PadExtent,
     Parallel,
     Param,
@@ -85,11 +86,17 @@ class SketchDraft:
         """Whether the backend can replay all of these steps and variants of steps."""
         return not self.limits.missing(names)
 
-    def can_pad(self, stage: Stage, axis: Axis) -> bool:
-        """Whether the backend can iterate ``axis`` beyond its extent, epilogue included."""
+    def can_pad(self, stage: Stage, axis: Axis, packs: Sequence[Pack] = ()) -> bool:
+        """Whether the backend can iterate ``axis`` beyond its extent, epilogue included.
+
+        Args:
+            stage: The stage with the axis.
+            axis: One of its axes.
+            packs: How the stage's operands are packed.
+        """
         step = PadExtent(stage.name, axis.name, const(axis.extent))
         fused = ("fuse_consumer.padded",) if stage.name in self.epilogues else ()
-        return self.can(*step_names(step, self.workload), *fused)
+        return self.can(*step_names(step, self.workload, packs), *fused)
 
     def finished(self) -> Sketch:
         """The sketch, without steps that only say how loops are run and that the backend lacks."""

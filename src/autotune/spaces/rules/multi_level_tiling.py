@@ -251,10 +251,22 @@ def tiled(
     packed = {
         operand.tensor for operand in operands if _place(operand, packing, stage) is not None
     }
+    packs = [
+        Pack(
+            stage.name,
+            operand.tensor,
+            None if place == "root" else place,
+            operand.block_dim,
+            None,
+            1,
+        )
+        for operand in operands
+        if (place := _place(operand, packing, stage)) is not None
+    ]
     paddable = {
         axis.name
         for axis in stage.spatial_axes
-        if draft.can_pad(stage, axis)
+        if draft.can_pad(stage, axis, packs)
         and all(o.tensor in packed for o in operands if depends_on(o.forms, axis.name))
     }
     batch = {

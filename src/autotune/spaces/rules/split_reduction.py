@@ -34,6 +34,7 @@ from autotune.sketches import (
     added_axis,
     partial_name,
     split_reduction,
+    step_names,
 )
 from autotune.spaces.rules.access import (
     dimension_of,
@@ -48,7 +49,7 @@ from autotune.spaces.rules.multi_level_tiling import MultiLevelTilingRule
 from autotune.spaces.rules.rows import is_without_reuse
 from autotune.spaces.rules.rule import SketchRule
 
-_NEEDED = ("split_reduction", "chunk_reduction", "fuse_producer.reduction")
+_NEEDED = ("split_reduction", "fuse_producer.reduction")
 # Partial results in vectors: several keep a core busy where one chain of additions does not.
 _VECTORS = {"": 1, "wide": 4}
 _UNROLLED = (1, 2, 4, 8)
@@ -235,7 +236,9 @@ def _chunkings(
     found: set[ChunkReduction] = set()
     for label, share in _SHARES.items():
         chunk = _chunks(stage, math.ceil(share * cores / points), draft, lane_axis)
-        if chunk is not None and chunk not in found:
+        if chunk is None or not draft.can(*step_names(chunk, draft.workload)):
+            continue
+        if chunk not in found:
             found.add(chunk)
             yield label, chunk
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
+from autotune.ir.workloads import Axis
 from autotune_mlir.schedule.lanes import extracts
 from autotune_mlir.schedule.padding import assume_inside, is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
@@ -26,11 +27,13 @@ class Loops:
         script: Where to write.
         plan: The schedule.
         name: The stage.
+        part: The operation that the loops are around where it is only a part of the stage.
     """
 
     script: Script
     plan: Plan
     name: str
+    part: str = ""
     _inlined: list[str] = field(init=False)
     _paddings: list[str] = field(init=False)
     _has_copies: bool = field(init=False, default=False)
@@ -41,6 +44,12 @@ class Loops:
         inlined = inlined_behind(self.plan, self.name)
         self._paddings = [name for name in inlined if is_padding(stages[name].stage, workload)]
         self._inlined = [name for name in inlined if name not in self._paddings]
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """Those of the operation, in the order of its dimensions."""
+        stage = self.plan.stages[self.name].stage
+        return (*stage.spatial_axes, *stage.reduce_axes)
 
     def share(
         self, sizes: Sequence[int], loop: str, followers: Sequence[str], *, parallel: bool = False
@@ -82,7 +91,7 @@ class Loops:
         assume_inside(self.script)
 
     def _make(self, sizes: Sequence[int], loop: str, *, parallel: bool) -> None:
-        target = self.script.match(tag("stage", self.name))
+        target = self.script.match(tag("stage", self.part or self.name))
         if parallel:
             made = self.script.tile_parallel(target, sizes)
         else:

@@ -37,7 +37,9 @@ def copy_operand(
     Raises:
         InvalidSchedule: the stage reads the operand element by element.
     """
-    _, pads = isolate_operand(script, workload, stage, packed.operand, operands)
+    reader = isolate_operand(script, workload, stage, packed.operand, operands)
+    found = [at for at, name in enumerate(operands) if name == packed.operand]
+    pads = script.together([script.producer(reader, at) for at in found])
     buffer, made = script.handle(), script.handle()
     script.add(
         f"{buffer}, {made} = transform.structured.bufferize_to_allocation {pads} "
@@ -49,13 +51,13 @@ def copy_operand(
 
 def isolate_operand(
     script: Script, workload: Workload, stage: Stage, operand: str, operands: Sequence[str]
-) -> tuple[str, str]:
+) -> str:
     """Pad an operand by nothing, in a way that is not folded away.
 
     Arguments and errors are those of :func:`copy_operand`.
 
     Returns:
-        The stage's operation, and all padding that it reads directly.
+        The stage's operation, which reads the padding.
     """
     if operand not in operands:
         raise InvalidSchedule(
@@ -67,7 +69,7 @@ def isolate_operand(
     read = [index for load in stage.loads if load.tensor == operand for index in load.indices]
     axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
     dimensions = sorted({axes.index(name) for index in read for name in index.variables})
-    reader, pads, _ = script.apply(
+    reader, _, _ = script.apply(
         "transform.structured.pad {} {{padding_values = ["
         + values
         + f"], padding_dimensions = {dimensions}, nofold_flags = {flags}, "
@@ -75,7 +77,7 @@ def isolate_operand(
         [script.match(tag("stage", stage.name))],
         3,
     )
-    return reader, pads
+    return reader
 
 
 def padding_values(workload: Workload, stage: Stage, operands: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from autotune.ir.workloads import Stage, Workload
 from autotune.sketches import Candidate, OpenStep, partial_name, split_reduction
 from autotune.sketches.steps import (
     Accumulate,
+    ChunkReduction,
     FuseConsumer,
     FuseProducer,
     Inline,
@@ -86,7 +87,8 @@ class StagePlan:
         inlined: Whether it is computed inside its consumers.
         inside: Consumer and its loop that the stage is computed in.
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
-        partial_of: The stage whose partial results it computes.
+        chunks: Partial results of neighbours along a reduced axis: axis and their number.
+        partial_of: The stage of the workload whose partial results it computes.
     """
 
     stage: Stage
@@ -103,6 +105,7 @@ class StagePlan:
     inlined: bool = False
     inside: tuple[str, str] | None = None
     partial_lanes: tuple[str, int] | None = None
+    chunks: tuple[str, int] | None = None
     partial_of: str | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -160,8 +163,12 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
     """
     config = candidate.config
     plans = {stage.name: StagePlan(stage) for stage in workload.stages}
+    scheduled = workload
     for step in candidate.sketch.core_steps:
-        _note(step, workload, plans, config)
+        if isinstance(step, (SplitReduction, ChunkReduction)):
+            scheduled = _note_partial_results(step, scheduled, plans)
+        else:
+            _note(step, workload, plans, config)
     for plan in plans.values():
         plan.packed = [
             evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
@@ -216,16 +223,25 @@ def _note(
     elif isinstance(step, FuseProducer):
         plan.inside = (step.consumer, step.at)
         _split_lanes(plan, step)
-    elif isinstance(step, SplitReduction):
-        plan.partial_lanes = (step.axis, step.lanes)
-        partial = partial_name(step.stage)
-        plans[partial] = StagePlan(
-            split_reduction(workload, step).stage(partial), partial_of=step.stage
-        )
     elif isinstance(step, OpenStep):
         step.replay("mlir", plan, config)
     else:
         raise InvalidSchedule(f"backend 'mlir' cannot replay {step}")
+
+
+def _note_partial_results(
+    step: SplitReduction | ChunkReduction, workload: Workload, plans: dict[str, StagePlan]
+) -> Workload:
+    """Plan a stage that a step adds; returns the workload with it."""
+    workload = split_reduction(workload, step)
+    plan, partial = plans[step.stage], partial_name(step.stage)
+    if isinstance(step, ChunkReduction):
+        plan.chunks = (step.axis, step.chunks)
+    else:
+        plan.partial_lanes = (step.axis, step.lanes)
+    source = plan.partial_of or step.stage
+    plans[partial] = StagePlan(workload.stage(partial), partial_of=source)
+    return workload
 
 
 def _note_pack(step: Pack, workload: Workload, plan: StagePlan, config: Mapping[str, int]) -> None:

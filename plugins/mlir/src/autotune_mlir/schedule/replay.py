@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune_mlir.emit import operand_names
@@ -12,6 +11,7 @@ from autotune_mlir.schedule.elementwise import tile_pointwise
 from autotune_mlir.schedule.padded import pad_stage_extents
 from autotune_mlir.schedule.padding import is_padding, pad_stage
 from autotune_mlir.schedule.plan import Plan, plan_of
+from autotune_mlir.schedule.reductions import is_split, tile_reduction
 from autotune_mlir.schedule.rows import is_row_fusion, tile_rows
 from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
@@ -66,11 +66,6 @@ def _write_to_outputs(script: Script) -> None:
 def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]]) -> None:
     """The loops of all stages, those first that must not be drawn into the loops of others."""
     roots = _roots(plan)
-    for name in roots:
-        if plan.stages[name].partial_lanes is not None:
-            raise InvalidSchedule(
-                f"partial results of {name!r} need the loop of a stage around them"
-            )
     padding = [name for name in roots if is_padding(plan.stages[name].stage, plan.workload)]
     pointwise = [
         name for name in roots if plan.stages[name].stage.combiner is None and name not in padding
@@ -85,7 +80,9 @@ def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]
         else:
             tile_pointwise(script, plan, name)
     for name in roots:
-        if name not in (*padding, *pointwise):
+        if is_split(plan.stages[name]):
+            tile_reduction(script, plan, name)
+        elif name not in (*padding, *pointwise):
             tile_stage(script, plan, name, operands[name])
 
 
@@ -95,5 +92,8 @@ def _roots(plan: Plan) -> list[str]:
     return [
         name
         for name, stage in plan.stages.items()
-        if not stage.inlined and stage.inside is None and name not in consumers
+        if not stage.inlined
+        and stage.inside is None
+        and stage.partial_of is None
+        and name not in consumers
     ]

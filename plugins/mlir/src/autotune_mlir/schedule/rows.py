@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.backends import InvalidSchedule
-from autotune.sketches import partial_name
 from autotune_mlir.schedule.levels import (
     Loops,
     inlined_behind,
@@ -15,6 +14,7 @@ from autotune_mlir.schedule.levels import (
 )
 from autotune_mlir.schedule.padding import is_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
+from autotune_mlir.schedule.reductions import reduce_in_lanes
 from autotune_mlir.schedule.script import Script, tag
 
 __all__ = ["is_row_fusion", "tile_rows"]
@@ -132,7 +132,7 @@ def _tile_inside(script: Script, plan: Plan, other: StagePlan, extents: Mapping[
     """The loops of a stage over the rows that there are at this place."""
     loops = Loops(script, plan, other.stage.name)
     if other.partial_lanes is not None:
-        _partial_results(script, plan, loops, extents)
+        reduce_in_lanes(script, plan, loops, other, extents)
     elif other.stage.combiner is None:
         for loop in tiled_loops(other):
             if extents[other.axis_of(loop)] > other.tile_inside(loop):
@@ -141,32 +141,3 @@ def _tile_inside(script: Script, plan: Plan, other: StagePlan, extents: Mapping[
         # Element by element: what is inlined needs loops to be computed in.
         loops.add([1] * len(other.stage.axes), "elements")
     loops.finish()
-
-
-def _partial_results(script: Script, plan: Plan, loops: Loops, extents: Mapping[str, int]) -> None:
-    """A reduction in partial results, a row at a time.
-
-    The loop over the vectors of a row is one, which is unrolled by as much as its inner part has
-    iterations.
-    """
-    own = plan.stages[loops.name]
-    stage = own.stage
-    assert own.partial_lanes is not None
-    axis, lanes = own.partial_lanes
-    rows = [int(extents[item.name] > 1) for item in stage.spatial_axes]
-    others = [int(item.name != axis) for item in stage.reduce_axes]
-    if any(rows):
-        loops.add([*rows, *(0 for _ in others)], "rows")
-    if any(others):
-        loops.add([*(0 for _ in rows), *others], "others")
-    sizes = [*(0 for _ in rows), *(0 if other else lanes for other in others)]
-    init, update, final, loop = script.split_reduction(
-        script.match(tag("stage", stage.name)), sizes
-    )
-    partial = partial_name(stage.name)
-    script.annotate(init, "init", partial)
-    script.annotate(update, "stage", partial)
-    script.annotate(final, "stage", stage.name)
-    loops.enter(loop, axis)
-    for unrolled in plan.stages[partial].unrolled:
-        script.annotate(loop, "unroll", f"{partial}.{unrolled}")

@@ -98,17 +98,37 @@ class Script:
         return self.apply(text, [producer, loop], 2)[0]
 
     def split_reduction(self, target: str, sizes: Sequence[int]) -> list[str]:
-        """Reduce into partial results, as many as the size of the one reduced dimension with one.
+        """Reduce into partial results, as many as the product of the reduced dimensions' sizes.
 
         Returns:
-            What initialises the partial results, what computes them, what reduces them, the loop.
+            What initialises the partial results, what computes them, what reduces them, and the
+            outermost loop over dimensions with a size.
         """
         text = f"transform.structured.tile_reduction_using_for {{}} by tile_sizes = {list(sizes)}"
+        return self.apply(text, [target], 4)
+
+    def split_for_cores(self, target: str, threads: Sequence[int]) -> list[str]:
+        """Reduce parts of neighbours on several cores, as many as the one number above zero.
+
+        Returns:
+            As of :meth:`split_reduction`.
+        """
+        kind = "transform.structured.tile_reduction_using_forall"
+        text = f"{kind} {{}} by num_threads = {list(threads)}"
         return self.apply(text, [target], 4)
 
     def producer(self, reader: str, operand: int) -> str:
         """What produces an operand of an operation."""
         return self.apply(f"transform.get_producer_of_operand {{}}[{operand}]", [reader])[0]
+
+    def together(self, handles: Sequence[str]) -> str:
+        """One handle of what several are of."""
+        if len(handles) == 1:
+            return handles[0]
+        text = f"transform.merge_handles {', '.join(handles)} : {_ANY}"
+        merged = self.handle()
+        self.add(f"{merged} = {text}")
+        return merged
 
     def merge(self, around: str) -> None:
         """Merge equal operations inside of an operation."""

@@ -10,6 +10,7 @@ from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
 from autotune_mlir.schedule.plan import Plan, StagePlan
+from autotune_mlir.schedule.reductions import is_split
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
 from autotune_mlir.schedule.windows import has_vectors, pieces, window_axes
@@ -51,7 +52,7 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     for name, stage in plan.stages.items():
         if is_padding(stage.stage, plan.workload):
             vectorize_padding(script, plan, stage)
-        elif stage.partial_of is not None or stage.partial_lanes is not None:
+        elif stage.partial_of is not None or is_split(stage):
             _vectorize_partial_results(script, plan, stage)
         elif stage.stage.combiner is None and name not in consumers:
             _vectorize_pointwise(script, plan, stage)
@@ -136,20 +137,22 @@ def _is_in_tile(plan: Plan, name: str) -> bool:
     consumers = {stage.consumer for stage in plan.stages.values()}
     return any(
         user.name in consumers
-        or (user.combiner is not None and plan.stages[user.name].partial_lanes is None)
+        or (user.combiner is not None and not is_split(plan.stages[user.name]))
         or (plan.stages[user.name].inlined and _is_in_tile(plan, user.name))
         for user in plan.workload.consumers(name)
     )
 
 
 def _vectorize_partial_results(script: Script, plan: Plan, own: StagePlan) -> None:
-    """What computes partial results, or what reduces them.
+    """What computes partial results that are lanes, or what reduces them.
 
     The stage with the partial results reads as the stage does that was split.
     """
-    if own.partial_of is None:
+    if own.partial_lanes is not None:
         script.vectorize(script.match(tag("stage", own.stage.name)))
         script.vectorize(script.match(tag("init", own.stage.name)))
+    elif own.vector is None or own.partial_of is None:
+        return
     elif reads_boxes(plan.workload.stage(own.partial_of), plan.workload):
         script.vectorize(script.match(tag("stage", own.stage.name)))
         _vectorize_copies(script, plan, own.partial_of)

@@ -38,7 +38,7 @@ def copy_whole_operands(
         InvalidSchedule: the stage reads an operand at other indices than its axes.
     """
     for whole in own.whole:
-        reader, _ = isolate_operand(script, workload, own.stage, whole.operand, operands)
+        reader = isolate_operand(script, workload, own.stage, whole.operand, operands)
         pads = script.producer(reader, list(operands).index(whole.operand))
         text = "transform.structured.rewrite_in_destination_passing_style {}"
         (copy,) = script.apply(text, [pads])
@@ -60,6 +60,7 @@ def read_blocks(script: Script) -> None:
     """Have what reads or writes blocks work on slices, where loops have left one block of each."""
     names = [
         "linalg.decompose_pack_unpack",
+        "memref.resolve_ranked_shaped_type_result_dims",
         "tensor.fold_tensor_empty",
         "tensor.merge_consecutive_insert_extract_slice",
     ]
