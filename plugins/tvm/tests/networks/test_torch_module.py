@@ -65,6 +65,13 @@ class Decoder(nn.Module):
         return x + self.narrow(functional.gelu(self.wide(x))), x[:, 0]
 
 
+class Ends(nn.Module):
+    """Positions that are counted from the end."""
+
+    def forward(self, x: Any) -> Any:
+        return x[:, -1] + x[:, [-2, 0]].sum(1), x[..., -3:-1], x[-1, -1, -1]
+
+
 def model(kind: type[Any]) -> Any:
     """A model of inference with random weights and statistics."""
     torch.manual_seed(0)
@@ -81,7 +88,9 @@ KEPT = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
 WORDS = (torch.arange(12).reshape(2, 6), KEPT)
 
 
-@pytest.mark.parametrize(("kind", "inputs"), [(Residual, IMAGE), (Decoder, WORDS)])
+@pytest.mark.parametrize(
+    ("kind", "inputs"), [(Residual, IMAGE), (Decoder, WORDS), (Ends, (IMAGE[0][0],))]
+)
 def test_a_model_computes_what_it_does_in_torch(kind: Any, inputs: Any, target: Target) -> None:
     network = model(kind)
     program = RelaxFrontend().load(network, inputs, LoadOptions(target, 1))

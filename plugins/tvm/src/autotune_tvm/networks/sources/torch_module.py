@@ -86,6 +86,7 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
             f"{name}: torch cannot decompose the model: {brief(error)}; export it again"
         ) from error
     _check_signature(decomposed, name)
+    _count_from_the_beginning(decomposed)
     try:
         with quiet_torch():
             module = translated(
@@ -103,6 +104,38 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
     examples = None if given is None else tuple(map(as_numpy, _tensors(given)))
     outputs = tuple(str(output) for output in program.graph_signature.user_outputs)
     return Source(name, module, examples, outputs, _Run(program))
+
+
+def _count_from_the_beginning(program: Any) -> None:
+    """Write ``x[:, -1]`` and ``x[[-1]]`` with positions from the beginning.
+
+    TVM counts on from the beginning of ``x`` whatever the sign, and reads in front of it.
+    """
+    import torch
+
+    graph, aten = program.graph, torch.ops.aten
+    for node in graph.find_nodes(op="call_function", target=aten.select.int):
+        data, dim, index = node.args
+        if index < 0:
+            node.update_arg(2, index + data.meta["val"].shape[dim])
+    known = {**program.state_dict, **program.constants}
+    signature = program.graph_signature
+    held = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+    for node in graph.find_nodes(op="call_function", target=aten.index.Tensor):
+        data, indices = node.args
+        counted = list(indices)
+        for dim, index in enumerate(indices):
+            origin = index
+            while origin is not None and origin.target is aten.clone.default:
+                origin = origin.args[0]
+            value = None if origin is None else known.get(held.get(origin.name, ""))
+            if value is None or value.dtype == torch.bool or not bool((value < 0).any()):
+                continue
+            with graph.inserting_before(node):
+                size = data.meta["val"].shape[dim]
+                counted[dim] = graph.call_function(aten.remainder.Scalar, (index, size))
+            counted[dim].meta.update(index.meta)
+        node.update_arg(1, counted)
 
 
 def _why(error: Exception) -> str:
