@@ -105,6 +105,29 @@ def test_a_model_computes_what_it_does_in_torch(kind: Any, inputs: Any, target: 
         assert difference.ok, str(difference)
 
 
+def half_model() -> Any:
+    parts = (nn.Conv2d(3, 8, 3, bias=True), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8, bias=False))
+    rest = (nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 4))
+    torch.manual_seed(0)
+    return nn.Sequential(*parts, *rest).half().eval()
+
+
+def test_products_of_halves_are_summed_in_single_precision(target: Target) -> None:
+    network, image = half_model(), IMAGE[0].half()
+    program = RelaxFrontend().load(network, (image,), LoadOptions(target, 1))
+    (found,) = program.build({}, target, 1)(image)
+    assert found.dtype == torch.float16
+    with torch.no_grad():
+        for difference in compare_outputs(program.outputs, (network(image),), (found,)):
+            assert difference.ok, str(difference)
+
+
+def test_bfloat16_is_refused_by_name(target: Target) -> None:
+    network, image = half_model().bfloat16(), IMAGE[0].bfloat16()
+    with pytest.raises(UnsupportedWorkload, match=r"bfloat16, which numpy .* call half\(\)"):
+        RelaxFrontend().load(network, (image,), LoadOptions(target, 1))
+
+
 def test_batch_norms_and_epilogues_are_in_the_tasks_before_them(target: Target) -> None:
     program = RelaxFrontend().load(model(Residual), IMAGE, LoadOptions(target, 1))
     nodes = [task.nodes for task in program.tasks]

@@ -15,6 +15,7 @@ from typing import Any
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.arrays import as_numpy
 from autotune_tvm.compiler import brief
+from autotune_tvm.networks.sources.half_products import half_products
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
 from autotune_tvm.networks.sources.source import Array, Source
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
@@ -86,11 +87,16 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
             f"{name}: torch cannot decompose the model: {brief(error)}; export it again"
         ) from error
     _check_signature(decomposed, name)
+    _check_types(decomposed, name)
     _count_from_the_beginning(decomposed)
     try:
         with quiet_torch():
             module = translated(
-                lambda: from_exported_program(decomposed, run_ep_decomposition=False)
+                lambda: from_exported_program(
+                    decomposed,
+                    run_ep_decomposition=False,
+                    custom_convert_map=half_products(decomposed.graph),
+                )
             )
     except NotTranslated as error:
         raise UnsupportedWorkload(
@@ -191,6 +197,17 @@ def _check_signature(program: Any, name: str) -> None:
             f"{name} writes {', '.join(map(repr, sorted(written.values())))}: networks have no "
             "state; call eval() before exporting it, or return what it writes"
         )
+
+
+def _check_types(program: Any, name: str) -> None:
+    import torch
+
+    for node in program.graph.find_nodes(op="placeholder"):
+        if getattr(node.meta.get("val"), "dtype", None) == torch.bfloat16:
+            raise UnsupportedWorkload(
+                f"{name}: {node.name!r} is bfloat16, which numpy has no arrays of; networks take "
+                "float16 and float32: call half() or float() on the model and its inputs"
+            )
 
 
 def _tensors(values: Sequence[object]) -> list[Any]:
