@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import IRModule, Range, TensorLoad, TensorRegion, Var
+from tvm.ir import IRModule, TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.errors import UnsupportedWorkload
@@ -22,7 +22,7 @@ from autotune_tvm.arg_reductions import arg_reduction
 from autotune_tvm.blocks import walk
 from autotune_tvm.emit import ENTRY
 from autotune_tvm.logical_reductions import as_numbers
-from autotune_tvm.passes.statements import at
+from autotune_tvm.passes.statements import at, region_at, store_at
 from autotune_tvm.scalar_import import Unsupported
 
 __all__ = ["separated"]
@@ -204,10 +204,6 @@ def _alone(loops: list[Any], realize: Any, store: Any, first: Any) -> Any:
     new = [tirx.Var(str(var.name), var.ty) for var in old]
     counters = [tirx.Var(str(loop.loop_var.name), loop.loop_var.ty) for loop in loops]
 
-    def over(part: Any) -> Any:
-        indices = [at(index, old, new) for index in part.indices]
-        return tirx.BufferStore(part.buffer, at(part.value, old, new), indices)
-
     axes = [
         tirx.IterVar(axis.dom, var, axis.iter_type)
         for axis, var in zip(block.iter_vars, new, strict=True)
@@ -215,18 +211,13 @@ def _alone(loops: list[Any], realize: Any, store: Any, first: Any) -> Any:
     name = f"{block.name_hint}_{store.buffer.name}"
     used = {node.source for node in walk(store.value) if isinstance(node, TensorLoad)}
     known = [it for it in (*block.reads, *block.writes) if not it.source.same_as(store.buffer)]
-    reads = [_moved(it, old, new) for it in known if it.source in used]
-    writes = [_moved(it, old, new) for it in block.writes if it.source.same_as(store.buffer)]
-    alone = SBlock(axes, reads, writes, name, over(store), over(first))
+    reads = [region_at(it, old, new) for it in known if it.source in used]
+    writes = [region_at(it, old, new) for it in block.writes if it.source.same_as(store.buffer)]
+    body, init = store_at(store, old, new), store_at(first, old, new)
+    alone = SBlock(axes, reads, writes, name, body, init)
     old = [loop.loop_var for loop in loops]
     values = [at(value, old, counters) for value in realize.iter_values]
     nest: Any = SBlockRealize(values, realize.predicate, alone)
     for loop, counter in zip(reversed(loops), reversed(counters), strict=True):
         nest = tirx.For(counter, loop.min, loop.extent, loop.kind, nest)
     return nest
-
-
-def _moved(region: Any, old: list[Any], new: list[Any]) -> Any:
-    """The region with other variables in it."""
-    ranges = [Range.from_min_extent(at(it.min, old, new), it.extent) for it in region.region]
-    return TensorRegion(region.source, ranges, region.ty)

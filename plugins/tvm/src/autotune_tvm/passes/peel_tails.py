@@ -11,10 +11,17 @@ from typing import Any
 
 from attrs import frozen
 from tvm import tirx
-from tvm.ir import Call, IRModule, Op, Range, TensorRegion
+from tvm.ir import Call, IRModule, Op
 from tvm.s_tir import SBlock, SBlockRealize
 
-from autotune_tvm.passes.statements import at, inside, rebuilt, with_bodies
+from autotune_tvm.passes.statements import (
+    at,
+    inside,
+    rebuilt,
+    region_at,
+    store_at,
+    with_bodies,
+)
 
 __all__ = ["peel_tails"]
 
@@ -101,7 +108,7 @@ def _condition(realize: Any) -> tuple[tuple[Any, int], Any] | None:
     bounds, value = combined
     own = [item.var for item in block.iter_vars]
     index, limit = bounds
-    free = with_body(block, own, tirx.BufferStore(store.buffer, value, store.indices))
+    free = _with_body(block, own, tirx.BufferStore(store.buffer, value, store.indices))
     return (at(index, own, list(realize.iter_values)), limit), SBlockRealize(
         realize.iter_values, True, free
     )
@@ -225,34 +232,24 @@ def _whole(tail: _Tail, depth: int, values: list[Any]) -> Any:
     realize = tail.realize
     variables = [loop.loop_var for loop in tail.loops]
     own = [item.var for item in realize.block.iter_vars]
-    block = with_body(realize.block, own, realize.block.body)
+    block = _with_body(realize.block, own, realize.block.body)
     placed = [at(value, variables, values) for value in realize.iter_values]
     return SBlockRealize(placed, True, block)
 
 
-def with_body(block: Any, own: list[Any], store: Any) -> Any:
+def _with_body(block: Any, own: list[Any], store: Any) -> Any:
     """A block over variables of its own that stores ``store``, over the variables ``own``."""
     fresh = [tirx.Var(str(var.name), var.ty) for var in own]
     axes = [
         tirx.IterVar(item.dom, var, item.iter_type)
         for item, var in zip(block.iter_vars, fresh, strict=True)
     ]
-
-    def moved(region: Any) -> Any:
-        ranges = [Range.from_min_extent(at(it.min, own, fresh), it.extent) for it in region.region]
-        return TensorRegion(region.source, ranges, region.ty)
-
-    body = tirx.BufferStore(
-        store.buffer,
-        at(store.value, own, fresh),
-        [at(index, own, fresh) for index in store.indices],
-    )
     return SBlock(
         axes,
-        [moved(region) for region in block.reads],
-        [moved(region) for region in block.writes],
+        [region_at(region, own, fresh) for region in block.reads],
+        [region_at(region, own, fresh) for region in block.writes],
         str(block.name_hint),
-        body,
+        store_at(store, own, fresh),
         None,
         [],
         [],

@@ -7,10 +7,19 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import Call, IRModule
+from tvm.ir import Call, IRModule, Range, TensorRegion
 from tvm.s_tir import SBlock, SBlockRealize
 
-__all__ = ["at", "inside", "intrinsic_of", "rebuilt", "statements", "with_bodies"]
+__all__ = [
+    "at",
+    "inside",
+    "intrinsic_of",
+    "rebuilt",
+    "region_at",
+    "statements",
+    "store_at",
+    "with_bodies",
+]
 
 
 def with_bodies(module: IRModule, changed: Callable[[Any], Any]) -> IRModule:
@@ -44,6 +53,20 @@ def at(expression: Any, variables: list[Any], values: Any) -> Any:
     fresh = [tirx.const(value, "int32") if isinstance(value, int) else value for value in values]
     (found,) = tirx.IndexMap(variables, [expression], None).map_indices(fresh)
     return found
+
+
+def store_at(store: Any, variables: list[Any], values: Any) -> Any:
+    """The store with values for variables."""
+    indices = [at(index, variables, values) for index in store.indices]
+    return tirx.BufferStore(store.buffer, at(store.value, variables, values), indices)
+
+
+def region_at(region: Any, variables: list[Any], values: Any) -> Any:
+    """The region with values for variables."""
+    ranges = [
+        Range.from_min_extent(at(it.min, variables, values), it.extent) for it in region.region
+    ]
+    return TensorRegion(region.source, ranges, region.ty)
 
 
 def inside(node: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call, IRModule, Op
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlockRealize
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map
 
@@ -61,18 +61,8 @@ def _asked_once(loop: Any, realize: Any) -> Any:
     value = structural_map(store.value, (Call, replaced))
     if value.same_as(store.value):
         return loop
-    made = SBlock(
-        block.iter_vars,
-        block.reads,
-        block.writes,
-        block.name_hint,
-        tirx.BufferStore(store.buffer, value, store.indices),
-        block.init,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
-    return rebuilt(loop, [SBlockRealize(values, realize.predicate, made)])
+    made = rebuilt(block, [tirx.BufferStore(store.buffer, value, store.indices)])
+    return rebuilt(loop, [rebuilt(realize, [made])])
 
 
 def _once(condition: Any, own: list[Any], values: list[Any], loop: Any) -> Any:
