@@ -16,9 +16,8 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune_tvm.passes.statements import (
     at,
-    inside,
-    rebuilt,
     region_at,
+    replaced,
     store_at,
     with_bodies,
 )
@@ -37,19 +36,15 @@ def peel_tails(module: IRModule) -> IRModule:
     around the vector, is none that an affine index is below a constant, or guards anything but
     the whole statement or what is combined with a result that stays the same without it.
     """
-    return with_bodies(module, _peeled)
+    return with_bodies(module, lambda body: replaced(body, _peeled))
 
 
 def _peeled(node: Any) -> Any:
     tail = _tail(node)
-    if tail is not None:
-        made = _rounds(tail, 0, [], tail.bound)
-        return node if made is None else made
-    before = inside(node)
-    after = [_peeled(statement) for statement in before]
-    if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
-        return node
-    return rebuilt(node, after)
+    if tail is None:
+        return None
+    made = _rounds(tail, 0, [], tail.bound)
+    return node if made is None else made
 
 
 @frozen

@@ -16,6 +16,7 @@ __all__ = [
     "intrinsic_of",
     "rebuilt",
     "region_at",
+    "replaced",
     "statements",
     "store_at",
     "with_bodies",
@@ -76,6 +77,21 @@ def inside(node: Any) -> list[Any]:
     if isinstance(node, SBlockRealize):
         return [node.block]
     return [node.body] if isinstance(node, (tirx.For, SBlock)) else []
+
+
+def replaced(node: Any, change: Callable[[Any], Any]) -> Any:
+    """The statement with others in it in the place of those for which ``change`` gives one.
+
+    ``change`` is asked from the outside in, and gives None for those that are to be looked into.
+    """
+    made = change(node)
+    if made is not None:
+        return made
+    before = inside(node)
+    after = [replaced(statement, change) for statement in before]
+    if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
+        return node
+    return rebuilt(node, after)
 
 
 def rebuilt(node: Any, inside: list[Any]) -> Any:

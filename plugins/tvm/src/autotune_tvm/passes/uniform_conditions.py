@@ -15,7 +15,7 @@ from tvm.s_tir import SBlockRealize
 from tvm.sym import Analyzer
 from tvm_ffi import structural_map
 
-from autotune_tvm.passes.statements import at, inside, rebuilt, with_bodies
+from autotune_tvm.passes.statements import at, rebuilt, replaced, with_bodies
 
 __all__ = ["uniform_conditions"]
 
@@ -31,7 +31,7 @@ def uniform_conditions(module: IRModule) -> IRModule:
 
     These are comparisons of an index with a number, around a part of what a block stores.
     """
-    return with_bodies(module, _changed)
+    return with_bodies(module, lambda body: replaced(body, _changed))
 
 
 def _changed(node: Any) -> Any:
@@ -39,11 +39,7 @@ def _changed(node: Any) -> Any:
         realize = node.body
         if isinstance(realize, SBlockRealize) and isinstance(realize.block.body, tirx.BufferStore):
             return _asked_once(node, realize)
-    before = inside(node)
-    after = [_changed(statement) for statement in before]
-    if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
-        return node
-    return rebuilt(node, after)
+    return None
 
 
 def _asked_once(loop: Any, realize: Any) -> Any:
@@ -51,14 +47,14 @@ def _asked_once(loop: Any, realize: Any) -> Any:
     own = [item.var for item in block.iter_vars]
     values = list(realize.iter_values)
 
-    def replaced(call: Any) -> Any:
+    def asked(call: Any) -> Any:
         if not call.op.same_as(_CONDITIONAL):
             return call
         condition, yes, no = call.args
         once = _once(condition, own, values, loop)
         return call if once is None else tirx.if_then_else(once, yes, no)
 
-    value = structural_map(store.value, (Call, replaced))
+    value = structural_map(store.value, (Call, asked))
     if value.same_as(store.value):
         return loop
     made = rebuilt(block, [tirx.BufferStore(store.buffer, value, store.indices)])

@@ -15,7 +15,7 @@ from tvm import tirx
 from tvm.ir import IRModule, TensorLoad
 from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
 
-from autotune_tvm.passes.statements import at, inside, rebuilt, with_bodies
+from autotune_tvm.passes.statements import at, replaced, with_bodies
 
 __all__ = ["INTERLEAVED", "vectorize_full_groups"]
 
@@ -31,19 +31,15 @@ def vectorize_full_groups(module: IRModule) -> IRModule:
     The loops over the rows of a group and over its lanes are the innermost two around a block
     with the annotation :data:`INTERLEAVED`. Other copies stay as they are.
     """
-    return with_bodies(module, _vectorized)
+    return with_bodies(module, lambda body: replaced(body, _vectorized))
 
 
 def _vectorized(node: Any) -> Any:
     realize = _group(node)
-    if realize is not None:
-        whole = _whole_group(node, realize)
-        return node if whole is None else whole
-    before = inside(node)
-    after = [_vectorized(statement) for statement in before]
-    if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
-        return node
-    return rebuilt(node, after)
+    if realize is None:
+        return None
+    whole = _whole_group(node, realize)
+    return node if whole is None else whole
 
 
 def _group(node: Any) -> Any:
