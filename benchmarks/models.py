@@ -1,7 +1,8 @@
 """Whole networks: tuned in minutes, beside what else runs them, and MetaSchedule.
 
     python benchmarks/models.py [--quick] [--json FILE] [--check] [--work FOLDER]
-                                [--only NETWORK ...] [--metaschedule-python PATH]
+                                [--only NETWORK ...] [--budgets SECONDS ...]
+                                [--metaschedule-python PATH]
 
 Each network of the package is tuned for 5 and for 20 minutes in all, and timed in turns with torch
 eager, torch.compile, ONNX Runtime, OpenVINO and TVM's default schedules; what was built after 5
@@ -126,7 +127,7 @@ def main() -> int:
     options = parsed_options()
     described = machine()
     print("{processor}, {cores} cores, load {load:.1f}".format(**described), flush=True)
-    budgets = QUICK_BUDGETS if options.quick else BUDGETS
+    budgets = sorted(options.budgets or (QUICK_BUDGETS if options.quick else BUDGETS))
     measured = [
         run_network(options, name, sizes, budgets) for name, sizes in options.networks.items()
     ]
@@ -143,6 +144,13 @@ def parsed_options() -> argparse.Namespace:
         "--work", type=Path, default=Path("build/models"), help="where steps are kept"
     )
     parser.add_argument("--only", nargs="+", metavar="NETWORK", help="these networks")
+    parser.add_argument(
+        "--budgets",
+        type=positive,
+        nargs="+",
+        metavar="SECONDS",
+        help=f"tune each network for so long (default: {' and '.join(map(str, BUDGETS))})",
+    )
     parser.add_argument(
         "--metaschedule-python",
         default=sys.executable,
@@ -162,6 +170,17 @@ def parsed_options() -> argparse.Namespace:
         name: sizes for name, sizes in known.items() if name in (options.only or known)
     }
     return options
+
+
+def positive(text: str) -> int:
+    """A number of seconds.
+
+    Raises:
+        ArgumentTypeError: it is none, or not positive.
+    """
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number of seconds")
+    return int(text)
 
 
 def run_network(
@@ -371,8 +390,9 @@ def all_bars(measured: Sequence[Measured], budgets: Sequence[int]) -> list[Bar]:
     early, late = map(str, (min(budgets), max(budgets)))
     for one in measured:
         bars.append(Bar(f"{one.network}, times eager", one.speed_beside(EAGER), EAGER_RATIO))
-        name = f"{one.network}, seconds after {early} s of tuning over those after {late} s"
-        bars.append(Bar(name, one.ratio(early, late), EARLY_RATIO, at_most=True))
+        if early != late:
+            name = f"{one.network}, seconds after {early} s of tuning over those after {late} s"
+            bars.append(Bar(name, one.ratio(early, late), EARLY_RATIO, at_most=True))
         tuned = one.tuned.get(max(budgets))
         share = None if tuned is None else startup_share(tuned)
         name = f"{one.network}, share of start-up in tuning"
