@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to what LLVM takes, with three of our own among them."""
+"""TVM's passes from a scheduled program to what LLVM takes, with four of our own among them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     Returns:
         The passes over all functions (:func:`~autotune_tvm.passes.bfloat16_constants` is the
         first), what makes the last passes for the host's functions
-        (:func:`~autotune_tvm.passes.expand_functions` and
+        (:func:`~autotune_tvm.passes.expand_functions`,
+        :func:`~autotune_tvm.passes.multiply_by_reciprocal` and
         :func:`~autotune_tvm.passes.round_to_bfloat16` go before TVM's), and the same for those of
         devices. Loops have become vectors by then, and halves the types that TVM computes in.
     """
     import tvm
     from tvm.tirx.compilation_pipeline import get_tir_pipeline
 
-    from autotune_tvm.passes import bfloat16_constants, expand_functions, round_to_bfloat16
+    from autotune_tvm.passes import (
+        bfloat16_constants,
+        expand_functions,
+        multiply_by_reciprocal,
+        round_to_bfloat16,
+    )
 
     def expanded(module: Any, _: Any) -> Any:
-        return expand_functions(round_to_bfloat16(module))
+        return expand_functions(multiply_by_reciprocal(round_to_bfloat16(module)))
 
     def with_bits(module: Any, _: Any) -> Any:
         return bfloat16_constants(module)

@@ -12,6 +12,7 @@ from autotune_tvm.passes.compare_booleans import compare_booleans, compares_bool
 from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
+from autotune_tvm.passes.multiply_by_reciprocal import multiply_by_reciprocal
 from autotune_tvm.passes.narrow_indices import narrow_indices
 from autotune_tvm.passes.peel_tails import peel_tails
 from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
@@ -24,6 +25,7 @@ __all__ = [
     "compare_booleans",
     "compares_booleans",
     "expand_functions",
+    "multiply_by_reciprocal",
     "narrow_indices",
     "round_to_bfloat16",
 ]
