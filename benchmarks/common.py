@@ -359,6 +359,8 @@ def run_trial(
         seed: Seed of both tuners.
         vendor: What `serve.py` is to serve as the vendor's, and with which interpreter.
     """
+    from autotune import Workload
+
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "benchmark.db"
         tuned, seconds = tune(workload, shape, options.trials, seed, database)
@@ -370,7 +372,8 @@ def run_trial(
         described = tuned["task"]["workload"]
         record = {"kind": "record", "database": str(database), "workload": described}
         requests = {"autotune": (record, sys.executable), "vendor": vendor}
-        requests["peak"] = ({"kind": "peak", "workload": described}, sys.executable)
+        flop = Workload.from_json(described).flop
+        requests["peak"] = ({"kind": "peak", "flop": flop}, sys.executable)
         if theirs is not None and theirs["module"]:
             module = {"kind": "module", "module": theirs["module"], "workload": described}
             requests["metaschedule"] = ({**module, "threads": cores()}, sys.executable)

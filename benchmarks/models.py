@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bars import REACHABLE
 from common import (
     HERE,
     Bar,
@@ -77,7 +78,8 @@ class Measured:
         tuned: What ``autotune tune-model --json`` wrote, by seconds of the budget.
         bench: What ``autotune bench-model --json`` wrote after the largest budget.
         metaschedule: How many functions there are, and how many MetaSchedule tuned.
-        final: Seconds per call of each library in each round: budgets, and ``metaschedule``.
+        final: Seconds per call of each library in each round: budgets, ``metaschedule``, and
+            ``peak``: what its multiply-adds alone take.
         errors: Why something is missing.
     """
 
@@ -220,7 +222,8 @@ def run_network(
             libraries["metaschedule"] = folder / "metaschedule" / LIBRARY
     if len(libraries) > 1:
         tensors = next(iter(measured.tuned.values()))["network"]["inputs"]
-        measured.final = done("final", lambda: in_turns(libraries, tensors)) or {}
+        flop = next(iter(measured.tuned.values()))["network"]["flop"]
+        measured.final = done("final", lambda: in_turns(libraries, tensors, flop)) or {}
     print_network(measured)
     return measured
 
@@ -285,9 +288,9 @@ def run_for(command: Sequence[str], seconds: float) -> None:
 
 
 def in_turns(
-    libraries: Mapping[str, Path], inputs: Sequence[Mapping[str, Any]]
+    libraries: Mapping[str, Path], inputs: Sequence[Mapping[str, Any]], flop: int
 ) -> dict[str, list[float]]:
-    """Seconds per call of libraries of one network that take turns.
+    """Seconds per call of libraries of one network, and of its multiply-adds alone, in turns.
 
     Raises:
         StepFailed: one of them does not run.
@@ -296,6 +299,7 @@ def in_turns(
         name: ({"kind": "library", "library": str(path), "inputs": list(inputs)}, sys.executable)
         for name, path in libraries.items()
     }
+    requests["peak"] = ({"kind": "peak", "flop": flop}, sys.executable)
     final, errors = compare(requests, TURNS)
     if errors:
         raise StepFailed("; ".join(f"{name}: {why}" for name, why in errors.items()))
@@ -399,7 +403,10 @@ def all_bars(measured: Sequence[Measured], budgets: Sequence[int]) -> list[Bar]:
         bars.append(Bar(name, share, STARTUP_SHARE, at_most=True))
         if one.network in WITH_METASCHEDULE:
             name = f"{one.network}, times MetaSchedule in {late} s"
-            bars.append(Bar(name, one.ratio("metaschedule", late), METASCHEDULE_RATIO))
+            peak = one.ratio("metaschedule", "peak")
+            ceiling = None if peak is None else REACHABLE * peak
+            ratio = one.ratio("metaschedule", late)
+            bars.append(Bar(name, ratio, METASCHEDULE_RATIO, ceiling=ceiling))
     others = [one.speed_beside(one.best_other() or "") for one in measured]
     bars.append(
         Bar("times the best of the others, geometric mean", geometric_mean(others), BEST_RATIO)

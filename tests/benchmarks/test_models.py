@@ -110,6 +110,20 @@ def test_a_network_that_is_run_by_fallback_has_no_bar_on_coverage(models: Any) -
     assert not any("share of flop" in bar.name for bar in models.all_bars([found], (300, 1200)))
 
 
+@pytest.mark.parametrize(("peak", "applies"), [(0.5, True), (0.7, False)])
+def test_nobody_has_to_be_faster_than_the_machine(models: Any, peak: float, applies: bool) -> None:
+    """1.5 times MetaSchedule cannot be where that is beyond 85 % of the multiply-adds."""
+    final = {"300": [1.0], "1200": [0.9], "metaschedule": [1.0], "peak": [peak]}
+    bars = models.all_bars([network(models, final=final)], (300, 1200))
+    (bar,) = (bar for bar in bars if "MetaSchedule" in bar.name)
+    assert bar.applies == applies == (not bar.holds)
+
+
+def test_one_budget_is_not_compared_with_itself(models: Any) -> None:
+    bars = models.all_bars([network(models)], (1200,))
+    assert not any("over those after" in bar.name for bar in bars)
+
+
 def test_the_geometric_mean(models: Any) -> None:
     assert models.geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
     assert models.geometric_mean([0.5, None]) is None
