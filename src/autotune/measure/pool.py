@@ -114,7 +114,10 @@ class WorkerPool:
             TimeIsOver: there is no time left to wait.
         """
         for slot in self._slots:
-            if slot.process is not None and slot.ready and not slot.process.alive:
+            # With a job, it is replaced when its end is noticed, and the job answered.
+            if slot.jobs or slot.process is None or not slot.ready:
+                continue
+            if not slot.process.alive:
                 self._replace(slot)
         while not all(slot.ready or slot.jobs for slot in self._slots):
             if any(slot.process is None for slot in self._slots):
