@@ -22,7 +22,7 @@ from tvm_ffi import structural_equal
 
 from autotune.ir.expressions import affine_form
 from autotune.ir.workloads import Axis
-from autotune_tvm.blocks import walk
+from autotune_tvm.blocks import reads, walk
 from autotune_tvm.scalar_import import BodyReader, Unsupported
 
 __all__ = ["arg_reduction"]
@@ -99,7 +99,7 @@ def _index_and_value(stores: Sequence[Any]) -> tuple[Any, Any]:
     if len(stores) != 2:
         raise Unsupported(f"it reduces to {len(stores)} tensors")
     first, second = stores
-    depends = _reads(first.value, second.buffer), _reads(second.value, first.buffer)
+    depends = reads(first.value, second.buffer), reads(second.value, first.buffer)
     if depends == (True, True):
         raise Unsupported("each depends on the other")
     return (first, second) if depends[0] else (second, first)
@@ -138,13 +138,9 @@ def _choice(update: Any, before: Any) -> tuple[Any, Any]:
 
 
 def _free_of(other: Any, before: Any) -> Any:
-    if _reads(other, before.source):
+    if reads(other, before.source):
         raise Unsupported("the other value depends on what was there")
     return other
-
-
-def _reads(value: Any, buffer: Any) -> bool:
-    return any(isinstance(it, TensorLoad) and it.source.same_as(buffer) for it in walk(value))
 
 
 def _holds(condition: Any, orders: Sequence[tuple[Any, Any, int]]) -> bool:

@@ -21,7 +21,16 @@ from autotune.ir.expressions import ScalarExpr
 from autotune.ir.workloads import Axis, Stage, Tensor
 from autotune_tvm.scalar_import import BodyReader, Unsupported, dtype_of
 
-__all__ = ["Block", "FunctionReading", "Nest", "identifier", "nests_of", "read_function", "walk"]
+__all__ = [
+    "Block",
+    "FunctionReading",
+    "Nest",
+    "identifier",
+    "nests_of",
+    "read_function",
+    "reads",
+    "walk",
+]
 
 _COMBINERS = ((tirx.Add, "add"), (tirx.Mul, "mul"), (tirx.Max, "max"), (tirx.Min, "min"))
 
@@ -330,10 +339,7 @@ class _BlockReader:
         )
 
     def _reads_output(self, value: Any) -> bool:
-        buffer = self._block.body.buffer
-        return any(
-            isinstance(node, TensorLoad) and node.source.same_as(buffer) for node in walk(value)
-        )
+        return reads(value, self._block.body.buffer)
 
     def _check_identity(self, stage: Stage) -> None:
         init = self._block.init
@@ -355,6 +361,11 @@ class _BlockReader:
             raise Unsupported(
                 f"T.init() stores {value.value}, not the identity of {stage.combiner!r}"
             )
+
+
+def reads(value: Any, buffer: Any) -> bool:
+    """Whether an expression reads a buffer."""
+    return any(isinstance(it, TensorLoad) and it.source.same_as(buffer) for it in walk(value))
 
 
 def walk(node: Any) -> Iterator[Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Range, TensorLoad
+from tvm.ir import Range
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm_ffi import structural_equal
 
-from autotune_tvm.blocks import walk
+from autotune_tvm.blocks import reads
 
 __all__ = ["as_numbers"]
 
@@ -49,13 +49,9 @@ def as_numbers(realize: Any, name: str) -> tuple[Any, Any, Any] | None:
         if not isinstance(store.value, kind) or bool(first.value.value) != neutral:
             continue
         for known, other in ((store.value.a, store.value.b), (store.value.b, store.value.a)):
-            if structural_equal(known, old) and not _reads(other, store.buffer):
+            if structural_equal(known, old) and not reads(other, store.buffer):
                 return _two_blocks(realize, name, combine, other)
     return None
-
-
-def _reads(value: Any, buffer: Any) -> bool:
-    return any(isinstance(it, TensorLoad) and it.source.same_as(buffer) for it in walk(value))
 
 
 def _two_blocks(realize: Any, name: str, combine: Any, other: Any) -> tuple[Any, Any, Any]:

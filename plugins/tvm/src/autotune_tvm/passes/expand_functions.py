@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-import tvm
 from tvm import DataType, DataTypeCode, tirx
 from tvm.ir import Call, IRModule
 from tvm_ffi import structural_map
@@ -26,10 +25,10 @@ from autotune.backends.elementary import (
     Comparison,
     FloatOperation,
 )
+from autotune_tvm.passes.linked_text import with_functions, with_linked
 
 __all__ = ["expand_functions"]
 
-_IMPORT = "pragma_import_llvm"
 _INTEGERS = {"and": "and", "or": "or", "shl": "shl", "shr": "ashr"}
 _POWERS: Mapping[int, Callable[[Arithmetic, Any], Any]] = {
     2: lambda on, x: on.mul(x, x),
@@ -50,11 +49,7 @@ def expand_functions(module: IRModule) -> IRModule:
     that have no form. Squares and cubes become products. Loops are expected to be vectors
     already: what is put in is opaque to TVM.
     """
-    functions = {
-        name: _in_function(function) if isinstance(function, tirx.PrimFunc) else function
-        for name, function in module.functions.items()
-    }
-    return IRModule(functions, attrs=module.attrs)
+    return with_functions(module, _in_function)
 
 
 def _in_function(function: Any) -> Any:
@@ -62,9 +57,7 @@ def _in_function(function: Any) -> Any:
     changed = structural_map(function, (Call, lambda call: _expanded(call, used)))
     if not used:
         return function
-    text = tvm.ir.StringImm("\n".join(used[name] for name in sorted(used)))
-    body = tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, text, changed.body)
-    return changed.with_body(body)
+    return with_linked(changed, [used[name] for name in sorted(used)])
 
 
 def _expanded(call: Any, used: dict[str, str]) -> Any:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import tvm
 from tvm import DataType, tirx
 from tvm.ir import IRModule
 from tvm_ffi import structural_map
 
+from autotune_tvm.passes.linked_text import with_functions, with_linked
+
 __all__ = ["multiply_by_reciprocal"]
 
-_IMPORT = "pragma_import_llvm"
 # 2**64 and its reciprocal, as LLVM writes numbers of single precision.
 _LARGE, _SMALL = "0x43F0000000000000", "0x3BF0000000000000"
 
@@ -29,11 +29,7 @@ def multiply_by_reciprocal(module: IRModule) -> IRModule:
 
     Loops are expected to be vectors already.
     """
-    functions = {
-        name: _in_function(function) if isinstance(function, tirx.PrimFunc) else function
-        for name, function in module.functions.items()
-    }
-    return IRModule(functions, attrs=module.attrs)
+    return with_functions(module, _in_function)
 
 
 def _in_function(function: Any) -> Any:
@@ -51,9 +47,7 @@ def _in_function(function: Any) -> Any:
     changed = structural_map(function, (tirx.Div, replaced))
     if not used:
         return function
-    text = tvm.ir.StringImm("\n".join([*map(_definition, sorted(used)), _DECLARATION]))
-    body = tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, text, changed.body)
-    return changed.with_body(body)
+    return with_linked(changed, [*map(_definition, sorted(used)), _DECLARATION])
 
 
 _DECLARATION = "declare float @llvm.fabs.f32(float)\n"

@@ -12,14 +12,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import tvm
 from tvm import DataType, tirx
 from tvm.ir import Call, IRModule
 from tvm_ffi import structural_equal, structural_map
 
+from autotune_tvm.passes.linked_text import with_functions, with_linked
+
 __all__ = ["round_to_bfloat16"]
 
-_IMPORT = "pragma_import_llvm"
 _BITS = 16
 _BELOW_HALF = 0x7FFF
 _QUIET = 0x40
@@ -27,11 +27,7 @@ _QUIET = 0x40
 
 def round_to_bfloat16(module: IRModule) -> IRModule:
     """The module with conversions to bfloat16, which TVM has lowered, replaced."""
-    functions = {
-        name: _in_function(function) if isinstance(function, tirx.PrimFunc) else function
-        for name, function in module.functions.items()
-    }
-    return IRModule(functions, attrs=module.attrs)
+    return with_functions(module, _in_function)
 
 
 def _in_function(function: Any) -> Any:
@@ -48,9 +44,7 @@ def _in_function(function: Any) -> Any:
     changed = structural_map(function, (tirx.Cast, replaced))
     if not used:
         return function
-    text = tvm.ir.StringImm("\n".join(map(_definition, sorted(used))))
-    body = tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, text, changed.body)
-    return changed.with_body(body)
+    return with_linked(changed, [*map(_definition, sorted(used))])
 
 
 def _rounded(cast: Any) -> Any:
