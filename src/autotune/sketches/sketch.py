@@ -56,8 +56,10 @@ class Sketch:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether its schedule is a compiler's own, so that it has no symbolic loop nest."""
-        return any(isinstance(step, OpenStep) and step.opaque for step in self.steps)
+        """Whether only other tools know what it does, so that it has no symbolic loop nest."""
+        return bool(self.workload.external) or any(
+            isinstance(step, OpenStep) and step.opaque for step in self.steps
+        )
 
     @cached_property
     def core_steps(self) -> tuple[Step, ...]:

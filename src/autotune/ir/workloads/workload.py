@@ -239,6 +239,10 @@ class Workload(JsonForm):
 
     ``name`` and ``parameters`` say how it came about, for people; the digest covers the
     computation only, and no name in it.
+
+    Attributes:
+        external: Identifies a program that is not described here, and only its own tools
+            understand; such a workload has no tensors and no stages. "" for any other.
     """
 
     name: str
@@ -246,6 +250,7 @@ class Workload(JsonForm):
     stages: tuple[Stage, ...]
     outputs: tuple[str, ...]
     parameters: dict[str, Any] = field(factory=dict, eq=False)
+    external: str = field(default="", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         _validate(self)
@@ -390,7 +395,16 @@ def _forms(converter: Converter) -> None:
     )
     list_form(converter, Axis)
     object_form(converter, Stage)
-    _, read = object_form(converter, Workload, ignores_others=True, order=_FOR_PEOPLE)
+    write, read = object_form(converter, Workload, ignores_others=True, order=_FOR_PEOPLE)
+
+    def write_described(workload: Workload) -> dict[str, Any]:
+        # Digests are made from this: what is described is written as before there were others.
+        data = write(workload)
+        if not workload.external:
+            del data["external"]
+        return data
+
+    converter.register_unstructure_hook(Workload, write_described)
     # What holds a workload may have read it already.
     converter.register_structure_hook(
         Workload, lambda data, _: data if isinstance(data, Workload) else read(data, Workload)
@@ -398,6 +412,12 @@ def _forms(converter: Converter) -> None:
 
 
 def _validate(workload: Workload) -> None:
+    if workload.external:
+        if workload.inputs or workload.stages or workload.outputs:
+            raise InvalidValueError(
+                f"workload {workload.name!r} is external, and has tensors or stages"
+            )
+        return
     known: dict[str, Tensor] = {}
     for tensor in workload.inputs:
         _validate_tensor(tensor, known)

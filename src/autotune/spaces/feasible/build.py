@@ -35,11 +35,11 @@ def build_feasible_set(sketch: Sketch, limit: int = COMBINATION_LIMIT) -> Feasib
     """
     title, names = f"sketch {sketch.name!r}", sketch.param_names
     constraints = [item for item in sketch.constraints if not isinstance(item, ProductEquals)]
-    graph = _join_groups(title, len(names), parameter_groups(sketch), constraints, limit)
+    graph = join_groups(title, len(names), parameter_groups(sketch), constraints, limit)
     return FeasibleSet(title, names, graph)
 
 
-def _join_groups(
+def join_groups(
     title: str,
     width: int,
     groups: Sequence[ParamGroup],

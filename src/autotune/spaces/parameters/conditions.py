@@ -1,0 +1,299 @@
+"""Constraints written as expressions: read into a tree of our own, never run as code.
+
+The grammar is the part of Python's that tuners use: names of parameters, numbers, texts, True and
+False, arithmetic, comparisons (also chained, ``in`` and ``not in`` of a list), ``and``, ``or``,
+``not`` and ``a if b else c``. Calls, attributes, subscripts and everything else are refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError, UnknownNameError
+
+__all__ = ["Condition", "parse_condition"]
+
+_LONGEST = 10_000
+_DEEPEST = 64
+Columns = Mapping[str, NDArray[Any]]
+
+_ARITHMETIC: Mapping[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+}
+_COMPARISONS: Mapping[type[ast.cmpop], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_DIVISIONS = ("/", "//", "%")
+_ALLOWED = "parameters, numbers, texts, + - * / // % **, comparisons, in, and, or, not and if-else"
+
+
+@frozen
+class Node:
+    """A node of a condition.
+
+    Attributes:
+        op: ``value`` and ``name`` (args: it), an operator of two operands, ``neg``, ``not``,
+            ``and``, ``or``, ``if`` (condition, then, else) or ``in`` (operand, tuple of values).
+        args: The operands.
+    """
+
+    op: str
+    args: tuple[Any, ...]
+
+
+@frozen
+class Condition:
+    """A constraint over parameters.
+
+    Attributes:
+        text: As it was written.
+        node: What it says.
+        names: The parameters that it is about, in the order of their first use.
+    """
+
+    text: str
+    node: Node
+    names: tuple[str, ...]
+
+    def holds(self, columns: Columns) -> NDArray[np.bool_]:
+        """Where it holds; [n].
+
+        As in Python, the right of ``and`` and ``or`` and the branches of ``if`` are only looked
+        at where they decide.
+
+        Args:
+            columns: Values of each parameter of :attr:`names`, [n]: numbers, or objects.
+
+        Raises:
+            InvalidValueError: it divides by zero, or compares what cannot be compared.
+        """
+        size = len(next(iter(columns.values()))) if columns else 1
+        try:
+            with np.errstate(all="ignore"):
+                found = _evaluate(self.node, columns, size)
+            return _spread(_truth(found), size)
+        except ZeroDivisionError:
+            raise InvalidValueError(f"constraint {self.text!r} divides by zero") from None
+        except (TypeError, OverflowError) as error:
+            raise InvalidValueError(
+                f"constraint {self.text!r} cannot be computed: {error}"
+            ) from None
+
+
+def parse_condition(text: str, names: Iterable[str]) -> Condition:
+    """Read a constraint over the parameters ``names``.
+
+    Raises:
+        InvalidValueError: it is no expression, or has something that is not allowed; names it.
+        UnknownNameError: it is about a parameter that there is none of.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidValueError(f"a constraint is an expression in a text, not {text!r}")
+    if len(text) > _LONGEST:
+        raise InvalidValueError(f"a constraint has {len(text)} characters, more than {_LONGEST}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = getattr(error, "msg", None) or type(error).__name__
+        raise InvalidValueError(
+            f"constraint {_short(text)!r} is no expression: {reason}"
+        ) from None
+    used: dict[str, None] = {}
+    node = _Reader(text, frozenset(names), used).read(tree.body, 0)
+    return Condition(text.strip(), node, tuple(used))
+
+
+@frozen
+class _Reader:
+    """Turns Python's tree of a constraint into ours, and notes the names in it."""
+
+    text: str
+    names: frozenset[str]
+    used: dict[str, None]
+
+    def read(self, tree: ast.expr, depth: int) -> Node:
+        if depth > _DEEPEST:
+            raise self._refusal(tree, f"is nested more than {_DEEPEST} deep")
+        deeper = depth + 1
+        if isinstance(tree, ast.Constant):
+            return self._constant(tree)
+        if isinstance(tree, ast.Name):
+            if tree.id not in self.names:
+                owner = f"parameter in constraint {_short(self.text)!r}:"
+                raise UnknownNameError(owner, tree.id, self.names)
+            self.used.setdefault(tree.id)
+            return Node("name", (tree.id,))
+        if isinstance(tree, ast.BinOp) and type(tree.op) in _ARITHMETIC:
+            operands = self.read(tree.left, deeper), self.read(tree.right, deeper)
+            return Node(_ARITHMETIC[type(tree.op)], operands)
+        if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, (ast.USub, ast.UAdd, ast.Not)):
+            operand = self.read(tree.operand, deeper)
+            if isinstance(tree.op, ast.UAdd):
+                return operand
+            return Node("not" if isinstance(tree.op, ast.Not) else "neg", (operand,))
+        if isinstance(tree, ast.BoolOp):
+            op = "and" if isinstance(tree.op, ast.And) else "or"
+            return Node(op, tuple(self.read(it, deeper) for it in tree.values))
+        if isinstance(tree, ast.IfExp):
+            parts = (tree.test, tree.body, tree.orelse)
+            return Node("if", tuple(self.read(it, deeper) for it in parts))
+        if isinstance(tree, ast.Compare):
+            return self._comparison(tree, deeper)
+        raise self._refusal(tree, "is not allowed")
+
+    def _constant(self, tree: ast.Constant) -> Node:
+        if not isinstance(tree.value, (bool, int, float, str)):
+            raise self._refusal(tree, "is not allowed")
+        return Node("value", (tree.value,))
+
+    def _comparison(self, tree: ast.Compare, depth: int) -> Node:
+        """A chain, as the conjunction of its links."""
+        links = []
+        left = tree.left
+        for op, right in zip(tree.ops, tree.comparators, strict=True):
+            if type(op) in _COMPARISONS:
+                operands = self.read(left, depth), self.read(right, depth)
+                links.append(Node(_COMPARISONS[type(op)], operands))
+            elif isinstance(op, (ast.In, ast.NotIn)):
+                member = Node("in", (self.read(left, depth), self._listed(right)))
+                links.append(member if isinstance(op, ast.In) else Node("not", (member,)))
+            else:
+                raise self._refusal(tree, "is not allowed")
+            left = right
+        return links[0] if len(links) == 1 else Node("and", tuple(links))
+
+    def _listed(self, tree: ast.expr) -> tuple[Any, ...]:
+        if not isinstance(tree, (ast.List, ast.Tuple, ast.Set)):
+            raise self._refusal(tree, "is no list of values")
+        values = [self.read(it, 0) for it in tree.elts]
+        for value, element in zip(values, tree.elts, strict=True):
+            negated = value.op == "neg" and value.args[0].op == "value"
+            if value.op != "value" and not negated:
+                raise self._refusal(element, "is no value")
+        return tuple(-it.args[0].args[0] if it.op == "neg" else it.args[0] for it in values)
+
+    def _refusal(self, tree: ast.expr, why: str) -> InvalidValueError:
+        part = ast.get_source_segment(self.text.strip(), tree) or type(tree).__name__
+        called = "it calls a function: " if isinstance(tree, ast.Call) else ""
+        return InvalidValueError(
+            f"constraint {_short(self.text)!r}: {called}{_short(part)!r} {why}; there can be "
+            f"{_ALLOWED}"
+        )
+
+
+def _evaluate(node: Node, columns: Columns, size: int) -> Any:
+    """The value of a node: a scalar, or an array [size]."""
+    op, args = node.op, node.args
+    if op == "value":
+        return args[0]
+    if op == "name":
+        return columns[args[0]]
+    if op in ("and", "or", "if"):
+        return _branching(node, columns, size)
+    first = _evaluate(args[0], columns, size)
+    if op == "neg":
+        return -_number(first)
+    if op == "not":
+        return ~_spread(_truth(first), size)
+    if op == "in":
+        found = np.zeros(size, dtype=np.bool_)
+        for value in args[1]:
+            found |= np.asarray(_OPERATORS["=="](first, value), dtype=np.bool_)
+        return found
+    second = _evaluate(args[1], columns, size)
+    if op in _ARITHMETIC.values():
+        first, second = _number(first), _number(second)
+        if op in _DIVISIONS and np.any(np.asarray(second) == 0):
+            raise ZeroDivisionError
+        if op == "**":
+            # Whole numbers to a negative power are fractions, as in Python.
+            first = (
+                np.asarray(first, dtype=np.float64) if np.any(np.asarray(second) < 0) else first
+            )
+    return _OPERATORS[op](first, second)
+
+
+def _branching(node: Node, columns: Columns, size: int) -> Any:
+    """``and``, ``or`` or ``if``: each operand on the rows for which the ones before leave it."""
+    if node.op == "if":
+        chosen = _spread(_truth(_evaluate(node.args[0], columns, size)), size)
+        parts = [(chosen, node.args[1]), (~chosen, node.args[2])]
+        values = [(rows, _on_rows(part, columns, rows)) for rows, part in parts]
+        kinds = [np.asarray(value).dtype for rows, value in values if rows.any()]
+        result = np.empty(size, dtype=np.result_type(*kinds) if kinds else np.bool_)
+        for rows, value in values:
+            result[rows] = value
+        return result
+    is_open = np.ones(size, dtype=np.bool_)
+    result = np.full(size, node.op == "and")
+    for part in node.args:
+        found = _truth(_on_rows(part, columns, is_open))
+        decided = is_open.copy()
+        decided[is_open] = found if node.op == "or" else ~found
+        result[decided] = node.op == "or"
+        is_open &= ~decided
+    return result
+
+
+def _on_rows(node: Node, columns: Columns, rows: NDArray[np.bool_]) -> Any:
+    """The values of a node on some rows; [rows]."""
+    count = int(rows.sum())
+    if not count:
+        return np.zeros(0, dtype=np.bool_)
+    found = _evaluate(node, {name: column[rows] for name, column in columns.items()}, count)
+    return _spread(found, count)
+
+
+def _spread(value: Any, size: int) -> NDArray[Any]:
+    array = np.asarray(value)
+    return np.full(size, array) if array.ndim == 0 else array
+
+
+def _truth(value: Any) -> NDArray[np.bool_]:
+    return np.asarray(np.asarray(value).astype(np.bool_))
+
+
+def _number(value: Any) -> Any:
+    """Truth values count as 0 and 1, as in Python; numpy would refuse to subtract them."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, np.ndarray) and value.dtype == np.bool_:
+        return value.astype(np.int64)
+    return value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,207 @@
+"""Spaces of parameters alone: what an external program may be tuned by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from autotune.errors import InvalidValueError
+from autotune.ir.workloads import Workload
+from autotune.sketches import Candidate, CandidateBatch, Sketch
+from autotune.sketches.candidates import Matrix
+from autotune.spaces.feasible import FeasibleSet
+from autotune.spaces.feasible.build import join_groups
+from autotune.spaces.feasible.groups import ParamGroup
+from autotune.spaces.feasible_space import FeasibleSpace
+from autotune.spaces.parameters.conditions import Condition, parse_condition
+from autotune.spaces.parameters.parameter import Parameter, Value, encode_config
+from autotune.spaces.parameters.tables import clusters, joint_values
+from autotune.spaces.parameters.translation import Relation, translate
+
+__all__ = ["ParameterSpace", "parameter_space", "recorded_space"]
+
+SKETCH = "parameters"
+_MIXTURES = 8
+
+
+class ParameterSpace(FeasibleSpace):
+    """One sketch over an external workload, whose parameters mean something to its own tools.
+
+    Args:
+        workload: An external one.
+        parameters: The parameters, in the order of the columns.
+        relations: Constraints over the columns, for those who show or relax them; ``feasible``
+            says what is feasible.
+        feasible: The configurations that there are.
+    """
+
+    name = SKETCH
+    version = "1"
+
+    def __init__(
+        self,
+        workload: Workload,
+        parameters: Sequence[Parameter],
+        relations: Sequence[Relation],
+        feasible: FeasibleSet,
+    ) -> None:
+        columns = tuple(parameter.column for parameter in parameters)
+        self.sketch = Sketch(SKETCH, workload, columns, tuple(relations), ())
+        self.parameters = tuple(parameters)
+        super().__init__({self.sketch: feasible})
+
+    def encode(self, config: Mapping[str, Value]) -> Candidate:
+        """The candidate of a configuration, which may be infeasible.
+
+        Raises:
+            InvalidValueError: a parameter is missing or unknown, or a value none of its own.
+        """
+        return Candidate(self.sketch, encode_config(self.parameters, config))
+
+    def decode(self, candidate: Candidate) -> dict[str, Value]:
+        """The values of a candidate by name."""
+        pairs = zip(self.parameters, candidate.values, strict=True)
+        return {parameter.name: parameter.decode(column) for parameter, column in pairs}
+
+    def crossover(
+        self, left: CandidateBatch, right: CandidateBatch, rng: np.random.Generator
+    ) -> CandidateBatch:
+        """As the interface says: each parameter comes from either, whatever constraints tie it."""
+        parts = []
+        for (sketch, mothers), (_, fathers) in zip(left.parts, right.parts, strict=True):
+            children = mothers.copy()
+            is_open = np.ones(len(children), dtype=np.bool_)
+            for _ in range(_MIXTURES):
+                mixed = np.where(rng.random(mothers.shape) < 0.5, mothers, fathers)
+                parent = (mixed == mothers).all(axis=1) | (mixed == fathers).all(axis=1)
+                taken = is_open & ~parent & self.feasible_set(sketch).contains(mixed)
+                children[taken] = mixed[taken]
+                is_open &= ~taken
+            parts.append((sketch, children))
+        return CandidateBatch(tuple(parts))
+
+
+def parameter_space(
+    program: str, parameters: Sequence[Parameter], constraints: Sequence[str] = ()
+) -> ParameterSpace:
+    """The space of all values of parameters that satisfy constraints.
+
+    Args:
+        program: What the parameters are of; records of programs that differ in it, or in the names
+            of parameters, have nothing to do with each other.
+        parameters: The parameters.
+        constraints: Expressions; see :func:`parse_condition`.
+
+    Raises:
+        InvalidValueError: a constraint cannot be read or computed, nothing satisfies them, or they
+            tie together more than can be counted.
+        UnknownNameError: a constraint is about another parameter.
+    """
+    workload = _workload(program, parameters)
+    conditions = [parse_condition(text, [it.name for it in parameters]) for text in constraints]
+    by_name = {parameter.name: parameter for parameter in parameters}
+    relations: list[Relation] = []
+    tabled: list[Condition] = []
+    for condition in conditions:
+        found = translate(condition, by_name)
+        relations += found or ()
+        tabled += [] if found is not None else [condition]
+    title = f"the space of {program!r}"
+    try:
+        feasible = _feasible(title, parameters, tabled, conditions, relations)
+    except InvalidValueError:
+        # Too entangled to be joined group by group: whatever is tied together is listed.
+        feasible = _feasible(title, parameters, conditions, conditions, ())
+    if not feasible.count:
+        raise InvalidValueError(
+            f"{title} is empty: no configuration satisfies {_first_empty(parameters, conditions)}"
+        )
+    return ParameterSpace(workload, parameters, relations, feasible)
+
+
+def recorded_space(program: str, parameters: Sequence[Parameter], rows: Matrix) -> ParameterSpace:
+    """The space of listed configurations.
+
+    Args:
+        program: As of :func:`parameter_space`.
+        parameters: The parameters.
+        rows: The configurations, [n, parameters], as columns hold them.
+
+    Raises:
+        InvalidValueError: there is no row, one is there twice, or the shape is another.
+    """
+    workload = _workload(program, parameters)
+    matrix = np.ascontiguousarray(rows, dtype=np.int64)
+    if matrix.ndim != 2 or matrix.shape[1] != len(parameters) or not len(matrix):
+        raise InvalidValueError(
+            f"configurations of {len(parameters)} parameters are a matrix "
+            f"[n, {len(parameters)}], not {list(matrix.shape)}"
+        )
+    ordered = matrix[np.lexsort(matrix.T[::-1])]
+    if len(ordered) > 1 and (twice := (ordered[1:] == ordered[:-1]).all(axis=1)).any():
+        config = {
+            parameter.name: parameter.decode(column)
+            for parameter, column in zip(
+                parameters, ordered[np.argmax(twice)].tolist(), strict=True
+            )
+        }
+        raise InvalidValueError(f"a configuration is there twice: {config}")
+    names = tuple(parameter.name for parameter in parameters)
+    group = ParamGroup(names, tuple(range(len(names))), ordered)
+    title = f"the space of {program!r}"
+    graph = join_groups(title, len(names), [group], [])
+    return ParameterSpace(workload, parameters, (), FeasibleSet(title, names, graph))
+
+
+def _workload(program: str, parameters: Sequence[Parameter]) -> Workload:
+    names = [parameter.name for parameter in parameters]
+    if not names:
+        raise InvalidValueError(f"{program!r} has no parameters to tune")
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidValueError(f"two parameters are called {name!r}")
+    text = json.dumps([program, names], separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Workload(program, (), (), (), external=digest)
+
+
+def _feasible(
+    title: str,
+    parameters: Sequence[Parameter],
+    tabled: Sequence[Condition],
+    conditions: Sequence[Condition],
+    relations: Sequence[Relation],
+) -> FeasibleSet:
+    """The feasible set, with the parameters of each cluster of ``tabled`` as one group."""
+    names = tuple(parameter.name for parameter in parameters)
+    groups = []
+    listed: frozenset[str] = frozenset()
+    for cluster in clusters(tabled):
+        members = [parameter for parameter in parameters if parameter.name in cluster]
+        inside = [it for it in conditions if it.names and set(it.names) <= cluster]
+        rows = joint_values(members, inside)
+        own = tuple(member.name for member in members)
+        groups.append(ParamGroup(own, tuple(map(names.index, own)), rows))
+        listed |= cluster
+    for position, parameter in enumerate(parameters):
+        if parameter.name not in listed:
+            values = np.array(parameter.column.values, dtype=np.int64).reshape(-1, 1)
+            groups.append(ParamGroup((parameter.name,), (position,), values))
+    return FeasibleSet(title, names, join_groups(title, len(names), groups, relations))
+
+
+def _first_empty(parameters: Sequence[Parameter], conditions: Sequence[Condition]) -> str:
+    """The first constraint with which, beside those before it, nothing is left."""
+    for count in range(1, len(conditions) + 1):
+        some = conditions[:count]
+        try:
+            left = _feasible("", parameters, some, some, ()).count
+        except InvalidValueError:
+            break
+        if not left:
+            before = f" beside the {count - 1} before it" if count > 1 else ""
+            return f"{conditions[count - 1].text!r}{before}"
+    return "all constraints at once"
