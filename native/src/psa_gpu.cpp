@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kPublishedSymbols = 6;
 constexpr int kPublishedParameters = 7;
-constexpr int kCorrectedSymbols = 8;
-constexpr int kCorrectedParameters = 13;
+constexpr int kCorrectedSymbols = 17;
+constexpr int kCorrectedParameters = 12;
 
 AUTOTUNE_ALWAYS_INLINE double larger(double a, double b) { return a < b ? b : a; }
 AUTOTUNE_ALWAYS_INLINE double smaller(double a, double b) { return b < a ? b : a; }
@@ -48,42 +48,81 @@ AUTOTUNE_ALWAYS_INLINE void published(const double* const* columns, int groups, 
     }
 }
 
-// Launches one after the other; within one, arithmetic and traffic overlap as far as several blocks are resident.
+// What kernels for an H100 (sm_90) fit best, of rounded numbers. In cycles, unless said.
+constexpr double kGlobalLatency = 500.0, kWaitForGlobal = 50.0, kWaitForShared = 40.0;
+constexpr double kReductionStep = 240.0, kDependentSlot = 24.0, kBlockStart = 200.0;
+// Instructions that a warp starts for a reduction across threads; cycles of a wavefront.
+constexpr double kReductionInstructions = 100.0, kSharedWavefront = 2.25, kGlobalWavefront = 3.0;
+// Bytes of a cycle between the last cache and a multiprocessor; of shared memory that the system keeps for a block.
+constexpr double kCacheBytes = 64.0, kReservedShared = 1024.0;
+// Time of a kernel whose accumulators are in local memory, over that of others.
+constexpr double kSpilledTile = 1.25;
+constexpr double kSlotsPerMultiplyAdd = 16.0, kCopiesAtOnce = 4.0, kChains = 8.0;
+
+AUTOTUNE_ALWAYS_INLINE double square(double a) { return a * a; }
+
+// log2 of a whole number from 2 to 1024, rounded down: std::log2 is no vector instruction.
+AUTOTUNE_ALWAYS_INLINE double steps_of(double threads) {
+    double steps = 1.0;
+    for (double power = 4.0; power <= 1024.0; power *= 2.0) {
+        steps += threads >= power ? 1.0 : 0.0;
+    }
+    return steps;
+}
+
+// Launches one after the other. The blocks of a multiprocessor share its pipes, and each waits for its own loads.
 AUTOTUNE_ALWAYS_INLINE void corrected(const double* const* columns, int groups, const double* gpu,
                                       double* milliseconds) {
-    const double slot_rate = gpu[0], bandwidth = gpu[1], clock = gpu[2], multiprocessors = gpu[3];
-    const double schedulers = gpu[4], warp = gpu[5], block_registers = gpu[6], registers_held = gpu[7];
-    const double threads_held = gpu[8], blocks_held = gpu[9], shared_held = gpu[10], cache = gpu[11];
-    const double launch = gpu[12];
+    const double bandwidth = gpu[0], clock = gpu[1], multiprocessors = gpu[2];
+    const double schedulers = gpu[3], warp = gpu[4], block_registers = gpu[5], registers_held = gpu[6];
+    const double threads_held = gpu[7], blocks_held = gpu[8], shared_held = gpu[9], cache = gpu[10];
+    const double launch = gpu[11];
     for (int group = 0; group < groups; ++group) {
         const double* const* symbols = columns + group * kCorrectedSymbols;
         const double *blocks = symbols[0], *threads = symbols[1], *registers = symbols[2], *shared = symbols[3];
-        const double *slots = symbols[4], *loads = symbols[5], *moved = symbols[6], *distinct = symbols[7];
+        const double *moved = symbols[4], *distinct = symbols[5], *arithmetic = symbols[6], *others = symbols[7];
+        const double *shared_fronts = symbols[8], *global_fronts = symbols[9], *barriers = symbols[10];
+        const double *copied = symbols[11], *global_waits = symbols[12], *shared_waits = symbols[13];
+        const double *reductions = symbols[14], *accumulators = symbols[15], *local = symbols[16];
 #pragma GCC ivdep
         for (int i = 0; i < kBlock; ++i) {
-            const double lanes = std::ceil(threads[i] / warp) * warp;
+            const double warps = std::ceil(threads[i] / warp);
+            const double lanes = warps * warp;
             // Registers are given to threads by eights; a compiler that knows the block's size spills the rest.
             const double most = smaller(255.0, std::floor(block_registers / lanes / 8.0) * 8.0);
             const double held = smaller(most, std::ceil(larger(registers[i], 16.0) / 8.0) * 8.0);
             const double spilled = larger(1.0, registers[i] / most);
             const double by_threads = smaller(blocks_held, std::floor(threads_held / lanes));
             const double by_registers = std::floor(registers_held / (held * lanes));
-            const double by_shared = std::floor(shared_held / larger(shared[i], 1.0));
+            const double by_shared = std::floor(shared_held / (shared[i] + kReservedShared));
             const double resident = larger(1.0, smaller(by_threads, smaller(by_registers, by_shared)));
             const double rounds = std::ceil(blocks[i] / multiprocessors);
             const double together = smaller(resident, rounds);
-            const double busy = smaller(1.0, together * lanes / warp / (2.0 * schedulers));
-            const double arithmetic = rounds * lanes * slots[i] * spilled / (slot_rate * busy);
-            const double served = rounds * lanes * loads[i] / (128.0 * clock);
+            // Blocks that end give their place to the next: half of the way between whole waves and none.
+            const double waves = 0.5 * (blocks[i] / multiprocessors / together + std::ceil(rounds / together));
+            const double sets = rounds <= resident ? 1.0 : waves;
+            const double at_once = smaller(rounds / sets, together);
+
+            const double slots = arithmetic[i] / kSlotsPerMultiplyAdd;
+            const double started = slots * spilled + others[i] + reductions[i] * kReductionInstructions;
+            const double issued = warps * started / schedulers;
+            const double served = warps * (shared_fronts[i] * kSharedWavefront + global_fronts[i] * kGlobalWavefront);
+            const double fetched = moved[i] / blocks[i] / kCacheBytes;
+            const double busy = std::sqrt(square(issued) + square(served) + square(fetched));
+
+            const double copies = copied[i] / larger(1.0, barriers[i]) / kCopiesAtOnce;
+            const double copying = barriers[i] * kGlobalLatency * std::sqrt(larger(1.0, copies));
+            const double chains = smaller(kChains, larger(1.0, accumulators[i]));
+            const double waiting = kBlockStart + copying + global_waits[i] * kWaitForGlobal +
+                                   shared_waits[i] * kWaitForShared + slots / chains * kDependentSlot +
+                                   reductions[i] * steps_of(threads[i]) * kReductionStep;
+            const double cycles = sets * std::sqrt(square(at_once * busy) + square(waiting));
+
             const double missed = 1.0 - smaller(1.0, cache / larger(distinct[i], 1.0));
             const double from_memory = distinct[i] + larger(0.0, moved[i] - distinct[i]) * missed;
-            const double in_flight = smaller(blocks[i], resident * multiprocessors) * threads[i] * 16.0;
-            const double hidden = smaller(1.0, in_flight / (bandwidth * 600e-9));
-            const double fetched = moved[i] / (multiprocessors * 32.0 * clock);
-            const double traffic = larger(fetched, from_memory / bandwidth) / hidden;
-            const double compute = larger(arithmetic, served);
-            const double alone = smaller(compute, traffic) / together;
-            milliseconds[i] += 1e3 * (larger(compute, traffic) + alone + launch);
+            const double tile = local[i] > 0.0 ? kSpilledTile : 1.0;
+            const double seconds = std::sqrt(square(cycles * tile / clock) + square(from_memory / bandwidth));
+            milliseconds[i] += 1e3 * (seconds + launch);
         }
     }
 }

@@ -137,14 +137,14 @@ class Statement:
         inner = const(1)
         for name, extent in reversed(self.flattened):
             if name == axis:
-                run = self._moved(ELEMENT, depth)
-                whole = self._moved(ELEMENT, 0) == run
+                run = self.moved_inside(ELEMENT, depth)
+                whole = self.moved_inside(ELEMENT, 0) == run
                 return extent if whole else minimum(extent, ceildiv(run, inner))
             inner = inner * extent
-        reach = self._moved(axis, depth)
+        reach = self.moved_inside(axis, depth)
         return minimum(reach, self.guards[axis]) if axis in self.guards else reach
 
-    def _moved(self, axis: str, depth: int) -> IntExpr:
+    def moved_inside(self, axis: str, depth: int) -> IntExpr:
         """Product of the extents by which loops from ``depth`` on move ``axis``."""
         result = const(1)
         for loop in self.loops[depth:]:

@@ -27,7 +27,7 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune.models.pruning.psa:PSA",
             "Symbols of the loop nest against a machine, as in Pruner",
             {
-                "formula": "published or corrected; for GPUs",
+                "formula": "corrected or published; for GPUs",
                 "gpu_spec": "GPU whose published figures the published formula takes",
             },
             renamed={"formula": "arithmetic", "gpu_spec": "figures"},

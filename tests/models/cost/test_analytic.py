@@ -6,7 +6,8 @@ from functools import cache
 
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
+from oracles.psa import launch_milliseconds
 from toy_outcomes import rank_correlation
 
 from autotune.errors import InvalidValueError
@@ -17,8 +18,10 @@ from autotune.models.cost import (
     Observation,
     require_differentiable,
 )
+from autotune.models.pruning.psa_corrected import LAUNCH_SYMBOLS, corrected_symbols
 from autotune.models.pruning.psa_cpu import CpuScorer
-from autotune.models.pruning.psa_gpu import GpuScorer
+from autotune.models.pruning.psa_gpu import corrected_gpu
+from autotune.nest import build_tape, derive_nest
 from autotune.plugins import Context
 from autotune.sketches import CandidateBatch, Factor
 from autotune.sketches.steps import STEP_TYPES
@@ -85,10 +88,18 @@ def test_it_ranks_as_the_draft_model_of_cpus_does(name: str, least: float) -> No
 
 
 @pytest.mark.parametrize("name", ["gemm", "conv2d"])
-def test_it_ranks_as_the_draft_model_of_gpus_does(name: str) -> None:
-    batch, scorer = sampled(name, "cuda"), GpuScorer(GPU, "corrected")
-    draft = np.concatenate([scorer.score(*part) for part in batch.parts])
-    assert rank_correlation(AnalyticCostModel(Context(target=GPU)).predict(batch), draft) > 0.8
+def test_it_ranks_as_the_same_arithmetic_in_whole_numbers_does(name: str) -> None:
+    batch, gpu = sampled(name, "cuda"), asdict(corrected_gpu(GPU))
+    times = []
+    for sketch, rows in batch.parts:
+        launches = corrected_symbols(derive_nest(sketch), GPU, LAUNCH_SYMBOLS)
+        flat = {str(at): it for at, it in enumerate(it for launch in launches for it in launch)}
+        for values in build_tape(sketch.param_names, flat).evaluate(rows).tolist():
+            width = len(LAUNCH_SYMBOLS)
+            groups = [values[at : at + width] for at in range(0, len(values), width)]
+            times.append(launch_milliseconds(groups, gpu))
+    found = AnalyticCostModel(Context(target=GPU)).predict(batch)
+    assert rank_correlation(found, -np.log(times)) > 0.8
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

@@ -32,7 +32,48 @@ def published_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str,
 
 
 def corrected_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str, float]) -> float:
-    """Time of launches, each ``(G, T, registers, shared, slots, loads, moved, distinct)``."""
+    """Time of launches, each with the symbols of ``CORRECTED_SYMBOLS`` in their order."""
+    return sum(1000 * (_launch_seconds(launch, gpu) + gpu["launch"]) for launch in symbols)
+
+
+def _launch_seconds(symbols: Sequence[float], gpu: Mapping[str, float]) -> float:
+    blocks, threads, registers, shared, moved, distinct, arithmetic, others, *rest = symbols
+    in_shared, in_global, barriers, copied, global_waits, shared_waits, *last = rest
+    reductions, accumulators, local = last
+    warps = math.ceil(threads / gpu["warp"])
+    lanes = warps * gpu["warp"]
+    most = min(255, gpu["block_registers"] // lanes // 8 * 8)
+    held = min(most, 8 * math.ceil(max(registers, 16) / 8))
+    resident = min(
+        gpu["blocks_held"],
+        gpu["threads_held"] // lanes,
+        gpu["registers_held"] // (held * lanes),
+        gpu["shared_held"] // (shared + 1024),
+    )
+    resident = max(resident, 1)
+    rounds = math.ceil(blocks / gpu["multiprocessors"])
+    together = min(resident, rounds)
+    sets = 1.0
+    if rounds > resident:
+        sets = (blocks / gpu["multiprocessors"] / together + math.ceil(rounds / together)) / 2
+    slots = arithmetic / 16
+    issued = warps * (slots * max(1, registers / most) + others + 100 * reductions)
+    issued /= gpu["schedulers"]
+    served = warps * (2.25 * in_shared + 3 * in_global)
+    busy = math.hypot(issued, served, moved / blocks / 64)
+    waiting = 200 + 50 * global_waits + 40 * shared_waits
+    waiting += 500 * barriers * math.sqrt(max(1, copied / max(1, barriers) / 4))
+    waiting += 24 * slots / min(8, max(1, accumulators))
+    waiting += 240 * reductions * max(1, math.floor(math.log2(threads)))
+    cycles = sets * math.hypot(min(rounds / sets, together) * busy, waiting)
+    cycles *= 1.25 if local else 1.0
+    kept = min(1, gpu["cache"] / max(distinct, 1))
+    from_memory = distinct + max(0, moved - distinct) * (1 - kept)
+    return math.hypot(cycles / gpu["clock"], from_memory / gpu["bandwidth"])
+
+
+def launch_milliseconds(symbols: Sequence[Sequence[float]], gpu: Mapping[str, float]) -> float:
+    """Time of launches, each with ``LAUNCH_SYMBOLS``: what the analytic cost model estimates."""
     total = 0.0
     for blocks, threads, registers, shared, slots, loads, moved, distinct in symbols:
         warps = math.ceil(threads / gpu["warp"])

@@ -27,7 +27,7 @@ def pruner_published(_context: Context) -> Preset:
         parts={
             "strategy": ("pruner", _PUBLISHED),
             "cost_model": ("pacm", _PUBLISHED),
-            "pruning_model": "psa",
+            "pruning_model": "pruner-psa",
             "task_scheduler": "gradient",
         },
         round_size=10,
@@ -43,7 +43,7 @@ def moa_pruner_published(_context: Context) -> Preset:
         parts={
             "strategy": ("moa-pruner", _PUBLISHED),
             "cost_model": ("moa-pacm", {"epochs": 50}),
-            "pruning_model": "psa",
+            "pruning_model": "pruner-psa",
             "task_scheduler": "gradient",
         },
         round_size=10,

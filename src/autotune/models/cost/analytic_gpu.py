@@ -1,8 +1,8 @@
 """The cost of a program on a GPU, as an expression of a sketch's parameters with smooth forms.
 
-Symbols and arithmetic are those of the corrected PSA (:mod:`autotune.models.pruning.psa_gpu`),
-launch by launch. Whole waves, warps and blocks are counted as real numbers, at least one, so that
-a relaxed reading has a useful derivative everywhere.
+Symbols are those of the corrected PSA (:mod:`autotune.models.pruning.psa_corrected`), launch by
+launch, without what depends on single instructions. Whole waves, warps and blocks are counted as
+real numbers, at least one, so that a relaxed reading has a useful derivative everywhere.
 
 Everything is counted in femtoseconds, because expressions are of integers.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.ir.expressions import IntExpr, const, maximum, minimum
-from autotune.models.pruning.psa_corrected import corrected_symbols
+from autotune.models.pruning.psa_corrected import LAUNCH_SYMBOLS, corrected_symbols
 from autotune.models.pruning.psa_gpu import CorrectedGpu, corrected_gpu
 from autotune.nest import derive_nest
 from autotune.sketches import Sketch
@@ -46,7 +46,7 @@ def gpu_components(sketch: Sketch, target: Target) -> tuple[IntExpr, ...]:
     """
     gpu = corrected_gpu(target)
     totals = [const(1)] * (len(GPU_COMPONENTS) - 1)
-    launches = corrected_symbols(derive_nest(sketch), target)
+    launches = corrected_symbols(derive_nest(sketch), target, LAUNCH_SYMBOLS)
     for symbols in launches:
         found = _launch(symbols, gpu)
         totals = [total + value for total, value in zip(totals, found, strict=True)]

@@ -20,8 +20,8 @@ class PSAOptions:
     """Options of :class:`PSA`, for GPUs; CPUs have none of them.
 
     Attributes:
-        formula: ``published``, the default: as released, known errors included; or
-            ``corrected``.
+        formula: ``corrected``, the default; or ``published``: as released, known errors
+            included, which is also taken where a ``gpu_spec`` is given.
         gpu_spec: Name of published figures of a GPU, for the published formula; empty for the
             target's. See :data:`autotune.models.pruning.psa_gpu.PUBLISHED_GPUS`.
     """
@@ -33,7 +33,8 @@ class PSAOptions:
 class PSA(PruningModel):
     """Scores by what a nest's symbols say about a machine: one over estimated milliseconds.
 
-    On GPUs the symbols and the formula are those of Pruner (ASPLOS'25), or corrected ones. On
+    On GPUs the symbols and the formula are those of Pruner (ASPLOS'25), or corrected ones,
+    which were calibrated on kernels measured on an H100. On
     CPUs, for which nothing was published, the same structure describes cores, vector units,
     registers and caches; a score is then one over a million estimated cycles.
     Values of different tasks mean nothing to each other. A candidate that cannot run on the
@@ -49,7 +50,7 @@ class PSA(PruningModel):
     """
 
     name = "psa"
-    version = "1"
+    version = "2"
     """Changes when scores do."""
 
     def __init__(self, context: Context) -> None:
@@ -61,7 +62,7 @@ class PSA(PruningModel):
         target = context.target
         self._scorer: CpuScorer | GpuScorer
         if target.kind == "cuda":
-            formula = options.formula or "published"
+            formula = options.formula or ("published" if options.gpu_spec else "corrected")
             self._scorer = GpuScorer(target, formula, options.gpu_spec or None)
             return
         if options != PSAOptions():

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import dropwhile
-
-from attrs import evolve
+from collections.abc import Sequence
 
 from autotune.ir.expressions import IntExpr, ceildiv, const, maximum, minimum
+from autotune.models.pruning.gpu_accesses import AccessCosts, access_costs
+from autotune.models.pruning.gpu_loops import (
+    accumulators_spill,
+    barriers,
+    inside,
+    is_element,
+    own_vthreads,
+    scope_of,
+    tile_loops,
+    unrolled,
+)
 from autotune.models.pruning.launches import Launch, executions, launches, trip_count
-from autotune.nest.loop_nest import ELEMENT, Loop, LoopNest, Statement
+from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities import (
     buffers_of,
     region_dimensions,
@@ -18,19 +26,37 @@ from autotune.nest.quantities import (
 )
 from autotune.targets import Target
 
-__all__ = ["CORRECTED_SYMBOLS", "corrected_symbols", "slot_cost"]
+__all__ = ["CORRECTED_SYMBOLS", "LAUNCH_SYMBOLS", "corrected_symbols", "slot_cost"]
 
 CORRECTED_SYMBOLS = (
     "blocks",
     "threads of a block",
     "registers of a thread",
     "shared bytes of a block",
-    "slots of a thread",
-    "shared bytes that a thread reads and writes",
     "bytes moved between the last cache and all multiprocessors",
     "bytes of device memory touched",
+    "arithmetic slots of a thread",
+    "other instructions of a thread",
+    "wavefronts of shared memory of a warp",
+    "wavefronts of global memory of a warp",
+    "barriers around copies",
+    "vectors that a thread copies",
+    "global loads that a thread waits for",
+    "shared loads that a thread waits for",
+    "reductions across threads",
+    "accumulators of a thread",
+    "whether accumulators are expected in local memory",
 )
-"""Symbols of a launch. A slot is a sixteenth of a float32 multiply-add."""
+"""Symbols of a launch that the corrected formula reads. A slot is a sixteenth of a float32
+multiply-add."""
+
+LAUNCH_SYMBOLS = (
+    *CORRECTED_SYMBOLS[:4],
+    "slots of a thread",
+    "shared bytes that a thread reads and writes",
+    *CORRECTED_SYMBOLS[4:6],
+)
+"""Those of the analytic cost model."""
 
 SECTOR_BYTES = 32
 """What memory moves at least: a quarter of a cache line."""
@@ -59,71 +85,107 @@ _COSTS = {
 }
 
 
-def corrected_symbols(nest: LoopNest, target: Target) -> tuple[tuple[IntExpr, ...], ...]:
-    """The symbols of every launch, in program order."""
-    return tuple(_of_launch(nest, launch, target) for launch in launches(nest))
+def corrected_symbols(
+    nest: LoopNest, target: Target, names: Sequence[str] = CORRECTED_SYMBOLS
+) -> tuple[tuple[IntExpr, ...], ...]:
+    """The symbols called ``names`` of every launch, in program order."""
+    found = []
+    for launch in launches(nest):
+        symbols = {**_residency(nest, launch), **_traffic(nest, launch, target)}
+        symbols |= _instructions(nest, launch, target)
+        found.append(tuple(symbols[name] for name in names))
+    return tuple(found)
 
 
-def _of_launch(nest: LoopNest, launch: Launch, target: Target) -> tuple[IntExpr, ...]:
-    registers, slots, loads, moved = const(0), const(0), const(0), const(0)
-    distinct: dict[str, IntExpr] = {}
+def _residency(nest: LoopNest, launch: Launch) -> dict[str, IntExpr]:
+    """How many blocks there are, and what each of them holds."""
+    registers, held = const(0), const(0)
     for statement in launch.statements:
         registers = _larger(registers, _operand_registers(nest, statement))
+    for buffer in launch.buffers:
+        if buffer.scope == "local":
+            # A thread holds those of all its virtual threads at once.
+            held = held + ceildiv(buffer.bytes * launch.vthreads, 4)
+    spill = const(0)
+    for statement in launch.statements:
+        if statement.role == "compute":
+            spill = _larger(spill, accumulators_spill(statement, held, launch.vthreads))
+    return {
+        "blocks": launch.blocks,
+        "threads of a block": launch.threads,
+        "registers of a thread": registers + held + _REGISTERS_BESIDE_DATA,
+        "shared bytes of a block": launch.shared_bytes,
+        "accumulators of a thread": held,
+        "whether accumulators are expected in local memory": spill,
+    }
+
+
+def _traffic(nest: LoopNest, launch: Launch, target: Target) -> dict[str, IntExpr]:
+    """What passes between memories, in bytes."""
+    slots, loads, moved = const(0), const(0), const(0)
+    distinct: dict[str, IntExpr] = {}
+    for statement in launch.statements:
         slots = slots + _slots(nest, statement, target)
         loads = loads + _shared_traffic(nest, statement)
         for buffer in buffers_of(statement):
-            if _scope(nest, buffer) == "global":
+            if scope_of(nest, buffer) == "global":
                 moved = moved + launch.blocks * _sectors(nest, statement, buffer)
                 touched = _held_bytes(nest, statement, buffer)
                 distinct[buffer] = _larger(distinct.get(buffer, const(0)), touched)
-    for held in launch.buffers:
-        if held.scope == "local":
-            # A thread holds those of all its virtual threads at once.
-            registers = registers + ceildiv(held.bytes * launch.vthreads, 4)
     total = const(0)
     for touched in distinct.values():
         total = total + touched
-    return (
-        *(launch.blocks, launch.threads, registers + _REGISTERS_BESIDE_DATA),
-        *(launch.shared_bytes, slots, loads, moved, total),
+    return {
+        "slots of a thread": slots,
+        "shared bytes that a thread reads and writes": loads,
+        "bytes moved between the last cache and all multiprocessors": moved,
+        "bytes of device memory touched": total,
+    }
+
+
+def _instructions(nest: LoopNest, launch: Launch, target: Target) -> dict[str, IntExpr]:
+    """What threads and warps start, and what they wait for."""
+    arithmetic, others, waits, crossed = const(0), const(0), const(0), const(0)
+    costs = AccessCosts()
+    for statement in launch.statements:
+        costs = costs + access_costs(nest, statement)
+        if statement.role == "compute":
+            arithmetic = arithmetic + _slots(nest, statement, target)
+            # Two instructions of control for each iteration that is left.
+            others = others + executions(statement) // unrolled(statement) // 2
+            crossed = crossed + (1 if _crosses_threads(statement) else 0)
+        else:
+            whole = [loop for loop in statement.loops if loop.kind != "vectorized"]
+            if statement.role in ("pack", "write"):
+                others = others + executions(inside(statement, whole))
+        if statement.role == "pack":
+            waits = _larger(waits, barriers(statement))
+    return {
+        "arithmetic slots of a thread": arithmetic,
+        "other instructions of a thread": others + costs.instructions,
+        "wavefronts of shared memory of a warp": costs.shared_wavefronts,
+        "wavefronts of global memory of a warp": costs.global_wavefronts,
+        "barriers around copies": waits,
+        "vectors that a thread copies": costs.copied,
+        "global loads that a thread waits for": costs.exposed_global,
+        "shared loads that a thread waits for": costs.exposed_shared,
+        "reductions across threads": crossed,
+    }
+
+
+def _crosses_threads(statement: Statement) -> bool:
+    """Whether several threads reduce into one element."""
+    stored = next(access for access in statement.accesses if access.write)
+    axes = {axis for form in stored.forms for axis in form.coefficients}
+    return any(
+        loop.kind == "thread" and not any(axis in axes for axis, _ in loop.parts)
+        for loop in statement.loops
     )
-
-
-def _scope(nest: LoopNest, buffer: str) -> str:
-    return next((known.scope for known in nest.buffers if known.name == buffer), "global")
 
 
 def _dtype(nest: LoopNest, buffer: str) -> str:
     dtypes = {known.name: known.dtype for known in nest.buffers}
     return dtypes[buffer] if buffer in dtypes else nest.workload.tensors[buffer].dtype
-
-
-def _tile_loops(statement: Statement) -> list[Loop]:
-    """The loops of a thread's tile: from the first that moves what is stored, in registers."""
-    stored = next(access for access in statement.accesses if access.write)
-    axes = {
-        mover
-        for form in stored.forms
-        for axis in form.coefficients
-        for mover in statement.movers(axis)
-    }
-    threads = [index for index, loop in enumerate(statement.loops) if loop.kind == "thread"]
-    inner = statement.loops[threads[-1] + 1 if threads else 0 :]
-    return list(dropwhile(lambda loop: not any(a in axes for a, _ in loop.parts), inner))
-
-
-def _own_vthreads(statement: Statement) -> list[Loop]:
-    return [
-        loop
-        for loop in statement.loops
-        if loop.kind == "vthread" and loop.name not in statement.cooperating
-    ]
-
-
-def _inside(statement: Statement, loops: Iterable[Loop]) -> Statement:
-    """The statement as if only some of its loops ran."""
-    chosen = {loop.name for loop in loops}
-    return evolve(statement, loops=tuple(loop for loop in statement.loops if loop.name in chosen))
 
 
 def _operand_registers(nest: LoopNest, statement: Statement) -> IntExpr:
@@ -132,13 +194,13 @@ def _operand_registers(nest: LoopNest, statement: Statement) -> IntExpr:
     axes = {axis for form in stored.forms for axis in form.coefficients}
     loops = [
         loop
-        for loop in (*_own_vthreads(statement), *_tile_loops(statement))
+        for loop in (*own_vthreads(statement), *tile_loops(statement))
         if any(axis in axes for axis, _ in loop.parts)
     ]
-    held = _inside(statement, loops)
+    held = inside(statement, loops)
     count = const(0)
     for buffer in buffers_of(statement):
-        if statement.role == "compute" and _scope(nest, buffer) != "local":
+        if statement.role == "compute" and scope_of(nest, buffer) != "local":
             elements = unique_elements(held, buffer, 0)
             count = count + ceildiv(elements * nest.element_bytes(buffer), 4)
     return count
@@ -151,7 +213,7 @@ def _slots(nest: LoopNest, statement: Statement, target: Target) -> IntExpr:
     slots = runs * slot_cost(statement.operations, dtype, target)
     if statement.role in ("pack", "write"):
         vectors = [loop for loop in statement.loops if loop.kind != "vectorized"]
-        slots = slots + executions(_inside(statement, vectors)) * (
+        slots = slots + executions(inside(statement, vectors)) * (
             _COPY_INSTRUCTIONS * _SLOTS_PER_MULTIPLY_ADD
         )
     return slots
@@ -176,7 +238,7 @@ def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
 
     What the tile of a thread reads again is in registers; around the tile it is read again.
     """
-    tile = [*_own_vthreads(statement), *_tile_loops(statement)]
+    tile = [*own_vthreads(statement), *tile_loops(statement)]
     names = {loop.name for loop in tile}
     around = trip_count(
         loop
@@ -185,10 +247,10 @@ def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
     )
     total = const(0)
     for buffer in buffers_of(statement):
-        if _scope(nest, buffer) == "shared":
+        if scope_of(nest, buffer) == "shared":
             count = executions(statement)
             if not statement.flattened:
-                count = unique_elements(_inside(statement, tile), buffer, 0) * around
+                count = unique_elements(inside(statement, tile), buffer, 0) * around
             total = total + count * nest.element_bytes(buffer)
     return total
 
@@ -202,14 +264,14 @@ def _sectors(nest: LoopNest, statement: Statement, buffer: str) -> IntExpr:
     own = [loop for loop in statement.loops if loop.kind != "block"]
     again = const(1)
     if statement.cooperating:
-        inner = next(i for i, loop in enumerate(statement.loops) if _is_element(loop))
+        inner = next(i for i, loop in enumerate(statement.loops) if is_element(loop))
         again = trip_count(
             loop
             for loop in statement.loops[:inner]
             if loop.kind not in ("block", "thread", "vthread")
         )
         own = list(statement.loops[inner:])
-    extents = list(region_dimensions(_inside(statement, own), buffer, 0))
+    extents = list(region_dimensions(inside(statement, own), buffer, 0))
     size = nest.element_bytes(buffer)
     if not extents:
         return again * SECTOR_BYTES
@@ -218,10 +280,6 @@ def _sectors(nest: LoopNest, statement: Statement, buffer: str) -> IntExpr:
     for extent in outer:
         total = total * extent
     return total * again
-
-
-def _is_element(loop: Loop) -> bool:
-    return any(axis == ELEMENT for axis, _ in loop.parts)
 
 
 def _held_bytes(nest: LoopNest, statement: Statement, buffer: str) -> IntExpr:

@@ -92,7 +92,8 @@ class CorrectedGpu:
     """What the corrected formula uses of a GPU; rates per second.
 
     Attributes:
-        slot_rate: Sixteenths of a float32 multiply-add that one multiprocessor starts.
+        slot_rate: Sixteenths of a float32 multiply-add that one multiprocessor starts; of the
+            analytic cost model.
         bandwidth: Bytes of device memory.
         clock: Cycles.
         multiprocessors: Streaming multiprocessors.
@@ -123,7 +124,7 @@ class CorrectedGpu:
 
     def parameters(self) -> list[float]:
         """The numbers in the order in which native code takes them."""
-        return [float(value) for value in asdict(self).values()]
+        return [float(value) for name, value in asdict(self).items() if name != "slot_rate"]
 
 
 def published_gpu(target: Target, name: str | None = None) -> PublishedGpu:
@@ -230,7 +231,7 @@ class GpuScorer:
     """
 
     def __init__(
-        self, target: Target, formula: str = "published", figures: str | None = None
+        self, target: Target, formula: str = "corrected", figures: str | None = None
     ) -> None:
         from autotune._native import PsaGpu
 
