@@ -25,6 +25,7 @@ OWN = Preset(
     differences=("it was never published",),
 )
 PUBLISHED = {
+    "ansor": ("evolutionary", "gbdt", 64),
     "felix-published": ("felix", "felix-mlp", 64),
     "heron-published": ("heron", "gbdt", 32),
     "moa-pruner-published": ("moa-pruner", "moa-pacm", 10),
@@ -60,7 +61,7 @@ def test_published_tuners_run(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     strategy, cost_model, round_size = PUBLISHED[name]
-    if name != "heron-published":
+    if name not in ("ansor", "heron-published"):
         pytest.importorskip("torch")
     if name not in manager().names("preset"):
         pytest.skip("its distribution is not installed")

@@ -93,6 +93,12 @@ def autotune_parts() -> list[PluginSpec]:
             "Half uniform and half stratified samples: the baseline of every strategy",
             unused=("cost_model", "pruning_model"),
         ),
+        PluginSpec(
+            "preset",
+            "ansor",
+            "autotune.search.presets:ansor",
+            "Ansor (OSDI'20) as its released code searches",
+        ),
         *(
             PluginSpec("workload", name, f"autotune.ir.workloads.builders:{name}", description)
             for name, description in (

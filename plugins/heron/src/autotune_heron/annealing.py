@@ -13,7 +13,7 @@ from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix
 from autotune_heron.infeasible import InfeasibleRowsStrategy
 from autotune_heron.options import AnnealingOptions, RoundOptions
-from autotune_heron.rounds import Offspring, scores_of
+from autotune_heron.rounds import Offspring
 
 __all__ = ["HeronAnnealingStrategy", "is_accepted", "moved"]
 
@@ -102,9 +102,9 @@ class HeronAnnealingStrategy(InfeasibleRowsStrategy[AnnealingOptions]):
         self._steps += 1
         finite = pool.scores[np.isfinite(pool.scores)]
         spread = float(np.ptp(finite)) if len(finite) else 0.0
-        after = np.where(self._is_feasible(children), scores_of(pool, children), -np.inf)
+        after = np.where(self._is_feasible(children), pool.scores_of(children), -np.inf)
         taken = is_accepted(
-            scores_of(pool, population),
+            pool.scores_of(population),
             after,
             options.temperature * cooled * spread,
             self._context.rng,

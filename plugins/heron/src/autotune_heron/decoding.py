@@ -8,7 +8,7 @@ from autotune.search.strategies import Pool
 from autotune.sketches import CandidateBatch
 from autotune_heron.genetic import one_point_children
 from autotune_heron.options import ParentsOptions, RoundOptions
-from autotune_heron.rounds import Offspring, RoundStrategy, scores_of
+from autotune_heron.rounds import Offspring, RoundStrategy
 from autotune_heron.selection import pairs
 
 __all__ = ["HeronDecodingStrategy"]
@@ -37,7 +37,7 @@ class HeronDecodingStrategy(RoundStrategy[ParentsOptions]):
     def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
         rng = self._context.rng
         offspring = [Offspring() for _ in self._sketches]
-        scores = scores_of(pool, self._decoded(population))
+        scores = pool.scores_of(self._decoded(population))
         for index, mothers, fathers in pairs(population, scores, self.options, rng):
             children = one_point_children(mothers, fathers, self._values[index], rng)
             offspring[index].note(children, mothers, fathers, self._feasible[index])

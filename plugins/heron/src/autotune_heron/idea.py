@@ -14,7 +14,7 @@ from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import Matrix, Positions
 from autotune_heron.infeasible import InfeasibleRowsStrategy, mean_ranks
 from autotune_heron.options import IdeaOptions, RoundOptions
-from autotune_heron.rounds import Offspring, scores_of
+from autotune_heron.rounds import Offspring
 from autotune_heron.selection import mates
 
 __all__ = [
@@ -190,7 +190,7 @@ class HeronIdeaStrategy(InfeasibleRowsStrategy[IdeaOptions]):
     def _order(self, pool: Pool, rows: CandidateBatch, n: int) -> Positions:
         measures = [mean_ranks(found) for found in self._residuals_of(rows)]
         return idea_order(
-            scores_of(pool, rows),
+            pool.scores_of(rows),
             np.concatenate([np.zeros(0), *measures]),
             self.options.infeasible_share,
             n,

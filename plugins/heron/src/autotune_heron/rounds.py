@@ -22,7 +22,7 @@ from autotune_heron.options import RoundOptions, checked_options
 from autotune_heron.report import GenerationReport
 from autotune_heron.selection import roulette
 
-__all__ = ["Offspring", "RoundStrategy", "scores_of"]
+__all__ = ["Offspring", "RoundStrategy"]
 
 _LOG = logging.getLogger("autotune.search.strategies.heron")
 
@@ -219,12 +219,6 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         rest = rest[~np.isin(rest, chosen)]
         drawn = roulette(pool.scores[rest], n - len(chosen), False, rng)
         return pool.batch.take([*chosen, *rest[drawn].tolist()])
-
-
-def scores_of(pool: Pool, rows: CandidateBatch) -> NDArray[np.float64]:
-    """Scores of rows that are in a pool, [n]."""
-    places = {key: place for place, key in enumerate(pool.batch.keys)}
-    return pool.scores[[places[key] for key in rows.keys]]
 
 
 def _places(pool: Pool, batch: CandidateBatch) -> Positions:

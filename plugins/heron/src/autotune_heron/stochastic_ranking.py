@@ -13,7 +13,7 @@ from autotune.sketches.candidates import Positions
 from autotune_heron.genetic import one_point_children
 from autotune_heron.infeasible import InfeasibleRowsStrategy
 from autotune_heron.options import RoundOptions, StochasticRankingOptions
-from autotune_heron.rounds import Offspring, scores_of
+from autotune_heron.rounds import Offspring
 from autotune_heron.selection import pairs_of
 
 __all__ = ["HeronStochasticRankingStrategy", "stochastic_ranking"]
@@ -72,7 +72,7 @@ class HeronStochasticRankingStrategy(InfeasibleRowsStrategy[StochasticRankingOpt
     def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
         options, rng = self.options, self._context.rng
         ranking = stochastic_ranking(
-            scores_of(pool, population),
+            pool.scores_of(population),
             self._violations(population),
             options.score_chance,
             options.sweeps,

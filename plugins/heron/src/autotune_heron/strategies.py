@@ -13,7 +13,7 @@ from autotune_heron.genetic import one_point_children
 from autotune_heron.importance import importances
 from autotune_heron.offspring import key_parameters, make_child
 from autotune_heron.options import GeneticOptions, HeronOptions, RoundOptions
-from autotune_heron.rounds import Offspring, RoundStrategy, scores_of
+from autotune_heron.rounds import Offspring, RoundStrategy
 from autotune_heron.selection import pairs
 
 __all__ = ["HeronGeneticStrategy", "HeronRandomStrategy", "HeronStrategy"]
@@ -48,7 +48,7 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
         options, rng = self.options, self._context.rng
         offspring = [Offspring() for _ in self._sketches]
         keys = [self._keys(pool, index) for index in range(len(self._sketches))]
-        scores = scores_of(pool, population)
+        scores = pool.scores_of(population)
         for index, mothers, fathers in pairs(population, scores, options, rng):
             each = offspring[index]
             for mother, father in zip(mothers, fathers, strict=True):
@@ -92,7 +92,7 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
     def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
         rng = self._context.rng
         offspring = [Offspring() for _ in self._sketches]
-        scores = scores_of(pool, population)
+        scores = pool.scores_of(population)
         for index, mothers, fathers in pairs(population, scores, self.options, rng):
             each, feasible = offspring[index], self._feasible[index]
             children = one_point_children(mothers, fathers, self._values[index], rng)
