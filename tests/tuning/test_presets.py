@@ -29,6 +29,8 @@ PUBLISHED = {
     "felix-published": ("felix", "felix-mlp", 64),
     "heron-published": ("heron", "gbdt", 32),
     "moa-pruner-published": ("moa-pruner", "moa-pacm", 10),
+    "pruner-finetune": ("pruner", "pacm", 10),
+    "pruner-offline": ("pruner", "pacm", 10),
     "pruner-published": ("pruner", "pacm", 10),
 }
 

@@ -45,7 +45,8 @@ def autotune_parts() -> list[PluginSpec]:
             "analytic",
             "autotune.models.cost.analytic:AnalyticCostModel",
             "Estimate from the loop nest with a gradient; needs no data",
-            {"learns": "whether outcomes change the weights of the estimate's components"},
+            {"learn": "whether outcomes change the weights of the estimate's components"},
+            renamed={"learn": "learns"},
             reads_nest=True,
         ),
         PluginSpec(
