@@ -26,7 +26,7 @@ OWN = Preset(
 )
 PUBLISHED = {
     "ansor": ("evolutionary", "gbdt", 64),
-    "felix-published": ("felix", "felix-mlp", 64),
+    "felix-published": ("felix", "felix-mlp-published", 64),
     "heron-published": ("heron", "gbdt", 32),
     "moa-pruner-published": ("moa-pruner", "moa-pacm", 10),
     "pruner-finetune": ("pruner", "pacm", 10),
