@@ -15,6 +15,7 @@ from autotune_felix.labelled import Labelled
 from autotune_felix.plugin import autotune_parts
 from autotune_felix.published_mlp import PublishedMlp
 from autotune_felix.published_network import BATCH, PublishedNetwork, fine_tune, pretrain
+from thinning import thinned
 from toy_outcomes import group, rank_correlation, told
 
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -28,7 +29,7 @@ from autotune.testing.differentiable_suite import DifferentiableCostModelSuite
 from autotune.testing.toy_space import ToySpace, toy_latencies
 
 CPU = preset("sapphirerapids-4core")
-SMALL = {"width": 16, "programs": 400, "fit_epochs": 2}
+SMALL = {"width": 16, "programs": 128, "fit_epochs": 2}
 
 
 def made(**options: Any) -> PublishedMlp:
@@ -36,7 +37,7 @@ def made(**options: Any) -> PublishedMlp:
 
 
 class TestInDouble(DifferentiableCostModelSuite):
-    @pytest.fixture(params=["published", "narrow"])
+    @pytest.fixture(params=thinned(["published", "narrow"], 2))
     def cost_model_factory(self, request: pytest.FixtureRequest) -> CostModelFactory:
         return lambda: made(precision="double", smoothing=request.param)
 
