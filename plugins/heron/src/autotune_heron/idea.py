@@ -163,9 +163,8 @@ class HeronIdeaStrategy(InfeasibleRowsStrategy[IdeaOptions]):
         mothers, fathers = mates(parents.owners, options.children, rng)
         left, right = parents.select(mothers).matrices, parents.select(fathers).matrices
         offspring = []
-        for one, other, values, feasible in zip(
-            left, right, self._values, self._feasible, strict=True
-        ):
+        for index, (one, other) in enumerate(zip(left, right, strict=True)):
+            values = self._values[index]
             each = Offspring()
             if len(one):
                 mixed = simulated_binary(
@@ -177,7 +176,7 @@ class HeronIdeaStrategy(InfeasibleRowsStrategy[IdeaOptions]):
                 ranges = np.array([np.ptp(it) for it in values], dtype=np.float64)
                 chance = options.mutation_probability
                 mixed = mutated(mixed, ranges, options.mutation_index, chance, rng)
-                each.note(snapped(mixed, values), one, other, feasible)
+                self._note(each, index, snapped(mixed, values), one, other)
             offspring.append(each)
         return offspring
 

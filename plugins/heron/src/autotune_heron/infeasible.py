@@ -9,11 +9,16 @@ from numpy.typing import NDArray
 
 from autotune.plugins import Context
 from autotune.sketches import CandidateBatch
+from autotune.sketches.candidates import Matrix
 from autotune.spaces.feasible.residuals import residual_tape
 from autotune_heron.options import RoundOptions
-from autotune_heron.rounds import RoundStrategy
+from autotune_heron.rounds import Offspring, RoundStrategy
 
-__all__ = ["InfeasibleRowsStrategy", "mean_ranks"]
+__all__ = ["InfeasibleRowsStrategy", "is_computable", "mean_ranks"]
+
+# Quantities of a nest are products of parameters, extents that are not split, and bytes: with so
+# many bits of the parameters, all fit 64 bits.
+_MOST_BITS = 48.0
 
 _Options = TypeVar("_Options", bound=RoundOptions)
 
@@ -22,7 +27,8 @@ class InfeasibleRowsStrategy(RoundStrategy[_Options]):
     """Base: rows that break constraints are scored and may be parents, but are never measured.
 
     In Heron an infeasible row that is picked fails and costs a trial. Here none is picked: it
-    costs a prediction and a place in the population. None outlives a round.
+    costs a prediction and a place in the population. None outlives a round. Rows that are so far
+    off that what they would compute cannot be counted are lost.
     """
 
     def __init__(self, context: Context, **given: Any) -> None:
@@ -39,6 +45,14 @@ class InfeasibleRowsStrategy(RoundStrategy[_Options]):
         ]
         return np.concatenate([np.zeros(0, dtype=np.bool_), *parts])
 
+    def _note(
+        self, each: Offspring, sketch: int, children: Matrix, mothers: Matrix, fathers: Matrix
+    ) -> None:
+        """Add the children that can be scored to the offspring of a sketch."""
+        feasible = self._feasible[sketch]
+        kept = is_computable(children) | feasible.contains(children)
+        each.note(children[kept], mothers[kept], fathers[kept], feasible)
+
     def _residuals_of(self, batch: CandidateBatch) -> list[NDArray[np.int64]]:
         """For each sketch, by how much rows violate its constraints, [n, constraints]."""
         return [
@@ -50,6 +64,11 @@ class InfeasibleRowsStrategy(RoundStrategy[_Options]):
         """Sum of the residuals of each row, [n]; 0 for feasible rows only."""
         parts = [found.sum(axis=1, dtype=np.float64) for found in self._residuals_of(batch)]
         return np.concatenate([np.zeros(0), *parts])
+
+
+def is_computable(rows: Matrix) -> NDArray[np.bool_]:
+    """Whether the product of the values of each row [n, params] leaves room in 64 bits, [n]."""
+    return np.asarray(np.log2(np.maximum(rows, 1)).sum(axis=1) <= _MOST_BITS)
 
 
 def mean_ranks(residuals: NDArray[np.int64]) -> NDArray[np.float64]:

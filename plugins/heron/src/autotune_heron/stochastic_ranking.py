@@ -84,5 +84,5 @@ class HeronStochasticRankingStrategy(InfeasibleRowsStrategy[StochasticRankingOpt
         offspring = [Offspring() for _ in self._sketches]
         for index, mothers, fathers in pairs_of(population.select(drawn), options.children, rng):
             children = one_point_children(mothers, fathers, self._values[index], rng)
-            offspring[index].note(children, mothers, fathers, self._feasible[index])
+            self._note(offspring[index], index, children, mothers, fathers)
         return offspring
