@@ -26,6 +26,8 @@ def test_the_fastest_record_is_explained(tuned_cli: Any) -> None:
     assert (tuned_cli.folder / "slopes.svg").read_text().startswith("<svg")
     named = tuned_cli("explain", "--record", f"{best['run_id']}/{best['trial']}")
     assert named.status == 0 and "'analytic' after" in named.stdout
+    as_made = tuned_cli("explain", "--cost-model-option", "learn=false")
+    assert "'analytic' after 0 outcomes" in as_made.stdout, "it is not to learn from records"
 
 
 def test_a_configuration_in_a_file(cli: Any) -> None:

@@ -25,9 +25,12 @@ OWN = Preset(
     differences=("it was never published",),
 )
 PUBLISHED = {
-    "felix-published": ("felix", "felix-mlp", 64),
+    "ansor": ("evolutionary", "gbdt", 64),
+    "felix-published": ("felix", "felix-mlp-published", 64),
     "heron-published": ("heron", "gbdt", 32),
     "moa-pruner-published": ("moa-pruner", "moa-pacm", 10),
+    "pruner-finetune": ("pruner", "pacm", 10),
+    "pruner-offline": ("pruner", "pacm", 10),
     "pruner-published": ("pruner", "pacm", 10),
 }
 
@@ -60,7 +63,7 @@ def test_published_tuners_run(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     strategy, cost_model, round_size = PUBLISHED[name]
-    if name != "heron-published":
+    if name not in ("ansor", "heron-published"):
         pytest.importorskip("torch")
     if name not in manager().names("preset"):
         pytest.skip("its distribution is not installed")

@@ -12,11 +12,16 @@ from autotune.plugins.parts import create_part
 from autotune.targets import preset
 
 
-def test_the_networks_name_the_extra_that_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "module"), [("felix-mlp", "felix_mlp"), ("felix-mlp-published", "published_mlp")]
+)
+def test_the_networks_name_the_extra_that_they_need(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "autotune_felix.felix_mlp", raising=False)
+    monkeypatch.delitem(sys.modules, f"autotune_felix.{module}", raising=False)
     context = Context(target=preset("sapphirerapids-4core"), seed=0)
-    wanted = r"'felix-mlp'.*: it learns in torch.*pip install 'autotune-felix\[felix-mlp\]'"
+    wanted = rf"'{name}'.*: it learns in torch.*pip install 'autotune-felix\[felix-mlp\]'"
     with pytest.raises(PluginError, match=wanted):
-        create_part("cost_model", "felix-mlp", context)
+        create_part("cost_model", name, context)
     assert create_part("cost_model", "felix-gp", context)

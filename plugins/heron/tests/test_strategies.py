@@ -5,7 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from autotune_heron.annealing import HeronAnnealingStrategy
+from autotune_heron.decoding import HeronDecodingStrategy
+from autotune_heron.idea import HeronIdeaStrategy
 from autotune_heron.selection import mates, roulette
+from autotune_heron.stochastic_ranking import HeronStochasticRankingStrategy
 from autotune_heron.strategies import (
     HeronGeneticStrategy,
     HeronRandomStrategy,
@@ -23,7 +27,13 @@ from autotune.spaces import FeasibleSet
 from autotune.testing.toy_space import ToySpace, toy_latencies, toy_outcome
 
 SMALL = {"population": 30, "children": 40, "elite": 5}
-EVERY = (HeronStrategy, HeronRandomStrategy, HeronGeneticStrategy)
+ABLATIONS = (
+    HeronAnnealingStrategy,
+    HeronStochasticRankingStrategy,
+    HeronDecodingStrategy,
+    HeronIdeaStrategy,
+)
+EVERY = (HeronStrategy, HeronRandomStrategy, HeronGeneticStrategy, *ABLATIONS)
 
 
 class Oracle(RandomCostModel):
@@ -155,3 +165,46 @@ def test_parents_of_a_child_have_one_sketch() -> None:
     assert (owners[mothers] == owners[fathers]).all()
     assert (np.diff(owners[mothers]) >= 0).all()
     assert set(mothers.tolist()) == set(fathers.tolist()) == set(range(6))
+
+
+@pytest.mark.parametrize("cls", ABLATIONS)
+def test_ablations_look_at_infeasible_rows_and_ask_for_none(cls: Any) -> None:
+    space = ToySpace(256)
+    strategy = cls(context(space=space, options={**SMALL, "generations": 3}))
+    asked = play(strategy, 3)
+    assert space.contains(CandidateBatch.of(asked)).all()
+    assert len(strategy.reports) == 3
+    assert sum(report.infeasible for report in strategy.reports) > 0
+    survivors = CandidateBatch.of_rows(space.sketches(), strategy.state()["survivors"])
+    assert space.contains(survivors).all(), "no infeasible row outlives a round"
+
+
+class BlindOracle(Oracle):
+    """An oracle by which what is infeasible would be the best by far."""
+
+    def __init__(self, space: ToySpace) -> None:
+        super().__init__(Context())
+        self._space = space
+        self.infeasible = 0
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        inside = self._space.contains(batch)
+        self.infeasible += int((~inside).sum())
+        return np.where(inside, super().predict(batch), 1e12)
+
+
+@pytest.mark.parametrize("cls", ABLATIONS)
+def test_the_best_score_is_of_no_use_to_an_infeasible_row(cls: Any) -> None:
+    space = ToySpace(64)
+    model = BlindOracle(space)
+    given = Context(space, np.random.default_rng(0), model, options={"variant": "paper"})
+    asked = play(cls(given), 3)
+    assert space.contains(CandidateBatch.of(asked)).all()
+    # Decoding scores what rows stand for, the others the rows themselves.
+    assert (model.infeasible == 0) == (cls is HeronDecodingStrategy)
+
+
+def test_steps_of_annealing_are_counted_over_rounds() -> None:
+    strategy = HeronAnnealingStrategy(context(options={**SMALL, "generations": 3}))
+    play(strategy, 3)
+    assert strategy.state()["steps"] == 6, "there is none before the first outcomes"

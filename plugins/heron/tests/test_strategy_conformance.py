@@ -4,6 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from autotune_heron.annealing import HeronAnnealingStrategy
+from autotune_heron.decoding import HeronDecodingStrategy
+from autotune_heron.idea import HeronIdeaStrategy
+from autotune_heron.stochastic_ranking import HeronStochasticRankingStrategy
 from autotune_heron.strategies import (
     HeronGeneticStrategy,
     HeronRandomStrategy,
@@ -55,3 +59,21 @@ class TestHeronGenetic(StrategySuite):
     @pytest.fixture
     def options(self) -> Mapping[str, Any]:
         return {**SMALL, "infeasible": "repair"}
+
+
+class TestHeronAblations(StrategySuite):
+    @pytest.fixture(
+        params=[
+            HeronAnnealingStrategy,
+            HeronStochasticRankingStrategy,
+            HeronDecodingStrategy,
+            HeronIdeaStrategy,
+        ]
+    )
+    def strategy_factory(self, request: pytest.FixtureRequest) -> StrategyFactory:
+        factory: StrategyFactory = request.param
+        return factory
+
+    @pytest.fixture
+    def options(self) -> Mapping[str, Any]:
+        return {**SMALL, "variant": "paper"}

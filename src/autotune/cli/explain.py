@@ -97,6 +97,7 @@ def command(
     from autotune.cli.app import NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify, write_text
     from autotune.errors import InvalidValueError
+    from autotune.models.cost import split_learn
     from autotune.models.explanation import explain
     from autotune.report.explanation import explanation_svg, explanation_tables
     from autotune.targets import Target
@@ -116,7 +117,9 @@ def command(
             return NOTHING_FOUND
         candidate, target = record.candidate, Target.from_json(record.target)
     model_options = read_options(cost_model_options, "--cost-model-option")
+    learns, model_options = split_learn(cost_model, model_options)
     model = _model(cost_model, target, model_options, model_path)
+    told = told if learns else []
     model.update([(each.candidate, each.outcome) for each in told])
     explanation = explain(model, candidate)
     output = Output(json_path)

@@ -45,7 +45,8 @@ def autotune_parts() -> list[PluginSpec]:
             "analytic",
             "autotune.models.cost.analytic:AnalyticCostModel",
             "Estimate from the loop nest with a gradient; needs no data",
-            {"learns": "whether outcomes change the weights of the estimate's components"},
+            {"learn": "whether outcomes change the weights of the estimate's components"},
+            renamed={"learn": "learns"},
             reads_nest=True,
         ),
         PluginSpec(
@@ -92,6 +93,12 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune.search.strategies.random:RandomStrategy",
             "Half uniform and half stratified samples: the baseline of every strategy",
             unused=("cost_model", "pruning_model"),
+        ),
+        PluginSpec(
+            "preset",
+            "ansor",
+            "autotune.search.presets:ansor",
+            "Ansor (OSDI'20) as its released code searches",
         ),
         *(
             PluginSpec("workload", name, f"autotune.ir.workloads.builders:{name}", description)

@@ -132,16 +132,11 @@ def test_it_learns_what_weighs_more() -> None:
     # Latencies of one workload have an unknown scale: factors are known relative to another.
     assert model.weights["arithmetic"] > 2 * model.weights["loops"]
     assert rank_correlation(-model.predict(batch), expected) > max(before, 0.98)
-    frozen = AnalyticCostModel(Context(target=CPU, options={"learns": False}))
-    frozen.update(told)
-    np.testing.assert_array_equal(
-        frozen.predict(batch), AnalyticCostModel(Context(target=CPU)).predict(batch)
-    )
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="learn"):
-        AnalyticCostModel(Context(target=CPU, options={"learn": True}))
+    with pytest.raises(InvalidValueError, match="no option 'rate'"):
+        AnalyticCostModel(Context(target=CPU, options={"rate": 0.1}))
     with pytest.raises(InvalidValueError, match="components"):
         AnalyticCostModel(Context(target=GPU)).load_state(
             AnalyticCostModel(Context(target=CPU)).state()

@@ -74,6 +74,29 @@ def test_what_cannot_load_a_file_refuses_to(
         host.wait_ready()
 
 
+def test_a_model_that_is_not_to_learn_stays_as_loaded(
+    make_host: MakeHost, path: Path, target: Target
+) -> None:
+    own = toy_trees(Context(target=target))
+    own.load(ModelFile.at(path).open())
+    arguments = {"seed": 0, "options": {"learn": False}}
+    host = make_host(ModelSpec("cost_model", TOY_TREES, arguments, ModelFile.at(path)))
+    model = HostedCostModel(host)
+    batch = ToySpace(16).sample(40, np.random.default_rng(1))
+    told = [(candidate, toy_outcome(candidate)) for candidate in list(batch)[:10]]
+    model.update(told)
+    np.testing.assert_array_equal(model.predict(batch), own.predict(batch))
+    assert model.state() == own.state()
+    own.update(told)
+    assert (model.predict(batch) != own.predict(batch)).any()
+
+
+def test_a_model_that_knows_nothing_has_to_learn(make_host: MakeHost) -> None:
+    host = make_host(ModelSpec("cost_model", TOY_TREES, {"options": {"learn": False}}))
+    with pytest.raises(InvalidValueError, match="not to learn.*--load-cost-model"):
+        host.wait_ready()
+
+
 @pytest.mark.slow
 def test_a_file_is_part_of_what_a_run_is(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch

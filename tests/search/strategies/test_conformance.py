@@ -43,6 +43,7 @@ class TestEvolutionary(StrategySuite):
         params=thinned(
             [
                 {"population": 64},
+                {"parents": "score", "population": 32},
                 {"population": 2, "generations": 1},
                 {"generations": 0, "epsilon": 0.0, "population": 64},
                 {"epsilon": 1.0, "population": 16},
@@ -50,7 +51,7 @@ class TestEvolutionary(StrategySuite):
                 {"crossover_probability": 1.0, "mutation_probability": 0.0, "population": 32},
                 {"elite_share": 1.0, "population": 32},
             ],
-            7,
+            4,
         ),
         ids=str,
     )

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from python_processes import run_python
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.models.cost import CostModel, GradientBoostedTrees, RandomCostModel
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
@@ -130,6 +130,8 @@ def test_options_are_checked() -> None:
         _strategy(options={"populaton": 64})
     with pytest.raises(InvalidValueError, match="'epsilon' of strategy 'evolutionary' must be"):
         _strategy(options={"epsilon": 2})
+    with pytest.raises(UnknownNameError, match="'parents'.*'scores'.*Did you mean 'score'"):
+        _strategy(options={"parents": "scores"})
 
 
 def test_a_round_asks_the_model_once_a_generation_and_of_no_row_twice() -> None:
@@ -149,6 +151,57 @@ def test_a_round_asks_the_model_once_a_generation_and_of_no_row_twice() -> None:
         assert len(asked_of) <= 1 + 3
         keys = [key for batch in asked_of for key in batch.keys]
         assert len(set(keys)) == len(keys) <= 1024 * (1 + 3)
+
+
+class _Noting(Oracle):
+    """Notes what it is asked about, and favours some rows."""
+
+    def __init__(self) -> None:
+        self.asked: list[CandidateBatch] = []
+        self.favoured: set[bytes] = set()
+
+    def predict(self, batch: CandidateBatch) -> NDArray[np.float64]:
+        batch = batch.over(SPACE.sketches())
+        self.asked.append(batch)
+        return np.array([1.0 if key in self.favoured else -1.0 for key in batch.keys])
+
+
+def _by_score(model: CostModel, **options: Any) -> EvolutionaryStrategy:
+    given = {"parents": "score", "crossover_probability": 0.0, "epsilon": 0.0, **options}
+    strategy = _strategy(cost_model=model, options=given)
+    strategy.tell(_measured(strategy.ask(16)))
+    return strategy
+
+
+def _near(rows: CandidateBatch) -> CandidateBatch:
+    """Rows and what is one move away, as far as 300 draws for each find it."""
+    many = rows.select(np.repeat(np.arange(len(rows)), 300)).without_empty()
+    near = SPACE.neighbours(many, np.random.default_rng(0)).over(SPACE.sketches()).joined(rows)
+    firsts = {key: place for place, key in enumerate(near.keys)}
+    return near.select(np.array(sorted(firsts.values())))
+
+
+def test_by_score_parents_are_of_the_last_generation_with_a_positive_score() -> None:
+    strategy = _by_score(model := _Noting(), generations=2, mutation_probability=1.0)
+    best = strategy._history.best(1)
+    model.favoured = set(best.keys)
+    strategy.ask(16)
+    first, second, third = model.asked
+    near = _near(best)
+    assert len(first) > 300 and set(second.keys) <= set(near.keys)
+    # None of these has a positive score, and nothing else is a parent.
+    assert len(third) > 10 and set(third.keys) <= set(_near(near).keys)
+
+
+@pytest.mark.parametrize("mutation", [0.0, 0.5, 1.0])
+def test_by_score_children_are_mutated_by_chance(mutation: float) -> None:
+    strategy = _by_score(model := _Noting(), generations=1, mutation_probability=mutation)
+    strategy.ask(16)
+    first, *generations = model.asked
+    fresh = sum(map(len, generations))
+    # Some mutants are known already, or alike; no clone is new.
+    assert 0.7 * mutation * 512 <= fresh <= mutation * 512 + 40
+    assert (fresh == 0) == (mutation == 0.0)
 
 
 def _best(cls: type[RecordedStrategy], seed: int, rounds: int = 4) -> float:

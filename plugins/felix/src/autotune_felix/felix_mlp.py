@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from autotune.plugins import Context
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
-from autotune_felix.mlp_options import checked_mlp_options
+from autotune_felix.mlp_options import FelixMlpOptions, checked_mlp_options
 from autotune_felix.observation_log import ObservationLog
 from autotune_felix.program_columns import ProgramColumns
 
@@ -38,9 +38,6 @@ except ImportError as error:
 from autotune_felix.mlp_weights import MlpWeights
 from autotune_felix.residual_network import ResidualEnsemble
 from autotune_felix.residual_training import TrainingSettings, bounded, one_thread, train
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["FelixMlp"]
 
@@ -81,7 +78,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
     name = "felix-mlp"
 
     def __init__(self, context: Context) -> None:
-        self.options = checked_mlp_options(context.options)
+        self.options = checked_mlp_options(self.name, FelixMlpOptions, context.options)
         self._seed = context.seed
         self._columns = ProgramColumns(context.target, self.options.smoothing == "published")
         self._program_columns = len(self._columns.components)

@@ -1,16 +1,22 @@
-"""Options of the cost model. Importing them imports no torch."""
+"""Options of the networks. Importing them imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import frozen
 
 from autotune.errors import UnknownNameError
 from autotune.plugins.options import option, read_options
 
-__all__ = ["PRECISIONS", "FelixMlpOptions", "checked_mlp_options"]
+__all__ = [
+    "PRECISIONS",
+    "SMOOTHINGS",
+    "FelixMlpOptions",
+    "PublishedMlpOptions",
+    "checked_mlp_options",
+]
 
 PRECISIONS = ("single", "double")
 SMOOTHINGS = ("narrow", "published")
@@ -42,14 +48,43 @@ class FelixMlpOptions:
     smoothing: str = option("narrow")
 
 
-def checked_mlp_options(given: Mapping[str, Any] | None) -> FelixMlpOptions:
-    """The options, with the names in them checked too.
+@frozen
+class PublishedMlpOptions:
+    """Options of ``felix-mlp-published``; the defaults are those of the released code.
+
+    Attributes:
+        width: Of each layer.
+        smoothing: Of the features between configurations: ``published`` is as wide as Felix has
+            it, ``narrow`` as other models here. A model trained with one is not read with the
+            other.
+        least_outcomes: Outcomes with a latency that there are before weights of a file are
+            fine-tuned. Without a file, it learns from the first outcomes on.
+        programs: Programs that all batches of a training after an update have together.
+        fit_epochs: Passes over the data of a training beforehand.
+        precision: Of the network: ``single``, or ``double`` to check gradients.
+    """
+
+    width: int = option(256, low=4, high=4096)
+    smoothing: str = option("published")
+    least_outcomes: int = option(256, low=1)
+    programs: int = option(30_000, low=1)
+    fit_epochs: int = option(200, low=1)
+    precision: str = option("single")
+
+
+_Options = TypeVar("_Options", FelixMlpOptions, PublishedMlpOptions)
+
+
+def checked_mlp_options(
+    name: str, cls: type[_Options], given: Mapping[str, Any] | None
+) -> _Options:
+    """The options of a cost model, with the names in them checked too.
 
     Raises:
         InvalidValueError: an option is unknown, of the wrong type or out of its bounds.
         UnknownNameError: there is no such precision or smoothing.
     """
-    options = read_options("cost model 'felix-mlp'", FelixMlpOptions, given)
+    options = read_options(f"cost model {name!r}", cls, given)
     if options.precision not in PRECISIONS:
         raise UnknownNameError("precision", options.precision, PRECISIONS)
     if options.smoothing not in SMOOTHINGS:

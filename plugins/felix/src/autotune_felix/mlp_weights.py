@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +11,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune_felix.array_text import arrays_digest, arrays_from_json, arrays_to_json
 from autotune_felix.labelled import Scale
 from autotune_felix.residual_network import ResidualEnsemble
 
@@ -90,10 +89,7 @@ class MlpWeights:
 
     def to_json(self) -> dict[str, Any]:
         """The arrays as text."""
-        return {
-            name: [list(array.shape), base64.b64encode(_bytes(array)).decode("ascii")]
-            for name, array in self.to_arrays().items()
-        }
+        return arrays_to_json(self.to_arrays())
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> MlpWeights:
@@ -102,23 +98,9 @@ class MlpWeights:
         Raises:
             InvalidValueError: the object is none of weights.
         """
-        try:
-            arrays = {
-                name: np.frombuffer(base64.b64decode(text), dtype="<f4").reshape(shape).copy()
-                for name, (shape, text) in data.items()
-            }
-        except (AttributeError, TypeError, ValueError) as error:
-            raise InvalidValueError(f"not weights: {type(error).__name__}: {error}") from error
-        return MlpWeights.from_arrays(arrays)
+        return MlpWeights.from_arrays(arrays_from_json(data))
 
     @property
     def digest(self) -> str:
         """16 hexadecimal digits over everything."""
-        found = hashlib.sha256()
-        for name, array in sorted(self.to_arrays().items()):
-            found.update(name.encode() + _bytes(array))
-        return found.hexdigest()[:16]
-
-
-def _bytes(array: NDArray[Any]) -> bytes:
-    return np.ascontiguousarray(array, dtype="<f4").tobytes()
+        return arrays_digest(self.to_arrays())

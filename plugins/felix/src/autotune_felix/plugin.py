@@ -27,6 +27,13 @@ def autotune_parts() -> list[PluginSpec]:
             reads_nest=True,
         ),
         PluginSpec(
+            "cost_model",
+            "felix-mlp-published",
+            "autotune_felix.published_mlp:PublishedMlp",
+            "Network over 154 smoothed features of each statement, as Felix has it",
+            reads_nest=True,
+        ),
+        PluginSpec(
             "strategy",
             "felix",
             "autotune_felix.strategy:FelixStrategy",

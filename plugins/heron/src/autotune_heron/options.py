@@ -12,9 +12,13 @@ from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.plugins.options import option, read_options
 
 __all__ = [
+    "AnnealingOptions",
     "GeneticOptions",
     "HeronOptions",
+    "IdeaOptions",
+    "ParentsOptions",
     "RoundOptions",
+    "StochasticRankingOptions",
     "checked_options",
 ]
 
@@ -61,7 +65,7 @@ class RoundOptions:
 
 @frozen
 class ParentsOptions(RoundOptions):
-    """The further options of ``heron`` and ``heron-ga``.
+    """The further options of ``heron``, ``heron-ga``, ``heron-srga`` and ``heron-sdga``.
 
     Attributes:
         parents: Parents of a generation; 0 for those of the variant: 32 for paper, else 100.
@@ -119,6 +123,52 @@ class HeronOptions(ParentsOptions):
     def drops_several(self) -> bool:
         """Whether more than one key may be dropped at first."""
         return (self.drop or ("geometric" if self.is_ours else "one")) == "geometric"
+
+
+@frozen
+class StochasticRankingOptions(ParentsOptions):
+    """Options of ``heron-srga`` only; the defaults are Heron's.
+
+    Attributes:
+        score_chance: Chance that two neighbours in the ranking, of which one is infeasible, are
+            compared by score; otherwise by how far they violate constraints.
+        sweeps: Most sweeps of the ranking.
+    """
+
+    score_chance: float = option(0.45, low=0.0, high=1.0)
+    sweeps: int = option(10, low=0, high=100_000)
+
+
+@frozen
+class IdeaOptions(RoundOptions):
+    """Options of ``heron-idea`` only; the defaults are Heron's.
+
+    Attributes:
+        infeasible_share: Share of a population that infeasible rows have, while there are any.
+        crossover_index: Of simulated binary crossover: the larger, the nearer children are to
+            their parents.
+        mutation_index: Of polynomial mutation, likewise.
+        mutation_probability: Chance that a value of a child is mutated.
+    """
+
+    infeasible_share: float = option(0.2, low=0.0, high=1.0)
+    crossover_index: float = option(15.0, low=0.0, high=1000.0)
+    mutation_index: float = option(20.0, low=0.0, high=1000.0)
+    mutation_probability: float = option(0.1, low=0.0, high=1.0)
+
+
+@frozen
+class AnnealingOptions(RoundOptions):
+    """Options of ``heron-sa`` only; the defaults are Heron's for 2000 trials.
+
+    Attributes:
+        temperature: At the first step, as a share of the difference between the best and the
+            worst score of a round.
+        cooling: Steps in which the temperature falls to zero, evenly; each generation is one.
+    """
+
+    temperature: float = option(0.6, low=0.0, high=1000.0)
+    cooling: int = option(315, low=1, high=1_000_000)
 
 
 _Options = TypeVar("_Options", bound=RoundOptions)

@@ -16,7 +16,7 @@ from autotune.search.strategies import Pool, RecordedStrategy
 from autotune.search.strategies.recorded import check_count
 from autotune.search.strategies.sampling import spread
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.sketches.candidates import Positions
+from autotune.sketches.candidates import Matrix, Positions
 from autotune.spaces import FeasibleSet
 from autotune_heron.options import RoundOptions, checked_options
 from autotune_heron.report import GenerationReport
@@ -35,6 +35,16 @@ class Offspring:
     def __init__(self) -> None:
         self.rows: list[NDArray[np.int64]] = []
         self.count = self.like_a_parent = self.infeasible = self.shared_keys = 0
+
+    def note(
+        self, children: Matrix, mothers: Matrix, fathers: Matrix, feasible: FeasibleSet
+    ) -> None:
+        """Add children [n, params] of these parents, feasible or not."""
+        self.rows += list(children)
+        self.count += len(children)
+        self.infeasible += int((~feasible.contains(children)).sum())
+        same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
+        self.like_a_parent += int((same[0] | same[1]).sum())
 
 
 class RoundStrategy(RecordedStrategy, Generic[_Options]):
@@ -104,7 +114,26 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
 
     @abstractmethod
     def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
-        """Children of a generation, for each sketch; ``population`` is in the pool, not empty."""
+        """Children of a generation, for each sketch; ``population`` is not empty.
+
+        What :meth:`_decoded` makes of it is in the pool.
+        """
+
+    def _decoded(self, rows: CandidateBatch) -> CandidateBatch:
+        """What is scored in place of rows, row for row: by default the rows themselves."""
+        return rows
+
+    def _is_feasible(self, batch: CandidateBatch) -> NDArray[np.bool_]:
+        """Which rows may be measured, [n]; by default all, as no other is ever scored."""
+        return np.ones(len(batch), dtype=np.bool_)
+
+    def _next(
+        self, pool: Pool, population: CandidateBatch, children: CandidateBatch
+    ) -> CandidateBatch:
+        """The population after a generation: by default its children and the best of all."""
+        ranking = pool.ranking(self._context.rng)
+        best = ranking[self._is_feasible(pool.batch)[ranking]]
+        return children.joined(pool.batch.select(best[: self.options.elite]))
 
     def _sample(self, n: int) -> CandidateBatch:
         """Fresh rows: half stratified, or as published all uniform; sketches in equal shares."""
@@ -140,20 +169,20 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
         pool = Pool(self._context.cost_model.predict, first.joined(self._sample(options.children)))
         population = pool.batch.select(pool.ranking(rng)[: options.population])
         for _ in range(options.generations if len(population) else 0):
-            children = self._generation(pool, population)
-            elite = pool.batch.select(pool.ranking(rng)[: options.elite])
-            population = children.joined(elite)
-        self._survivors = pool.batch.select(_places(pool, population))
+            population = self._generation(pool, population)
+        survivors = self._decoded(population)
+        survivors = survivors.select(self._is_feasible(survivors))
+        self._survivors = pool.batch.select(_places(pool, survivors))
         return self._picked(pool, n)
 
     def _generation(self, pool: Pool, population: CandidateBatch) -> CandidateBatch:
-        """The children of a population, which join the pool."""
+        """The population after the next generation, whose children join the pool."""
         began = self._clock()
         offspring = self._children(pool, population)
         seconds = self._clock() - began
         children = CandidateBatch.of_rows(self._sketches, [each.rows for each in offspring])
         before = len(pool.batch)
-        pool.add(children)
+        pool.add(self._decoded(children))
         made = sum(each.count for each in offspring)
         self.reports.append(
             GenerationReport(
@@ -166,13 +195,14 @@ class RoundStrategy(RecordedStrategy, Generic[_Options]):
             )
         )
         _LOG.debug("%s: %s", self.name, self.reports[-1])
-        return children
+        return self._next(pool, population, children)
 
     def _picked(self, pool: Pool, n: int) -> list[Candidate]:
         """The best that were never asked for, some of them for their sketch, others by score."""
         options, rng = self.options, self._context.rng
         ranking = pool.ranking(rng)
-        unseen = ranking[~self._history.is_asked(pool.batch)[ranking]]
+        usable = self._is_feasible(pool.batch) & ~self._history.is_asked(pool.batch)
+        unseen = ranking[usable[ranking]]
         # Rounded up or down at random, so that the share holds for small rounds too.
         greedy = min(n, int(options.greedy_share * n + rng.random()))
         chosen: list[int] = []

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.sketches.candidates import Positions
+from autotune.sketches import CandidateBatch
+from autotune.sketches.candidates import Matrix, Positions
+from autotune_heron.options import ParentsOptions
 
-__all__ = ["mates", "roulette"]
+__all__ = ["Pairs", "mates", "pairs", "pairs_of", "roulette"]
+
+Pairs = Iterator[tuple[int, Matrix, Matrix]]
+"""Parents of the children of each sketch: its index, mothers [n, params], fathers [n, params]."""
 
 
 def roulette(
@@ -53,3 +60,33 @@ def mates(
         places = owners[mothers] == owner
         fathers[places] = rng.choice(np.flatnonzero(owners == owner), size=int(places.sum()))
     return mothers, fathers
+
+
+def pairs(
+    population: CandidateBatch,
+    scores: NDArray[np.float64],
+    options: ParentsOptions,
+    rng: np.random.Generator,
+) -> Pairs:
+    """Pairs of parents that are drawn from a population by score, each of one sketch.
+
+    Args:
+        population: Rows, at least one.
+        scores: Their scores [n].
+        options: How many parents there are, drawn how, and how many pairs.
+        rng: Where chance comes from.
+    """
+    parents = population
+    if len(population) > options.parent_count:
+        drawn = roulette(scores, options.parent_count, options.variant != "paper", rng)
+        parents = population.select(drawn)
+    return pairs_of(parents, options.children, rng)
+
+
+def pairs_of(parents: CandidateBatch, n: int, rng: np.random.Generator) -> Pairs:
+    """``n`` pairs of parents, each of one sketch; parents are drawn uniformly."""
+    mothers, fathers = mates(parents.owners, n, rng)
+    left, right = parents.select(mothers), parents.select(fathers)
+    for index, (one, other) in enumerate(zip(left.matrices, right.matrices, strict=True)):
+        if len(one):
+            yield index, one, other

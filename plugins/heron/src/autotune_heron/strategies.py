@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -10,17 +9,14 @@ from numpy.typing import NDArray
 
 from autotune.search.strategies import Pool
 from autotune.sketches import CandidateBatch
-from autotune.sketches.candidates import Matrix
 from autotune_heron.genetic import one_point_children
 from autotune_heron.importance import importances
 from autotune_heron.offspring import key_parameters, make_child
-from autotune_heron.options import GeneticOptions, HeronOptions, ParentsOptions, RoundOptions
+from autotune_heron.options import GeneticOptions, HeronOptions, RoundOptions
 from autotune_heron.rounds import Offspring, RoundStrategy
-from autotune_heron.selection import mates, roulette
+from autotune_heron.selection import pairs
 
 __all__ = ["HeronGeneticStrategy", "HeronRandomStrategy", "HeronStrategy"]
-
-Pairs = Iterator[tuple[int, Matrix, Matrix]]
 
 
 class HeronRandomStrategy(RoundStrategy[RoundOptions]):
@@ -52,7 +48,8 @@ class HeronStrategy(RoundStrategy[HeronOptions]):
         options, rng = self.options, self._context.rng
         offspring = [Offspring() for _ in self._sketches]
         keys = [self._keys(pool, index) for index in range(len(self._sketches))]
-        for index, mothers, fathers in _pairs(pool, population, self.options, rng):
+        scores = pool.scores_of(population)
+        for index, mothers, fathers in pairs(population, scores, options, rng):
             each = offspring[index]
             for mother, father in zip(mothers, fathers, strict=True):
                 dropped = int(rng.geometric(0.5)) if options.drops_several else 1
@@ -95,7 +92,8 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
     def _children(self, pool: Pool, population: CandidateBatch) -> list[Offspring]:
         rng = self._context.rng
         offspring = [Offspring() for _ in self._sketches]
-        for index, mothers, fathers in _pairs(pool, population, self.options, rng):
+        scores = pool.scores_of(population)
+        for index, mothers, fathers in pairs(population, scores, self.options, rng):
             each, feasible = offspring[index], self._feasible[index]
             children = one_point_children(mothers, fathers, self._values[index], rng)
             good = feasible.contains(children)
@@ -106,23 +104,6 @@ class HeronGeneticStrategy(RoundStrategy[GeneticOptions]):
             same = [(children == parents).all(axis=1) for parents in (mothers, fathers)]
             each.like_a_parent = int((good & (same[0] | same[1])).sum())
         return offspring
-
-
-def _pairs(
-    pool: Pool, population: CandidateBatch, options: ParentsOptions, rng: np.random.Generator
-) -> Pairs:
-    """Parents of a generation: sketch, mothers [n, params], fathers [n, params]."""
-    places = {key: place for place, key in enumerate(pool.batch.keys)}
-    scores = pool.scores[[places[key] for key in population.keys]]
-    parents = population
-    if len(population) > options.parent_count:
-        drawn = roulette(scores, options.parent_count, options.variant != "paper", rng)
-        parents = population.select(drawn)
-    mothers, fathers = mates(parents.owners, options.children, rng)
-    left, right = parents.select(mothers), parents.select(fathers)
-    for index, (one, other) in enumerate(zip(left.matrices, right.matrices, strict=True)):
-        if len(one):
-            yield index, one, other
 
 
 def _is_one_of(row: NDArray[np.int64], *others: NDArray[np.int64]) -> bool:

@@ -81,4 +81,16 @@ def autotune_parts() -> list[PluginSpec]:
             "autotune_pruner.presets:moa_pruner_published",
             "MoA-Pruner (ASPLOS'25) as its released code searches",
         ),
+        PluginSpec(
+            "preset",
+            "pruner-offline",
+            "autotune_pruner.presets:pruner_offline",
+            "Pruner (ASPLOS'25) with weights that learn nothing during the run",
+        ),
+        PluginSpec(
+            "preset",
+            "pruner-finetune",
+            "autotune_pruner.presets:pruner_finetune",
+            "Pruner (ASPLOS'25) with weights that are fine-tuned during the run",
+        ),
     ]

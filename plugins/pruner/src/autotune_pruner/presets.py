@@ -1,11 +1,16 @@
-"""Pruner and MoA-Pruner as published, as far as there are parts for it."""
+"""Pruner and MoA-Pruner in their published modes, as far as there are parts for them."""
 
 from __future__ import annotations
 
 from autotune.plugins import Context
 from autotune.plugins.preset import Preset
 
-__all__ = ["moa_pruner_published", "pruner_published"]
+__all__ = [
+    "moa_pruner_published",
+    "pruner_finetune",
+    "pruner_offline",
+    "pruner_published",
+]
 
 _PUBLISHED = {"fidelity": "published"}
 _DIFFERENCES = (
@@ -16,6 +21,12 @@ _DIFFERENCES = (
     "the network normalises by its training data, not by what it scores together",
     "the loss of a pair goes on growing with the error",
     "winners are timed in turns with others, not once",
+)
+_LOADED = (
+    "the weights at the beginning are of programs of a CPU, not of TenSet's of a GPU "
+    "(--load-cost-model FILE for others)",
+    "they read corrected features, and rank programs of one task",
+    *_DIFFERENCES,
 )
 
 
@@ -48,10 +59,47 @@ def moa_pruner_published(_context: Context) -> Preset:
         },
         round_size=10,
         load_cost_model="pacm-cpu",
+        differences=_LOADED,
+    )
+
+
+def pruner_offline(_context: Context) -> Preset:
+    """The same with a cost model that was trained beforehand, and learns nothing more."""
+    return Preset(
+        name="pruner-offline",
+        source="Pruner (ASPLOS'25) in the offline mode of its released code",
+        parts={
+            "strategy": ("pruner", _PUBLISHED),
+            "cost_model": ("pacm", {"learn": False}),
+            "pruning_model": "psa",
+            "task_scheduler": "gradient",
+        },
+        round_size=10,
+        load_cost_model="pacm-cpu",
         differences=(
-            "the weights at the beginning are of programs of a CPU, not of TenSet's of a GPU "
-            "(--load-cost-model FILE for others)",
-            "they read corrected features, and rank programs of one task",
-            *_DIFFERENCES,
+            "the weights are not fine-tuned on recorded programs of the target beforehand",
+            *_LOADED,
+        ),
+    )
+
+
+def pruner_finetune(_context: Context) -> Preset:
+    """The same with a cost model that goes on learning from what it was trained to beforehand."""
+    return Preset(
+        name="pruner-finetune",
+        source="Pruner (ASPLOS'25) with weights that are fine-tuned to the target",
+        parts={
+            "strategy": ("pruner", _PUBLISHED),
+            "cost_model": ("pacm", {"epochs": 50, "growth": 1.0}),
+            "pruning_model": "psa",
+            "task_scheduler": "gradient",
+        },
+        round_size=10,
+        load_cost_model="pacm-cpu",
+        differences=(
+            "weights are fine-tuned on the outcomes of the run, after every round and from those "
+            "of the file, and not on recorded programs of the target beforehand",
+            "with Adam, not with plain gradient descent",
+            *_LOADED,
         ),
     )

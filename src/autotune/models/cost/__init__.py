@@ -6,6 +6,7 @@ from autotune.models.cost.analytic import AnalyticCostModel
 from autotune.models.cost.cost_model import CostModel, Observation
 from autotune.models.cost.differentiable import DifferentiableCostModel, require_differentiable
 from autotune.models.cost.gbdt import GradientBoostedTrees
+from autotune.models.cost.learning import check_has_learned, split_learn
 from autotune.models.cost.model_file import ModelFile, SavedModel, read_model, write_model
 from autotune.models.cost.random import RandomCostModel
 from autotune.models.cost.trainable import TrainableCostModel, TrainingGroup
@@ -22,8 +23,10 @@ __all__ = [
     "SavedModel",
     "TrainableCostModel",
     "TrainingGroup",
+    "check_has_learned",
     "read_model",
     "require_differentiable",
+    "split_learn",
     "trained_model",
     "write_model",
 ]

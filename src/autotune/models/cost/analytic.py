@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.models.cost.differentiable import DifferentiableCostModel
 from autotune.models.cost.model_state import check_model
 from autotune.plugins import Context
-from autotune.plugins.options import option, read_options
+from autotune.plugins.options import NoOptions, read_options
 from autotune.sketches import Candidate, CandidateBatch, Sketch, per_sketch
 from autotune.sketches.candidates import order_of
 from autotune.store.records import Outcome
@@ -35,17 +34,6 @@ _SECONDS = {"cpu": 1.0 / (100 * 3e9), "cuda": 1e-15}
 _PRIOR = 25.0
 _STEPS = 12
 _LARGEST = 3.0
-
-
-@frozen
-class AnalyticOptions:
-    """Options of :class:`AnalyticCostModel`.
-
-    Attributes:
-        learns: Whether outcomes change the weights of the components.
-    """
-
-    learns: bool = option(True)
 
 
 class AnalyticEstimate:
@@ -121,16 +109,16 @@ class AnalyticCostModel(DifferentiableCostModel):
     workload are compared with each other only.
 
     Args:
-        context: The target that candidates are for, and options; see :class:`AnalyticOptions`.
+        context: The target that candidates are for.
 
     Raises:
-        InvalidValueError: an option is unknown, or the target lacks a rate.
+        InvalidValueError: an option is given, or the target lacks a rate.
     """
 
     name = "analytic"
 
     def __init__(self, context: Context) -> None:
-        self.options = read_options(f"cost model {self.name!r}", AnalyticOptions, context.options)
+        read_options(f"cost model {self.name!r}", NoOptions, context.options)
         self._estimate = AnalyticEstimate(context.target)
         self._weights = np.zeros(len(self._estimate.components))
         self._seconds: list[list[float]] = []
@@ -169,7 +157,7 @@ class AnalyticCostModel(DifferentiableCostModel):
     def update(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
         """Learn from what has a latency."""
         valid = [(each, outcome) for each, outcome in outcomes if outcome.latency is not None]
-        if not valid or not self.options.learns:
+        if not valid:
             return
         candidates = [candidate for candidate, _ in valid]
         batch = CandidateBatch.of(candidates)

@@ -15,6 +15,7 @@ from autotune.models.features.nest import (
 from autotune.models.features.pam import PAM_VERSION, PamFeatures, pam_features
 from autotune.models.features.relaxed_features import (
     RELAXED_COLUMNS,
+    RELAXED_RAW_COLUMNS,
     RELAXED_VERSION,
     RelaxedFeatures,
     RelaxedPoints,
@@ -32,6 +33,7 @@ __all__ = [
     "FIDELITIES",
     "PAM_VERSION",
     "RELAXED_COLUMNS",
+    "RELAXED_RAW_COLUMNS",
     "RELAXED_VERSION",
     "PamFeatures",
     "RelaxedFeatures",

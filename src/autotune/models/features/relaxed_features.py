@@ -27,7 +27,13 @@ from autotune.nest.relaxed import RelaxedTape, Smoothing, param_bounds
 from autotune.sketches import Sketch, per_sketch
 from autotune.targets import Target
 
-__all__ = ["RELAXED_COLUMNS", "RELAXED_VERSION", "RelaxedFeatures", "RelaxedPoints"]
+__all__ = [
+    "RELAXED_COLUMNS",
+    "RELAXED_RAW_COLUMNS",
+    "RELAXED_VERSION",
+    "RelaxedFeatures",
+    "RelaxedPoints",
+]
 
 Values = NDArray[np.float64]
 
@@ -40,6 +46,13 @@ _LINE_BYTES = 64
 # Relaxed counts may miss zero by the width of a smooth minimum.
 _LEAST = -0.5
 _RAW = ("is_gpu", "read", "write", "read_write", "reuse_loop", "reuse_serial", "reuse_none")
+
+RELAXED_RAW_COLUMNS = tuple(
+    name
+    for name in RELAXED_COLUMNS
+    if name.endswith(("_none", "_mixed")) or name.partition("_")[2] in _RAW or name in _RAW
+)
+"""Columns that are as they are; the others are ``log2(1 + x)``."""
 
 
 @frozen(eq=False)
@@ -133,7 +146,7 @@ class RelaxedFeatures:
         varying: list[tuple[int, int, bool]] = []
         for row, statement in enumerate(stored):
             for name, expression in _columns(nest, statement, known, conventions, self._gpu):
-                place, raw = row * len(position) + position[name], _is_raw(name)
+                place, raw = row * len(position) + position[name], name in RELAXED_RAW_COLUMNS
                 if expression.value is None:
                     output = index.setdefault(expression, len(index))
                     varying.append((place, output, not raw))
@@ -149,10 +162,6 @@ class RelaxedFeatures:
             columns,
             logarithmic == 1,
         )
-
-
-def _is_raw(name: str) -> bool:
-    return name.endswith(("_none", "_mixed")) or name.partition("_")[2] in _RAW or name in _RAW
 
 
 def _columns(

@@ -17,7 +17,9 @@ from autotune.models.cost import (
     DifferentiableCostModel,
     ModelFile,
     TrainableCostModel,
+    check_has_learned,
     require_differentiable,
+    split_learn,
 )
 from autotune.models.host.differentiable import differentiable_names
 from autotune.models.host.transport import SketchReader, pack_state, unpack_state
@@ -41,6 +43,8 @@ class ModelServer:
 
     def __init__(self) -> None:
         self._models: dict[str, Any] = {}
+        # Whether the cost model is updated.
+        self._learns = True
         self._sketches = SketchReader()
         self._log = _ModelLog()
         logging.getLogger(MODEL_LOG).addHandler(self._log)
@@ -63,11 +67,18 @@ class ModelServer:
         if factory and ":" not in name and name not in manager().names(kind):
             _register(PluginSpec(kind, name, factory, "registered by the host"))
         target = Target.from_json(message["target"])
-        model = create_part(kind, name, Context(target=target, **message["arguments"]))
+        arguments = dict(message["arguments"])
+        learns = True
+        if kind == "cost_model":
+            learns, arguments["options"] = split_learn(name, arguments.get("options", {}))
+        model = create_part(kind, name, Context(target=target, **arguments))
         if isinstance(model, CostModel):
             model.warm_up()
         if message["file"] is not None:
             _load(name, model, ModelFile(**message["file"]))
+        elif not learns:
+            check_has_learned(name, model)
+        self._learns = learns
         self._models[kind] = model
         return {"name": str(getattr(model, "name", name))}
 
@@ -90,7 +101,9 @@ class ModelServer:
         return {"shapes": shapes, ATTACHMENTS: [values, gradient]}
 
     def _update(self, message: Message) -> Message:
-        self._models["cost_model"].update(self._sketches.outcomes(message))
+        outcomes = self._sketches.outcomes(message)
+        if self._learns:
+            self._models["cost_model"].update(outcomes)
         return {"warnings": self._log.taken()}
 
     def _state(self, _message: Message) -> Message:

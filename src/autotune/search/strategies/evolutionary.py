@@ -6,13 +6,17 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from autotune.errors import UnknownNameError
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
 from autotune.search.strategies.pool import Pool
 from autotune.search.strategies.recorded import RecordedStrategy, check_count
 from autotune.search.strategies.sampling import spread
+from autotune.search.strategies.scored_batch import ScoredBatch
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
+
+_PARENTS = ("rank", "score")
 
 
 @frozen
@@ -24,9 +28,11 @@ class EvolutionaryOptions:
         population: Rows that a generation has at most. Fewer where the space limits how many
             candidates of a round are scored.
         generations: How often the population is varied in a round.
+        parents: ``rank``: all rows of the round so far, the better the likelier; or ``score``: the
+            last generation, each in proportion to its score where that is positive, as in Ansor.
         crossover_probability: Chance that a child is a mixture of two parents.
         mutation_probability: Chance that such a mixture is mutated too; a child of one parent
-            always is.
+            always is, but with ``parents=score``, where it is so by the same chance.
         elite_share: Share of the first population that the best measured candidates may take.
         sketch_trials: Candidates that every sketch gets before only scores count.
     """
@@ -34,6 +40,7 @@ class EvolutionaryOptions:
     epsilon: float = option(0.1, low=0.0, high=1.0)
     population: int = option(512, low=2, high=1_000_000)
     generations: int = option(4, low=0, high=1000)
+    parents: str = option("rank")
     crossover_probability: float = option(0.3, low=0.0, high=1.0)
     mutation_probability: float = option(0.85, low=0.0, high=1.0)
     elite_share: float = option(0.125, low=0.0, high=1.0)
@@ -45,7 +52,8 @@ class EvolutionaryStrategy(RecordedStrategy):
 
     A round: the population starts with the best measured candidates and a sample of the
     space; each generation takes parents by rank of their predicted score, mixes and mutates
-    them with the space's own feasible moves, and the best of old and new survive. Asked for are
+    them with the space's own feasible moves, and the best of old and new survive (with
+    ``parents=score`` only the new ones do). Asked for are
     the best rows seen in all generations that were never asked for before, after each sketch
     had ``sketch_trials``; a share ``epsilon`` is sampled at random.
 
@@ -58,9 +66,12 @@ class EvolutionaryStrategy(RecordedStrategy):
 
     def __init__(self, context: Context) -> None:
         """Raises InvalidValueError for an unknown option or value."""
-        self.options = read_options(
-            f"strategy {self.name!r}", EvolutionaryOptions, context.options
-        )
+        owner = f"strategy {self.name!r}"
+        self.options = read_options(owner, EvolutionaryOptions, context.options)
+        if self.options.parents not in _PARENTS:
+            raise UnknownNameError(
+                f"value of option 'parents' of {owner}", self.options.parents, _PARENTS
+            )
         super().__init__(context)
         self._population, limit = self.options.population, self._space.score_limit
         if limit is not None:
@@ -100,8 +111,11 @@ class EvolutionaryStrategy(RecordedStrategy):
         options = self.options
         fresh = self._sampler.sample(self._population - len(elites))
         pool = Pool(self._context.cost_model.predict, elites.joined(fresh))
-        for _ in range(options.generations):
-            pool.add(self._children(pool))
+        if options.parents == "score":
+            self._add_generations(pool)
+        else:
+            for _ in range(options.generations):
+                pool.add(self._children_by_rank(pool))
         ranking = pool.ranking(self._context.rng)
         unseen = ranking[~self._history.is_asked(pool.batch)[ranking]]
         queues = pool.batch.by_part(unseen)
@@ -115,34 +129,73 @@ class EvolutionaryStrategy(RecordedStrategy):
         owed = [max(0, self.options.sketch_trials - count) for count in counts]
         return spread(counts, [queue[:most] for queue, most in zip(queues, owed, strict=True)], n)
 
-    def _children(self, pool: Pool) -> CandidateBatch:
-        """One feasible child for each place in the population, from parents drawn by rank."""
-        rng, space, options = self._context.rng, self._space, self.options
-        alive = pool.ranking(rng)[: self._population]
+    def _add_generations(self, pool: Pool) -> None:
+        """Add generations of which each has parents of the last one only, drawn by score."""
+        generation = pool.scored
+        for _ in range(self.options.generations if len(generation) else 0):
+            weights = np.where(
+                np.isfinite(generation.scores), np.maximum(generation.scores, 0.0), 0.0
+            )
+            if not weights.any():
+                weights[:] = 1.0
+            everything = np.arange(len(weights))
+            mutation = self.options.mutation_probability
+            children = self._children(generation.batch, everything, weights, mutation)
+            pool.add(children)
+            generation = ScoredBatch(children, pool.scores_of(children))
+
+    def _children_by_rank(self, pool: Pool) -> CandidateBatch:
+        """Children of the best rows so far, the better of them the likelier."""
+        alive = pool.ranking(self._context.rng)[: self._population]
         weights = np.arange(len(alive), 0, -1, dtype=np.float64)
+        return self._children(pool.batch, alive, weights, 1.0)
+
+    def _children(
+        self,
+        batch: CandidateBatch,
+        alive: Positions,
+        weights: NDArray[np.float64],
+        mutation: float,
+    ) -> CandidateBatch:
+        """One feasible child for each place in the population.
+
+        Args:
+            batch: Where the parents are.
+            alive: Their positions, [n].
+            weights: In proportion to the chance of each, [n].
+            mutation: Chance that a child of one parent is mutated.
+        """
+        rng, space, options = self._context.rng, self._space, self.options
         drawn = rng.choice(len(alive), size=self._population, p=weights / weights.sum())
         mixed = rng.random(self._population) < options.crossover_probability
         left = np.sort(alive[drawn[mixed]])
-        children = pool.batch.select(alive[drawn[~mixed]])
+        children = batch.select(alive[drawn[~mixed]])
+        done = children.select(np.zeros(len(children), dtype=np.bool_))
+        if mutation < 1.0:
+            moves = rng.random(len(children)) < mutation
+            done, children = children.select(~moves), children.select(moves)
         if len(left):
-            right = self._mates(pool, left, alive, weights)
-            mothers, fathers = pool.batch.select(left), pool.batch.select(right)
+            right = self._mates(batch, left, alive, weights)
+            mothers, fathers = batch.select(left), batch.select(right)
             mixtures = space.crossover(mothers.without_empty(), fathers.without_empty(), rng)
-            mixtures = mixtures.over(pool.batch.sketches)
+            mixtures = mixtures.over(batch.sketches)
             again = rng.random(len(mixtures)) < options.mutation_probability
-            done, children = mixtures.select(~again), children.joined(mixtures.select(again))
-        else:
-            done = children.select(np.zeros(len(children), dtype=np.bool_))
+            done = done.joined(mixtures.select(~again))
+            children = children.joined(mixtures.select(again))
         if len(children):
             moved = space.neighbours(children.without_empty(), rng)
-            done = done.joined(moved.over(pool.batch.sketches))
+            done = done.joined(moved.over(batch.sketches))
         return done
 
     def _mates(
-        self, pool: Pool, left: Positions, alive: Positions, weights: NDArray[np.float64]
+        self,
+        batch: CandidateBatch,
+        left: Positions,
+        alive: Positions,
+        weights: NDArray[np.float64],
     ) -> Positions:
-        """For each position in ``left``, ascending, one of the same sketch drawn by rank."""
-        owners, alive_owners = pool.batch.owners[left], pool.batch.owners[alive]
+        """For each position in ``left``, ascending, one of the same sketch drawn by weight."""
+        owners, alive_owners = batch.owners[left], batch.owners[alive]
         mates = np.empty_like(left)
         for owner in np.unique(owners):
             places, own = owners == owner, alive_owners == owner

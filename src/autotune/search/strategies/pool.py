@@ -29,6 +29,11 @@ class Pool:
         """Their scores, [n]."""
         return self.scored.scores
 
+    def scores_of(self, rows: CandidateBatch) -> NDArray[np.float64]:
+        """Scores of rows that are here, [n]."""
+        places = {key: place for place, key in enumerate(self.batch.keys)}
+        return self.scores[np.array([places[key] for key in rows.keys], dtype=np.int64)]
+
     def add(self, batch: CandidateBatch) -> None:
         """Add the rows that are not here yet."""
         fresh = batch.select(self._fresh(batch))
