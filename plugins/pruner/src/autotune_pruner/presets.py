@@ -71,7 +71,7 @@ def pruner_offline(_context: Context) -> Preset:
         parts={
             "strategy": ("pruner", _PUBLISHED),
             "cost_model": ("pacm", {"learn": False}),
-            "pruning_model": "psa",
+            "pruning_model": "pruner-psa",
             "task_scheduler": "gradient",
         },
         round_size=10,
@@ -91,7 +91,7 @@ def pruner_finetune(_context: Context) -> Preset:
         parts={
             "strategy": ("pruner", _PUBLISHED),
             "cost_model": ("pacm", {"epochs": 50, "growth": 1.0}),
-            "pruning_model": "psa",
+            "pruning_model": "pruner-psa",
             "task_scheduler": "gradient",
         },
         round_size=10,
