@@ -25,10 +25,10 @@ import benchmarks_path  # noqa: F401
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
 from model_quality import digest_of, interval_text, read_groups
-from pieces import append_piece, read_pieces
 
 from autotune import Target
 from autotune.cli.options import read_options
+from autotune.compare import append_piece, read_pieces
 from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.models.training import (
     make_trainable,

@@ -27,10 +27,10 @@ import benchmarks_path  # noqa: F401
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
 from numpy.typing import NDArray
-from pieces import append_piece, read_pieces
 
 from autotune import Target, open_database
 from autotune.cli.options import read_options
+from autotune.compare import append_piece, read_pieces
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
 from autotune.models.training import (
