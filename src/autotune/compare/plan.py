@@ -30,6 +30,14 @@ COMPARE_VERSION = 1
 BASELINE = "random"
 """The contender that others are compared with: what uniform draws find is no merit of a search."""
 
+# Fields without which a line of the results is not understood, by its kind. A run has these and an
+# error, or what it found.
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "study": ("budget", "common"),
+    "run": ("workload", "contender", "seed", "trials"),
+    "turns": ("workload", "turns", "errors"),
+}
+_FOUND = ("wall", "spent", "latency", "schedule", "steps", "history", "seconds")
 _MODEL_FLAG = "--load-cost-model"
 # More than a run can measure.
 _UNLIMITED = 10**9
@@ -224,9 +232,14 @@ def check_same_study(plan: Plan, lines: Sequence[Mapping[str, Any]], path: str) 
         f"contender {it.name!r}": {"arguments": list(named_arguments(it.arguments))}
         for it in plan.contenders
     }
-    for line in lines:
-        names = ["study"] if line.get("kind") == "study" else []
-        if line.get("kind") == "run":
+    for number, line in enumerate(lines, start=1):
+        needed = _NEEDED.get(str(line.get("kind")), ("",))
+        if line.get("kind") == "run" and not line.get("error"):
+            needed = (*needed, *_FOUND)
+        if not all(name in line for name in needed):
+            raise InvalidValueError(f"line {number} of {path!r} is no result of a comparison")
+        names = ["study"] if line["kind"] == "study" else []
+        if line["kind"] == "run":
             names = [f"workload {line['workload']!r}", f"contender {line['contender']!r}"]
         for name in names:
             for key, value in wanted.get(name, {}).items():

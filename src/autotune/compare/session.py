@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from autotune.compare.plan import ComparedWorkload, Piece, Plan, check_same_stud
 from autotune.compare.tuning_process import tune_once
 from autotune.compare.turns import Arena, time_programs
 from autotune.errors import AutotuneError
+from autotune.process.stopwatch import Clock
 from autotune.store.records import Record
 
 __all__ = ["Progress", "complete", "done_runs"]
@@ -55,6 +57,7 @@ def complete(
     *,
     retry_failed: bool = False,
     tune: Tune = tune_once,
+    clock: Clock = time.monotonic,
 ) -> None:
     """Do the runs that are missing, one after the other, and then time all winners in turns.
 
@@ -67,6 +70,7 @@ def complete(
         on_progress: Called after every run.
         retry_failed: Whether runs that failed are done again.
         tune: Does one run.
+        clock: Monotonic seconds.
 
     Raises:
         InvalidValueError: the results are of another study, or cannot be read.
@@ -78,15 +82,17 @@ def complete(
     wanted = plan.pieces()
     known = done_runs(lines)
     open_pieces = [it for it in wanted if it not in known or (retry_failed and _failed(known[it]))]
-    walls = [known[it]["wall"] for it in wanted if it in known and not _failed(known[it])]
+    spent = [known[it]["spent"] for it in wanted if it in known and not _failed(known[it])]
     done = len(wanted) - len(open_pieces)
     for piece in open_pieces:
+        began = clock()
         line = _run(plan, piece, tune)
+        line["spent"] = clock() - began
         append_piece(results, line)
         done += 1
         if not _failed(line):
-            walls.append(line["wall"])
-        left = statistics.fmean(walls) * (len(wanted) - done) if walls else None
+            spent.append(line["spent"])
+        left = statistics.fmean(spent) * (len(wanted) - done) if spent else None
         on_progress(Progress(done, len(wanted), _told(piece, line), left))
     for workload in plan.workloads:
         text = _hold_turns(plan, workload, results)
