@@ -179,9 +179,8 @@ def _parsed(contender: Contender, arguments: Sequence[str]) -> click.Context:
     from autotune.cli.tune import command as tune
 
     try:
-        return tune.make_context("autotune tune", list(arguments))
-    except click.exceptions.Exit:
-        message = "it asks for help"
+        return tune.make_context("autotune tune", list(arguments), help_option_names=[])
     except click.ClickException as error:
-        message = error.format_message()
-    raise InvalidValueError(f"contender {contender.name!r}: {message}")
+        raise InvalidValueError(
+            f"contender {contender.name!r}: {error.format_message()}"
+        ) from error
