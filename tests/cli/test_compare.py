@@ -45,7 +45,7 @@ def wait_for_runs(results: Path, number: int, process: Any) -> None:
     "number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
 )
 def test_a_comparison_that_was_stopped_goes_on(number: int, cli: Any, spawn: Any) -> None:
-    command = (*COMPARE, *EVOLUTIONARY, "--seeds", "2")
+    command = (*COMPARE, *EVOLUTIONARY, "--seeds", "1")
     results = cli.folder / "results.jsonl"
     process = spawn(*command)
     wait_for_runs(results, 1, process)
@@ -54,7 +54,7 @@ def test_a_comparison_that_was_stopped_goes_on(number: int, cli: Any, spawn: Any
     assert "Traceback" not in stderr
     if number == signal.SIGINT:
         assert process.returncode == 130
-        assert "results.jsonl holds 1 runs, of 4; the same command does the others" in stderr
+        assert "results.jsonl holds 1 of 2 runs; the same command does the others" in stderr
     before = read_pieces(results)
 
     files = ("--json", "out.json", "--csv", "out.csv", "--plot", "out.svg")
@@ -63,17 +63,17 @@ def test_a_comparison_that_was_stopped_goes_on(number: int, cli: Any, spawn: Any
     assert done.status == 0, done.stderr
     assert read_pieces(results)[: len(before)] == before
     lines = done.stderr.splitlines()
-    assert [line[: len("[2/4]")] for line in lines] == ["[2/4]", "[3/4]", "[4/4]", "[4/4]"]
-    assert re.search(r"ms in \d+ s; about \d+ s left", lines[0])
-    assert lines[-1].endswith("4 winners took turns")
+    assert [line[: len("[2/2]")] for line in lines] == ["[2/2]", "[2/2]"]
+    assert re.search(r"ms in \d+ s$", lines[0])
+    assert lines[-1].endswith("2 winners took turns")
     for text in ("gemm m=8 n=8 k=8 float32", "median latency", "evolutionary", "pairs, over all"):
         assert text in done.stdout
-    assert re.search(r"^evolutionary .*beats? random", done.stdout, re.MULTILINE)
+    assert re.search(r"^evolutionary does not beat random for certain", done.stdout, re.MULTILINE)
 
     report = json.loads((cli.folder / "out.json").read_text())
     (workload,) = report["workloads"]
     assert [it["contender"] for it in workload["contenders"]] == ["random", "evolutionary"]
-    assert [it["runs"] for it in workload["contenders"]] == [2, 2]
+    assert [it["runs"] for it in workload["contenders"]] == [1, 1]
     best = min(line["latency"] for line in read_pieces(results) if line["kind"] == "run")
     # The reference backend's latency of a candidate is always the same.
     assert workload["best_known"] == pytest.approx(best, rel=1e-4)
@@ -131,7 +131,7 @@ def test_a_budget_of_time_reaches_the_runs(cli: Any, monkeypatch: pytest.MonkeyP
         (["gemm:", "--strategies", "grid"], "'gemm:': its shape is missing"),
         (["gemm:m=8,n=8,k=8", "--shape", "m=8", "--strategies", "grid"], "without a shape"),
         (["gemm", "softmax", "--shape", "m=8", "--strategies", "grid"], "for one WORKLOAD"),
-        (["none.mlir", "--strategies", "grid"], "none.mlir"),
+        (["none.mlir", "--strategies", "grid"], "none.mlir|backend imports mlir files"),
         (["gemm:m=8,n=8,k=8", "gemm:k=8,n=8,m=8", "--strategies", "grid"], "two workloads are"),
         (["G", "--strategies", "evolutionry"], "unknown strategy.*Did you mean 'evolutionary'"),
         (["G", "--presets", "prunr"], "unknown preset 'prunr'; available: "),

@@ -227,9 +227,9 @@ def _duration(seconds: float) -> str:
 
 def _kept(plan: Plan, results: Path, named: str | None) -> str:
     """What an interrupt leaves."""
-    from autotune.compare import read_pieces
+    from autotune.compare import done_runs, read_pieces
 
     if named is None:
         return "without --results nothing is kept"
-    done = sum(line["kind"] == "run" for line in read_pieces(results))
-    return f"{named} holds {done} runs, of {len(plan.pieces())}; the same command does the others"
+    done = len(set(plan.pieces()) & set(done_runs(read_pieces(results))))
+    return f"{named} holds {done} of {len(plan.pieces())} runs; the same command does the others"

@@ -35,7 +35,7 @@ from autotune.compare.runs import (
     read_run,
     true_latencies,
 )
-from autotune.compare.session import Progress, complete
+from autotune.compare.session import Progress, complete, done_runs
 from autotune.compare.tables import compare_json, compare_tables, csv_text
 from autotune.compare.tuning_process import RunFailed, tune_once
 from autotune.compare.turns import Arena, long_protocol, steps_of, time_programs, time_steps
@@ -66,6 +66,7 @@ __all__ = [
     "complete",
     "csv_text",
     "curve_of",
+    "done_runs",
     "geometric_mean",
     "improvements",
     "long_protocol",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import signal
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,17 @@ __all__ = ["RunFailed", "tune_once"]
 
 _NOTHING_FOUND = 1
 _MESSAGE_WIDTH = 400
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
+# `python -m autotune`, in a process that is told to end when this one dies, whatever it dies of: a
+# run that nobody waits for any more would disturb the next ones. It is not told by `preexec_fn`,
+# because hooks of Python's that run at such a fork swallow an interrupt.
+_AUTOTUNE = """
+import ctypes, os, runpy, signal, sys
+parent = int(sys.argv.pop(1))
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
+if os.getppid() != parent:
+    sys.exit(1)
+runpy.run_module("autotune", run_name="__main__", alter_sys=True)
+"""
 
 
 class RunFailed(AutotuneError):
@@ -70,7 +78,7 @@ def tune_once(arguments: Sequence[str], arena: Arena = AFTER_A_RUN) -> dict[str,
 def _tune(arguments: Sequence[str], folder: Path) -> tuple[dict[str, Any], float]:
     """The result file of a run, and the wall seconds of the command."""
     result = folder / "result.json"
-    command = [sys.executable, "-m", "autotune", "tune", *arguments]
+    command = [sys.executable, "-c", _AUTOTUNE, str(os.getpid()), "tune", *arguments]
     command += ["--quiet", "--json", str(result)]
     begin = time.perf_counter()
     done = subprocess.run(
@@ -80,7 +88,6 @@ def _tune(arguments: Sequence[str], folder: Path) -> tuple[dict[str, Any], float
         text=True,
         errors="replace",
         check=False,
-        preexec_fn=_end_with_parent,
     )
     seconds = time.perf_counter() - begin
     if done.returncode not in (0, _NOTHING_FOUND) or not result.exists():
@@ -88,8 +95,3 @@ def _tune(arguments: Sequence[str], folder: Path) -> tuple[dict[str, Any], float
         raise RunFailed(one_line(lines[-1].removeprefix("autotune: error: "), _MESSAGE_WIDTH))
     data: dict[str, Any] = json.loads(result.read_text())
     return data, seconds
-
-
-def _end_with_parent() -> None:
-    """In the child: a run that nobody waits for any more would disturb the next ones."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
