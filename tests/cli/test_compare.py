@@ -152,6 +152,7 @@ def test_a_budget_of_time_reaches_the_runs(cli: Any, monkeypatch: pytest.MonkeyP
         (["G", "--strategies", "grid", "--results", "-"], "--results '-' is standard output"),
         (["G", "--strategies", "grid", "--csv", "x", "--json", "x"], "both name 'x'"),
         (["G", "--strategies", "grid", "--results", "other.jsonl"], "no file of results"),
+        (["G", "other.jsonl", "--plot", "other.jsonl", "--force"], "would replace it"),
         (["G", "--strategies", "grid", "--results", "study.jsonl"], "results of another study"),
     ],
 )

@@ -111,12 +111,11 @@ def checked_destinations(context: click.Context, force: bool) -> Mapping[str, st
 def _inputs(context: click.Context) -> Iterator[tuple[click.Parameter, str]]:
     for option in context.command.params:
         value = context.params.get(option.name or "")
-        if not isinstance(option.type, InputFile) or value is None:
-            continue
-        beside = option.type.beside
-        if beside is None or context.params.get(beside) is not None:
-            for named in value if isinstance(value, tuple) else (value,):
-                yield option, named
+        if isinstance(option.type, InputFile):
+            beside = option.type.beside
+            if beside is None or context.params.get(beside) is not None:
+                values = value if isinstance(value, tuple) else (value,)
+                yield from ((option, path) for path in values if isinstance(path, str))
 
 
 def _shown(option: click.Parameter) -> str:

@@ -127,7 +127,8 @@ def time_programs(
         AutotuneError: nothing can be measured here, or the records are not of one task.
     """
     unique = list({record.candidate.digest: record for record in records}.values())
-    if len({(it.candidate.sketch.workload.digest, it.key.backend) for it in unique}) != 1:
+    tasks = {(it.candidate.sketch.workload.digest, it.key.backend, it.program) for it in unique}
+    if len(tasks) != 1:
         raise AutotuneError("only programs of one workload and one backend can take turns")
     with _measurer(unique[0], arena) as measurer:
         outcomes = measurer.rematch([record.candidate for record in unique])
