@@ -15,8 +15,8 @@ import numpy as np
 from candidate_server import CandidateServer
 from common import Bar, cores
 from draft import draw
-from turns import long_protocol
 
+from autotune.compare import long_protocol
 from autotune.measure import LocalMeasurer
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome

@@ -25,14 +25,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import TuningFailed, Turns, basic_parser, compare, cores, finish_with, machine, tune
+from common import Turns, basic_parser, compare, cores, finish_with, machine, shape_text
 from common import metaschedule as run_metaschedule
-from incumbents import steps_of, time_steps
-from pieces import append_piece, read_pieces
 from strategy_report import ABLATIONS, METASCHEDULE, ROUND_SIZE, Study, bars_of, print_report
 
-from autotune import RecordFilter, make_workload, open_database
-from autotune.models.cost import trained_model
+from autotune import make_workload
+from autotune.compare import (
+    RunFailed,
+    append_piece,
+    named_arguments,
+    read_pieces,
+    tune_once,
+)
 from autotune.plugins.manager import manager
 
 TRIALS, SEEDS, METASCHEDULE_SEEDS, QUICK_SEEDS = 200, 5, 3, 1
@@ -215,15 +219,11 @@ def threads_of(options: argparse.Namespace) -> list[str]:
     return [] if options.threads is None else ["--threads", str(options.threads)]
 
 
-def named_arguments(options: argparse.Namespace, contender: str) -> list[str]:
-    """The same for the results: a model file counts by what is in it."""
+def told_arguments(options: argparse.Namespace, contender: str) -> list[str]:
+    """The same for the results."""
     if contender == METASCHEDULE:
         return threads_of(options)
-    arguments = arguments_of(options, contender)
-    for place, name in enumerate(arguments[:-1]):
-        if name == "--load-cost-model":
-            arguments[place + 1] = trained_model(arguments[place + 1]).digest
-    return arguments
+    return list(named_arguments(arguments_of(options, contender)))
 
 
 def measure_all(options: argparse.Namespace, wanted: Sequence[Piece], results: Path) -> None:
@@ -231,7 +231,7 @@ def measure_all(options: argparse.Namespace, wanted: Sequence[Piece], results: P
     print("{processor}, {cores} cores, load {load:.1f}".format(**machine()), flush=True)
     began = time.monotonic()
     named = {
-        contender: named_arguments(options, contender)
+        contender: told_arguments(options, contender)
         for contender in {piece.contender for piece in wanted}
     }
     check_same_arguments(read_pieces(results), named)
@@ -281,7 +281,7 @@ def run_piece(options: argparse.Namespace, piece: Piece) -> dict[str, Any] | Non
     else:
         try:
             kept = run_strategy(options, piece, workload)
-        except TuningFailed as error:
+        except RunFailed as error:
             print(error, flush=True)
             return None
     latency = kept["latency"]
@@ -292,33 +292,10 @@ def run_piece(options: argparse.Namespace, piece: Piece) -> dict[str, Any] | Non
 
 def run_strategy(options: argparse.Namespace, piece: Piece, workload: Workload) -> dict[str, Any]:
     """Tune with a strategy; returns what is kept of the run."""
-    with tempfile.TemporaryDirectory() as folder:
-        database = Path(folder) / "piece.db"
-        tuned, wall = tune(
-            workload.builder,
-            workload.shape,
-            piece.trials,
-            piece.seed,
-            database,
-            arguments=arguments_of(options, piece.contender),
-        )
-        with open_database(database, read_only=True) as opened:
-            chosen = RecordFilter(workload=tuned["task"]["digest"])
-            # What a search has found is compared, also where it is no gain over a baseline.
-            winner = next(iter(opened.fastest_of_each(chosen)), None)
-            records = list(opened.records(chosen))
-    steps = [] if winner is None else steps_of(tuned["history"], records, winner)
-    return {
-        "wall": wall,
-        "latency": winner and winner.latency,
-        "schedule": winner and winner.to_json(),
-        "history": tuned["history"],
-        "steps": time_steps(steps) if steps else [],
-        "seconds": tuned["seconds"],
-        "rounds": -(-tuned["trials"] // ROUND_SIZE),
-        "cost_model": tuned["cost_model"],
-        "outcomes": tuned["outcomes"],
-    }
+    asked = [workload.builder, "--shape", shape_text(workload.shape), "--backend", "tvm"]
+    asked += ["--trials", str(piece.trials), "--seed", str(piece.seed)]
+    kept = tune_once([*asked, *arguments_of(options, piece.contender)])
+    return {**kept, "rounds": -(-len(kept["history"]) // ROUND_SIZE)}
 
 
 def time_winners(

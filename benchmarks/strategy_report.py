@@ -9,27 +9,24 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from attrs import asdict
 from common import Bar
 from search_quality import (
-    ConfidenceInterval,
     Figure,
-    Run,
     Runs,
     area_over,
     curve_at,
-    geometric_mean,
-    improvements,
     interval_of,
     knowing,
     seconds_over,
     shared_seconds,
     target_of,
-    timed_steps,
     trials_to_target,
-    true_latencies,
 )
 
+from autotune.compare import Run, geometric_mean, read_run, true_latencies
 from autotune.report import Table
+from autotune.report.bootstrap import ConfidenceInterval
 
 METASCHEDULE = "metaschedule"
 BASELINE, REFERENCE = "random", "evolutionary"
@@ -97,7 +94,7 @@ class Study:
         }
         for line in runs.values():
             cell = line["workload"], line["contender"]
-            run = _run_of(line)
+            run = read_run(line)
             latency = latest.get(run.workload, {}).get(f"{run.contender}/{run.seed}")
             if latency is not None:
                 run = run.calibrated(latency)
@@ -153,7 +150,7 @@ class Study:
                     "seed": run.seed,
                     "budget": run.budget,
                     "seconds": run.seconds,
-                    "points": [vars(point) for point in run.points],
+                    "points": [asdict(point) for point in run.points],
                 }
                 for found in self.runs.values()
                 for run in found
@@ -163,20 +160,6 @@ class Study:
 
 
 _SPLIT = ("search", "model")
-
-
-def _run_of(line: Mapping[str, Any]) -> Run:
-    """A run as it was recorded; its seconds count from the start of the command."""
-    before = 0.0
-    if "seconds" in line:
-        before = max(0.0, line["wall"] - line["seconds"]["total"])
-    if "steps" in line:
-        points = timed_steps(line["steps"], before)
-    else:
-        points = improvements(line["history"], before)
-    return Run(
-        line["workload"], line["contender"], line["seed"], line["trials"], line["wall"], points
-    )
 
 
 def print_report(study: Study, measured: bool = True) -> None:

@@ -25,20 +25,19 @@ import benchmarks_path  # noqa: F401
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
 from model_quality import digest_of, interval_text, read_groups
-from pieces import append_piece, read_pieces
 
 from autotune import Target
 from autotune.cli.options import read_options
+from autotune.compare import append_piece, read_pieces
 from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.models.training import (
-    ConfidenceInterval,
     make_trainable,
-    paired_bootstrap,
     pairwise_accuracy,
     score_groups,
 )
 from autotune.plugins import Context
 from autotune.report import Table
+from autotune.report.bootstrap import ConfidenceInterval, paired_difference
 
 # What begins with weights of the first target has a plus at its end.
 CONTENDERS = ("moa-pacm+", "pacm+", "pacm", "gbdt")
@@ -245,7 +244,7 @@ def ahead(ours: Mapping[str, float], theirs: Mapping[str, float]) -> ConfidenceI
     if not tasks:
         return None
     pairs = [ours[task] for task in tasks], [theirs[task] for task in tasks]
-    return paired_bootstrap(*pairs, np.random.default_rng(0))
+    return paired_difference(*pairs, np.random.default_rng(0)).interval
 
 
 def bars_of(curves: Curves, tasks: int) -> list[Bar]:

@@ -16,10 +16,11 @@ from typing import Any
 import benchmarks_path  # noqa: F401
 import matplotlib
 from matplotlib.figure import Figure
-from pieces import read_pieces
-from search_quality import Run, curve_at, shared_seconds
+from search_quality import curve_at, shared_seconds
 from strategies import TRIALS
 from strategy_report import METASCHEDULE, Study
+
+from autotune.compare import Run, read_pieces
 
 MARKS = 60
 

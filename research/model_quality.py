@@ -27,18 +27,16 @@ import benchmarks_path  # noqa: F401
 import numpy as np
 from common import Bar, basic_parser, finish_with, machine
 from numpy.typing import NDArray
-from pieces import append_piece, read_pieces
 
 from autotune import Target, open_database
 from autotune.cli.options import read_options
+from autotune.compare import append_piece, read_pieces
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
 from autotune.models.training import (
-    ConfidenceInterval,
     folds_by_task,
     make_trainable,
     only_target,
-    paired_bootstrap,
     quality_figures,
     score_groups,
     training_groups,
@@ -47,6 +45,7 @@ from autotune.plugins import Context
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
 from autotune.report import Table
+from autotune.report.bootstrap import ConfidenceInterval, paired_difference
 from autotune.sketches import CandidateBatch
 
 FOLDS, QUICK_FOLDS = 10, 3
@@ -277,7 +276,7 @@ def difference(
     if not folds:
         return None
     pairs = [ours[fold] for fold in folds], [theirs[fold] for fold in folds]
-    return paired_bootstrap(*pairs, np.random.default_rng(0))
+    return paired_difference(*pairs, np.random.default_rng(0)).interval
 
 
 def means_table(figures: Figures) -> Table:
@@ -308,7 +307,7 @@ def differences_table(figures: Figures) -> Table:
 
 def interval_text(interval: ConfidenceInterval) -> str:
     """``0.012 [-0.001, 0.020]``."""
-    return f"{interval.mean:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+    return f"{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
 
 
 def bars_of(figures: Figures, folds: int) -> list[Bar]:

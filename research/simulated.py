@@ -29,7 +29,6 @@ from typing import Any
 
 import benchmarks_path  # noqa: F401
 from common import basic_parser, finish_with
-from pieces import append_piece, read_pieces
 from search_quality import Figure, interval_of, latency_over, trials_to_target
 from simulation import Fit, Player, Task, Truth, chosen_tasks, fit_of, grown, play
 from strategies import (
@@ -53,6 +52,7 @@ from strategy_report import (
 
 from autotune import open_database
 from autotune.cli.options import read_options
+from autotune.compare import append_piece, read_pieces
 from autotune.models.cost import trained_model
 from autotune.models.training import only_target, training_groups
 from autotune.plugins.manager import manager

@@ -30,6 +30,7 @@ ROOMS = (
     "tuning",
     "report",
     "networks",
+    "compare",
     "cli",
     "testing",
     "__main__",

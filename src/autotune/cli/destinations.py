@@ -28,7 +28,8 @@ _SQLITE = b"SQLite format 3\0"
 # Devices that take everything, or nothing, and keep nothing.
 _SINKS = ("/dev/null", "/dev/full", "/dev/tty")
 _HEAD_BYTES = 1 << 12
-_APPENDED = ("log", "totals")
+_SVG_OF_MATPLOTLIB = b'<?xml version="1.0" encoding="utf-8" standalone="no"?>\n<!DOCTYPE svg'
+_APPENDED = ("log", "totals", "results")
 
 
 class InputFile(StringParamType):
@@ -110,10 +111,11 @@ def checked_destinations(context: click.Context, force: bool) -> Mapping[str, st
 def _inputs(context: click.Context) -> Iterator[tuple[click.Parameter, str]]:
     for option in context.command.params:
         value = context.params.get(option.name or "")
-        if isinstance(option.type, InputFile) and isinstance(value, str):
+        if isinstance(option.type, InputFile):
             beside = option.type.beside
             if beside is None or context.params.get(beside) is not None:
-                yield option, value
+                values = value if isinstance(value, tuple) else (value,)
+                yield from ((option, path) for path in values if isinstance(path, str))
 
 
 def _shown(option: click.Parameter) -> str:
@@ -319,7 +321,12 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
             lambda _, head: head.startswith((b"\x7fELF", b"// Schedules that autotune found")),
         ),
         "page": ("report page of autotune", _is_page),
-        "plot": ("SVG", lambda _, head: head.startswith(b"<svg ")),
+        "plot": ("SVG", lambda _, head: head.startswith((b"<svg ", _SVG_OF_MATPLOTLIB))),
+        "table": (
+            "table of a comparison",
+            lambda _, head: head.startswith(b"workload,contender,"),
+        ),
+        "results": ("file of results", lambda _, head: head.startswith(b'{"kind": "study"')),
         "model": ("file of a cost model", _is_model),
         "records": ("file of records", lambda _, head: head.startswith(b'{"schema":')),
         "export": ("folder", lambda _path, _head: False),

@@ -29,6 +29,7 @@ __all__ = [
     "read_options",
     "read_progress_mode",
     "read_shape",
+    "read_tune_options",
     "shape_option",
     "space_option",
     "tune_options",
@@ -132,19 +133,8 @@ def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], 
         @functools.wraps(command)
         def filled(**values: Any) -> Any:
             click.get_current_context().meta[BEGAN] = time.monotonic()
-            from autotune.tuning.options import TuneOptions
-
-            given = {name: values.pop(name) for name in names}
-            given = {name: value for name, value in given.items() if _is_given(value)}
-            chosen = {
-                kind: _read_part(kind, values.pop(kind), values.pop(f"{kind}_options"))
-                for kind in parts
-            }
-            if parts:
-                given["parts"] = {kind: part for kind, part in chosen.items() if part is not None}
-            options = TuneOptions(**given)
-            _refuse_unasked(options, chosen)
-            return command(options=options, **values)
+            options, others = read_tune_options(values, names, parts)
+            return command(options=options, **others)
 
         decorated: Any = filled
         for kind in reversed(parts):
@@ -154,6 +144,34 @@ def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], 
         return cast(Command, decorated)
 
     return decorate
+
+
+def read_tune_options(
+    values: Mapping[str, Any], names: Sequence[str], parts: Sequence[str]
+) -> tuple[TuneOptions, dict[str, Any]]:
+    """Options of tuning from the values of a command's parameters, and its other values.
+
+    Args:
+        values: By parameter.
+        names: As of :func:`tune_options`.
+        parts: Likewise.
+
+    Raises:
+        AutotuneError: a value is out of range, or there is no such part.
+    """
+    from autotune.tuning.options import TuneOptions
+
+    others = dict(values)
+    given = {name: others.pop(name) for name in names}
+    given = {name: value for name, value in given.items() if _is_given(value)}
+    chosen = {
+        kind: _read_part(kind, others.pop(kind), others.pop(f"{kind}_options")) for kind in parts
+    }
+    if parts:
+        given["parts"] = {kind: part for kind, part in chosen.items() if part is not None}
+    options = TuneOptions(**given)
+    _refuse_unasked(options, chosen)
+    return options, others
 
 
 def _flag(name: str) -> Callable[[Command], Command]:

@@ -14,7 +14,6 @@ from autotune.errors import InvalidValueError
 from autotune.models.training import (
     ScoredTask,
     drafted_score,
-    paired_bootstrap,
     pairwise_accuracy,
     peak_score,
     quality_figures,
@@ -101,25 +100,6 @@ def test_laws_of_rankings(latencies: list[float]) -> None:
     assert tops == sorted(tops) and tops[-1] == pytest.approx(1)
 
 
-def test_paired_bootstrap() -> None:
-    rng = np.random.default_rng(0)
-    same = paired_bootstrap([0.5, 0.7, 0.9], [0.4, 0.6, 0.8], rng)
-    assert (same.mean, same.low, same.high) == pytest.approx((0.1, 0.1, 0.1))
-    # The mean of two draws from {0, 1} is 0, 1/2, 1 with probability 1/4, 1/2, 1/4.
-    two = paired_bootstrap([1, 0], [0, 0], rng)
-    assert (two.mean, two.low, two.high) == (0.5, 0, 1)
-    narrow = paired_bootstrap([1, 0], [0, 0], rng, confidence=0.4)
-    assert (narrow.low, narrow.high) == (0.5, 0.5)
-
-
-def test_bootstrap_pairs_tasks() -> None:
-    """Tasks differ far more than models do; pairs see through that."""
-    rng = np.random.default_rng(1)
-    hard = rng.uniform(0, 1, 40)
-    found = paired_bootstrap(hard + 0.02 + rng.normal(0, 0.01, 40), hard, rng)
-    assert 0 < found.low < 0.02 < found.high < 0.04
-
-
 def test_figures() -> None:
     assert quality_figures([SHORT, LONG]) == pytest.approx(
         {"top1": 11 / 42, "top5": 1, "pairwise": 1 / 2}
@@ -127,15 +107,12 @@ def test_figures() -> None:
 
 
 def test_nonsense_is_refused() -> None:
-    rng = np.random.default_rng(0)
     for call, message in [
         (lambda: ScoredTask([1, 2], [1]), "2 scores for 1 latencies"),
         (lambda: ScoredTask([math.nan], [1]), "none of them NaN"),
         (lambda: ScoredTask([[1]], [1]), "numbers in a row"),
         (lambda: ScoredTask([1], [math.inf]), "without a valid candidate"),
         (lambda: top_k_score([SHORT], 0), "first 0"),
-        (lambda: paired_bootstrap([1], [1, 2], rng), "1 figures do not pair with 2"),
-        (lambda: paired_bootstrap([], [], rng), "do not pair"),
         (lambda: quality_figures([]), "no task"),
     ]:
         with pytest.raises(InvalidValueError, match=message):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from autotune.models.training.quality import (
-    ConfidenceInterval,
     ScoredTask,
     drafted_score,
-    paired_bootstrap,
     pairwise_accuracy,
     peak_score,
     quality_figures,
@@ -32,7 +30,6 @@ from autotune.models.training.training_data import (
 
 __all__ = [
     "FoldScore",
-    "ConfidenceInterval",
     "ListedTask",
     "ScoredTask",
     "TaskList",
@@ -45,7 +42,6 @@ __all__ = [
     "make_trainable",
     "mean_figures",
     "only_target",
-    "paired_bootstrap",
     "pairwise_accuracy",
     "peak_score",
     "quality_figures",

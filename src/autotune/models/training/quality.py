@@ -19,10 +19,8 @@ from autotune.sketches import CandidateBatch
 from autotune.sketches.candidates import order_of
 
 __all__ = [
-    "ConfidenceInterval",
     "ScoredTask",
     "drafted_score",
-    "paired_bootstrap",
     "pairwise_accuracy",
     "peak_score",
     "quality_figures",
@@ -149,44 +147,6 @@ def pairwise_accuracy(task: ScoredTask) -> float:
     if not pairs:
         return 0.5
     return float((faster & higher).sum() + 0.5 * (faster & equal).sum()) / pairs
-
-
-@frozen
-class ConfidenceInterval:
-    """A mean with bounds."""
-
-    mean: float
-    low: float
-    high: float
-
-
-def paired_bootstrap(
-    ours: Numbers,
-    theirs: Numbers,
-    rng: np.random.Generator,
-    resamples: int = 10_000,
-    confidence: float = 0.95,
-) -> ConfidenceInterval:
-    """Interval of the mean difference of two models over the same tasks, or folds.
-
-    Args:
-        ours: A figure of one model for each task.
-        theirs: That of the other, in the same order.
-        rng: Draws the resamples.
-        resamples: How many.
-        confidence: Share of the resampled means that lie within the bounds.
-
-    Raises:
-        InvalidValueError: lengths differ or there is nothing.
-    """
-    one, other = _column(ours), _column(theirs)
-    if len(one) != len(other) or not len(one):
-        raise InvalidValueError(f"{len(one)} figures do not pair with {len(other)}")
-    differences = one - other
-    drawn = rng.integers(len(differences), size=(resamples, len(differences)))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(differences[drawn].mean(axis=1), [tail, 1 - tail])
-    return ConfidenceInterval(float(differences.mean()), float(low), float(high))
 
 
 def score_groups(score: Scorer, groups: Sequence[TrainingGroup]) -> list[ScoredTask]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import matplotlib
 import matplotlib.style
@@ -27,7 +27,9 @@ from autotune.report.tables import ACTIVITY_LABELS
 from autotune.store.records import OUTCOME_STATUSES
 
 __all__ = [
+    "Band",
     "Plot",
+    "bands_plot",
     "curves_plot",
     "outcomes_plot",
     "roofline_plot",
@@ -79,6 +81,52 @@ class Plot:
         with _settings():
             self.figure.savefig(image, format="png", dpi=120)
         return image.getvalue()
+
+
+@frozen
+class Band:
+    """A line with its interval.
+
+    Attributes:
+        label: Names it.
+        at: Where its points are, ascending.
+        middle: Their values.
+        low: Lower bounds of these.
+        high: Upper bounds.
+    """
+
+    label: str
+    at: Sequence[float]
+    middle: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def bands_plot(
+    name: str,
+    caption: str,
+    panels: Mapping[str, Sequence[Band]],
+    *,
+    xlabel: str,
+    ylabel: str,
+) -> Plot:
+    """Lines with their intervals on a logarithmic scale, one panel below the other by title."""
+    with _drawing(0.3 + 2.6 * len(panels)) as figure:
+        for axes, (title, bands) in zip(
+            figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True
+        ):
+            for band in bands:
+                (line,) = axes.step(band.at, band.middle, where="post", label=_label(band.label))
+                axes.fill_between(
+                    band.at, band.low, band.high, step="post", color=line.get_color(), alpha=0.2
+                )
+            axes.set_title(_label(title))
+            axes.set(xlabel=xlabel, ylabel=ylabel)
+            axes.set_yscale("log")
+            _plain(axes.yaxis)
+            if bands:
+                axes.legend(fontsize=7)
+        return Plot(name, caption, figure)
 
 
 def curves_plot(number: int, task: TaskContents) -> Plot:
