@@ -241,7 +241,7 @@ class AskTell:
         return self._note(number, _outcome(seconds, failed))
 
     def seed(self, configs: Iterable[Mapping[str, Value]]) -> None:
-        """Have configurations proposed before all others; those that were proposed are passed over.
+        """Have configurations proposed before all others, unless they were proposed already.
 
         Raises:
             InvalidValueError: one is not in the space; says why.
@@ -278,9 +278,7 @@ class AskTell:
             {"name": it.name, "values": list(it.values), "default": it.default}
             for it in self.space.parameters
         ]
-        entries = [
-            _Entry(decode(it.candidate), it.outcome, it.asked) for it in self._known
-        ]
+        entries = [_Entry(decode(it.candidate), it.outcome, it.asked) for it in self._known]
         return _State(
             version=_STATE_VERSION,
             program=self._program,
