@@ -210,7 +210,7 @@ def _outcome(kernel: str, times: object) -> Outcome:
     numbers = times if isinstance(times, (list, tuple)) else [times]
     if not numbers or not all(_is_number(it) for it in numbers):
         raise InvalidValueError(f"timings of kernel {kernel!r} have {str(times)[:80]!r} as a time")
-    seconds = [float(it) * _MILLISECOND for it in numbers]
+    seconds = [float(it) * _MILLISECOND for it in numbers if isinstance(it, (int, float))]
     if not all(map(math.isfinite, seconds)):
         return Outcome("build_error", message=_FAILURE)
     if min(seconds) <= 0:
