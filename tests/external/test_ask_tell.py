@@ -27,7 +27,12 @@ PARAMETERS: Mapping[str, list[Value]] = {
     "unroll": [True, False],
 }
 CONSTRAINTS = ["block * warps <= 256", "layout == 'row' or unroll"]
-WITHOUT_NEST = ("random", "evolutionary", "grid")
+WITHOUT_NEST = tuple(
+    name
+    for name in manager().names("strategy")
+    if not manager().get("strategy", name).reads_nest
+    and str(manager().get("strategy", name).factory).startswith("autotune.")
+)
 
 
 def search(strategy: str = "random", seed: int = 0, **options: Any) -> AskTell:

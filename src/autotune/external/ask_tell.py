@@ -114,7 +114,7 @@ class _Known:
 
 
 class AskTell:
-    """A search for the fastest configuration that its user drives.
+    """A search for the fastest configuration that its user drives::
 
         search = AskTell({"block": [16, 32, 64], "warps": [1, 2, 4]}, ["block * warps <= 128"])
         while proposals := search.ask(4):
