@@ -126,7 +126,7 @@ def test_values_of_any_kind() -> None:
     found = timings_of("scale", (1, "torch.float16"), [(it, 1.0) for it in some])
     values = {it.name: it.values for it in found.parameters}
     assert values["maxnreg"] == (128, "None")
-    assert values["BLOCK"] == (64, "None") and values["DTYPE"] == ("<class 'bytes'>", "None")
+    assert values["BLOCK"] == (64, "None") and values["DTYPE"] == ("None", "builtins.bytes")
     assert found.program == "scale[1,torch.float16]"
 
 
@@ -270,6 +270,17 @@ def test_a_strategy_says_what_is_timed(triton: Any) -> None:
     every = hook.prune_by_strategy(6, strategy="random")
     tuned(triton, launches, prune_configs_by=every).run(1, 512)
     assert len(launches.timed) == 6
+
+
+def test_hooks_of_configurations_tell_them_apart_and_equal_ones_are_one(triton: Any) -> None:
+    def clear(_: Any) -> None: ...
+
+    plain = triton.Config({"BLOCK": 64}, num_warps=2)
+    hooked = triton.Config({"BLOCK": 64}, num_warps=2, pre_hook=clear)
+    other = triton.Config({"BLOCK": 128}, num_warps=2)
+    prune = hook.prune_by_strategy(3, strategy="grid")["early_config_prune"]
+    kept = prune([plain, plain, hooked, other], {})
+    assert sorted(map(id, kept)) == sorted(map(id, [plain, hooked, other]))
 
 
 def test_timings_of_another_key_say_what_is_timed(triton: Any) -> None:

@@ -96,7 +96,7 @@ def prune_by_strategy(
     first has a part in it: a sample that covers the list.
 
     Args:
-        count: Configurations that are timed.
+        count: Configurations that are timed at most.
         strategy: Name of a strategy that needs no loop nest.
         options: Its options.
         seed: Of everything that is random.
@@ -112,11 +112,17 @@ def prune_by_strategy(
         if len(configs) <= count:
             return configs
         flat = flattened([vars(config) for config in configs])
+        # Lists that programs make may have a configuration twice, which Triton bears.
+        different = {repr(it): it for it in flat}
+        originals = dict(zip(map(repr, flat), configs, strict=True))
         search = AskTell(
-            parameters_over(flat), strategy=strategy, options=options, seed=seed, configs=flat
+            parameters_over(flat),
+            strategy=strategy,
+            options=options,
+            seed=seed,
+            configs=tuple(different.values()),
         )
         search.seed(always)
-        originals = dict(zip(map(repr, flat), configs, strict=True))
         return [originals[repr(it.config)] for it in search.ask(count)]
 
     return {"early_config_prune": early_config_prune}

@@ -44,9 +44,9 @@ PROTOCOL = "triton-do_bench"
 SUFFIX = ".autotune.json"
 UNSET = "None"
 """The value of a parameter that a configuration does not set, and others do."""
-_LAUNCH = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+_LAUNCH = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override", "pre_hook")
 """What a configuration has beside the arguments of the kernel."""
-_OPTIONAL = ("maxnreg", "ir_override")
+_OPTIONAL = ("maxnreg", "ir_override", "pre_hook")
 """What most configurations leave out, and is no parameter then."""
 _FAILURE = "Triton did not compile it, or it needs more than the device has"
 _MILLISECOND = 1e-3
@@ -230,4 +230,6 @@ def plain(value: Any) -> Value:
         value = value.item()
     if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    return str(value)
+    # A function is known by its name: its text has an address, which is another in each process.
+    name = getattr(value, "__qualname__", None)
+    return str(value) if name is None else f"{value.__module__}.{name}"
