@@ -11,30 +11,17 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from autotune.errors import InvalidValueError, PluginError
+from autotune.external.search_parts import as_parameters, make_parts, make_space
 from autotune.ir.converter import JsonForm
-from autotune.models.cost import CostModel
-from autotune.plugins import Context
-from autotune.plugins.manager import manager
-from autotune.plugins.parts import check_part, create_part
 from autotune.search.held import asked_of, calling, state_of
-from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, CandidateBatch
-from autotune.spaces.parameters import (
-    Parameter,
-    ParameterSpace,
-    Value,
-    encode_config,
-    parameter_space,
-    parse_condition,
-    recorded_space,
-)
+from autotune.spaces.parameters import Parameter, Value, parse_condition
 from autotune.store.records import Outcome
 
-__all__ = ["AskTell", "Proposal", "Trial", "as_parameters"]
+__all__ = ["DEFAULT_STRATEGY", "AskTell", "Proposal", "Trial"]
 
 DEFAULT_STRATEGY = "auto"
 _STATE_VERSION = 1
-_NO_MODEL = "random"
 
 
 @frozen
@@ -157,11 +144,11 @@ class AskTell:
         known = as_parameters(parameters)
         self._constraints = _checked_constraints(constraints)
         self._configs = None if configs is None else tuple(map(dict, configs))
-        self.space = _space(program, known, self._constraints, self._configs)
+        self.space = make_space(program, known, self._constraints, self._configs)
         self._program = program
         self._name, self._options = strategy, dict(options or {})
         self._seed = _checked_seed(seed)
-        self._cost_model, self._strategy = _parts(self.space, strategy, self._options, seed)
+        self._cost_model, self._strategy = make_parts(self.space, strategy, self._options, seed)
         self._known: list[_Known] = []
         self._ids: dict[tuple[int, ...], int] = {}
         self._waiting: deque[Candidate] = deque()
@@ -415,29 +402,6 @@ class AskTell:
         return f"it is none of the {self.count} that there are"
 
 
-def as_parameters(
-    parameters: Mapping[str, Sequence[Value]] | Sequence[Parameter],
-) -> tuple[Parameter, ...]:
-    """Parameters, given as such or as values by name.
-
-    Raises:
-        InvalidValueError: they are neither, or one of them is wrong.
-    """
-    if isinstance(parameters, Mapping):
-        for name, values in parameters.items():
-            if isinstance(values, str) or not isinstance(values, Sequence):
-                raise InvalidValueError(
-                    f"parameter {name!r} has values {values!r}; give a list of them"
-                )
-        return tuple(Parameter(name, tuple(values)) for name, values in parameters.items())
-    for parameter in parameters:
-        if not isinstance(parameter, Parameter):
-            raise InvalidValueError(
-                f"parameters are a mapping of names to values, or Parameters, not {parameter!r}"
-            )
-    return tuple(parameters)
-
-
 def _checked_constraints(constraints: Sequence[str]) -> tuple[str, ...]:
     if isinstance(constraints, str):
         raise InvalidValueError(f"constraints are a list of texts, not the text {constraints!r}")
@@ -448,47 +412,6 @@ def _checked_seed(seed: object) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise InvalidValueError(f"a seed is a whole number from 0, not {seed!r}")
     return seed
-
-
-def _space(
-    program: str,
-    parameters: Sequence[Parameter],
-    constraints: Sequence[str],
-    configs: Sequence[Mapping[str, Value]] | None,
-) -> ParameterSpace:
-    if configs is None:
-        return parameter_space(program, parameters, constraints)
-    if constraints:
-        raise InvalidValueError("give constraints, or the configurations that there are, not both")
-    rows = [encode_config(parameters, config) for config in configs]
-    return recorded_space(program, parameters, np.array(rows, dtype=np.int64))
-
-
-def _parts(
-    space: ParameterSpace, name: str, options: Mapping[str, Any], seed: int
-) -> tuple[CostModel, Strategy]:
-    """The strategy, and the cost model that it asks.
-
-    Raises:
-        InvalidValueError: either needs a loop nest.
-    """
-    check_part("strategy", name)
-    spec = None if ":" in name else manager().get("strategy", name)
-    model = _NO_MODEL if spec is None or not spec.default_cost_model else spec.default_cost_model
-    needy = [it for it in (spec, manager().get("cost_model", model)) if it and it.reads_nest]
-    if needy:
-        known = [manager().get("strategy", it) for it in manager().names("strategy")]
-        can = ", ".join(it.name for it in known if not it.reads_nest)
-        raise InvalidValueError(
-            f"{needy[0].kind.replace('_', ' ')} {needy[0].name!r} reads the symbolic loop nest, "
-            f"and parameters alone have none; strategies can be: {can}"
-        )
-    cost_model: CostModel = create_part("cost_model", model, Context(seed=seed))
-    context = Context(
-        space=space, rng=np.random.default_rng(seed), cost_model=cost_model, options=options
-    )
-    strategy: Strategy = create_part("strategy", name, context)
-    return cost_model, strategy
 
 
 def _outcome(seconds: object, failed: object) -> Outcome:
