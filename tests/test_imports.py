@@ -28,6 +28,7 @@ ROOMS = (
     "search",
     "measure",
     "tuning",
+    "external",
     "report",
     "networks",
     "compare",

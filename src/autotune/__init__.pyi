@@ -1,5 +1,6 @@
 from autotune.errors import AutotuneError as AutotuneError
 from autotune.errors import NoValidCandidate as NoValidCandidate
+from autotune.external.ask_tell import AskTell as AskTell
 from autotune.ir import workloads as workloads
 from autotune.ir.workloads import Workload as Workload
 from autotune.measure import MeasureProtocol as MeasureProtocol

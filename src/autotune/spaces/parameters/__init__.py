@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from autotune.spaces.parameters.conditions import Condition, parse_condition
-from autotune.spaces.parameters.parameter import Parameter, Value, column_scale
+from autotune.spaces.parameters.parameter import (
+    Parameter,
+    Value,
+    column_scale,
+    encode_config,
+)
 from autotune.spaces.parameters.parameter_space import (
     ParameterSpace,
     parameter_space,
@@ -16,6 +21,7 @@ __all__ = [
     "ParameterSpace",
     "Value",
     "column_scale",
+    "encode_config",
     "parameter_space",
     "parse_condition",
     "recorded_space",

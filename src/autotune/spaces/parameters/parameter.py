@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from autotune.errors import InvalidValueError, near_matches
 from autotune.sketches import Categorical, Ordinal, Param
 
-__all__ = ["Parameter", "Value", "column_scale"]
+__all__ = ["Parameter", "Value", "column_scale", "encode_config"]
 
 Value = int | float | str | bool
 """What a parameter can be."""

@@ -1,0 +1,1 @@
+"""Programs that only their own tools understand: tuned by their parameters alone."""

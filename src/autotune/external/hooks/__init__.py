@@ -1,0 +1,1 @@
+"""Adapters to other tuners and compilers; their packages are imported where they are used."""

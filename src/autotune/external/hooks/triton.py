@@ -1,0 +1,246 @@
+"""In Triton's autotuner: listen to what it times, and choose what it times.
+
+Both are plain functions that Triton calls. Written for triton 3.8 and 3.9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.errors import InvalidValueError
+from autotune.external.ask_tell import DEFAULT_STRATEGY, AskTell
+from autotune.external.hooks.packages import load
+from autotune.external.hooks.triton_timings import (
+    UNSET,
+    KernelTimings,
+    flattened,
+    parameters_over,
+    plain,
+    read_timings,
+    timings_of,
+)
+from autotune.spaces.parameters import Value
+from autotune.store.records import Record
+from autotune.targets import Target
+
+__all__ = [
+    "KernelTimings",
+    "RecordedModel",
+    "listen",
+    "prune_by_strategy",
+    "prune_by_timings",
+    "read_timings",
+]
+
+_NEIGHBOURS = 3
+Config = Mapping[str, Value]
+
+
+def listen(
+    write: Callable[[Record], object], target: Target, run_id: str, clock: Callable[[], float]
+) -> Callable[..., None]:
+    """A listener for ``triton.knobs.autotuning.listener`` that records every timing.
+
+    What Triton takes from its own cache is passed over: it was recorded when it was timed.
+
+    Args:
+        write: Takes each record, such as ``database.append_record``, or a function that writes
+            :func:`autotune.store.jsonl.record_line` to a file.
+        target: What Triton compiles for.
+        run_id: Names the run that the records are of.
+        clock: Unix seconds, such as ``time.time``.
+
+    Raises:
+        PackageMissing: Triton is not installed.
+    """
+    version = str(load("triton", "triton", "3.9.0").__version__)
+    trials = 0
+
+    def listener(
+        *,
+        fn: Any,
+        key: Sequence[Any],
+        configs_timings: Mapping[Any, Any],
+        cache_hit: bool,
+        **_: Any,
+    ) -> None:
+        nonlocal trials
+        if cache_hit:
+            return
+        timed = [(vars(config), times) for config, times in configs_timings.items()]
+        timings = timings_of(str(fn.__name__), key, timed)
+        for record in timings.records(target, version, run_id, clock(), first_trial=trials):
+            write(record)
+        trials += len(timed)
+
+    return listener
+
+
+def prune_by_strategy(
+    count: int,
+    *,
+    strategy: str = DEFAULT_STRATEGY,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    always: Sequence[Config] = (),
+) -> dict[str, Any]:
+    """``prune_configs_by`` of ``triton.autotune``: time only what a strategy proposes.
+
+    Triton times all at once and tells nothing back, so that of a strategy only what it proposes
+    first has a part in it: a sample that covers the list.
+
+    Args:
+        count: Configurations that are timed at most.
+        strategy: Name of a strategy that needs no loop nest.
+        options: Its options.
+        seed: Of everything that is random.
+        always: Configurations of the list that are among them, such as the one in use.
+
+    Raises:
+        InvalidValueError: ``count`` is not above 0; while tuning, one of ``always`` is not in the
+            list.
+    """
+    _check_count("count", count)
+
+    def early_config_prune(configs: list[Any], named_args: Any, **_: Any) -> list[Any]:
+        if len(configs) <= count:
+            return configs
+        flat = flattened([vars(config) for config in configs])
+        # Lists that programs make may have a configuration twice, which Triton bears.
+        different = {repr(it): it for it in flat}
+        originals = dict(zip(map(repr, flat), configs, strict=True))
+        search = AskTell(
+            parameters_over(flat),
+            strategy=strategy,
+            options=options,
+            seed=seed,
+            configs=tuple(different.values()),
+        )
+        search.seed(always)
+        return [originals[repr(it.config)] for it in search.ask(count)]
+
+    return {"early_config_prune": early_config_prune}
+
+
+def prune_by_timings(
+    timings: Sequence[KernelTimings],
+    top_k: int,
+    *,
+    argument_names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """``prune_configs_by`` of ``triton.autotune``: time only what was fast for other keys.
+
+    Args:
+        timings: Of the same kernel, as read by :func:`read_timings`.
+        top_k: Configurations that are timed.
+        argument_names: ``key`` of ``triton.autotune``; with them, the timings whose numbers are
+            nearest count, and else all alike.
+
+    Raises:
+        InvalidValueError: there are no timings, of none anything was ok, ``top_k`` is not above
+            0, or a key has fewer parts than there are names.
+    """
+    _check_count("top_k", top_k)
+    model = RecordedModel.of(timings, argument_names)
+    return {"perf_model": model, "top_k": top_k}
+
+
+@frozen(eq=False)
+class RecordedModel:
+    """A ``perf_model`` of ``triton.autotune``, from timings of the same kernel for other keys.
+
+    A configuration that was timed is predicted by its time over that of the best configuration of
+    its key; where several keys count, by the geometric mean. One that was not timed is predicted
+    by the geometric mean of its three nearest neighbours that are ok, weighted by the inverse of
+    the distance: the sum over parameters of the difference of logarithms (base 2, of numbers above
+    0), or 1 where other values differ. One that failed for every key that counts is infinite.
+
+    Attributes:
+        timings: What was timed.
+        argument_names: Names of the first parts of keys.
+    """
+
+    timings: tuple[KernelTimings, ...]
+    argument_names: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, timings: Sequence[KernelTimings], argument_names: Sequence[str] = ()
+    ) -> RecordedModel:
+        """See :func:`prune_by_timings`."""
+        found = tuple(it for it in timings if any(outcome.ok for outcome in it.outcomes))
+        if not found:
+            raise InvalidValueError("there are no timings to predict from")
+        for it in found:
+            if len(it.key) < len(argument_names):
+                raise InvalidValueError(
+                    f"key {list(it.key)} of kernel {it.kernel!r} has fewer parts than there are "
+                    f"names: {', '.join(argument_names)}"
+                )
+        return cls(found, tuple(argument_names))
+
+    def __call__(self, **arguments: Any) -> float:
+        """The time of a configuration over that of the best one.
+
+        Args:
+            arguments: Those of the kernel and of the configuration, as Triton passes them.
+        """
+        predicted = [self._relative(it, arguments) for it in self._nearest(arguments)]
+        finite = [it for it in predicted if math.isfinite(it)]
+        if not finite:
+            return math.inf
+        return math.exp(math.fsum(map(math.log, finite)) / len(finite))
+
+    def _nearest(self, arguments: Mapping[str, Any]) -> Sequence[KernelTimings]:
+        """The timings that count."""
+        if not self.argument_names:
+            return self.timings
+        wanted = [arguments.get(name) for name in self.argument_names]
+        away = [
+            math.fsum(_distance(a, b) for a, b in zip(it.key, wanted, strict=False))
+            for it in self.timings
+        ]
+        return [it for it, far in zip(self.timings, away, strict=True) if far == min(away)]
+
+    def _relative(self, timings: KernelTimings, arguments: Mapping[str, Any]) -> float:
+        given = {it.name: plain(arguments.get(it.name, UNSET)) for it in timings.parameters}
+        latencies = [outcome.latency for outcome in timings.outcomes]
+        best = min(latency for latency in latencies if latency is not None)
+        for config, latency in zip(timings.configs, latencies, strict=True):
+            if config == given:
+                return math.inf if latency is None else latency / best
+        away = np.array(
+            [
+                math.fsum(_distance(value, given[name]) for name, value in config.items())
+                for config in timings.configs
+            ]
+        )
+        logs = np.array([math.inf if it is None else math.log(it / best) for it in latencies])
+        return _interpolated(away[np.isfinite(logs)], logs[np.isfinite(logs)])
+
+
+def _interpolated(away: NDArray[np.float64], logs: NDArray[np.float64]) -> float:
+    nearest = np.argsort(away, kind="stable")[:_NEIGHBOURS]
+    # Two values may be equal and of other types: never divide by zero.
+    weights = 1.0 / np.maximum(away[nearest], 1e-9)
+    return math.exp(float(np.average(logs[nearest], weights=weights)))
+
+
+def _distance(left: object, right: object) -> float:
+    if left == right:
+        return 0.0
+    numbers = [it for it in (left, right) if isinstance(it, (int, float)) and it > 0]
+    if len(numbers) == 2 and not any(isinstance(it, bool) for it in numbers):
+        return abs(math.log2(numbers[0]) - math.log2(numbers[1]))
+    return 1.0
+
+
+def _check_count(name: str, count: object) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InvalidValueError(f"{name} is a whole number above 0, not {count!r}")
