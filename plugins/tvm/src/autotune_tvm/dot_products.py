@@ -19,6 +19,7 @@ from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
 from tvm.script import tirx as T
 
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
+from autotune_tvm.linked_text import linked
 
 __all__ = [
     "CORRECTED",
@@ -39,7 +40,6 @@ The second part depends on the right factor alone.
 """
 
 _GROUP = 4
-_IMPORT = "pragma_import_llvm"
 # Makes an unsigned byte that is larger by 128 of a signed one, four at a time.
 _SIGN_BITS = -0x7F7F7F80
 # Where the four bytes of a column lie in four rows of 16 that follow each other, and from one
@@ -177,9 +177,9 @@ def _importing(implementation: Any, text: str) -> Any:
     nothing else is done with them than to read and to write elements.
     """
     block = implementation.body.block
-    body = tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, tvm.ir.StringImm(text), block.body)
     halves = [region.source for region in block.reads if str(region.source.dtype) == "bfloat16"]
-    body = tirx.SeqStmt([*(tirx.Evaluate(buffer.data) for buffer in halves), body])
+    reads = [tirx.Evaluate(buffer.data) for buffer in halves]
+    body = tirx.SeqStmt([*reads, linked(block.body, [text])])
     return implementation.with_body(
         SBlockRealize([], True, SBlock([], block.reads, block.writes, block.name_hint, body))
     )
