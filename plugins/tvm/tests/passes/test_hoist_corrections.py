@@ -25,12 +25,13 @@ from tvm_programs import (
     machine_code,
     need,
     one_of_each,
+    runs_here,
     samples,
     scheduled_text,
 )
 
 from autotune.ir.workloads import Workload, batch_matmul, conv1d, conv2d, gemm
-from autotune.sketches import Candidate, Pack, Tensorize, prepacked_operands
+from autotune.sketches import Candidate, Pack, prepacked_operands
 from autotune.targets import preset
 from autotune.testing.programs import check_candidate, request_for
 
@@ -43,7 +44,7 @@ WORKLOADS = (
     batch_matmul(b=3, m=17, n=40, k=24, dtype="int8"),
     conv1d(w=20, ci=8, co=24, pad=1, stride=2, dtype="int8"),
     conv2d(h=13, w=11, ci=3, co=17, pad=1, stride=2, bias=1, relu=1, dtype="int8"),
-    conv2d(h=9, w=9, ci=8, co=16, kh=3, kw=2, dilation=2, stride=3, dtype="int8"),
+    conv2d(h=9, w=9, ci=8, co=16, kh=3, kw=2, dilation=2, stride=2, dtype="int8"),
 )
 
 
@@ -56,7 +57,10 @@ def is_hoisted(candidate: Candidate) -> bool:
 def test_exact_for_all_bytes(workload: Workload) -> None:
     need(TARGET)
     candidates = one_of_each(samples(workload, TARGET))
-    assert len(candidates) > 1 and all(map(is_hoisted, candidates))
+    assert len(candidates) > 1
+    # Copies inside of loops may be for a few rows.
+    whole = [it for it in candidates if it.sketch.name.startswith("packed-root")]
+    assert whole and all(map(is_hoisted, whole))
     check_exact(candidates, TARGET)
 
 
@@ -66,17 +70,16 @@ def test_exact_for_any_extents(m: int, n: int, k: int, which: int) -> None:
     need(TARGET)
     candidates = one_of_each(samples(gemm(m=m, n=n, k=k, dtype="int8"), TARGET))
     candidate = candidates[which % len(candidates)]
-    # Of a single product no sketch makes a call.
-    calls = any(isinstance(step, Tensorize) for step in candidate.sketch.core_steps)
-    assert is_hoisted(candidate) == calls and (calls or k == 1)
+    if candidate.sketch.name.startswith("packed-root"):
+        assert is_hoisted(candidate) == (m >= 8)
     check_exact([candidate], TARGET)
 
 
 def test_sums_wrap_around_on_their_way() -> None:
     """Unsigned by signed bytes, the sums leave the range of int32; corrected, they are in it."""
     need(TARGET)
-    workload = gemm(m=2, n=16, k=70000, dtype="int8")
-    inputs = {"A": np.full((2, 70000), 127, np.int8), "B": np.full((70000, 16), 127, np.int8)}
+    workload = gemm(m=8, n=16, k=70000, dtype="int8")
+    inputs = {"A": np.full((8, 70000), 127, np.int8), "B": np.full((70000, 16), 127, np.int8)}
     assert 127 * 127 * 70000 < 2**31 < (127 + 128) * 127 * 70000
     candidate = samples(workload, TARGET)[0]
     assert is_hoisted(candidate)
@@ -87,7 +90,7 @@ def test_the_innermost_loop_multiplies_only() -> None:
     """No subtraction, and signs are changed by an operand that is read from memory anyway."""
     found = samples(gemm(m=64, n=64, k=1024, dtype="int8"), TARGET, 20)
     tiles = [it for it in found if it.config["C.i.2"] > 1 and it.config["C.j.2"] > 1]
-    candidates = one_of_each(tiles)
+    candidates = one_of_each(filter(is_hoisted, tiles))
     assert len(candidates) > 1
     for candidate in candidates:
         blocks = re.split(r"\n(?=\.LBB\w+:)", machine_code(candidate, TARGET))
@@ -125,6 +128,19 @@ def test_corrections_of_constants_are_no_part_of_the_program() -> None:
     assert len(packed) == 3 and packed[2].endswith("_corrections")
     program = kernel.script()
     assert f"T.reads({packed[2]}" in program and f"T.writes({packed[2]}" not in program
+
+
+@pytest.mark.parametrize("m", [1, 4])
+def test_few_rows_start_with_corrections_of_constants_only(m: int) -> None:
+    """To read the weights once more would take as long as to subtract."""
+    workload = gemm(m=m, n=48, k=40, dtype="int8")
+    candidates = one_of_each(samples(workload, TARGET))
+    assert candidates and not any(map(is_hoisted, candidates))
+    constant = samples(workload.with_constants("B"), TARGET)
+    ahead = [it for it in constant if prepacked_operands(it)]
+    assert ahead and all(map(is_hoisted, ahead))
+    if runs_here(TARGET):
+        check_exact([*candidates[:1], *ahead[:1]], TARGET)
 
 
 def test_other_programs_stay_as_they_are() -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "compare_booleans",
     "compares_booleans",
     "expand_functions",
+    "hoist_corrections",
     "multiply_by_reciprocal",
     "narrow_indices",
     "round_to_bfloat16",
@@ -37,6 +38,5 @@ PASSES = (
     uniform_conditions,
     hoist_tile_config,
     hoist_accumulators,
-    hoist_corrections,
 )
 """From module to module, in this order."""
