@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -18,8 +19,10 @@ from tvm.s_tir import SBlock, SBlockRealize, TensorIntrin
 from tvm.script import tirx as T
 
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic
+from autotune_tvm.linked_text import linked
 
 __all__ = [
+    "CORRECTED",
     "TensorCall",
     "bfloat16_256",
     "bfloat16_512",
@@ -30,8 +33,13 @@ __all__ = [
     "vnni_512_signed",
 ]
 
+CORRECTED = "autotune.corrected"
+"""Annotation of a call's block: it stores a difference, whose first part adds to the sums.
+
+The second part depends on the right factor alone.
+"""
+
 _GROUP = 4
-_IMPORT = "pragma_import_llvm"
 # Makes an unsigned byte that is larger by 128 of a signed one, four at a time.
 _SIGN_BITS = -0x7F7F7F80
 # Where the four bytes of a column lie in four rows of 16 that follow each other, and from one
@@ -106,18 +114,21 @@ def vnni_256(intrinsic: Intrinsic) -> TensorCall:
 def vnni_512_signed(intrinsic: Intrinsic) -> TensorCall:
     """``vpdpbusd`` on 512 bits for signed by signed bytes.
 
-    The left factor is made unsigned by adding 128; 128 times the sum of the right factors, which
-    the compiler computes once for all rows, is then too much.
+    The left factor is made unsigned by adding 128; 128 times the sum of the right factors is then
+    too much. :mod:`autotune_tvm.passes.hoist_corrections` subtracts it once for many calls.
     """
     add = _call("llvm.x86.avx512.vpdpbusd.512", 16)
+    nothing = tirx.Broadcast(tirx.const(0, "int8"), 64)
+    # Zero products more: of signs that it knows LLVM makes a scalar operation and a move between
+    # registers for each group, of others an operand of the vector operation.
+    signs = add(_broadcast(_SIGN_BITS), tirx.const(0, "int32"), nothing)
 
-    def compensated(sums: Any, data: Any, weights: Any) -> Any:
-        shifted = data ^ tirx.const(_SIGN_BITS, "int32")
-        nothing = tirx.Broadcast(tirx.const(0, "int32"), 16)
-        excess = add(nothing, tirx.const(_SIGN_BITS, "int32"), weights)
+    def corrected(sums: Any, data: Any, weights: Any) -> Any:
+        shifted = tirx.bitwise_xor(tirx.Broadcast(data, 16), signs)
+        excess = add(_broadcast(0), tirx.const(_SIGN_BITS, "int32"), weights)
         return add(sums, shifted, weights) - excess
 
-    return _dot(intrinsic, compensated)
+    return _dot(intrinsic, corrected, {CORRECTED: 1})
 
 
 def bfloat16_512(intrinsic: Intrinsic) -> TensorCall:
@@ -166,19 +177,20 @@ def _importing(implementation: Any, text: str) -> Any:
     nothing else is done with them than to read and to write elements.
     """
     block = implementation.body.block
-    body = tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, tvm.ir.StringImm(text), block.body)
     halves = [region.source for region in block.reads if str(region.source.dtype) == "bfloat16"]
-    body = tirx.SeqStmt([*(tirx.Evaluate(buffer.data) for buffer in halves), body])
+    reads = [tirx.Evaluate(buffer.data) for buffer in halves]
+    body = tirx.SeqStmt([*reads, linked(block.body, [text])])
     return implementation.with_body(
         SBlockRealize([], True, SBlock([], block.reads, block.writes, block.name_hint, body))
     )
 
 
 def _call(name: str, lanes: int) -> Callable[[Any, Any, Any], Any]:
-    """Of sums, four bytes in one integer, and bytes: the instruction's result."""
+    """Of sums, four bytes in one integer or in each of a vector, and bytes: the result."""
 
     def call(sums: Any, data: Any, weights: Any) -> Any:
-        factors = tirx.reinterpret(f"uint8x{_GROUP * lanes}", tirx.Broadcast(data, lanes))
+        groups = data if data.ty.dtype.lanes > 1 else tirx.Broadcast(data, lanes)
+        factors = tirx.reinterpret(f"uint8x{_GROUP * lanes}", groups)
         code = tvm.target.codegen.llvm_lookup_intrinsic_id(name)
         return tirx.call_llvm_pure_intrin(
             f"int32x{lanes}", tirx.const(code, "uint32"), sums, factors, weights
@@ -187,8 +199,19 @@ def _call(name: str, lanes: int) -> Callable[[Any, Any, Any], Any]:
     return call
 
 
-def _dot(intrinsic: Intrinsic, call: Callable[[Any, Any, Any], Any]) -> TensorCall:
-    """Sums in vectors of products of a group, which is 32 bits of the left factor."""
+def _dot(
+    intrinsic: Intrinsic,
+    call: Callable[[Any, Any, Any], Any],
+    annotations: Mapping[str, int] = MappingProxyType({}),
+) -> TensorCall:
+    """Sums in vectors of products of a group, which is 32 bits of the left factor.
+
+    Args:
+        intrinsic: The declaration.
+        call: Of sums, a group in one integer, and right factors: the new sums.
+        annotations: Of the block of a call.
+    """
+    noted = dict(annotations)
     (lanes,) = (axis.extent for axis in intrinsic.spatial_axes)
     (group,) = (axis.extent for axis in intrinsic.reduce_axes)
     left, right, total = (operand.dtype for operand in intrinsic.operands)
@@ -215,6 +238,7 @@ def _dot(intrinsic: Intrinsic, call: Callable[[Any, Any, Any], Any]) -> TensorCa
         with T.sblock("root"):
             T.reads(C[0:lanes], A[0:group], B[0:lanes, 0:group])
             T.writes(C[0:lanes])
+            T.sblock_attr(noted)
             C[T.ramp(T.int32(0), 1, lanes)] = call(
                 C.vload([0], dtype=f"{total}x{lanes}"),
                 T.reinterpret(A.vload([0], dtype=f"{left}x{group}"), dtype="int32"),

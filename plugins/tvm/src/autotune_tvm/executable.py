@@ -19,26 +19,40 @@ from autotune.backends import (
     poison_array,
     time_native_call,
 )
+from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune_tvm import runtime
 from autotune_tvm.native import native_call
 
-__all__ = ["PackedOperand", "TVMBoundCall", "TVMExecutable", "packer_name"]
+__all__ = ["PackedArray", "PackedOperand", "TVMBoundCall", "TVMExecutable", "packer_name"]
 
 Array = NDArray[Any]
 
 
 @frozen
-class PackedOperand:
-    """A parameter of a function that takes a packed constant.
+class PackedArray:
+    """An array that is packed of a constant.
 
     Attributes:
-        position: Of the parameter.
-        shape: Of the packed operand.
+        shape: Its extents.
+        dtype: Its element type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@frozen
+class PackedOperand:
+    """A constant in the place of which a function takes what is packed of it.
+
+    Attributes:
+        position: Of the constant among the tensors of the workload.
+        arrays: What the function takes there.
     """
 
     position: int
-    shape: tuple[int, ...]
+    arrays: tuple[PackedArray, ...]
 
 
 def packer_name(position: int) -> str:
@@ -68,9 +82,9 @@ class TVMExecutable(Executable):
         packed: Sequence[PackedOperand] = (),
     ) -> None:
         self.digest = digest
-        self._packed = tuple(packed)
+        self._packed = {operand.position: operand for operand in packed}
         # By position: what was packed last, and its digest.
-        self._copies: dict[int, tuple[bytes, Array]] = {}
+        self._copies: dict[int, tuple[bytes, list[Array]]] = {}
         self._module = module
         self._workload = workload
         self._arguments = tuple(arguments)
@@ -87,26 +101,36 @@ class TVMExecutable(Executable):
         check_arguments(self._workload, inputs, outputs)
         names = (*(tensor.name for tensor in self._workload.inputs), *self._workload.outputs)
         arrays = dict(zip(names, (*inputs, *outputs), strict=True))
-        arguments = [arrays[name] for name in self._arguments]
-        for operand in self._packed:
-            arguments[operand.position] = self._copy(operand, arguments[operand.position])
-        copies = [arguments[operand.position] for operand in self._packed]
-        call = native_call(self._module["main"], arguments, self._dtypes)
+        arguments: list[Array] = []
+        dtypes: list[str] = []
+        copies: list[Array] = []
+        for position, (name, dtype) in enumerate(zip(self._arguments, self._dtypes, strict=True)):
+            if position in self._packed:
+                operand = self._packed[position]
+                packed = self._pack(operand, arrays[name])
+                arguments += packed
+                dtypes += [array.dtype for array in operand.arrays]
+                copies += packed
+            else:
+                arguments.append(arrays[name])
+                dtypes.append(dtype)
+        call = native_call(self._module["main"], arguments, dtypes)
         return TVMBoundCall(call, outputs, self._threads, copies)
 
-    def _copy(self, operand: PackedOperand, given: Array) -> Array:
-        """A packed constant; bindings to the same numbers share it, for weights may be large."""
+    def _pack(self, operand: PackedOperand, given: Array) -> list[Array]:
+        """Packed constants; bindings to the same numbers share them, for weights may be large."""
         digest = hashlib.blake2b(given.reshape(-1).view(np.uint8).data).digest()
         known = self._copies.get(operand.position)
         if known is None or known[0] != digest:
-            packed = aligned_empty(operand.shape, given.dtype)
-            # Elements that no statement writes are read by none that matters, and are no NaN.
-            packed.reshape(-1).view(np.uint8).fill(0)
+            made = [aligned_empty(it.shape, element_type(it.dtype).dtype) for it in operand.arrays]
+            for array in made:
+                # Elements that no statement writes are read by none that matters, and are no NaN.
+                array.reshape(-1).view(np.uint8).fill(0)
             runtime.use_threads(self._threads)
             packer = self._module[packer_name(operand.position)]
-            dtypes = [self._dtypes[operand.position]] * 2
-            time_native_call(native_call(packer, [given, packed], dtypes), 1)
-            known = self._copies[operand.position] = digest, packed
+            dtypes = [self._dtypes[operand.position], *(it.dtype for it in operand.arrays)]
+            time_native_call(native_call(packer, [given, *made], dtypes), 1)
+            known = self._copies[operand.position] = digest, made
         return known[1]
 
 

@@ -2,12 +2,14 @@
 
 A schedule copies an operand into the order in which its loops read it. Where the operand is the
 same in all calls and the schedule says so (:class:`~autotune.sketches.Prepack`), the statement
-that copies leaves the scheduled function, which takes the packed operand instead.
+that copies leaves the scheduled function, which takes the packed operand instead. So do those
+behind it that need nothing but what is packed, such as sums of its columns: the function takes
+their results, too, as the parameters that follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -16,8 +18,8 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from autotune.backends import InvalidSchedule
 from autotune_tvm.emit import ENTRY
-from autotune_tvm.executable import PackedOperand, packer_name
-from autotune_tvm.passes.statements import inside
+from autotune_tvm.executable import PackedArray, PackedOperand, packer_name
+from autotune_tvm.passes.statements import buffers_read, buffers_written, with_fields
 
 __all__ = ["split_module", "split_packing"]
 
@@ -38,8 +40,9 @@ def split_module(
     operands = []
     functions = {ENTRY: function}
     for position, packer in packers.items():
-        kind = packer.params[1].ty
-        operands.append(PackedOperand(position, tuple(map(int, kind.shape))))
+        kinds = [parameter.ty for parameter in packer.params[1:]]
+        arrays = (PackedArray(tuple(map(int, it.shape)), str(it.dtype)) for it in kinds)
+        operands.append(PackedOperand(position, tuple(arrays)))
         functions[packer_name(position)] = packer
     return IRModule(functions, attrs=module.attrs), tuple(operands)
 
@@ -52,62 +55,62 @@ def split_packing(function: Any, positions: Iterable[int]) -> tuple[Any, Mapping
         positions: Of the parameters.
 
     Returns:
-        The function, which takes packed parameters in their places, and by position the function
-        that packs: from the parameter to the packed one.
+        The function, which takes what is packed in their places, and by position in ``function``
+        the function that packs: from the parameter to the packed ones.
 
     Raises:
         InvalidSchedule: there is no statement that does nothing but pack a whole parameter.
     """
     packers: dict[int, Any] = {}
-    for position in sorted(positions):
+    # From the last one on: more parameters in the place of one change the positions behind it.
+    for position in sorted(positions, reverse=True):
         function, packers[position] = _split(function, position)
-    return function, packers
+    return function, dict(sorted(packers.items()))
 
 
 def _split(function: Any, position: int) -> tuple[Any, Any]:
     parameter = function.params[position]
     root = function.body.block
     whole = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    packing = [statement for statement in whole if parameter in _read(statement)]
-    written = _written(packing[0]) if packing else []
-    if len(packing) != 1 or len(written) != 1 or set(_read(packing[0])) - {parameter, *written}:
+    packing, packed = _packing(whole, parameter)
+    if not packing:
         raise InvalidSchedule(
             f"nothing packs all of {parameter.name!r} alone, to be done before the program runs"
         )
-    (packed,) = written
-    rest = [statement for statement in whole if not statement.same_as(packing[0])]
-    is_own = any(packed.same_as(buffer) for buffer in root.alloc_buffers)
-    if not is_own or not rest or any(packed in _written(statement) for statement in rest):
+    rest = [it for it in whole if not any(it.same_as(other) for other in packing)]
+    own = [buffer for buffer in root.alloc_buffers if buffer not in packed]
+    is_own = len(own) + len(packed) == len(root.alloc_buffers)
+    changed = {buffer for statement in rest for buffer in buffers_written(statement)}
+    if not is_own or not rest or changed & set(packed):
         raise InvalidSchedule(f"the packed {parameter.name!r} is more than a copy of it")
-    kept = [buffer for buffer in root.alloc_buffers if not buffer.same_as(packed)]
     parameters = list(function.params)
-    parameters[position] = packed
-    body = tirx.SeqStmt(rest) if len(rest) > 1 else rest[0]
-    block = SBlock(
-        [], root.reads, root.writes, root.name_hint, body, root.init, kept, [], root.annotations
-    )
+    parameters[position : position + 1] = packed
+    block = with_fields(root, body=_sequence(rest), alloc_buffers=own)
     kernel = tirx.PrimFunc(
         parameters, SBlockRealize([], True, block), function.ret_type, attrs=function.attrs
     )
-    alone = SBlockRealize([], True, SBlock([], [], [], "root", packing[0]))
-    packer = tirx.PrimFunc([parameter, packed], alone)
+    alone = SBlockRealize([], True, SBlock([], [], [], "root", _sequence(packing)))
+    packer = tirx.PrimFunc([parameter, *packed], alone)
     named = packer.with_attr("global_symbol", packer_name(position))
     return kernel, named.with_attr("tirx.noalias", True)
 
 
-def _read(statement: Any) -> list[Any]:
-    return [region.source for block in _blocks(statement) for region in block.reads]
+def _packing(whole: Sequence[Any], parameter: Any) -> tuple[list[Any], list[Any]]:
+    """The statements that need nothing but the parameter and each other, and what they write.
+
+    Neither where another statement needs the parameter, too.
+    """
+    packing: list[Any] = []
+    packed: list[Any] = []
+    for statement in whole:
+        needed = set(buffers_read(statement)) - set(buffers_written(statement))
+        if needed and needed <= {parameter, *packed}:
+            packing.append(statement)
+            packed += [buffer for buffer in buffers_written(statement) if buffer not in packed]
+        elif parameter in needed:
+            return [], []
+    return packing, packed
 
 
-def _written(statement: Any) -> list[Any]:
-    found = [region.source for block in _blocks(statement) for region in block.writes]
-    return list(dict.fromkeys(found))
-
-
-def _blocks(statement: Any) -> list[Any]:
-    """All blocks in a statement, those in branches included."""
-    found = [statement] if isinstance(statement, SBlock) else []
-    inner = inside(statement)
-    if isinstance(statement, tirx.IfThenElse):
-        inner = [it for it in (statement.then_case, statement.else_case) if it is not None]
-    return found + [block for each in inner for block in _blocks(each)]
+def _sequence(statements: Sequence[Any]) -> Any:
+    return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]

@@ -13,12 +13,12 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import IRModule, Range, TensorLoad
-from tvm.s_tir import SBlock, SBlockRealize
+from tvm.s_tir import SBlockRealize
 
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, SplitReduction, is_uneven
 from autotune_tvm.blocks import Block
-from autotune_tvm.passes.statements import inside, rebuilt, with_bodies
+from autotune_tvm.passes.statements import rebuilt, replaced, with_bodies, with_fields
 
 __all__ = ["with_padded_reductions"]
 
@@ -56,16 +56,11 @@ def _padded(module: IRModule, name: str, position: int, extent: int) -> IRModule
     def changed(node: Any) -> Any:
         if isinstance(node, SBlockRealize) and str(node.block.name_hint) == name:
             return _longer(node, position, extent)
-        before = inside(node)
-        after = [changed(statement) for statement in before]
-        if all(new.same_as(old) for new, old in zip(after, before, strict=True)):
-            return node
-        node = rebuilt(node, after)
         if isinstance(node, tirx.For) and _is_bound(node, name, position):
-            return _lengthened(node, extent)
-        return node
+            return _lengthened(rebuilt(node, [replaced(node.body, changed)]), extent)
+        return None
 
-    return with_bodies(module, changed)
+    return with_bodies(module, lambda body: replaced(body, changed))
 
 
 def _is_bound(loop: Any, name: str, position: int) -> bool:
@@ -106,15 +101,6 @@ def _longer(realize: Any, position: int, extent: int) -> Any:
     axes[position] = tirx.IterVar(
         Range.from_min_extent(axis.dom.min, longer), axis.var, axis.iter_type
     )
-    made = SBlock(
-        axes,
-        block.reads,
-        block.writes,
-        str(block.name_hint),
-        tirx.BufferStore(store.buffer, type(value)(result, guarded), store.indices),
-        block.init,
-        block.alloc_buffers,
-        block.match_buffers,
-        block.annotations,
-    )
+    body = tirx.BufferStore(store.buffer, type(value)(result, guarded), store.indices)
+    made = with_fields(block, iter_vars=axes, body=body)
     return SBlockRealize(realize.iter_values, realize.predicate, made)

@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
-from autotune.sketches import Candidate, is_default
+from autotune.sketches import Candidate, is_default, prepacked_operands
 from autotune_tvm import runtime
 from autotune_tvm.default_schedule import default_schedule
 
@@ -78,10 +78,12 @@ def _scheduled(request: BuildRequest) -> Any:
             return module
         return default_schedule(module, request.target, request.threads).mod
     module = program_of(request.workload, request.program)
-    from autotune_tvm.passes import PASSES, narrow_indices
+    from autotune_tvm.passes import PASSES, hoist_corrections, narrow_indices
 
     scheduled = schedule_of(module, request.workload, request.candidate, imported).mod
     # A whole schedule of TVM's own is left as TVM makes it.
-    for each in () if request.candidate.sketch.is_opaque else PASSES:
-        scheduled = each(scheduled)
+    if not request.candidate.sketch.is_opaque:
+        for each in PASSES:
+            scheduled = each(scheduled)
+        scheduled = hoist_corrections(scheduled, prepacked_operands(request.candidate))
     return narrow_indices(scheduled, module) if imported else scheduled

@@ -86,6 +86,20 @@ def test_weights_are_packed_when_the_network_is_built(sketch: str, target: Targe
     np.testing.assert_allclose(network(x)[0], wanted, rtol=1e-4, atol=1e-4)
 
 
+def test_corrections_of_signed_bytes_are_packed_with_the_weights(target: Target) -> None:
+    """Another parameter, between that of the packed weights and the result."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-128, 128, shape, np.int8) for shape in ((32, 24), (24, 48)))
+    module = network(
+        [(x.shape, "int8")],
+        lambda emit, given: emit(op.matmul(given, const(w), out_dtype="int32")),
+    )
+    program = program_of(module, target)
+    compiled = built(program, candidates_of(program, target)["packed-root"], target)
+    assert compiled.packed == {program.tasks[0].name: 1}
+    assert np.array_equal(compiled(x)[0], x.astype(np.int32) @ w)
+
+
 def test_what_is_no_constant_is_packed_when_it_runs(target: Target) -> None:
     module = network([((24, 24), "float32")] * 2, lambda emit, x, y: emit(op.matmul(x, y)))
     program = program_of(module, target)

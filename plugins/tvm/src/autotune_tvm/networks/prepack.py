@@ -27,25 +27,28 @@ class _Packer:
     """What packs one operand of a function.
 
     Attributes:
-        function: Compiled: from the operand to the packed one.
-        kind: Type of the packed operand.
+        function: Compiled: from the operand to the packed ones.
+        kinds: Types of the packed operands.
         threads: How many it runs on.
     """
 
     function: Any
-    kind: Any
+    kinds: tuple[Any, ...]
     threads: int
 
-    def packed(self, operand: Any) -> Any:
-        """The packed constant."""
+    def packed(self, operand: Any) -> list[Any]:
+        """The packed constants."""
         array = array_of(operand)
         assert array is not None  # it is a constant
-        result = empty([int(extent) for extent in self.kind.shape], str(self.kind.dtype))
-        # Elements that no statement writes are read by none that matters, and are no NaN.
-        np.from_dlpack(result)[...] = 0
+        results = [
+            empty([int(extent) for extent in kind.shape], str(kind.dtype)) for kind in self.kinds
+        ]
+        for result in results:
+            # Elements that no statement writes are read by none that matters, and are no NaN.
+            np.from_dlpack(result)[...] = 0
         runtime.use_threads(self.threads)
-        self.function(operand.value, result)
-        return relax.const(result)
+        self.function(operand.value, *results)
+        return [relax.const(result) for result in results]
 
 
 def prepack_weights(
@@ -80,7 +83,8 @@ def prepack_weights(
         for position, packing in packings.items():
             entry = IRModule({ENTRY: packing.with_attr("global_symbol", ENTRY)})
             compiled = compiler.compile_module(entry, target, threads)[ENTRY]
-            packers[name, position] = _Packer(compiled, packing.params[1].ty, threads)
+            kinds = tuple(parameter.ty for parameter in packing.params[1:])
+            packers[name, position] = _Packer(compiled, kinds, threads)
         # A variable of its own: that of a function has its type, with the unpacked operand's.
         functions[name] = relax.BlockBuilder().add_func(function, name), function
     if not functions:
@@ -103,20 +107,21 @@ def _packed_calls(
     packers: Mapping[tuple[str, int], _Packer], functions: Mapping[str, tuple[Any, Any]]
 ) -> Replace:
     """What gives calls the packed constants; each is packed once."""
-    packed: dict[tuple[str, int, Any], Any] = {}
+    packed: dict[tuple[str, int, Any], list[Any]] = {}
 
     def replace(call: Any, graph: Graph) -> Any:
         name = str(call.args[0].name_hint) if operator_of(call) == "call_tir" else ""
         if name not in functions:
             return None
-        arguments = list(call.args[1].fields)
-        for position, argument in enumerate(arguments):
+        arguments: list[Any] = []
+        for position, argument in enumerate(call.args[1].fields):
             if (name, position) not in packers:
+                arguments.append(argument)
                 continue
             key = name, position, argument
             if key not in packed:
                 packed[key] = packers[name, position].packed(argument)
-            arguments[position] = packed[key]
+            arguments += packed[key]
         rest = [functions[name][0], Tuple(arguments), *call.args[2:]]
         return Call(call.op, rest, call.attrs, call.ty_args)
 

@@ -11,6 +11,7 @@ from autotune_tvm.passes.bfloat16_constants import bfloat16_constants
 from autotune_tvm.passes.compare_booleans import compare_booleans, compares_booleans
 from autotune_tvm.passes.expand_functions import expand_functions
 from autotune_tvm.passes.hoist_accumulators import hoist_accumulators
+from autotune_tvm.passes.hoist_corrections import hoist_corrections
 from autotune_tvm.passes.hoist_tile_config import hoist_tile_config
 from autotune_tvm.passes.multiply_by_reciprocal import multiply_by_reciprocal
 from autotune_tvm.passes.narrow_indices import narrow_indices
@@ -25,6 +26,7 @@ __all__ = [
     "compare_booleans",
     "compares_booleans",
     "expand_functions",
+    "hoist_corrections",
     "multiply_by_reciprocal",
     "narrow_indices",
     "round_to_bfloat16",

@@ -25,7 +25,7 @@ from autotune.backends.elementary import (
     Comparison,
     FloatOperation,
 )
-from autotune_tvm.passes.linked_text import with_functions, with_linked
+from autotune_tvm.linked_text import with_functions, with_linked
 
 __all__ = ["expand_functions"]
 

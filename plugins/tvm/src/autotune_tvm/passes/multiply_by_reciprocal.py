@@ -16,7 +16,7 @@ from tvm import DataType, tirx
 from tvm.ir import IRModule
 from tvm_ffi import structural_map
 
-from autotune_tvm.passes.linked_text import with_functions, with_linked
+from autotune_tvm.linked_text import with_functions, with_linked
 
 __all__ = ["multiply_by_reciprocal"]
 

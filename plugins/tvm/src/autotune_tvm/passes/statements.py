@@ -12,6 +12,9 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 __all__ = [
     "at",
+    "blocks",
+    "buffers_read",
+    "buffers_written",
     "inside",
     "intrinsic_of",
     "rebuilt",
@@ -20,7 +23,20 @@ __all__ = [
     "statements",
     "store_at",
     "with_bodies",
+    "with_fields",
 ]
+
+_FIELDS = (
+    "iter_vars",
+    "reads",
+    "writes",
+    "name_hint",
+    "body",
+    "init",
+    "alloc_buffers",
+    "match_buffers",
+    "annotations",
+)
 
 
 def with_bodies(module: IRModule, changed: Callable[[Any], Any]) -> IRModule:
@@ -112,15 +128,31 @@ def rebuilt(node: Any, inside: list[Any]) -> Any:
     if isinstance(node, SBlockRealize):
         return SBlockRealize(node.iter_values, node.predicate, inside[0])
     if isinstance(node, SBlock):
-        return SBlock(
-            node.iter_vars,
-            node.reads,
-            node.writes,
-            node.name_hint,
-            inside[0],
-            node.init,
-            node.alloc_buffers,
-            node.match_buffers,
-            node.annotations,
-        )
+        return with_fields(node, body=inside[0])
     return node
+
+
+def with_fields(block: Any, **fields: Any) -> Any:
+    """The ``SBlock`` with other values of some fields."""
+    return SBlock(*(fields.get(name, getattr(block, name)) for name in _FIELDS))
+
+
+def buffers_written(statement: Any) -> list[Any]:
+    """The buffers that blocks in a statement write, those in branches included; each once."""
+    regions = [region for block in blocks(statement) for region in block.writes]
+    return list(dict.fromkeys(region.source for region in regions))
+
+
+def buffers_read(statement: Any) -> list[Any]:
+    """The buffers that blocks in a statement read, those in branches included; each once."""
+    regions = [region for block in blocks(statement) for region in block.reads]
+    return list(dict.fromkeys(region.source for region in regions))
+
+
+def blocks(statement: Any) -> list[Any]:
+    """All blocks in a statement, those in branches included."""
+    found = [statement] if isinstance(statement, SBlock) else []
+    inner = inside(statement)
+    if isinstance(statement, tirx.IfThenElse):
+        inner = [it for it in (statement.then_case, statement.else_case) if it is not None]
+    return found + [block for each in inner for block in blocks(each)]

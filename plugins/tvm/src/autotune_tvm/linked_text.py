@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import IRModule
 
-__all__ = ["with_functions", "with_linked"]
+__all__ = ["linked", "with_functions", "with_linked"]
 
 _IMPORT = "pragma_import_llvm"
 
@@ -25,5 +25,10 @@ def with_functions(module: IRModule, changed: Callable[[Any], Any]) -> IRModule:
 
 def with_linked(function: Any, definitions: Sequence[str]) -> Any:
     """A function with definitions that TVM links to it and LLVM puts in where they are called."""
+    return function.with_body(linked(function.body, definitions))
+
+
+def linked(body: Any, definitions: Sequence[str]) -> Any:
+    """A statement that brings definitions with it to the function that it is in."""
     text = tvm.ir.StringImm("\n".join(definitions))
-    return function.with_body(tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, text, function.body))
+    return tirx.AttrStmt(tirx.const(0, "int32"), _IMPORT, text, body)

@@ -1,0 +1,149 @@
+"""Copies of operands in a schedule: padded, packed in panels, interleaved, in shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import TensorLoad
+from tvm.tirx import floordiv, floormod
+
+from autotune.backends import InvalidSchedule
+from autotune.ir.workloads import Stage
+from autotune.sketches import CooperativeFetch, Interleave, Pack, PadExtent, Step, Tensorize
+from autotune.sketches.intrinsics import find_intrinsic
+from autotune_tvm import dot_products
+from autotune_tvm.pad import pad_block
+from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
+from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
+
+__all__ = ["fetch", "note_groups", "pack", "pad_stages"]
+
+
+def note_groups(state: ScheduleState, steps: tuple[Step, ...]) -> None:
+    """Note the copies that are interleaved: their layouts are made where they are made."""
+    for step in steps:
+        if isinstance(step, Interleave):
+            state.groups[step.stage, step.operand] = step
+        if isinstance(step, Tensorize):
+            state.features[step.stage] = find_intrinsic(step.intrinsic).features
+
+
+def pad_stages(state: ScheduleState, steps: tuple[Step, ...]) -> None:
+    """Give padded stages their padded operands and result before anything else is done."""
+    by_stage: dict[str, dict[str, int]] = {}
+    for step in steps:
+        if isinstance(step, PadExtent):
+            state.current = step
+            extent = state.value(step.extent)
+            own = state.workload.stage(step.stage).axis(step.axis).extent
+            if extent < own:
+                raise InvalidSchedule(f"{step}: extent {extent} is less than {own}")
+            if extent > own:
+                by_stage.setdefault(step.stage, {})[step.axis] = extent
+    for name, extents in by_stage.items():
+        packed = {
+            step.operand
+            for step in steps
+            if isinstance(step, (Pack, CooperativeFetch)) and step.stage == name
+        }
+        _pad_stage(state, state.workload.stage(name), extents, packed)
+
+
+def pack(state: ScheduleState, step: Pack) -> None:
+    """Copy an operand in front of its stage, or inside one of the stage's loops."""
+    main = state.blocks[step.stage]
+    copy, buffer = _copied(state, step, "global")
+    if step.block_dim is not None and step.block is not None:
+        group = state.groups.get((step.stage, step.operand))
+        _set_layout(state, main, buffer, step.block_dim, state.value(step.block), group)
+    if step.at is not None:
+        loop = state.loops[step.stage, step.at]
+        state.sch.compute_at(copy, loop, preserve_unit_loops=True)
+        own = state.loops_inside(copy, loop)
+    else:
+        own = state.sch.get_loops(copy)
+    *outer, last = own
+    if step.lanes > 1:
+        rest, vector = state.sch.split(last, [None, step.lanes], preserve_unit_iters=True)
+        group = state.groups.get((step.stage, step.operand))
+        if group is None or group.dim == len(own) - 1:
+            state.sch.vectorize(vector)
+        else:
+            outer[group.dim] = _interleave(state, copy, outer[group.dim], rest, vector, step)
+    if step.at is None and outer:
+        count = max(1, len(outer) - 1)
+        state.sch.parallel(state.sch.fuse(*outer[:count], preserve_unit_iters=True))
+
+
+def fetch(state: ScheduleState, step: CooperativeFetch) -> None:
+    """Let the threads of a block copy an operand to its shared memory."""
+    loop = state.loops[step.stage, step.at]
+    copy, _ = _copied(state, step, "shared")
+    state.sch.compute_at(copy, loop, preserve_unit_loops=True)
+    elements = state.sch.fuse(*state.loops_inside(copy, loop), preserve_unit_iters=True)
+    extents = [None, state.value(step.threads), state.value(step.lanes)]
+    _, threads, lanes = state.sch.split(elements, extents, preserve_unit_iters=True)
+    state.sch.bind(threads, THREAD_TAGS["thread"])
+    state.sch.vectorize(lanes)
+
+
+def _pad_stage(
+    state: ScheduleState, stage: Stage, extents: dict[str, int], packed: set[str]
+) -> None:
+    buffers = {name: state.buffer_of(name) for name in state.blocks}
+    padded = pad_block(state.sch, state.blocks[stage.name], stage, extents, buffers)
+    if not set(padded.copies) <= packed:
+        missing = ", ".join(sorted(set(padded.copies) - packed))
+        raise InvalidSchedule(f"padding {stage.name} needs {missing} to be packed")
+    state.padded[stage.name] = padded
+
+
+def _copied(state: ScheduleState, step: Pack | CooperativeFetch, scope: str) -> tuple[Any, str]:
+    """The block that copies an operand, and the name of the buffer that it fills."""
+    main = state.blocks[step.stage]
+    padded = state.padded.get(step.stage)
+    if padded is not None and step.operand in padded.copies:
+        copy = padded.copies[step.operand]
+        if scope != "global":
+            state.sch.set_scope(copy, 0, scope)
+    else:
+        position = state.read_position(main, state.buffer_of(step.operand))
+        copy = state.sch.cache_read(main, position, scope, [main])
+    return copy, str(state.sch.get(copy).writes[0].source.name)
+
+
+def _interleave(
+    state: ScheduleState, copy: Any, rows: Any, rest: Any, vector: Any, step: Pack
+) -> Any:
+    """Copy several vectors at a time into groups; returns the loop over groups of rows."""
+    size = state.groups[step.stage, step.operand].size
+    groups, row = state.sch.split(rows, [None, size], preserve_unit_iters=True)
+    state.sch.reorder(rest, row, vector)
+    block = state.sch.get(copy)
+    dtype = str(block.writes[0].source.dtype)
+    features = state.features.get(step.stage, ())
+    name = dot_products.interleaving(dtype, step.lanes, size, features)
+    if isinstance(block.body, tirx.BufferStore) and isinstance(block.body.value, TensorLoad):
+        state.sch.tensorize(row, name)
+    else:
+        state.sch.annotate(copy, INTERLEAVED, name)
+        state.sch.unroll(row)
+        state.sch.vectorize(vector)
+    return groups
+
+
+def _set_layout(
+    state: ScheduleState, main: Any, buffer: str, dim: int, block: int, group: Interleave | None
+) -> None:
+    position = state.read_position(main, buffer)
+
+    def panels(*indices: Any) -> list[Any]:
+        others, inside = list(indices), []
+        if group is not None:
+            others[group.dim] = floordiv(indices[group.dim], group.size)
+            inside = [floormod(indices[group.dim], group.size)]
+        blocked = others.pop(dim)
+        return [floordiv(blocked, block), *others, floormod(blocked, block), *inside]
+
+    state.sch.transform_layout(main, ("read", position), panels)

@@ -1,0 +1,135 @@
+"""A schedule under construction: what the loops and blocks of its stages are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import define, field
+from tvm import s_tir
+from tvm.ir import IRModule
+
+from autotune.backends import InvalidSchedule
+from autotune.ir.expressions import IntExpr
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import Workload
+from autotune.sketches import Interleave, Step, Tensorize
+from autotune_tvm.blocks import Block
+from autotune_tvm.pad import PaddedBlock
+
+__all__ = ["THREAD_TAGS", "ScheduleState"]
+
+THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
+"""The levels of a GPU by the roles of loops, as TVM calls them."""
+
+_LOCAL_TAGS = {THREAD_TAGS["vthread"], THREAD_TAGS["thread"]}
+
+
+@define(eq=False)
+class ScheduleState:
+    """Schedule under construction: blocks by statement, loops by stage and loop name.
+
+    ``placed`` says where the buffers that hold the results of stages are: inside which loop, given
+    by its stage and its name. ``groups`` says how copies of operands are interleaved, by stage and
+    operand; ``called`` which loops become calls; ``features`` what a target surely has, by the
+    stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU.
+    """
+
+    workload: Workload
+    config: Mapping[str, int]
+    known: dict[str, Block]
+    sch: Any = None
+    current: Step | None = None
+    blocks: dict[str, Any] = field(factory=dict)
+    loops: dict[tuple[str, str], Any] = field(factory=dict)
+    padded: dict[str, PaddedBlock] = field(factory=dict)
+    order: dict[str, tuple[str, ...]] = field(factory=dict)
+    placed: dict[str, tuple[str, str]] = field(factory=dict)
+    groups: dict[tuple[str, str], Interleave] = field(factory=dict)
+    called: list[Tensorize] = field(factory=list)
+    features: dict[str, tuple[str, ...]] = field(factory=dict)
+    bound: bool = False
+
+    def value(self, expression: IntExpr) -> int:
+        """The value of an expression for the candidate's parameters."""
+        return int(evaluate(expression, self.config))
+
+    def start(self, module: IRModule) -> None:
+        """Find the blocks, and bring their loops and variables into the stages' order."""
+        self.sch = s_tir.Schedule(module)
+        for stage in self.workload.stages:
+            known = self.known.get(stage.name)
+            block = self.sch.get_sblock(stage.name if known is None else known.name)
+            self.blocks[stage.name] = block
+            if known is not None:
+                names = [axis.name for axis in stage.axes]
+                self._sort_axes(block, names, known)
+
+    def _sort_axes(self, block: Any, names: list[str], known: Block) -> None:
+        order = [known.loop_axes.index(name) for name in names]
+        if order != sorted(order):
+            loops = self.sch.get_loops(block)
+            self.sch.reorder(*(loops[position] for position in order))
+        order = [known.variable_axes.index(name) for name in names]
+        if order != sorted(order):
+            self.sch.reorder_block_iter_var(block, order)
+
+    def name_loops(self) -> None:
+        """Name the loops of every stage after its axes."""
+        for stage, block in self.blocks.items():
+            self.name_axes(stage, self.sch.get_loops(block))
+
+    def name_axes(self, stage: str, loops: list[Any]) -> None:
+        """Name loops after the axes of a stage, one each."""
+        axes = self.workload.stage(stage).axes
+        for axis, loop in zip(axes, loops, strict=True):
+            self.loops[stage, f"{axis.name}.0"] = loop
+
+    def split(self, stage: str, axis: str, factors: Sequence[int]) -> None:
+        """Split the one loop of an axis into ``AXIS.0``, ``AXIS.1``, ..., outermost first."""
+        loop = self.loops.pop((stage, f"{axis}.0"))
+        for level, part in enumerate(self.sch.split(loop, factors, preserve_unit_iters=True)):
+            self.loops[stage, f"{axis}.{level}"] = part
+
+    def fuse(self, stage: str, names: tuple[str, ...]) -> Any:
+        """The loop that results from fusing loops of a stage, which all its names then mean."""
+        loops = [self.loops[stage, name] for name in names]
+        fused = self.sch.fuse(*loops, preserve_unit_iters=True)
+        for name in names:
+            self.loops[stage, name] = fused
+        return fused
+
+    def loops_inside(self, block: Any, loop: Any) -> list[Any]:
+        """Loops around ``block`` that lie inside ``loop``."""
+        loops = list(self.sch.get_loops(block))
+        outer = self.sch.get(loop).loop_var
+        for position, candidate in enumerate(loops):
+            if self.sch.get(candidate).loop_var.same_as(outer):
+                return loops[position + 1 :]
+        raise InvalidSchedule(f"{self.current}: the statement is not inside the loop")
+
+    def buffer_of(self, tensor: str) -> str:
+        """Name of the buffer that holds ``tensor`` in the module."""
+        if tensor in self.blocks:
+            return str(self.sch.get(self.blocks[tensor]).writes[0].source.name)
+        return tensor
+
+    def read_position(self, block: Any, buffer: str) -> int:
+        """Where a buffer is among those that a block reads."""
+        names = [read.source.name for read in self.sch.get(block).reads]
+        return names.index(buffer)
+
+    def scope_inside(self, stage: str, at: str) -> str:
+        """The memory of a buffer that is allocated inside loop ``at`` of ``stage``."""
+        innermost = self.loops[stage, at]
+        inside = len(self.loops_inside(self.blocks[stage], innermost))
+        loops = self.sch.get_loops(self.blocks[stage])
+        tags = {self.tag(loop) for loop in loops[: len(loops) - inside]}
+        if tags & _LOCAL_TAGS:
+            return "local"
+        return "shared" if THREAD_TAGS["block"] in tags else "global"
+
+    def tag(self, loop: Any) -> str:
+        """The level of a GPU that a loop is bound to, as TVM calls it; empty when to none."""
+        binding = self.sch.get(loop).thread_binding
+        return "" if binding is None else str(binding.thread_tag)
