@@ -37,7 +37,9 @@ from autotune.tuning.events import Event
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PLUGIN = ROOT / "plugins" / "tvm" / "src" / "autotune_tvm"
-REPLAY = (PLUGIN / "replay.py", PLUGIN / "pad.py")
+REPLAY = tuple(
+    PLUGIN / f"{name}.py" for name in ("replay", "operand_copies", "schedule_state", "pad")
+)
 GOLDEN_RESULT = ROOT / "tests" / "report" / "result_version_1.json"
 
 
