@@ -76,6 +76,20 @@ def autotune_parts() -> list[PluginSpec]:
         ),
         PluginSpec(
             "strategy",
+            "annealing",
+            "autotune.search.strategies.annealing:AnnealingStrategy",
+            "Walks over feasible neighbours, slower ones now and then, and starts again elsewhere",
+            unused=("cost_model", "pruning_model"),
+        ),
+        PluginSpec(
+            "strategy",
+            "auto",
+            "autotune.search.strategies.auto:AutoStrategy",
+            "Expected improvement by a Gaussian process over the parameters, failures included",
+            unused=("cost_model", "pruning_model"),
+        ),
+        PluginSpec(
+            "strategy",
             "evolutionary",
             "autotune.search.strategies.evolutionary:EvolutionaryStrategy",
             "Mutation and crossover, ranked by a pruning model and a cost model",

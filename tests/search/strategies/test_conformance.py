@@ -12,9 +12,12 @@ from thinning import thinned
 from autotune.models.pruning import PruningModel
 from autotune.plugins import Context
 from autotune.search.strategies import (
+    AnnealingStrategy,
+    AutoStrategy,
     EvolutionaryStrategy,
     GridStrategy,
     RandomStrategy,
+    sampling,
 )
 from autotune.sketches import CandidateBatch
 from autotune.testing.search_space_suite import SearchSpaceFactory, SearchSpaceSuite
@@ -58,6 +61,39 @@ class TestEvolutionary(StrategySuite):
     def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
         options: Mapping[str, Any] = request.param
         return options
+
+
+class TestAnnealing(StrategySuite):
+    @pytest.fixture
+    def strategy_factory(self) -> StrategyFactory:
+        return AnnealingStrategy
+
+    @pytest.fixture(params=thinned([{}, {"starts": 1, "patience": 1}], 2), ids=str)
+    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
+        options: Mapping[str, Any] = request.param
+        return options
+
+
+class TestAuto(StrategySuite):
+    @pytest.fixture
+    def strategy_factory(self) -> StrategyFactory:
+        return AutoStrategy
+
+    @pytest.fixture(params=thinned([{}, {"initial": 2, "most_observed": 16}], 2), ids=str)
+    def options(self, request: pytest.FixtureRequest) -> Mapping[str, Any]:
+        options: Mapping[str, Any] = request.param
+        return options
+
+
+class TestAutoBeyondEnumeration(StrategySuite):
+    @pytest.fixture
+    def strategy_factory(self, monkeypatch: pytest.MonkeyPatch) -> StrategyFactory:
+        monkeypatch.setattr(sampling, "ENUMERATION_LIMIT", 10)
+        return AutoStrategy
+
+    @pytest.fixture
+    def options(self) -> Mapping[str, Any]:
+        return {"pool": 64}
 
 
 class ToyDraft(PruningModel):

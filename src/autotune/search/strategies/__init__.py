@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from autotune.plugins import Context
+from autotune.search.strategies.annealing import AnnealingOptions, AnnealingStrategy
+from autotune.search.strategies.auto import AutoOptions, AutoStrategy
 from autotune.search.strategies.evolutionary import EvolutionaryOptions, EvolutionaryStrategy
 from autotune.search.strategies.generator_state import generator_state, restore_generator
 from autotune.search.strategies.grid import GridStrategy
@@ -15,6 +17,10 @@ from autotune.search.strategies.scored_batch import ScoredBatch
 from autotune.search.strategies.strategy import Strategy
 
 __all__ = [
+    "AnnealingOptions",
+    "AnnealingStrategy",
+    "AutoOptions",
+    "AutoStrategy",
     "EvolutionaryOptions",
     "EvolutionaryStrategy",
     "FreshSampler",

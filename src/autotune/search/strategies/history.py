@@ -38,7 +38,7 @@ class History:
     def add(self, candidates: Sequence[Candidate]) -> None:
         """Note candidates as asked for."""
         for candidate in candidates:
-            self._add(self._sketch_index(candidate.sketch), candidate.values)
+            self._add(self.sketch_index(candidate.sketch), candidate.values)
 
     def _add(self, index: int, values: tuple[int, ...]) -> int:
         place = self._place.setdefault(row_key(index, values), len(self._asked[index]))
@@ -46,7 +46,12 @@ class History:
             self._asked[index].append(values)
         return place
 
-    def _sketch_index(self, sketch: Sketch) -> int:
+    def sketch_index(self, sketch: Sketch) -> int:
+        """Number of a sketch among those of the space.
+
+        Raises:
+            InvalidValueError: it is not one of the space.
+        """
         if sketch.digest not in self._index:
             raise InvalidValueError(f"sketch {sketch.name!r} is not one of this space")
         return self._index[sketch.digest]
@@ -57,13 +62,13 @@ class History:
         Raises:
             InvalidValueError: a candidate's sketch is not one of the space.
         """
-        indices = [self._sketch_index(candidate.sketch) for candidate, _ in outcomes]
+        indices = [self.sketch_index(candidate.sketch) for candidate, _ in outcomes]
         for index, (candidate, outcome) in zip(indices, outcomes, strict=True):
             self._told[index, self._add(index, candidate.values)] = outcome.latency
 
     def knows(self, candidate: Candidate) -> bool:
         """Whether the candidate was asked for."""
-        return row_key(self._sketch_index(candidate.sketch), candidate.values) in self._place
+        return row_key(self.sketch_index(candidate.sketch), candidate.values) in self._place
 
     def is_asked(self, batch: CandidateBatch) -> NDArray[np.bool_]:
         """Whether each row was asked for; shape [n]."""
@@ -92,6 +97,22 @@ class History:
         for _, (index, place) in valid[:n]:
             found[index].append(self._asked[index][place])
         return CandidateBatch.of_rows(self.sketches, found)
+
+    def outcomes(self) -> list[tuple[int, tuple[int, ...], float | None]]:
+        """Sketch, values and latency of what was told, in the order of the first outcome."""
+        return [
+            (index, self._asked[index][place], latency)
+            for (index, place), latency in self._told.items()
+        ]
+
+    def pending(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Sketch and values of what was asked for and has no outcome, sketch by sketch."""
+        return [
+            (index, values)
+            for index, rows in enumerate(self._asked)
+            for place, values in enumerate(rows)
+            if (index, place) not in self._told
+        ]
 
     def state(self) -> dict[str, Any]:
         """A JSON object: rows asked by sketch; [sketch, row, latency] of outcomes, in order."""

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from autotune.errors import InvalidValueError
 from autotune.search.strategies.history import History
 from autotune.sketches import Candidate, CandidateBatch
 from autotune.sketches.candidates import Positions
@@ -18,6 +19,18 @@ ATTEMPTS = 4
 
 ENUMERATION_LIMIT = 65_536
 """Spaces up to this size are held in memory once sampling finds too little that is new."""
+
+
+def whole_space(space: SearchSpace) -> CandidateBatch | None:
+    """Every row of a space, one part for each sketch; None for a space beyond the limit."""
+    if space.count() > ENUMERATION_LIMIT:
+        return None
+    sketches = space.sketches()
+    try:
+        sets = [space.feasible_set(sketch) for sketch in sketches]
+    except InvalidValueError:
+        return CandidateBatch.of(list(space.enumerate())).over(sketches)
+    return CandidateBatch.of_rows(sketches, [it.listed(0, it.count) for it in sets])
 
 
 def spread(counts: Sequence[int], queues: Sequence[Positions], n: int) -> list[int]:
@@ -81,7 +94,4 @@ class FreshSampler:
 
     @cached_property
     def _everything(self) -> CandidateBatch | None:
-        if self._space.count() > ENUMERATION_LIMIT:
-            return None
-        candidates = list(self._space.enumerate())
-        return CandidateBatch.of(candidates).over(self._history.sketches)
+        return whole_space(self._space)

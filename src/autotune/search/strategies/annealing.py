@@ -1,0 +1,148 @@
+"""Simulated annealing with restarts, over the graph of feasible moves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from attrs import asdict, evolve, frozen
+
+from autotune.plugins import Context
+from autotune.plugins.options import option, read_options
+from autotune.search.strategies.feasible_moves import FeasibleMoves, reference_rows
+from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.sketches import Candidate
+from autotune.store.records import Outcome
+
+__all__ = ["AnnealingOptions", "AnnealingStrategy"]
+
+
+@frozen
+class AnnealingOptions:
+    """Options of :class:`AnnealingStrategy`.
+
+    Attributes:
+        starts: Candidates that are sampled for each walk, which begins at the fastest.
+        start_temperature: First temperature of a walk: where the latency grows by this share, a
+            move is made with probability 1/e.
+        end_temperature: The lowest temperature.
+        cooling: Factor of the temperature after each move that was measured.
+        patience: Moves without a gain after which another walk begins.
+    """
+
+    starts: int = option(8, low=1, high=1_000_000)
+    start_temperature: float = option(0.02, low=1e-9, high=1e3)
+    end_temperature: float = option(0.002, low=1e-9, high=1e3)
+    cooling: float = option(0.98, low=1e-3, high=1.0)
+    patience: int = option(40, low=1, high=1_000_000)
+
+
+@frozen
+class _Walk:
+    """Where a walk is: at the fastest of its samples so far, then where it has moved to."""
+
+    temperature: float
+    sampled: int = 0
+    idle: int = 0
+    sketch: int = 0
+    row: tuple[int, ...] | None = None
+    latency: float | None = None
+
+
+class AnnealingStrategy(RecordedStrategy):
+    """Walks from the fastest of some samples to feasible neighbours, now and then to slower ones.
+
+    A neighbour differs in one parameter, or by a move of the space; none is asked for twice. A
+    slower one is moved to with probability exp(-ln(new / old) / temperature) (Kirkpatrick, Gelatt,
+    Vecchi 1983, of the logarithm of the latency); a failed one never. When neither a move has
+    brought a gain for a while, or no neighbour is left, another walk begins elsewhere.
+    """
+
+    name = "annealing"
+
+    def __init__(self, context: Context) -> None:
+        """Raises InvalidValueError for an unknown option or value."""
+        self.options = read_options(f"strategy {self.name!r}", AnnealingOptions, context.options)
+        super().__init__(context)
+        self._walk = _Walk(self.options.start_temperature)
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` new candidates; fewer only when the space is used up."""
+        check_count(n)
+        if n == 0:
+            return []
+        chosen = self._neighbours(n)
+        if not chosen and self._is_walking:
+            self._walk = _Walk(self.options.start_temperature)
+        return chosen + self._sampler.draw(n - len(chosen))
+
+    @property
+    def _is_walking(self) -> bool:
+        return self._walk.sampled >= self.options.starts and self._walk.row is not None
+
+    @cached_property
+    def _moves(self) -> FeasibleMoves:
+        return FeasibleMoves(self._space, reference_rows(self._space))
+
+    def _neighbours(self, n: int) -> list[Candidate]:
+        if not self._is_walking:
+            return []
+        row = np.array(self._walk.row, dtype=np.int64)
+        around = self._moves.around(self._walk.sketch, row, self._context.rng)
+        fresh = self._history.unseen(around)
+        chosen = fresh.take(self._context.rng.permutation(len(fresh))[:n])
+        self._history.add(chosen)
+        return chosen
+
+    def tell(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
+        """Remember the outcomes, and move.
+
+        Raises:
+            InvalidValueError: a candidate's sketch is not one of the space.
+        """
+        super().tell(outcomes)
+        for candidate, outcome in outcomes:
+            if self._is_walking:
+                self._step(candidate, outcome.latency)
+            else:
+                self._walk = evolve(self._walk, sampled=self._walk.sampled + 1)
+                if self._gain(outcome.latency) > 0:
+                    self._move(candidate, outcome.latency)
+
+    def _step(self, candidate: Candidate, latency: float | None) -> None:
+        gain, options = self._gain(latency), self.options
+        if gain >= 0 or self._context.rng.random() < math.exp(gain / self._walk.temperature):
+            self._move(candidate, latency)
+        cooled = max(self._walk.temperature * options.cooling, options.end_temperature)
+        idle = 0 if gain > 0 else self._walk.idle + 1
+        self._walk = evolve(self._walk, temperature=cooled, idle=idle)
+        if idle >= options.patience:
+            self._walk = _Walk(options.start_temperature)
+
+    def _gain(self, latency: float | None) -> float:
+        """Logarithm of how many times as fast as the walk's place this is."""
+        if latency is None:
+            return -math.inf
+        return math.inf if self._walk.latency is None else math.log(self._walk.latency / latency)
+
+    def _move(self, candidate: Candidate, latency: float | None) -> None:
+        sketch = self._history.sketch_index(candidate.sketch)
+        self._walk = evolve(self._walk, sketch=sketch, row=candidate.values, latency=latency)
+
+    def state(self) -> dict[str, Any]:
+        """As of other strategies, with the place of the walk."""
+        return {**super().state(), "walk": asdict(self._walk)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from what :meth:`state` returned.
+
+        Raises:
+            InvalidValueError: the state is of another strategy, space or kind of generator.
+        """
+        super().load_state(state)
+        walk = dict(state["walk"])
+        row = walk["row"]
+        self._walk = _Walk(**{**walk, "row": None if row is None else tuple(row)})

@@ -1,0 +1,213 @@
+"""Search by a surrogate of the latency over the parameters alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from autotune.plugins import Context
+from autotune.plugins.options import option, read_options
+from autotune.search.strategies.encoding import Encoding, encoding_for
+from autotune.search.strategies.feasible_moves import FeasibleMoves, reference_rows
+from autotune.search.strategies.gaussian_process import Cross, Factorised
+from autotune.search.strategies.recorded import RecordedStrategy, check_count
+from autotune.search.strategies.sampling import whole_space
+from autotune.search.strategies.surrogate import Surrogate
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.sketches.candidates import row_key
+from autotune.store.records import Outcome
+
+__all__ = ["AutoOptions", "AutoStrategy"]
+
+_CELLS = 24_000_000
+"""Candidates times observations, beyond which a sample stands for the whole space."""
+_LEAST_VALID = 2
+_ELITES = 4
+
+
+@frozen
+class AutoOptions:
+    """Options of :class:`AutoStrategy`.
+
+    Attributes:
+        initial: Candidates that are sampled before the model has its say.
+        growth: Ratio of observed candidates at which the length scales are fitted again.
+        fit_steps: Steps of each fit.
+        pool: Candidates that are sampled and scored for each request in a space that is too large
+            to be scored as a whole.
+        most_observed: Observed candidates that the model takes in: half of them the fastest, the
+            others the latest.
+    """
+
+    initial: int = option(8, low=2, high=1_000_000)
+    growth: float = option(1.15, low=1.01, high=100.0)
+    fit_steps: int = option(15, low=1, high=1000)
+    pool: int = option(1024, low=16, high=1_000_000)
+    most_observed: int = option(512, low=16, high=4096)
+
+
+class AutoStrategy(RecordedStrategy):
+    """Asks for the candidates that are expected to improve most on the fastest one so far.
+
+    After ``initial`` samples, a Gaussian process predicts the logarithm of the latency from the
+    parameters (:class:`~autotune.search.strategies.encoding.Encoding`), and another one, from
+    failures as 1 and the rest as 0, the probability of failure. Asked for is what has the largest
+    product of expected improvement and chance to work: of the whole space where it has at most
+    65536 candidates, else of a sample and the surroundings of the fastest. A candidate whose
+    outcome is not known yet is believed to turn out as predicted ("kriging believer": Ginsbourger,
+    Le Riche, Carraro 2010), so that those asked for together differ.
+
+    It needs neither a cost model nor a pruning model.
+    """
+
+    name = "auto"
+
+    def __init__(self, context: Context) -> None:
+        """Raises InvalidValueError for an unknown option or value."""
+        self.options = read_options(f"strategy {self.name!r}", AutoOptions, context.options)
+        super().__init__(context)
+        self._cross: tuple[Factorised, Cross] | None = None
+        self._open: NDArray[np.bool_] | None = None
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Up to ``n`` new candidates, the most promising first; fewer only when none are left."""
+        check_count(n)
+        if n == 0:
+            return []
+        outcomes = self._history.outcomes()
+        valid = sum(latency is not None for _, _, latency in outcomes)
+        sampled = n if valid < _LEAST_VALID else min(n, self.options.initial - len(self._history))
+        chosen = self._drawn(max(sampled, 0))
+        if len(chosen) < n and valid >= _LEAST_VALID:
+            observed = self._surrogate.learn(outcomes)
+            chosen += self._most_promising(n - len(chosen), observed)
+        return chosen + self._drawn(n - len(chosen))
+
+    def tell(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
+        """Remember the outcomes.
+
+        Raises:
+            InvalidValueError: a candidate's sketch is not one of the space.
+        """
+        super().tell(outcomes)
+        self._close([candidate for candidate, _ in outcomes])
+
+    def state(self) -> dict[str, Any]:
+        """As of other strategies, with the state of the model."""
+        return {**super().state(), "surrogate": self._surrogate.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from what :meth:`state` returned.
+
+        Raises:
+            InvalidValueError: the state is of another strategy, space or kind of generator.
+        """
+        super().load_state(state)
+        self._surrogate.load_state(state["surrogate"])
+        self._cross, self._open = None, None
+
+    @cached_property
+    def _rows(self) -> CandidateBatch | None:
+        """All rows of the space, or None where there are too many."""
+        return whole_space(self._space)
+
+    @cached_property
+    def _reference(self) -> CandidateBatch:
+        return reference_rows(self._space) if self._rows is None else self._rows
+
+    @cached_property
+    def _encoding(self) -> Encoding:
+        return encoding_for(self._reference)
+
+    @cached_property
+    def _surrogate(self) -> Surrogate:
+        options = self.options
+        return Surrogate(
+            self._encoding, options.growth, options.fit_steps, options.most_observed
+        )
+
+    @cached_property
+    def _moves(self) -> FeasibleMoves:
+        return FeasibleMoves(self._space, self._reference)
+
+    @cached_property
+    def _points(self) -> NDArray[np.float64]:
+        """Points of all rows."""
+        return self._encoding.encode(self._reference)
+
+    @cached_property
+    def _positions(self) -> dict[bytes, int]:
+        """Positions of all rows."""
+        return {key: position for position, key in enumerate(self._reference.keys)}
+
+    def _drawn(self, n: int) -> list[Candidate]:
+        drawn = self._sampler.draw(n)
+        self._close(drawn)
+        return drawn
+
+    def _close(self, candidates: Sequence[Candidate]) -> None:
+        """Note in the whole space that these are no longer to be asked for."""
+        if self._open is not None:
+            for candidate in candidates:
+                sketch = self._history.sketch_index(candidate.sketch)
+                position = self._positions.get(row_key(sketch, candidate.values))
+                if position is not None:
+                    self._open[position] = False
+
+    def _most_promising(self, n: int, observed: Factorised) -> list[Candidate]:
+        rows = self._rows
+        if rows is not None and len(rows) * len(observed) <= _CELLS:
+            if self._cross is None or self._cross[0] is not observed:
+                self._cross = observed, Cross(self._points, observed)
+            if self._open is None:
+                self._open = ~self._history.is_asked(rows)
+            cross, points, is_open = self._cross[1], self._points, self._open
+        else:
+            self._cross = None
+            rows = self._pool()
+            points = self._encoding.encode(rows)
+            cross, is_open = Cross(points, observed), np.ones(len(rows), dtype=np.bool_)
+        cross.extend(observed)
+        chosen = rows.take(self._picked(n, observed, cross, points, is_open))
+        self._history.add(chosen)
+        return chosen
+
+    def _pool(self) -> CandidateBatch:
+        """New rows of a space that is too large to be scored: a sample, and near the fastest."""
+        found = self._sampler.sample(self.options.pool)
+        elites = self._history.best(_ELITES)
+        for sketch, matrix in enumerate(elites.matrices):
+            for row in matrix:
+                around = self._moves.around(sketch, row, self._context.rng)
+                found = found.joined(around.over(found.sketches))
+        return self._history.unseen(found)
+
+    def _picked(
+        self,
+        n: int,
+        observed: Factorised,
+        cross: Cross,
+        points: NDArray[np.float64],
+        is_open: NDArray[np.bool_],
+    ) -> list[int]:
+        """Positions of up to ``n`` open rows, which are closed."""
+        known, variances = len(observed), cross.variances
+        for sketch, values in self._history.pending():
+            observed.add(self._surrogate.point(sketch, values))
+        picked: list[int] = []
+        while len(picked) < n and is_open.any():
+            cross.extend(observed)
+            scores = np.where(is_open, self._surrogate.scores(cross), -np.inf)
+            position = int(np.argmax(scores))
+            picked.append(position)
+            is_open[position] = False
+            if len(picked) < n:
+                observed.add(points[position])
+        observed.truncate(known)
+        cross.truncate(known, variances)
+        return picked
