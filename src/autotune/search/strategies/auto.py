@@ -127,9 +127,7 @@ class AutoStrategy(RecordedStrategy):
     @cached_property
     def _surrogate(self) -> Surrogate:
         options = self.options
-        return Surrogate(
-            self._encoding, options.growth, options.fit_steps, options.most_observed
-        )
+        return Surrogate(self._encoding, options.growth, options.fit_steps, options.most_observed)
 
     @cached_property
     def _moves(self) -> FeasibleMoves:

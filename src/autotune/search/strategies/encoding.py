@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from autotune.sketches import Categorical, CandidateBatch, Param, Sketch
+from autotune.sketches import CandidateBatch, Categorical, Param, Sketch
 from autotune.sketches.candidates import Matrix
 from autotune.spaces.parameters import column_scale
 
@@ -40,7 +40,7 @@ class Encoding:
 
     Attributes:
         sketches: The sketches, in order.
-        groups: For each coordinate the number of what it describes; those of one simplex share one.
+        groups: For each coordinate the number of what it describes; those of a simplex share one.
     """
 
     sketches: tuple[Sketch, ...]

@@ -144,9 +144,7 @@ class Factorised:
         points: The first ones, [n, coordinates].
     """
 
-    def __init__(
-        self, covariance: Covariance, groups: NDArray[np.int64], points: Array
-    ) -> None:
+    def __init__(self, covariance: Covariance, groups: NDArray[np.int64], points: Array) -> None:
         self.covariance = covariance
         self.groups = groups
         self.first = len(points)

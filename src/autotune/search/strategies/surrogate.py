@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.search.strategies.encoding import Encoding
@@ -69,7 +69,7 @@ class Surrogate:
         of before."""
         for sketch, values, _ in outcomes[len(self._points) :]:
             self._points.append(self.point(sketch, values))
-        if len(outcomes) >= self._growth * self._fit.told:
+        if len(outcomes) - self._fit.told >= (self._growth - 1) * len(self._fit.members):
             self._refit(outcomes)
         elif self.observed is None:
             self._begin()
