@@ -23,6 +23,7 @@ PARAMETERS = (
     Parameter("offset", (-1, 0, 3)),
     Parameter("layout", ("row", "column", "tiled")),
     Parameter("fixed", (7,)),
+    Parameter("tile", (1, 2, 4)),
 )
 ROWS = _rows(parameter_space("p", PARAMETERS))
 
@@ -37,18 +38,20 @@ def test_points_are_in_the_cube_and_differ(rows: CandidateBatch) -> None:
 def test_coordinates_are_those_that_are_described() -> None:
     encoding = encoding_for(ROWS)
     points = encoding.encode(ROWS)
-    # block has two, layout three for one group, what is fixed has none.
-    assert encoding.groups.tolist() == [0, 1, 2, 3, 4, 5, 5, 5]
-    config = dict(zip("busol", ROWS.matrices[0].T, strict=False))
+    # block has two, layout three for one group, what is fixed none; three sizes are multiplied.
+    assert encoding.groups.tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 6, 7, 8, 9]
+    config = dict(zip("busolft", ROWS.matrices[0].T, strict=True))
     np.testing.assert_allclose(points[:, 0], np.log2(config["b"] / 16) / 2)
     np.testing.assert_allclose(points[:, 1][config["b"] == 48], 0)
     np.testing.assert_allclose(points[:, 2], np.log2(config["u"] + 1) / np.log2(5))
     np.testing.assert_allclose(points[:, 3], config["s"] / 2)
     np.testing.assert_allclose(points[:, 4], (config["o"] + 1) / 4)
+    np.testing.assert_allclose(points[:, 8], np.log2(config["t"]) / 2)
+    np.testing.assert_allclose(points[:, 10], np.log2(config["b"] * config["t"] / 16) / 4)
 
 
 def test_choices_are_as_far_from_each_other_as_ends_of_a_range() -> None:
-    corners = np.unique(encoding_for(ROWS).encode(ROWS)[:, 5:], axis=0)
+    corners = np.unique(encoding_for(ROWS).encode(ROWS)[:, 5:8], axis=0)
     distances = np.linalg.norm(corners[:, None] - corners[None], axis=2)
     np.testing.assert_allclose(distances, 1 - np.eye(3))
 

@@ -60,9 +60,10 @@ class FeasibleMoves:
 
 
 def _nearest(values: NDArray[np.int64], value: int) -> NDArray[np.int64]:
-    others = values[values != value]
+    others: NDArray[np.int64] = values[values != value]
     if len(others) <= _MOST_VALUES:
         return others
     at = int(np.searchsorted(others, value))
     low = min(max(at - _MOST_VALUES // 2, 0), len(others) - _MOST_VALUES)
-    return others[low : low + _MOST_VALUES]
+    near: NDArray[np.int64] = others[low : low + _MOST_VALUES]
+    return near

@@ -7,6 +7,7 @@ covariance 4.17, prediction 2.25 and 2.26, marginal likelihood 5.8 and its deriv
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -14,12 +15,11 @@ from numpy.typing import NDArray
 
 __all__ = ["Covariance", "Cross", "Factorised", "fit_covariance"]
 
-Array = NDArray[np.float64]
-Single = NDArray[np.float32]
+Array = NDArray[np.floating[Any]]
 
 _ROOT5 = math.sqrt(5.0)
-_LOG_WEIGHT = (0.0, 1.5)
-"""Mean and standard deviation, of the prior of a coordinate's weight."""
+_LOG_WEIGHT = (-1.0, 1.0)
+"""Mean and standard deviation of the prior of the logarithm of a coordinate's weight."""
 _LOG_NOISE = (math.log(1e-3), 2.0)
 _FARTHEST = 4.0
 _FIRST_STEP, _LARGEST_STEP = 0.3, 1.0
@@ -57,24 +57,32 @@ class Covariance:
         return np.asarray(points * np.exp(0.5 * self.log_weights)[groups])
 
 
-def _squared_distances(left: NDArray[np.floating], right: NDArray[np.floating]) -> Array:
+def _squared_distances(left: Array, right: Array) -> Array:
     """Between rows; [left, right], in the precision of the arguments."""
-    product = left @ right.T
+    product: Array = left @ right.T
     product *= -2
     product += (left * left).sum(axis=1)[:, None]
     product += (right * right).sum(axis=1)
     return np.maximum(product, 0, out=product)
 
 
-def _matern(squared: NDArray[np.floating]) -> Array:
-    scaled = np.sqrt(5 * squared)
-    return np.asarray((1 + scaled + scaled * scaled / 3) * np.exp(-scaled))
+def _matern(squared: Array) -> Array:
+    """The covariance at squared distances, which are overwritten."""
+    squared *= 5
+    scaled = np.sqrt(squared)
+    squared /= 3
+    squared += scaled
+    squared += 1
+    squared *= np.exp(np.negative(scaled, out=scaled), out=scaled)
+    return squared
 
 
-def _matern_slope(squared: Array) -> Array:
-    """The derivative by the squared distance."""
+def _matern_and_slope(squared: Array) -> tuple[Array, Array]:
+    """The covariance, and its derivative by the squared distance."""
     scaled = np.sqrt(5 * squared)
-    return np.asarray((-5 / 6) * (1 + scaled) * np.exp(-scaled))
+    decay = np.exp(-scaled)
+    slope = (-5 / 6) * (1 + scaled) * decay
+    return decay * (1 + scaled + (5 / 3) * squared), slope
 
 
 def fit_covariance(
@@ -118,7 +126,7 @@ def _likelihood(
     n, covariance = len(values), Covariance(theta[:-1], float(theta[-1]))
     scaled = covariance.scaled(points, groups)
     squared = _squared_distances(scaled, scaled)
-    gram = _matern(squared)
+    gram, slope = _matern_and_slope(squared)
     gram[np.diag_indices(n)] = 1 + covariance.noise
     factor = np.linalg.cholesky(gram)
     half = np.linalg.inv(factor)
@@ -127,7 +135,7 @@ def _likelihood(
     variance = max(float(values @ dual) / n, np.finfo(float).tiny)
     loss = 0.5 * n * math.log(variance) + float(np.log(np.diag(factor)).sum())
     outer = inverse - np.outer(dual, dual) / variance
-    slopes = outer * _matern_slope(squared)
+    slopes = outer * slope
     # Sum over i, j of slopes * (x_i - x_j)**2, halved, for each coordinate.
     by_coordinate = (scaled * scaled * slopes.sum(axis=1)[:, None]).sum(axis=0)
     by_coordinate -= (scaled * (slopes @ scaled)).sum(axis=0)
@@ -212,7 +220,7 @@ class Cross:
         first = observed.first
         inner = observed.scaled[:first].astype(np.float32)
         covariances = _matern(_squared_distances(inner, self._points))
-        self._rows: Single = np.empty((2 * first + 16, len(points)), dtype=np.float32)
+        self._rows: Array = np.empty((2 * first + 16, len(points)), dtype=np.float32)
         np.matmul(
             observed.inverse[:first, :first].astype(np.float32),
             covariances,
@@ -220,7 +228,7 @@ class Cross:
         )
         self._used = first
         #: Variance that is left of a signal of variance 1, by candidate.
-        self.variances: Single = 1 - np.einsum("ij,ij->j", self._rows[:first], self._rows[:first])
+        self.variances: Array = 1 - np.einsum("ij,ij->j", self._rows[:first], self._rows[:first])
 
     def extend(self, observed: Factorised) -> None:
         """Take in the points that were added since."""
@@ -236,10 +244,10 @@ class Cross:
             self.variances = self.variances - row * row
             self._used = n + 1
 
-    def truncate(self, n: int, variances: Single) -> None:
+    def truncate(self, n: int, variances: Array) -> None:
         """Forget all but the first ``n`` points; ``variances`` are those of then."""
         self._used, self.variances = n, variances
 
-    def mean(self, whitened: Array) -> Single:
+    def mean(self, whitened: Array) -> Array:
         """The prediction for each candidate, from :meth:`Factorised.whitened`."""
         return np.asarray(whitened.astype(np.float32) @ self._rows[: len(whitened)])
