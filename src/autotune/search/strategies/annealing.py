@@ -55,10 +55,11 @@ class _Walk:
 class AnnealingStrategy(RecordedStrategy):
     """Walks from the fastest of some samples to feasible neighbours, now and then to slower ones.
 
-    A neighbour differs in one parameter, or by a move of the space; none is asked for twice. A
-    slower one is moved to with probability exp(-ln(new / old) / temperature) (Kirkpatrick, Gelatt,
-    Vecchi 1983, of the logarithm of the latency); a failed one never. When neither a move has
-    brought a gain for a while, or no neighbour is left, another walk begins elsewhere.
+    A neighbour differs in one parameter, or, where parameters are tied, by a move of the space;
+    none is asked for twice. A slower one is moved to with probability
+    exp(-ln(new / old) / temperature) (Kirkpatrick, Gelatt, Vecchi 1983, of the logarithm of the
+    latency); a failed one never. When no move has brought a gain for a while, or no neighbour is
+    left, another walk begins elsewhere.
     """
 
     name = "annealing"

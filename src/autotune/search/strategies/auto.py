@@ -159,7 +159,8 @@ class AutoStrategy(RecordedStrategy):
 
     def _most_promising(self, n: int, observed: Factorised) -> list[Candidate]:
         rows = self._rows
-        if rows is not None and len(rows) * len(observed) <= _CELLS:
+        width = len(observed) + len(self._history.pending()) + n
+        if rows is not None and len(rows) * width <= _CELLS:
             if self._cross is None or self._cross[0] is not observed:
                 self._cross = observed, Cross(self._points, observed)
             if self._open is None:

@@ -102,7 +102,7 @@ def encoding_for(reference: CandidateBatch) -> Encoding:
     widths = [feature.width for feature in features]
     if len(reference.sketches) > 1:
         widths.append(len(reference.sketches))
-    groups = np.repeat(np.arange(len(widths)), widths)
+    groups = np.repeat(np.arange(len(widths)), np.array(widths, dtype=np.int64))
     return Encoding(reference.sketches, groups, tuple(features))
 
 

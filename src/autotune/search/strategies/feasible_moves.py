@@ -13,7 +13,7 @@ __all__ = ["FeasibleMoves", "reference_rows"]
 
 _REFERENCE = 2048
 _JOINT = 16
-"""Moves that the space itself proposes: where parameters are tied, one alone can hardly change."""
+"""Moves that the space itself proposes where parameters are so tied that fewer change alone."""
 _MOST_VALUES = 32
 """Of one parameter that are tried: the nearest on both sides where it has more."""
 
@@ -27,7 +27,9 @@ def reference_rows(space: SearchSpace) -> CandidateBatch:
 
 
 class FeasibleMoves:
-    """The configurations that differ from a given one in one parameter, or by a move of the space.
+    """The configurations that differ from a given one in one parameter.
+
+    Where there are few of these, moves that the space itself proposes are added.
 
     Args:
         space: Where they are feasible.
@@ -55,6 +57,8 @@ class FeasibleMoves:
             changed.append(rows)
         single = CandidateBatch(((own, np.concatenate(changed)),))
         single = single.select(self._space.contains(single)) if len(single) else single
+        if len(single) >= _JOINT:
+            return single
         joint = CandidateBatch(((own, np.repeat(row[None], _JOINT, axis=0)),))
         return single.joined(self._space.neighbours(joint, rng))
 
