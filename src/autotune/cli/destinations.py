@@ -29,7 +29,8 @@ _SQLITE = b"SQLite format 3\0"
 _SINKS = ("/dev/null", "/dev/full", "/dev/tty")
 _HEAD_BYTES = 1 << 12
 _SVG_OF_MATPLOTLIB = b'<?xml version="1.0" encoding="utf-8" standalone="no"?>\n<!DOCTYPE svg'
-_APPENDED = ("log", "totals", "results")
+_APPENDED = ("log", "totals", "results", "runs")
+_PAGES = (b"<title>Tuning report: ", b"<title>Replay report: ")
 
 
 class InputFile(StringParamType):
@@ -297,7 +298,7 @@ def _is_report(path: Path, head: bytes) -> bool:
 
 
 def _is_page(_: Path, head: bytes) -> bool:
-    return head.startswith(b"<!DOCTYPE html>") and b"<title>Tuning report: " in head
+    return head.startswith(b"<!DOCTYPE html>") and any(title in head for title in _PAGES)
 
 
 def _is_model(path: Path, head: bytes) -> bool:
@@ -316,6 +317,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
             "log of total latencies",
             lambda _, head: head.startswith(b"seconds\ttrials\t"),
         ),
+        "runs": ("log of replayed runs", lambda _, head: head.startswith(b'{"space": ')),
         "library": (
             "library of a network",
             lambda _, head: head.startswith((b"\x7fELF", b"// Schedules that autotune found")),

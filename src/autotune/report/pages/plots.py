@@ -31,7 +31,9 @@ __all__ = [
     "Plot",
     "bands_plot",
     "curves_plot",
+    "drawing",
     "outcomes_plot",
+    "plain_label",
     "roofline_plot",
     "shares_plot",
     "time_plot",
@@ -131,10 +133,10 @@ def bands_plot(
 
 def curves_plot(number: int, task: TaskContents) -> Plot:
     """The best latency of a task over trials and over time, one line for each run."""
-    with _drawing(2.6) as figure:
+    with drawing(2.6) as figure:
         by_trials, by_seconds = figure.subplots(1, 2, sharey=True)
         for run_id, trials in task.trials.items():
-            _curve(by_trials, by_seconds, _label(f"run {run_id}"), best_so_far(trials))
+            _curve(by_trials, by_seconds, plain_label(f"run {run_id}"), best_so_far(trials))
         for baseline in task.baselines:
             if baseline.latency is not None:
                 for axes in (by_trials, by_seconds):
@@ -142,7 +144,7 @@ def curves_plot(number: int, task: TaskContents) -> Plot:
                         1e3 * baseline.latency,
                         color="grey",
                         linestyle="--",
-                        label=_label(baseline.baseline),
+                        label=plain_label(baseline.baseline),
                     )
         _name_axes(by_trials, by_seconds, "best latency, ms")
         return Plot(f"task-{number}", f"Best latency of task {number} so far.", figure)
@@ -150,7 +152,7 @@ def curves_plot(number: int, task: TaskContents) -> Plot:
 
 def total_plot(number: int, run: RunContents) -> Plot:
     """Seconds of one inference of a network over trials and over time."""
-    with _drawing(2.6) as figure:
+    with drawing(2.6) as figure:
         by_trials, by_seconds = figure.subplots(1, 2, sharey=True)
         _curve(by_trials, by_seconds, "sum of all tasks", run.total)
         _name_axes(by_trials, by_seconds, "one inference, ms")
@@ -191,7 +193,7 @@ def shares_plot(number: int, run: RunContents, numbers: dict[int, int]) -> Plot:
     """
     shares = run.shares
     labels = [_task_label(numbers[id(share.task)], share.task) for share in shares]
-    with _drawing(1.2 + 2 * _ROW * len(shares)) as figure:
+    with drawing(1.2 + 2 * _ROW * len(shares)) as figure:
         axes = figure.subplots()
         places = range(len(shares))
         for offset, name, seconds in (
@@ -214,7 +216,7 @@ def roofline_plot(
         rates: What it can do.
         programs: The number of each task, its best program, and the one without tuning.
     """
-    with _drawing(4.0) as figure:
+    with drawing(4.0) as figure:
         axes = figure.subplots()
         at = [best.intensity for _, best, _ in programs if best.intensity]
         low, high = min(at, default=1.0) / 4, max(at, default=1.0) * 4
@@ -226,7 +228,7 @@ def roofline_plot(
                 x = [low, ridge, max(high, 2 * ridge)] if low < ridge else [low, high]
                 y = [min(peak, bandwidth * at_x) / 1e9 for at_x in x]
                 axes.plot(x, y, color="black", linewidth=1.0)
-                axes.annotate(_label(dtype), (x[-1], y[-1]), ha="right", va="bottom")
+                axes.annotate(plain_label(dtype), (x[-1], y[-1]), ha="right", va="bottom")
         for task, best, before in programs:
             if not best.intensity:
                 continue
@@ -257,7 +259,7 @@ def _settings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _drawing(height: float) -> Iterator[Figure]:
+def drawing(height: float) -> Iterator[Figure]:
     """An empty figure so many inches high."""
     with _settings():
         yield Figure(figsize=(_WIDTH, height))
@@ -295,7 +297,7 @@ def _stacked(
     unit: str,
 ) -> Plot:
     """A bar for each label, made of parts."""
-    with _drawing(1.2 + _ROW * len(labels)) as figure:
+    with drawing(1.2 + _ROW * len(labels)) as figure:
         axes = figure.subplots()
         left = [0.0] * len(labels)
         for part, values in parts:
@@ -314,10 +316,10 @@ def _name_rows(axes: Axes, labels: Sequence[str], unit: str) -> None:
 
 
 def _task_label(number: int, task: TaskContents) -> str:
-    return _label(f"{number} {task.title}")
+    return plain_label(f"{number} {task.title}")
 
 
-def _label(text: str) -> str:
+def plain_label(text: str) -> str:
     """A name of others as short text that every font has.
 
     A label that begins with ``_`` is left out of legends by matplotlib.
