@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import stat
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +32,8 @@ _SINKS = ("/dev/null", "/dev/full", "/dev/tty")
 _HEAD_BYTES = 1 << 12
 _SVG_OF_MATPLOTLIB = b'<?xml version="1.0" encoding="utf-8" standalone="no"?>\n<!DOCTYPE svg'
 _APPENDED = ("log", "totals", "results", "runs")
+# Of a cache of Kernel Tuner, of T4 and of T1, without blanks.
+_SPACES = (b'{"device_name":', b'{"schema_version":"1.', b'{"General":')
 _PAGES = (b"<title>Tuning report: ", b"<title>Replay report: ")
 
 
@@ -301,6 +305,17 @@ def _is_page(_: Path, head: bytes) -> bool:
     return head.startswith(b"<!DOCTYPE html>") and any(title in head for title in _PAGES)
 
 
+def _is_space(path: Path, head: bytes) -> bool:
+    """Whether a file is JSON, packed or not, that begins as recorded spaces are written."""
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(path) as stream:
+                head = stream.read(_HEAD_BYTES)
+        except (OSError, EOFError, zlib.error):
+            return False
+    return b"".join(head.split()).startswith(_SPACES)
+
+
 def _is_model(path: Path, head: bytes) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
@@ -331,6 +346,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
         "results": ("file of results", lambda _, head: head.startswith(b'{"kind": "study"')),
         "model": ("file of a cost model", _is_model),
         "records": ("file of records", lambda _, head: head.startswith(b'{"schema":')),
+        "space": ("recorded space", _is_space),
         "export": ("folder", lambda _path, _head: False),
     }
 )
