@@ -138,7 +138,7 @@ def _module(name: str) -> Any:
         AutotuneError: the package is not installed.
     """
     try:
-        return importlib.import_module(f"{_PACKAGE}.{name}")
+        importlib.import_module(_PACKAGE)
     except ModuleNotFoundError as error:
         if error.name != _PACKAGE:
             raise
@@ -146,6 +146,7 @@ def _module(name: str) -> Any:
             "strategies kernel-tuner:NAME need the package kernel-tuner, which is not installed: "
             "run pip install kernel-tuner==1.5.0"
         ) from error
+    return importlib.import_module(f"{_PACKAGE}.{name}")
 
 
 @cache

@@ -182,10 +182,11 @@ def matching(
     runs: Sequence[Run], pieces: Sequence[Piece], tables: Sequence[OutcomeTable]
 ) -> dict[Piece, Run]:
     """The runs that pieces would make again, by piece; the last one counts."""
-    known = {(run.digest, run.strategy, run.seed, run.budget): run for run in runs}
+    known = {(run.space, run.digest, run.strategy, run.seed, run.budget): run for run in runs}
     found = {}
     for piece in pieces:
-        key = (tables[piece.table].digest, piece.contestant.label, piece.seed, piece.budget)
+        table = tables[piece.table]
+        key = (table.name, table.digest, piece.contestant.label, piece.seed, piece.budget)
         if key in known:
             found[piece] = known[key]
     return found

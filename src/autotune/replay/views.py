@@ -69,7 +69,7 @@ def strategies_table(summary: Summary) -> Table:
 
 
 def by_space_table(summary: Summary) -> Table:
-    """Mean score of each strategy on each space, a column for each space."""
+    """Mean score of each strategy on each space, a column for each, numbered as their table is."""
     names = [space.name for space in summary.spaces]
     rows = tuple(
         (
@@ -78,7 +78,7 @@ def by_space_table(summary: Summary) -> Table:
         )
         for it in summary.strategies
     )
-    columns = ("strategy", *(f"{name}>" for name in names))
+    columns = ("strategy", *(f"{number}>" for number in range(1, len(names) + 1)))
     return Table(f"P{summary.budget.evaluations} by space", columns, rows)
 
 
@@ -86,6 +86,7 @@ def spaces_table(summary: Summary) -> Table:
     """A row for each space."""
     rows = tuple(
         (
+            str(number),
             it.name,
             it.kernel,
             str(it.configurations),
@@ -94,9 +95,10 @@ def spaces_table(summary: Summary) -> Table:
             formats.ratio(it.median / it.optimum),
             str(it.cutoff),
         )
-        for it in summary.spaces
+        for number, it in enumerate(summary.spaces, 1)
     )
     columns = (
+        "no.>",
         "space",
         "kernel",
         "configurations>",
@@ -105,7 +107,8 @@ def spaces_table(summary: Summary) -> Table:
         "median>",
         "P95 ends at>",
     )
-    notes = tuple(f"{it.name}: {note}" for it in summary.spaces for note in it.notes)
+    noted = [(number, note) for number, it in enumerate(summary.spaces, 1) for note in it.notes]
+    notes = tuple(f"{number}: {note}" for number, note in noted)
     return Table("Spaces", columns, rows, notes)
 
 
