@@ -161,10 +161,17 @@ def summarize(
     return Summary(budget, tuple(spaces), tuple(found), tuple(left_out), yardsticks, tuple(runs))
 
 
-def compare(summary: Summary, strategy: str, against: str) -> Difference:
-    """How much better a strategy is than another, with intervals over (space, seed).
+def compare(
+    summary: Summary, strategy: str, against: str, *, draw_spaces: bool = True
+) -> Difference:
+    """How much better a strategy is than another, with intervals over pairs of (space, seed).
 
-    Spaces are drawn as well as the pairs in them: it is about spaces that are not there.
+    Args:
+        summary: Of runs of both.
+        strategy: The one.
+        against: The other.
+        draw_spaces: Whether spaces are drawn as well as the pairs in them: then the interval is
+            for spaces that are not there, too, else for these.
 
     Raises:
         UnknownNameError: there are no runs of a strategy.
@@ -191,7 +198,7 @@ def compare(summary: Summary, strategy: str, against: str) -> Difference:
             theirs,
             np.random.default_rng(SEED),
             groups=[space for space, _ in pairs],
-            draw_groups=True,
+            draw_groups=draw_spaces,
         )
 
     return Difference(strategy, against, difference("to_budget"), difference("regret_early"))

@@ -10,10 +10,10 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
+from autotune.replay.listed_space import listed_space
 from autotune.replay.recorded import RecordedSpace
 from autotune.sketches import Candidate
 from autotune.spaces import SearchSpace
-from autotune.spaces.parameters import ParameterSpace, recorded_space
 from autotune.store.records import Outcome
 from autotune.targets import Target
 
@@ -82,7 +82,7 @@ def table_of(recorded: RecordedSpace) -> OutcomeTable:
     for number, parameter in enumerate(recorded.parameters):
         codes = np.array([parameter.encode(value) for value in parameter.values], dtype=np.int64)
         columns[:, number] = codes[recorded.positions[:, number]]
-    space: ParameterSpace = recorded_space(recorded.kernel, recorded.parameters, columns)
+    space = listed_space(recorded.kernel, recorded.parameters, columns)
     digest = space.sketch.digest
     outcomes = []
     for it in recorded.evaluations:
