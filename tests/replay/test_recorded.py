@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 from recorded_spaces import PARAMETERS, small_space
 
 from autotune.errors import AutotuneError
@@ -46,8 +47,18 @@ def test_what_is_wrong_is_named(evaluations: list[Evaluation], message: str) -> 
 def test_units_that_differ_by_a_thousand_are_noticed() -> None:
     one, slower = small_space("k-one"), small_space("k-two", 30.0)
     check_units([one, slower, small_space("other-one", 1e6)])
+    # Of other problems, or kernels, nothing is said.
+    check_units([evolve(one, problem="[64]"), evolve(small_space("k-two", 1e3), problem="[9]")])
     with pytest.raises(AutotuneError, match=r"best time of k is 0.001 s in k-one and 1 s in k-t"):
         check_units([one, small_space("k-two", 1000.0)])
+
+
+def test_files_without_a_kernel_are_compared_by_their_parameters() -> None:
+    one = evolve(small_space("one"), kernel="one")
+    other = evolve(small_space("other", 1e-3), kernel="other")
+    with pytest.raises(AutotuneError, match="1000 times as much"):
+        check_units([one, other])
+    check_units([one, evolve(other, parameters=PARAMETERS[:-1])])
 
 
 def test_digests_tell_outcomes_apart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -56,6 +57,7 @@ class RecordedSpace:
         parameters: The parameters, in order.
         evaluations: What was measured, each configuration once.
         positions: Position of each value among those of its parameter, [n, parameters].
+        problem: What was computed, as far as the file says; "" where it does not.
         notes: What a person should know of the data.
     """
 
@@ -65,6 +67,7 @@ class RecordedSpace:
     parameters: tuple[Parameter, ...]
     evaluations: tuple[Evaluation, ...]
     positions: NDArray[np.int64]
+    problem: str = ""
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -127,6 +130,7 @@ def make_space(
     evaluations: Sequence[Evaluation],
     kernel: str = "",
     device: str = "",
+    problem: str = "",
     notes: Sequence[str] = (),
 ) -> RecordedSpace:
     """A recorded space, checked; of equal evaluations of a configuration one is kept.
@@ -162,6 +166,7 @@ def make_space(
         tuple(parameters),
         tuple(rows.values()),
         np.array(list(rows), dtype=np.int64).reshape(len(rows), len(parameters)),
+        problem,
         tuple(notes),
     )
 
@@ -172,17 +177,23 @@ def check_units(spaces: Sequence[RecordedSpace]) -> None:
     Raises:
         InvalidValueError: the best times of a kernel differ by more than 200 between two devices.
     """
-    by_kernel: dict[str, list[RecordedSpace]] = {}
-    for space in spaces:
-        by_kernel.setdefault(space.kernel, []).append(space)
-    for kernel, found in by_kernel.items():
-        low, high = min(found, key=lambda it: it.best), max(found, key=lambda it: it.best)
-        if high.best > _MOST_BETWEEN_DEVICES * low.best:
+    for one, other in itertools.combinations(spaces, 2):
+        low, high = sorted((one, other), key=lambda it: it.best)
+        if _same_kernel(one, other) and high.best > _MOST_BETWEEN_DEVICES * low.best:
             raise InvalidValueError(
-                f"the best time of {kernel} is {low.best:.3g} s in {low.name} and "
+                f"the best time of {low.kernel} is {low.best:.3g} s in {low.name} and "
                 f"{high.best:.3g} s in {high.name}, {high.best / low.best:.0f} times as much: one "
                 "of the files is in another unit, which --unit NAME=UNIT names"
             )
+
+
+def _same_kernel(one: RecordedSpace, other: RecordedSpace) -> bool:
+    """Whether two spaces are of one kernel; where it has no name, by their parameters."""
+    if one.problem and other.problem and one.problem != other.problem:
+        return False
+    if one.kernel != one.name and other.kernel != other.name:
+        return one.kernel == other.kernel
+    return {it.name for it in one.parameters} == {it.name for it in other.parameters}
 
 
 def shown(configuration: Mapping[str, Value]) -> str:

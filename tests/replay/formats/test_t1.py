@@ -9,6 +9,7 @@ import pytest
 from recorded_spaces import PARAMETERS, kernel_tuner_cache, t1_data
 
 from autotune.errors import AutotuneError
+from autotune.replay import Evaluation, make_space
 from autotune.replay.formats.kernel_tuner_cache import read_cache
 from autotune.replay.formats.t1 import Description, check_described, read_t1, t1_text
 from autotune.spaces.parameters import Parameter, parse_condition
@@ -94,3 +95,14 @@ def test_a_space_that_breaks_its_constraints_is_refused() -> None:
     check_described(space, read_t1(t1_data("block * tile <= 8"), "t1"))
     with pytest.raises(AutotuneError, match="block=4, tile=2 breaks the constraint 'block < 8'|"):
         check_described(space, read_t1(t1_data("tile == 1"), "t1"))
+
+
+def test_values_of_several_types_stay_what_they_are() -> None:
+    parameters = (Parameter("mode", (1, "fast", False)), Parameter("tile", (1, 2)))
+    rows = [{"mode": mode, "tile": 1} for mode in parameters[0].values]
+    space = make_space("s", parameters, [Evaluation(row, "ok", 1.0) for row in rows])
+    names = [it.name for it in parameters]
+    check_described(space, Description("t1", parameters, (parse_condition("tile < 2", names),)))
+    wrong = parse_condition("mode != 'fast' or tile > 1", names)
+    with pytest.raises(AutotuneError, match="mode=fast, tile=1 breaks the constraint"):
+        check_described(space, Description("t1", parameters, (wrong,)))

@@ -97,6 +97,7 @@ def _described(space: RecordedSpace, description: Description) -> RecordedSpace:
         space.evaluations,
         space.kernel,
         space.device,
+        space.problem,
         space.notes,
     )
     check_described(described, description)

@@ -93,6 +93,7 @@ def read_cache(data: Mapping[str, Any], name: str, device: str) -> RecordedSpace
         evaluations,
         checked_text(data.get("kernel_name", ""), f"{name}: 'kernel_name'"),
         checked_text(data.get("device_name", ""), f"{name}: 'device_name'") or device,
+        json.dumps(data["problem_size"]) if data.get("problem_size") else "",
         notes,
     )
 
@@ -173,7 +174,7 @@ def cache_text(space: RecordedSpace) -> str:
     header = {
         "device_name": space.device,
         "kernel_name": space.kernel,
-        "problem_size": "",
+        "problem_size": json.loads(space.problem) if space.problem else "",
         "tune_params_keys": [parameter.name for parameter in space.parameters],
         "tune_params": {it.name: list(it.values) for it in space.parameters},
         "objective": "time",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.replay.formats.fields import (
@@ -124,7 +125,7 @@ def check_described(space: RecordedSpace, description: Description) -> None:
         InvalidValueError: names the first such configuration, and the constraint.
     """
     values = {
-        parameter.name: np.array(parameter.values)[positions]
+        parameter.name: _as_array(parameter.values)[positions]
         for parameter, positions in zip(space.parameters, space.positions.T, strict=True)
     }
     allowed = np.array([it.status == "invalid" for it in space.evaluations])
@@ -136,6 +137,16 @@ def check_described(space: RecordedSpace, description: Description) -> None:
                 f"{space.name}: configuration {shown(first)} breaks the constraint "
                 f"{constraint.text!r} of {description.name}"
             )
+
+
+def _as_array(values: Sequence[Value]) -> NDArray[Any]:
+    """Values as constraints see them: of several types they stay what they are."""
+    kinds = set(map(type, values))
+    if kinds <= {int, float} or len(kinds) == 1:
+        return np.array(values)
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def t1_text(description: Description) -> str:
