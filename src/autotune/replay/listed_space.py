@@ -43,10 +43,10 @@ class ListedSpace(ParameterSpace):
         )
 
     def _moved(self, matrix: Matrix, rng: np.random.Generator) -> Matrix:
-        count = self._near.shape[1]
+        moved: Matrix = matrix.copy()
         places = np.array([self._places.get(row, -1) for row in map(tuple, matrix.tolist())])
-        moved = matrix.copy()
         inside = places >= 0
+        count = self._near.shape[1]
         if not count or not inside.any():
             return moved
         for place in np.unique(places[inside]):
@@ -58,17 +58,13 @@ class ListedSpace(ParameterSpace):
 
     def _nearest(self, place: int) -> NDArray[np.int64]:
         """Numbers of the nearest rows other than this one; of equally near ones the first."""
-        total = len(self._rows)
+        total, count = self._near.shape[0], self._near.shape[1]
         distances = np.abs(self._at - self._at[place]).sum(axis=1)
         # Numbers break ties, and are found again in the sum.
         keys = distances * total + np.arange(total)
         keys[place] = np.iinfo(np.int64).max
-        return (
-            np.sort(np.partition(keys, NEAREST)[:NEAREST] if total > NEAREST + 1 else keys)[
-                : self._near.shape[1]
-            ]
-            % total
-        )
+        nearest: NDArray[np.int64] = np.sort(np.partition(keys, count - 1)[:count]) % total
+        return nearest
 
 
 def listed_space(program: str, parameters: Sequence[Parameter], rows: Matrix) -> ListedSpace:
