@@ -133,11 +133,11 @@ def make_space(
     problem: str = "",
     notes: Sequence[str] = (),
 ) -> RecordedSpace:
-    """A recorded space, checked; of equal evaluations of a configuration one is kept.
+    """A recorded space, checked.
 
     Raises:
-        InvalidValueError: there is no valid configuration; one lacks a parameter, has two
-            different outcomes, or times that are no times.
+        InvalidValueError: there is no valid configuration; one lacks a parameter, is there twice,
+            or has times that are no times.
         UnknownNameError: a configuration has a parameter, or an evaluation a status, that there is
             none of.
     """
@@ -150,7 +150,7 @@ def make_space(
         row = _row(name, parameters, places, evaluation)
         _check(name, evaluation)
         other = rows.setdefault(row, evaluation)
-        if (other.status, other.seconds) != (evaluation.status, evaluation.seconds):
+        if other is not evaluation:
             raise InvalidValueError(
                 f"{name}: configuration {shown(evaluation.configuration)} is there twice, as "
                 f"{_ending(other)} and as {_ending(evaluation)}"

@@ -32,14 +32,14 @@ def tables(summary: Summary, differences: Sequence[Difference] = ()) -> list[Tab
 def strategies_table(summary: Summary) -> Table:
     """A row for each strategy, best first."""
     count = summary.budget.evaluations
-    early = min(REGRET_AT, count)
+    has_early = count > REGRET_AT
     rows = tuple(
         (
             it.strategy,
             str(it.runs),
             interval_text(it.to_cutoff),
             interval_text(it.to_budget),
-            f"{it.regret_early:.3f}",
+            *([f"{it.regret_early:.3f}"] if has_early else []),
             f"{it.regret:.3f}",
             formats.percent(it.near, 1.0),
             f"{it.evaluations:.0f}",
@@ -53,7 +53,7 @@ def strategies_table(summary: Summary) -> Table:
         "runs>",
         "P95>",
         f"P{count}>",
-        f"regret@{early}>",
+        *([f"regret@{REGRET_AT}>"] if has_early else []),
         f"regret@{count}>",
         "within 5 %>",
         "evaluations>",

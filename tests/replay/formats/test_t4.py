@@ -67,6 +67,10 @@ def test_units_are_those_of_the_file_or_of_the_measurement(unit: str, seconds: f
             t4_data(t4_result(4, 1), t4_result(4, 1, 3.0)),
             "block=4, tile=1 is there twice, as 0.002",
         ),
+        (
+            t4_data(t4_result(4, 1), t4_result(4, 1)),
+            "tile=1 is there twice, as 0.002 s and as 0.0",
+        ),
         (t4_data(t4_result(4, 1, invalidity="fine")), "unknown invalidity in n: result 0 'fine'"),
         (t4_data(t4_result(4, 1, objectives=["GFLOP/s"])), "no time as its objective 'GFLOP/s'"),
         (t4_data(t4_result(4, 1, objectives=["time", "energy"])), "has 2 objectives"),
@@ -81,10 +85,6 @@ def test_what_is_wrong_is_named(data: dict[str, Any], message: str) -> None:
     with pytest.raises(AutotuneError) as caught:
         read_t4(data, "n", "", "")
     assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_equal_results_of_a_configuration_are_one() -> None:
-    assert len(read_t4(t4_data(t4_result(4, 1), t4_result(4, 1)), "n", "", "")) == 1
 
 
 def test_what_is_written_is_read() -> None:
