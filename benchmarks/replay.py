@@ -255,7 +255,7 @@ def bars_of(summary: Summary, wanted: int, made: int) -> list[Bar]:
     of = f"{OURS} minus {theirs.strategy}"
     return [
         *bars,
-        Bar(f"P{EVALUATIONS}, {of}", ours.to_budget.value - theirs.to_budget.value, 0.10),
+        Bar(f"P{EVALUATIONS}, {of}", difference.interval.value, 0.10),
         Bar(
             f"lower bound of the 95 % interval of that, {difference.pairs} pairs",
             difference.interval.low,
