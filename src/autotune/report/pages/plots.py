@@ -113,16 +113,18 @@ def bands_plot(
     ylabel: str,
 ) -> Plot:
     """Lines with their intervals on a logarithmic scale, one panel below the other by title."""
-    with _drawing(0.3 + 2.6 * len(panels)) as figure:
+    with drawing(0.3 + 2.6 * len(panels)) as figure:
         for axes, (title, bands) in zip(
             figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True
         ):
             for band in bands:
-                (line,) = axes.step(band.at, band.middle, where="post", label=_label(band.label))
+                (line,) = axes.step(
+                    band.at, band.middle, where="post", label=plain_label(band.label)
+                )
                 axes.fill_between(
                     band.at, band.low, band.high, step="post", color=line.get_color(), alpha=0.2
                 )
-            axes.set_title(_label(title))
+            axes.set_title(plain_label(title))
             axes.set(xlabel=xlabel, ylabel=ylabel)
             axes.set_yscale("log")
             _plain(axes.yaxis)
