@@ -32,6 +32,7 @@ ROOMS = (
     "report",
     "networks",
     "compare",
+    "replay",
     "cli",
     "testing",
     "__main__",

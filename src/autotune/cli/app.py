@@ -38,6 +38,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "best": "Show the fastest records.",
         "show": "Show a recorded schedule: steps, script, loop nest.",
         "explain": "Explain what would make a schedule faster.",
+        "replay": "Compare strategies on recorded spaces, without a device.",
         "report": "Write a page about a database, with plots.",
         "records": "List, export, import and check records; analyse failures.",
         "train": "Record training data and fit a cost model on it.",

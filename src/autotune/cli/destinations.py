@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import stat
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -29,7 +31,10 @@ _SQLITE = b"SQLite format 3\0"
 _SINKS = ("/dev/null", "/dev/full", "/dev/tty")
 _HEAD_BYTES = 1 << 12
 _SVG_OF_MATPLOTLIB = b'<?xml version="1.0" encoding="utf-8" standalone="no"?>\n<!DOCTYPE svg'
-_APPENDED = ("log", "totals", "results")
+_APPENDED = ("log", "totals", "results", "runs")
+# Of a cache of Kernel Tuner, of T4 and of T1, without blanks.
+_SPACES = (b'{"device_name":', b'{"schema_version":"1.', b'{"General":')
+_PAGES = (b"<title>Tuning report: ", b"<title>Replay report: ")
 
 
 class InputFile(StringParamType):
@@ -297,7 +302,18 @@ def _is_report(path: Path, head: bytes) -> bool:
 
 
 def _is_page(_: Path, head: bytes) -> bool:
-    return head.startswith(b"<!DOCTYPE html>") and b"<title>Tuning report: " in head
+    return head.startswith(b"<!DOCTYPE html>") and any(title in head for title in _PAGES)
+
+
+def _is_space(path: Path, head: bytes) -> bool:
+    """Whether a file is JSON, packed or not, that begins as recorded spaces are written."""
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(path) as stream:
+                head = stream.read(_HEAD_BYTES)
+        except (OSError, EOFError, zlib.error):
+            return False
+    return b"".join(head.split()).startswith(_SPACES)
 
 
 def _is_model(path: Path, head: bytes) -> bool:
@@ -316,6 +332,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
             "log of total latencies",
             lambda _, head: head.startswith(b"seconds\ttrials\t"),
         ),
+        "runs": ("log of replayed runs", lambda _, head: head.startswith(b'{"space": ')),
         "library": (
             "library of a network",
             lambda _, head: head.startswith((b"\x7fELF", b"// Schedules that autotune found")),
@@ -329,6 +346,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Path, bytes], bool]]] = MappingProxyTyp
         "results": ("file of results", lambda _, head: head.startswith(b'{"kind": "study"')),
         "model": ("file of a cost model", _is_model),
         "records": ("file of records", lambda _, head: head.startswith(b'{"schema":')),
+        "space": ("recorded space", _is_space),
         "export": ("folder", lambda _path, _head: False),
     }
 )

@@ -6,6 +6,7 @@ import click
 
 from autotune.cli.groups import CommandGroup
 from autotune.cli.records.check import check
+from autotune.cli.records.convert import convert
 from autotune.cli.records.exchange import export, import_, list_
 from autotune.cli.records.failures import failures
 from autotune.cli.records.runs import runs
@@ -26,9 +27,11 @@ Examples:
 def command() -> None:
     """List, exchange and check records and runs, and find what failures have in common.
 
+    Recorded spaces of others are converted.
+
     Every command takes --json.
     """
 
 
-for _member in (list_, runs, export, import_, check, failures):
+for _member in (list_, runs, export, import_, convert, check, failures):
     command.add_command(_member)

@@ -14,7 +14,7 @@ from autotune.report.pages.plots import Plot
 from autotune.report.pages.sections import Listing, Section
 from autotune.report.table import Table
 
-__all__ = ["render_page"]
+__all__ = ["render", "render_page"]
 
 _TEMPLATE = "page.html.jinja"
 
@@ -24,6 +24,20 @@ def render_page(contents: Contents, sections: Sequence[Section]) -> str:
 
     Args:
         contents: What the sections were made of.
+        sections: In the order in which they are shown.
+    """
+    records = sum(task.outcomes.total() for task in contents.tasks)
+    summary = f"{len(contents.tasks)} tasks, {len(contents.runs)} runs, {records} records"
+    return render("Tuning report", contents.location, summary, sections)
+
+
+def render(heading: str, location: str, summary: str, sections: Sequence[Section]) -> str:
+    """A page as HTML.
+
+    Args:
+        heading: What it is.
+        location: What it is about.
+        summary: How much there is in it.
         sections: In the order in which they are shown.
     """
     environment = Environment(
@@ -36,11 +50,8 @@ def render_page(contents: Contents, sections: Sequence[Section]) -> str:
     )
     environment.filters["data_uri"] = _data_uri
     environment.tests.update(table=_is(Table), plot=_is(Plot), listing=_is(Listing))
-    records = sum(task.outcomes.total() for task in contents.tasks)
     text: str = environment.get_template(_TEMPLATE).render(
-        location=contents.location,
-        summary=f"{len(contents.tasks)} tasks, {len(contents.runs)} runs, {records} records",
-        sections=sections,
+        heading=heading, location=location, summary=summary, sections=sections
     )
     return text
 

@@ -31,7 +31,9 @@ __all__ = [
     "Plot",
     "bands_plot",
     "curves_plot",
+    "drawing",
     "outcomes_plot",
+    "plain_label",
     "roofline_plot",
     "shares_plot",
     "time_plot",
@@ -111,16 +113,18 @@ def bands_plot(
     ylabel: str,
 ) -> Plot:
     """Lines with their intervals on a logarithmic scale, one panel below the other by title."""
-    with _drawing(0.3 + 2.6 * len(panels)) as figure:
+    with drawing(0.3 + 2.6 * len(panels)) as figure:
         for axes, (title, bands) in zip(
             figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True
         ):
             for band in bands:
-                (line,) = axes.step(band.at, band.middle, where="post", label=_label(band.label))
+                (line,) = axes.step(
+                    band.at, band.middle, where="post", label=plain_label(band.label)
+                )
                 axes.fill_between(
                     band.at, band.low, band.high, step="post", color=line.get_color(), alpha=0.2
                 )
-            axes.set_title(_label(title))
+            axes.set_title(plain_label(title))
             axes.set(xlabel=xlabel, ylabel=ylabel)
             axes.set_yscale("log")
             _plain(axes.yaxis)
@@ -131,10 +135,10 @@ def bands_plot(
 
 def curves_plot(number: int, task: TaskContents) -> Plot:
     """The best latency of a task over trials and over time, one line for each run."""
-    with _drawing(2.6) as figure:
+    with drawing(2.6) as figure:
         by_trials, by_seconds = figure.subplots(1, 2, sharey=True)
         for run_id, trials in task.trials.items():
-            _curve(by_trials, by_seconds, _label(f"run {run_id}"), best_so_far(trials))
+            _curve(by_trials, by_seconds, plain_label(f"run {run_id}"), best_so_far(trials))
         for baseline in task.baselines:
             if baseline.latency is not None:
                 for axes in (by_trials, by_seconds):
@@ -142,7 +146,7 @@ def curves_plot(number: int, task: TaskContents) -> Plot:
                         1e3 * baseline.latency,
                         color="grey",
                         linestyle="--",
-                        label=_label(baseline.baseline),
+                        label=plain_label(baseline.baseline),
                     )
         _name_axes(by_trials, by_seconds, "best latency, ms")
         return Plot(f"task-{number}", f"Best latency of task {number} so far.", figure)
@@ -150,7 +154,7 @@ def curves_plot(number: int, task: TaskContents) -> Plot:
 
 def total_plot(number: int, run: RunContents) -> Plot:
     """Seconds of one inference of a network over trials and over time."""
-    with _drawing(2.6) as figure:
+    with drawing(2.6) as figure:
         by_trials, by_seconds = figure.subplots(1, 2, sharey=True)
         _curve(by_trials, by_seconds, "sum of all tasks", run.total)
         _name_axes(by_trials, by_seconds, "one inference, ms")
@@ -191,7 +195,7 @@ def shares_plot(number: int, run: RunContents, numbers: dict[int, int]) -> Plot:
     """
     shares = run.shares
     labels = [_task_label(numbers[id(share.task)], share.task) for share in shares]
-    with _drawing(1.2 + 2 * _ROW * len(shares)) as figure:
+    with drawing(1.2 + 2 * _ROW * len(shares)) as figure:
         axes = figure.subplots()
         places = range(len(shares))
         for offset, name, seconds in (
@@ -214,7 +218,7 @@ def roofline_plot(
         rates: What it can do.
         programs: The number of each task, its best program, and the one without tuning.
     """
-    with _drawing(4.0) as figure:
+    with drawing(4.0) as figure:
         axes = figure.subplots()
         at = [best.intensity for _, best, _ in programs if best.intensity]
         low, high = min(at, default=1.0) / 4, max(at, default=1.0) * 4
@@ -226,7 +230,7 @@ def roofline_plot(
                 x = [low, ridge, max(high, 2 * ridge)] if low < ridge else [low, high]
                 y = [min(peak, bandwidth * at_x) / 1e9 for at_x in x]
                 axes.plot(x, y, color="black", linewidth=1.0)
-                axes.annotate(_label(dtype), (x[-1], y[-1]), ha="right", va="bottom")
+                axes.annotate(plain_label(dtype), (x[-1], y[-1]), ha="right", va="bottom")
         for task, best, before in programs:
             if not best.intensity:
                 continue
@@ -257,7 +261,7 @@ def _settings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _drawing(height: float) -> Iterator[Figure]:
+def drawing(height: float) -> Iterator[Figure]:
     """An empty figure so many inches high."""
     with _settings():
         yield Figure(figsize=(_WIDTH, height))
@@ -295,7 +299,7 @@ def _stacked(
     unit: str,
 ) -> Plot:
     """A bar for each label, made of parts."""
-    with _drawing(1.2 + _ROW * len(labels)) as figure:
+    with drawing(1.2 + _ROW * len(labels)) as figure:
         axes = figure.subplots()
         left = [0.0] * len(labels)
         for part, values in parts:
@@ -314,10 +318,10 @@ def _name_rows(axes: Axes, labels: Sequence[str], unit: str) -> None:
 
 
 def _task_label(number: int, task: TaskContents) -> str:
-    return _label(f"{number} {task.title}")
+    return plain_label(f"{number} {task.title}")
 
 
-def _label(text: str) -> str:
+def plain_label(text: str) -> str:
     """A name of others as short text that every font has.
 
     A label that begins with ``_`` is left out of legends by matplotlib.

@@ -1,0 +1,323 @@
+"""``autotune replay``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotune.cli.destinations import InputFile, OutputFile
+from autotune.cli.options import json_option, read_options
+from autotune.errors import AutotuneError, InvalidValueError
+
+if TYPE_CHECKING:
+    from autotune.replay import Contestant, Run, Study, Summary
+    from autotune.replay.study import LeftOut, Piece, Source
+    from autotune.replay.summary import Difference
+
+__all__ = ["command"]
+
+EPILOG = """\b
+Examples:
+  autotune replay gemm-A100.json.gz gemm-W7800.t4.json
+  autotune replay gemm-*.json.gz --strategies random,evolutionary,kernel-tuner:genetic_algorithm
+  autotune replay gemm-A100.json.gz --seeds 20 --jobs 4 --results runs.jsonl -o replay.html
+  autotune replay --database autotune.db --strategies random,pruner
+
+A space is a cache of Kernel Tuner or a T4 file, which gzip may have packed.
+"""
+_LIBRARIES = ("jinja2", "matplotlib")
+_PLAIN_SECONDS = 10.0
+
+
+@click.command("replay", epilog=EPILOG)
+@click.argument("paths", metavar="[SPACE]...", nargs=-1, type=InputFile())
+@click.option(
+    "--database",
+    metavar="FILE",
+    type=InputFile(),
+    help="Also replay the tasks of this database of which enough was measured.",
+)
+@click.option(
+    "--strategies",
+    metavar="NAME,...",
+    help="Strategies by name; kernel-tuner:NAME is one of Kernel Tuner, and kernel-tuner stands "
+    "for all that need no further package.  [default: all of the library]",
+)
+@click.option(
+    "--strategy-option",
+    "option_texts",
+    metavar="NAME.K=V",
+    multiple=True,
+    help="Option K of strategy NAME; may be repeated.",
+)
+@click.option("--seeds", type=int, default=20, show_default=True, help="Runs on each space.")
+@click.option(
+    "--budget", type=int, default=200, show_default=True, help="Evaluations of each run."
+)
+@click.option("--time", "seconds", type=float, metavar="SECONDS", help="Virtual time of each run.")
+@click.option(
+    "--round-size",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Configurations that a strategy is asked for at once.",
+)
+@click.option(
+    "--parameters",
+    "described_by",
+    metavar="FILE",
+    type=InputFile(),
+    help="A T1 file with the parameters and constraints of the spaces, which are checked.",
+)
+@click.option(
+    "--unit",
+    "unit_texts",
+    metavar="NAME=UNIT",
+    multiple=True,
+    help="Unit of the times of a space whose file is wrong about it: s, ms, us or ns.",
+)
+@click.option(
+    "--against", metavar="NAME", help="Also show how much better each strategy is than this one."
+)
+@click.option("--jobs", type=int, default=1, show_default=True, help="Runs at once.")
+@click.option(
+    "--results",
+    "results_path",
+    metavar="FILE",
+    type=OutputFile("runs"),
+    help="Append each run as a line of JSON; what is there already is not run again.",
+)
+@click.option(
+    "--plot",
+    "plot_path",
+    metavar="FILE",
+    type=OutputFile("plot"),
+    help="Write score curves as SVG.",
+)
+@click.option(
+    "-o", "--output", "page_path", metavar="FILE", type=OutputFile("page"), help="Write a page."
+)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@json_option
+def command(
+    paths: tuple[str, ...],
+    database: str | None,
+    strategies: str | None,
+    option_texts: tuple[str, ...],
+    seeds: int,
+    budget: int,
+    seconds: float | None,
+    round_size: int,
+    described_by: str | None,
+    unit_texts: tuple[str, ...],
+    against: str | None,
+    jobs: int,
+    results_path: str | None,
+    plot_path: str | None,
+    page_path: str | None,
+    quiet: bool,
+    json_path: str | None,
+) -> int:
+    """Compare strategies on recorded spaces, without a device.
+
+    Every strategy is run on every SPACE with every seed: what it asks for is looked up, on a
+    virtual clock. The score is 0 for what random search is expected to find after as many
+    evaluations, and 1 for the optimum.
+    """
+    from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
+    from autotune.cli.output import Output, notify
+    from autotune.replay import Budget, Study, compare, load, summarize
+    from autotune.replay.views import tables
+
+    if not paths and database is None:
+        raise InvalidValueError("name a recorded space, or a --database, to replay")
+    if seeds < 1:
+        raise InvalidValueError(f"--seeds must be at least 1, not {seeds}")
+    contestants = _contestants(strategies, option_texts)
+    _check_against(against, contestants)
+    found, sources = load(paths, database, described_by, _units(unit_texts))
+    study = Study(
+        tuple(found), contestants, tuple(range(seeds)), Budget(budget, seconds, round_size)
+    )
+    left_out = study.left_out()
+    pieces = study.wanted(left_out)
+    known = _known_runs(results_path, pieces, study)
+    output = Output(json_path)
+    stopped = False
+    runs = list(known.values())
+    try:
+        missing = [piece for piece in pieces if piece not in known]
+        for run in _made(missing, study, sources, jobs, results_path, quiet, left_out):
+            runs.append(run)
+    except KeyboardInterrupt:
+        stopped = True
+    summary = summarize(study.tables, runs, study.budget, left_out)
+    labels = [it.strategy for it in summary.strategies]
+    differences = [
+        compare(summary, name, against) for name in labels if against in labels and name != against
+    ]
+    for table in tables(summary, differences):
+        output.table(table)
+        output.say()
+    _write(summary, differences, plot_path, page_path)
+    output.json({**summary.to_json(), "differences": _differences_json(differences)})
+    if stopped:
+        kept = f"; {results_path} keeps them" if results_path else ""
+        notify(f"autotune: interrupted after {len(runs)} of {len(pieces)} runs{kept}")
+        return INTERRUPTED
+    return OK if runs else NOTHING_FOUND
+
+
+def _made(
+    pieces: Sequence[Piece],
+    study: Study,
+    sources: Sequence[Source],
+    jobs: int,
+    results_path: str | None,
+    quiet: bool,
+    left_out: list[LeftOut],
+) -> Iterator[Run]:
+    """Each run once it is there, and in the file of results; failures are noted."""
+    from autotune.replay import LeftOut, run_study
+    from autotune.replay.study import append_run
+
+    with _progress(len(pieces), quiet) as advance:
+        for made in run_study(pieces, study.tables, sources, jobs):
+            advance()
+            if isinstance(made, LeftOut):
+                if made not in left_out:
+                    left_out.append(made)
+                continue
+            if results_path is not None:
+                append_run(results_path, made)
+            yield made
+
+
+def _contestants(text: str | None, option_texts: Sequence[str]) -> tuple[Contestant, ...]:
+    """What is to be replayed, each once."""
+    from autotune.replay import Contestant
+    from autotune.replay.contestants import strategy_names
+    from autotune.replay.kernel_tuner import COMPARED, PREFIX
+
+    names = list(strategy_names())
+    if text is not None:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        if not names:
+            raise InvalidValueError("--strategies names none")
+    every = [
+        name
+        for given in names
+        for name in (
+            [PREFIX + each for each in COMPARED] if given == PREFIX.removesuffix(":") else [given]
+        )
+    ]
+    options = _options(option_texts)
+    for name in options:
+        if name not in every:
+            raise InvalidValueError(
+                f"--strategy-option names {name!r}, which is not among the strategies"
+            )
+    return tuple(Contestant(name, options.get(name, {})) for name in dict.fromkeys(every))
+
+
+def _options(texts: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+    """The options of each strategy."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        left, equals, value = text.partition("=")
+        name, dot, key = left.rpartition(".")
+        if not (dot and equals and name and key):
+            raise InvalidValueError(f"--strategy-option {text!r} is not of the form NAME.K=V")
+        found.setdefault(name, []).append(f"{key}={value}")
+    return {name: read_options(own, "--strategy-option") for name, own in found.items()}
+
+
+def _check_against(against: str | None, contestants: Sequence[Contestant]) -> None:
+    labels = [contestant.label for contestant in contestants]
+    if against is not None and against not in labels:
+        from autotune.errors import UnknownNameError
+
+        raise UnknownNameError("strategy to compare with", against, labels)
+
+
+def _units(texts: Sequence[str]) -> dict[str, str]:
+    return {name: str(unit) for name, unit in read_options(texts, "--unit").items()}
+
+
+def _known_runs(path: str | None, pieces: Sequence[Piece], study: Study) -> Mapping[Piece, Run]:
+    from autotune.replay.study import matching, read_runs
+
+    if path is None:
+        return {}
+    if path == "-":
+        raise InvalidValueError("--results '-' is standard output; name a file")
+    return matching(read_runs(path), pieces, study.tables)
+
+
+def _write(
+    summary: Summary,
+    differences: Sequence[Difference],
+    plot_path: str | None,
+    page_path: str | None,
+) -> None:
+    """Write the plot and the page that were asked for.
+
+    Raises:
+        AutotuneError: a library that draws or writes them is not installed.
+    """
+    from autotune.cli.output import write_text
+    from autotune.replay.views import page, plot_svg
+
+    try:
+        if plot_path is not None:
+            write_text(plot_path, plot_svg(summary))
+        if page_path is not None:
+            write_text(page_path, page(summary, differences))
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in _LIBRARIES:
+            raise
+        raise AutotuneError(
+            f"plots and pages are made with {library}, which is not installed: run "
+            "pip install 'tensor-autotune[report]'"
+        ) from error
+
+
+def _differences_json(differences: Sequence[Difference]) -> list[Any]:
+    from autotune.ir.converter import to_json
+
+    return [to_json(it) for it in differences]
+
+
+@contextmanager
+def _progress(total: int, quiet: bool) -> Iterator[Any]:
+    """A bar on a terminal, a line now and then elsewhere; called after each run."""
+    from autotune.cli.output import notify
+
+    if quiet or not total:
+        yield lambda: None
+        return
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress("replaying", *columns, console=Console(stderr=True)) as bar:
+            task = bar.add_task("", total=total)
+            yield lambda: bar.advance(task)
+        return
+    done, said = 0, time.monotonic()
+
+    def advance() -> None:
+        nonlocal done, said
+        done += 1
+        if time.monotonic() - said >= _PLAIN_SECONDS:
+            said = time.monotonic()
+            notify(f"autotune: {done} of {total} runs")
+
+    yield advance
