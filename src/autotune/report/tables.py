@@ -18,7 +18,8 @@ from autotune.report.confirmation import (
     short_name,
 )
 from autotune.report.table import Table
-from autotune.sketches import UNTUNED
+from autotune.ir.workloads import Workload
+from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.rejections import describe_rejections
 from autotune.store.trial_log import describe_counts
@@ -75,7 +76,7 @@ def comparison_table(
     if vendor is not None:
         lines.append((vendor_name, vendor.latency))
     lines += [_rival_line(rival, tuned) for rival in result.rivals]
-    lines += _baseline_lines(result.baselines, backend, baseline)
+    lines += _baseline_lines(result.workload, result.baselines, backend, baseline)
     flop = result.workload.flop
     rows = []
     for label, latency in lines:
@@ -94,11 +95,12 @@ def comparison_table(
 
 
 def _baseline_lines(
-    baselines: Sequence[Baseline], backend: str, fastest: float | None
+    workload: Workload, baselines: Sequence[Baseline], backend: str, fastest: float | None
 ) -> list[tuple[str, float | None]]:
     """What there is without tuning, the untuned program even where it could not be timed.
 
     Args:
+        workload: What is tuned.
         baselines: The fastest first; they were timed one beside the other.
         backend: Name of the backend.
         fastest: Seconds of the first of them, from the turns at the end.
@@ -109,8 +111,8 @@ def _baseline_lines(
         if latency is not None and first is not None and fastest is not None:
             latency *= fastest / first
         if it.name == UNTUNED or latency is not None:
-            lines.append((f"{it.name} ({backend})", latency))
-    return lines or [(f"{UNTUNED} ({backend})", None)]
+            lines.append((f"{baseline_label(workload, it.name)} ({backend})", latency))
+    return lines or [(f"{baseline_label(workload, UNTUNED)} ({backend})", None)]
 
 
 def _headline(
@@ -196,7 +198,8 @@ def _notes(result: Result) -> tuple[str, ...]:
         notes += _rival_notes(result)
         if result.confirmation is not None:
             compared = result.baseline is not None and result.baseline.ok
-            name = result.baseline_name if compared else UNTUNED
+            untuned = baseline_label(result.workload, UNTUNED)
+            name = result.baseline_name if compared else untuned
             notes += confirmation_lines(result.confirmation, name)
         notes += _baseline_notes(result)
         notes.append(_record_note(result.database, best))
@@ -216,7 +219,8 @@ def _baseline_notes(result: Result) -> list[str]:
         if not outcome.ok and (baseline.name == UNTUNED or outcome.status != "invalid"):
             slow = "too slow to be timed: " if outcome.status == "timeout" else ""
             why = one_line(outcome.message) or "no message"
-            notes.append(f"{baseline.name}: {slow}{outcome.status} ({why})")
+            name = baseline_label(result.workload, baseline.name)
+            notes.append(f"{name}: {slow}{outcome.status} ({why})")
     if result.keeps_baseline:
         name = baseline_phrase(result.baseline_name)
         notes.append(f"no candidate is a gain over {name}: it is the result")
@@ -225,7 +229,8 @@ def _baseline_notes(result: Result) -> list[str]:
 
 def _record_note(database: str, best: Record) -> str:
     if best.baseline:
-        return f"record: {database}, {best.name}: {best.baseline}"
+        name = baseline_label(best.candidate.sketch.workload, best.baseline)
+        return f"record: {database}, {best.name}: {name}"
     return (
         f"record: {database}, run {best.run_id}, trial {best.trial}, "
         f"candidate {best.candidate.digest}"

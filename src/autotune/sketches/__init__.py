@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from autotune.sketches.baselines import (
+    DEFAULT_CONFIGURATION,
     UNTUNED,
     DefaultSchedule,
     baseline_candidate,
     is_baseline,
+    baseline_label,
     is_default,
 )
 from autotune.sketches.candidates import Candidate, CandidateBatch
@@ -56,6 +58,7 @@ __all__ = [
     "STEP_CLASSES",
     "STEP_TYPES",
     "STEP_VARIANTS",
+    "DEFAULT_CONFIGURATION",
     "UNTUNED",
     "Accumulate",
     "AtLeast",
@@ -96,6 +99,7 @@ __all__ = [
     "baseline_candidate",
     "chunk_axis",
     "is_baseline",
+    "baseline_label",
     "is_default",
     "is_prepackable",
     "is_uneven",
