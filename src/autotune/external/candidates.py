@@ -212,9 +212,7 @@ class Runner:
             found.update(f"{name} {len(content)} ".encode() + content)
         return found.hexdigest()[:16]
 
-    def _run(
-        self, trial: Trial, runs: int, skipped: int, limit: float | None
-    ) -> Outcome | None:
+    def _run(self, trial: Trial, runs: int, skipped: int, limit: float | None) -> Outcome | None:
         """Run a command several times; the outcome if it fails."""
         run = self._program.run
         assert run.command is not None
@@ -237,9 +235,7 @@ class Runner:
                     break
         return None
 
-    def _call(
-        self, trial: Trial, calls: int, skipped: int, limit: float | None
-    ) -> Outcome | None:
+    def _call(self, trial: Trial, calls: int, skipped: int, limit: float | None) -> Outcome | None:
         """Call a function several times; the outcome if it fails."""
         body = self._called(trial, calls, skipped, limit)
         self._spend(trial, float(body.get("seconds", 0.0)))

@@ -168,9 +168,7 @@ def saved_outputs(folder: str | Path) -> list[Path]:
     return [path for path in found if path.exists()]
 
 
-def _await_end(
-    pid: int, paths: Sequence[Path], end: float, is_late: Callable[[], bool]
-) -> str:
+def _await_end(pid: int, paths: Sequence[Path], end: float, is_late: Callable[[], bool]) -> str:
     """Wait until a child has ended, which is left to be reaped; returns why not, or ""."""
     descriptor = os.pidfd_open(pid)
     try:
@@ -178,7 +176,7 @@ def _await_end(
             left = end - time.perf_counter()
             if ready(descriptor, select.POLLIN, min(_POLL_SECONDS, left)):
                 return ""
-            if (why := _excess(paths, left, is_late)):
+            if why := _excess(paths, left, is_late):
                 return why
     finally:
         os.close(descriptor)
@@ -204,7 +202,7 @@ def _await_calls(
             *whole, text = (text + data).split(b"\n")
             lines += [json.loads(line) for line in whole]
             end = time.perf_counter() + timeout
-        elif (why := _excess(paths, left, is_late)):
+        elif why := _excess(paths, left, is_late):
             return why
 
 

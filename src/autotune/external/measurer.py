@@ -18,8 +18,8 @@ from autotune.external.workers import JobWorkers
 from autotune.measure import (
     Collecting,
     LoadedProgram,
-    Measurer,
     MeasureProtocol,
+    Measurer,
     WorkerStartFailed,
 )
 from autotune.measure.racing import Race

@@ -7,7 +7,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -47,6 +47,14 @@ BUILD_PLACEHOLDERS = ("workdir", "threads")
 RUN_PLACEHOLDERS = ("workdir", "threads", "output")
 _DTYPES = re.compile(r"(float(16|32|64)|u?int(8|16|32|64)|complex(64|128)|bool)")
 _LARGEST_HASHED = 256 << 20
+
+
+def _parameters(given: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    return tuple(given)
+
+
+def _texts(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(given)
 
 
 def _seconds(owner: str, seconds: float) -> None:
@@ -218,15 +226,15 @@ class ExternalProgram:
     """
 
     name: str
-    parameters: tuple[Parameter, ...] = field(converter=tuple)
+    parameters: tuple[Parameter, ...] = field(converter=_parameters)
     run: Run
-    constraints: tuple[str, ...] = field(default=(), converter=tuple)
+    constraints: tuple[str, ...] = field(default=(), converter=_texts)
     build: Build | None = None
     read: Read = field(factory=Read)
     unit: str = "s"
     validation: Validation | None = None
     environment: Mapping[str, str] = field(factory=dict)
-    files: tuple[str, ...] = field(default=(), converter=tuple)
+    files: tuple[str, ...] = field(default=(), converter=_texts)
     directory: Path = field(factory=Path.cwd, converter=Path)
     function: Callable[..., Any] | None = None
 
@@ -273,9 +281,7 @@ class ExternalProgram:
 
     def to_json(self) -> dict[str, Any]:
         """All of it but where it is, as the JSON object of a spec."""
-        from autotune.external.specs import written
-
-        return written(self)
+        return _written(self)
 
     @property
     def identity(self) -> str:
@@ -300,9 +306,7 @@ class ExternalProgram:
         Raises:
             InvalidValueError: no configuration satisfies the constraints, or the default does not.
         """
-        space = parameter_space(
-            self.identity, self.parameters, self.constraints, name=self.name
-        )
+        space = parameter_space(self.identity, self.parameters, self.constraints, name=self.name)
         default = self.default
         if default is not None and not space.contains(_batch_of(space.encode(default))).all():
             broken = self._broken_by(default)
@@ -395,9 +399,7 @@ def _check_validation(program: ExternalProgram) -> None:
             "validate needs the file that a run writes: put {output} into run.command"
         )
     if command is None and program.read.source != "function":
-        raise InvalidValueError(
-            "validate needs what the function returns: read.from = 'function'"
-        )
+        raise InvalidValueError("validate needs what the function returns: read.from = 'function'")
     if not validation.reference and program.default is None:
         missing = [it.name for it in program.parameters if it.default is None]
         raise InvalidValueError(
@@ -406,7 +408,45 @@ def _check_validation(program: ExternalProgram) -> None:
         )
     if validation.reference and not (program.directory / validation.reference).is_file():
         raise InvalidValueError(
-            f"validate.reference: there is no file {validation.reference!r} in "
-            f"{program.directory}"
+            f"validate.reference: there is no file {validation.reference!r} in {program.directory}"
         )
 
+
+def _written(program: ExternalProgram) -> dict[str, Any]:
+    """The object of a spec that describes a program."""
+    spec: dict[str, Any] = {
+        "name": program.name,
+        "parameters": {it.name: _parameter_json(it) for it in program.parameters},
+        "constraints": list(program.constraints),
+    }
+    if program.build is not None:
+        spec["build"] = {
+            "command": list(program.build.command.words),
+            "timeout": program.build.timeout,
+        }
+    run = program.run
+    how = {"function": run.function} if run.command is None else {"command": [*run.command.words]}
+    spec["run"] = {
+        **how,
+        "timeout": run.timeout,
+        "repeats": run.repeats,
+        "warmup": run.warmup,
+    }
+    found = {"pattern": program.read.pattern, "field": program.read.field}
+    spec["read"] = {"from": program.read.source, **{k: v for k, v in found.items() if v}}
+    spec["unit"] = program.unit
+    if program.validation is not None:
+        check = program.validation
+        spec["validate"] = {"method": check.method, "rtol": check.rtol, "atol": check.atol}
+        texts = {"dtype": check.dtype, "reference": check.reference}
+        spec["validate"] |= {key: text for key, text in texts.items() if text}
+    if program.environment:
+        spec["environment"] = dict(program.environment)
+    if program.files:
+        spec["files"] = list(program.files)
+    return spec
+
+
+def _parameter_json(parameter: Parameter) -> dict[str, Any]:
+    default = {} if parameter.default is None else {"default": parameter.default}
+    return {"values": list(parameter.values), **default}

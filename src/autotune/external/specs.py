@@ -37,7 +37,6 @@ __all__ = [
     "program_of",
     "program_of_text",
     "read_spec",
-    "written",
 ]
 
 _Value = TypeVar("_Value", str, int)
@@ -190,46 +189,6 @@ def parameter_of(name: str, given: object) -> Parameter:
     return Parameter(name, values, table.get("default"))
 
 
-def written(program: ExternalProgram) -> dict[str, Any]:
-    """The object of a spec that describes a program, with all that is not as usual."""
-    spec: dict[str, Any] = {
-        "name": program.name,
-        "parameters": {it.name: _parameter_json(it) for it in program.parameters},
-        "constraints": list(program.constraints),
-    }
-    if program.build is not None:
-        spec["build"] = {
-            "command": list(program.build.command.words),
-            "timeout": program.build.timeout,
-        }
-    run = program.run
-    how = {"function": run.function} if run.command is None else {"command": [*run.command.words]}
-    spec["run"] = {
-        **how,
-        "timeout": run.timeout,
-        "repeats": run.repeats,
-        "warmup": run.warmup,
-    }
-    found = {"pattern": program.read.pattern, "field": program.read.field}
-    spec["read"] = {"from": program.read.source, **{k: v for k, v in found.items() if v}}
-    spec["unit"] = program.unit
-    if program.validation is not None:
-        check = program.validation
-        spec["validate"] = {"method": check.method, "rtol": check.rtol, "atol": check.atol}
-        texts = {"dtype": check.dtype, "reference": check.reference}
-        spec["validate"] |= {key: text for key, text in texts.items() if text}
-    if program.environment:
-        spec["environment"] = dict(program.environment)
-    if program.files:
-        spec["files"] = list(program.files)
-    return spec
-
-
-def _parameter_json(parameter: Parameter) -> dict[str, Any]:
-    default = {} if parameter.default is None else {"default": parameter.default}
-    return {"values": list(parameter.values), **default}
-
-
 def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
@@ -241,9 +200,7 @@ def _build(given: object, names: Sequence[str]) -> Build:
     table = _table("build", given, ("command", "timeout"))
     if "command" not in table:
         raise InvalidValueError("build needs 'command'")
-    command = command_template(
-        "build.command", table["command"], (*names, *BUILD_PLACEHOLDERS)
-    )
+    command = command_template("build.command", table["command"], (*names, *BUILD_PLACEHOLDERS))
     return Build(command, _number("build.timeout", table.get("timeout", 60.0)))
 
 

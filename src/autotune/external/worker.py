@@ -49,9 +49,7 @@ def _command(message: Message) -> Message:
 
 
 def _call(message: Message) -> Message:
-    settings = {
-        key: it for key, it in message.items() if key not in ("op", "function", "config")
-    }
+    settings = {key: it for key, it in message.items() if key not in ("op", "function", "config")}
     return call_function(
         lambda: loaded_function(message["function"]), message["config"], **settings
     )

@@ -82,9 +82,7 @@ class JobWorkers:
         self._workers = [_Worker(number) for number in range(count)]
         self._jobs: deque[_Job] = deque()
         self._started = 0
-        self._close = weakref.finalize(
-            self, _clean_up, self._workers, self._folder, os.getpid()
-        )
+        self._close = weakref.finalize(self, _clean_up, self._workers, self._folder, os.getpid())
 
     @property
     def folder(self) -> Path:

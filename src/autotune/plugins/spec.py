@@ -104,8 +104,8 @@ class PluginSpec:
         has_nest: Of a search space: whether its sketches have symbolic loop nests. In one without,
             a run has no pruning model by default, and parts that need nests are refused.
         spaces: Of a model: the search spaces whose candidates it can score; empty for all.
-        compiles: Of a backend: whether it makes programs of workloads. One that only takes programs
-            of its own kind is used where it is named, or is given one.
+        compiles: Of a backend: whether it makes programs of workloads. One that takes programs
+            of its own kind alone is used where it is named, or given one.
         renamed: Earlier names of options by their present ones. They are still read, and runs are
             identified by them, so that those begun under the earlier name are continued.
     """

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.errors import one_line
+from autotune.ir.workloads import Workload
 from autotune.plugins.manager import PluginStatus
 from autotune.plugins.workload_names import BuilderInfo, task_name
 from autotune.process.stopwatch import ACTIVITIES
@@ -18,7 +19,6 @@ from autotune.report.confirmation import (
     short_name,
 )
 from autotune.report.table import Table
-from autotune.ir.workloads import Workload
 from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.rejections import describe_rejections

@@ -7,8 +7,8 @@ from autotune.sketches.baselines import (
     UNTUNED,
     DefaultSchedule,
     baseline_candidate,
-    is_baseline,
     baseline_label,
+    is_baseline,
     is_default,
 )
 from autotune.sketches.candidates import Candidate, CandidateBatch

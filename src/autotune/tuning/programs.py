@@ -398,7 +398,7 @@ def backend_for(programs: Sequence[object]) -> str:
     """
     imported = [program for program in programs if not isinstance(program, Workload)]
     if imported:
-        usual = compiling_backends() and [default_backend()]
+        usual = [default_backend()] if compiling_backends() else []
         for name in (*usual, *manager().names("backend")):
             backend: Backend = create_held_part("backend", name)
             if all(backend.imports(program) for program in imported):
