@@ -115,6 +115,12 @@ def _narrowed(program: ExternalProgram, settings: Sequence[str]) -> ExternalProg
         if name in given:
             raise InvalidValueError(f"--set names {name!r} twice")
         given[name] = tuple(_value(known[name], value) for value in values.split(","))
+        default = known[name].default
+        if default is not None and default not in given[name]:
+            raise InvalidValueError(
+                f"--set {text} leaves out the default {default!r}, which everything is compared "
+                "with: name it, too, or change it in SPEC"
+            )
     narrowed = [
         evolve(it, values=given[it.name]) if it.name in given else it for it in program.parameters
     ]

@@ -7,12 +7,15 @@ has left its session is found by its environment, which names the folder of the 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import select
 import signal
 import subprocess
+import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,7 +131,10 @@ def call_function(
     paths = [Path(folder, name) for name in ("stdout", "stderr")]
     ours, theirs = os.pipe()
     begin = time.perf_counter()
-    pid = os.fork()
+    with warnings.catch_warnings():
+        # Of threads in this process, which the other does not have: it calls the function alone.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid == 0:
         try:
             os.close(ours)
@@ -238,6 +244,11 @@ def _redirect(paths: Sequence[Path]) -> None:
     os.dup2(null, 0)
     for number, path in enumerate(paths, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    # Other threads may have held the locks of those that there were, and do so for ever here.
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.FileIO(number, "w", closefd=False), write_through=True)
+        for number in (1, 2)
+    )
 
 
 def _serve_calls(

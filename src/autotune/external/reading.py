@@ -37,7 +37,7 @@ def build_failure(body: Message, timeout: float) -> Outcome | None:
         return None
     said = body["stderr"].strip() or body["stdout"].strip()
     how = describe_exit(body["status"])
-    return Outcome("build_error", timings=timings, message=f"{how}: {said[-_MESSAGE:]}")
+    return Outcome("build_error", timings=timings, message=f"{how}{_words(said)}")
 
 
 def run_failure(body: Message, timeout: float) -> Outcome | None:
@@ -50,7 +50,7 @@ def run_failure(body: Message, timeout: float) -> Outcome | None:
     if body["status"] == 0:
         return None
     said = body["stderr"].strip() or body["stdout"].strip()
-    message = f"{describe_exit(body['status'])} in run: {said[-_MESSAGE:]}"
+    message = f"{describe_exit(body['status'])} in run{_words(said)}"
     return Outcome("crash", timings=timings, message=message)
 
 
@@ -127,6 +127,10 @@ def _ended_early(body: Message, phase: str, timeout: float) -> tuple[str, str] |
     if body["status"] is None:
         return ("build_error" if phase == "build" else "crash"), body["stderr"]
     return None
+
+
+def _words(said: str) -> str:
+    return f": {said[-_MESSAGE:]}" if said else ""
 
 
 def _shown(text: str) -> str:
