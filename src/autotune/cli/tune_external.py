@@ -155,7 +155,8 @@ def _report(found: ExternalResult, output: Output) -> int:
     if found.result.best is None:
         notify(f"autotune: error: {found.result.failure_text()}")
         return NOTHING_FOUND
-    values = ", ".join(f"{name}={value_text(it)}" for name, it in found.config.items())
+    text = str if found.program.is_called else value_text
+    values = ", ".join(f"{name}={text(it)}" for name, it in found.config.items())
     output.say(f"best configuration: {values}")
     if found.program.unit.startswith("1/"):
         output.say(f"its result: {found.value:.6g} {found.program.unit}")

@@ -35,7 +35,7 @@ __all__ = ["ExternalMeasurer", "make_external_measurer"]
 # How many candidates per worker are built before they are timed.
 _CHUNK_PER_WORKER = 8
 # Turns of the leaders end after so many seconds, but not before each had so many.
-_TURN_SECONDS, _LEAST_TURNS = 20.0, 3
+_TURN_SECONDS, _LEAST_TURNS = 8.0, 3
 _SHOWN = 300
 
 
