@@ -7,6 +7,8 @@ has left its session is found by its environment, which names the folder of the 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import faulthandler
 import io
 import json
 import os
@@ -31,6 +33,7 @@ __all__ = ["MOST_OUTPUT", "call_function", "run_command", "saved_outputs"]
 MOST_OUTPUT = 64 << 20
 """Bytes that a candidate may print."""
 _POLL_SECONDS = 0.05
+_PR_SET_PDEATHSIG = 1
 _MOST_READ = 1 << 20
 _MOST_ARRAYS = 64
 
@@ -69,7 +72,7 @@ def run_command(
             process = subprocess.Popen(
                 words,
                 cwd=directory,
-                env={**environment, "TMPDIR": folder},
+                env={**environment, **_variables(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -130,7 +133,7 @@ def call_function(
     """
     paths = [Path(folder, name) for name in ("stdout", "stderr")]
     ours, theirs = os.pipe()
-    begin = time.perf_counter()
+    begin, parent = time.perf_counter(), os.getpid()
     with warnings.catch_warnings():
         # Of threads in this process, which the other does not have: it calls the function alone.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -138,10 +141,11 @@ def call_function(
     if pid == 0:
         try:
             os.close(ours)
+            _die_with(parent)
             os.setsid()
             _redirect(paths)
             os.environ.update(environment)
-            os.environ["TMPDIR"] = folder
+            os.environ.update(_variables(folder))
             os.chdir(directory)
             _serve_calls(load, config, theirs, folder, calls, skipped, limit)
         finally:
@@ -239,11 +243,25 @@ def _read(path: Path) -> str:
         return (head + file.read()).decode("utf-8", "replace")
 
 
+def _variables(folder: str) -> dict[str, str]:
+    """Where a candidate finds what it was built to, and by which it is found itself."""
+    return {"TMPDIR": folder, "AUTOTUNE_WORKDIR": folder}
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, whatever ends that."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
 def _redirect(paths: Sequence[Path]) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     for number, path in enumerate(paths, 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+    if faulthandler.is_enabled():
+        faulthandler.enable(2)
     # Other threads may have held the locks of those that there were, and do so for ever here.
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(io.FileIO(number, "w", closefd=False), write_through=True)

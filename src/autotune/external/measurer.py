@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from autotune.measure import (
 from autotune.measure.racing import Race
 from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
+from autotune.process.memory import affordable_workers
 from autotune.process.stopwatch import Clock
 from autotune.sketches import Candidate
 from autotune.spaces.parameters import Value
@@ -32,6 +34,8 @@ from autotune.store.records import Outcome
 
 __all__ = ["ExternalMeasurer", "make_external_measurer"]
 
+# What a compiler may occupy.
+_BUILD_BYTES = 1 << 29
 # How many candidates per worker are built before they are timed.
 _CHUNK_PER_WORKER = 8
 # Turns of the leaders end after so many seconds, but not before each had so many.
@@ -96,9 +100,10 @@ class ExternalMeasurer(Measurer):
 
     Args:
         program: What is tuned.
-        threads: Threads that it may use; workers leave it as many CPUs.
+        threads: Threads that it may use.
         protocol: How often leaders take turns.
-        workers: How many candidates are built at once; by default one per CPU of the threads.
+        workers: How many candidates are built at once; by default one per CPU, or as many as
+            memory is enough for.
         seed: Shuffles turns.
         is_late: Whether the time of the run is over.
         clock: Monotonic seconds.
@@ -118,7 +123,10 @@ class ExternalMeasurer(Measurer):
         self._program = program
         self._threads = threads
         self._protocol = protocol or MeasureProtocol()
-        self._count = max(1, workers or threads) if program.build is not None else 1
+        self._count = 1
+        if program.build is not None:
+            cpus = len(os.sched_getaffinity(0))
+            self._count = workers or affordable_workers(cpus, _BUILD_BYTES)
         self._rng = np.random.default_rng(seed)
         self._is_late = is_late
         self._clock = clock
@@ -270,6 +278,7 @@ class ExternalMeasurer(Measurer):
                     runner.measure(trial, None)
         outcome = trial.outcome
         assert outcome is not None
+        self._best = outcome.latency
         if not outcome.ok:
             shown = ", ".join(f"{name}={value}" for name, value in trial.config.items())
             raise WorkerStartFailed(
@@ -302,16 +311,17 @@ class ExternalMeasurer(Measurer):
         if leader is None:
             return
         if leader.latency is not None:
-            self._best = leader.latency
+            self._best = min(leader.latency, self._best or leader.latency)
             return
         trial = self._built(leader.candidate)
         if trial.outcome is None:
             with self._timed("run"):
                 self._started().measure(trial, None)
         if trial.outcome is not None and trial.outcome.latency is not None:
-            self._best = trial.outcome.latency
+            found = trial.outcome.latency
+            self._best = min(found, self._best or found)
             if collecting.on_leader_timed is not None:
-                collecting.on_leader_timed(self._best)
+                collecting.on_leader_timed(found)
 
     def _time(self, chunk: Sequence[Trial], batch: _Batch, collecting: Collecting) -> None:
         """Build a chunk and time it; outcomes are told in order as soon as they are known."""

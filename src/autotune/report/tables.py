@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.errors import one_line
+from autotune.external.configuration import recorded_configuration
 from autotune.ir.workloads import Workload
 from autotune.plugins.manager import PluginStatus
 from autotune.plugins.workload_names import BuilderInfo, task_name
@@ -36,6 +37,7 @@ __all__ = [
     "time_line",
 ]
 
+_VALUES_WIDTH = 60
 ACTIVITY_LABELS = {
     "startup": "start-up",
     "search": "search",
@@ -292,7 +294,7 @@ def records_table(records: Sequence[Record]) -> Table:
                 str(record.target.get("name", "-")),
                 f"{short_name(record.key.backend)} {record.key.backend_version}",
                 str(record.key.threads),
-                record.candidate.sketch.name,
+                _sketch_text(record),
                 record.name,
             )
         )
@@ -307,6 +309,14 @@ def records_table(records: Sequence[Record]) -> Table:
         "record",
     )
     return Table("", columns, tuple(rows), _claims(records))
+
+
+def _sketch_text(record: Record) -> str:
+    """The sketch of a record, or the values of an external program's configuration."""
+    values = recorded_configuration(record)
+    if values is None:
+        return record.candidate.sketch.name
+    return one_line(", ".join(f"{name}={value}" for name, value in values.items()), _VALUES_WIDTH)
 
 
 def _claims(records: Sequence[Record]) -> tuple[str, ...]:
