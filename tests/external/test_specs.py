@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
@@ -282,6 +282,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.sampled_from(["parameters", "run", "read", "build", "validate", "constraints"]), JSON)
 def test_whatever_is_given_ends_in_an_error_of_ours(key: str, value: object) -> None:
     try:
@@ -295,6 +296,7 @@ def test_parameters_of_python() -> None:
     assert parameter_of("n", ("a", "b")).values == ("a", "b")
 
 
+@settings(max_examples=40)
 @given(
     st.sampled_from(["s", "ms", "us", "ns", "1/s", "1/ms", "1/us", "1/ns"]), st.floats(1e-3, 1e9)
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError, UnknownNameError
@@ -31,12 +31,14 @@ def test_truth_values_are_digits() -> None:
     assert texts == ["1", "0", "3", "0.5", "x y"]
 
 
+@settings(max_examples=40)
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))
 def test_escaped_words_come_out_as_they_are(word: str) -> None:
     escaped = word.replace("{", "{{").replace("}", "}}")
     assert command_template("run.command", [escaped], ()).filled({}) == [word]
 
 
+@settings(max_examples=40)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 def test_a_value_is_never_more_than_its_place_in_a_word(value: str) -> None:
     template = CommandTemplate(("prog", "-D={tile}"))

@@ -239,13 +239,13 @@ def test_observers_and_cold_caches_are_for_tensor_programs(tmp_path: Path) -> No
 
 
 SLOW = spec(
-    parameters={"n": {"values": list(range(10, 26)), "default": 25}},
+    parameters={"n": {"values": list(range(10, 20)), "default": 19}},
     run={
         "command": ["sh", "-c", 'echo $1 >> runs; sleep 0.05; echo "took $1 ms"', "sh", "{n}"],
         "repeats": 1,
     },
 )
-COMMAND = ("tune-external", "slow.json", "--strategy", "random", "--trials", "16")
+COMMAND = ("tune-external", "slow.json", "--strategy", "random", "--trials", "10")
 MORE = ("--database", "a.db", "--threads", "1", "--round-size", "4")
 
 
@@ -262,7 +262,7 @@ def count(folder: Path) -> int:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_run_that_was_stopped_is_continued(number: signal.Signals, tmp_path: Path) -> None:
     process = start(tmp_path)
-    assert becomes_true(lambda: count(tmp_path) >= 7)
+    assert becomes_true(lambda: count(tmp_path) >= 5)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == (130 if number == signal.SIGINT else -number), errors
@@ -270,20 +270,20 @@ def test_a_run_that_was_stopped_is_continued(number: signal.Signals, tmp_path: P
     assert becomes_true(lambda: not list(tmp_path.glob("autotune-*")))
     kept = records(tmp_path)
     # The default, and perhaps a candidate that was being run.
-    assert len(kept) >= 5
+    assert len(kept) >= 3
     done = tune_external(
         program_of(SLOW, tmp_path),
         database=str(tmp_path / "a.db"),
-        trials=16,
+        trials=10,
         round_size=4,
         threads=1,
         parts={"strategy": "random"},
     )
-    assert done.config == {"n": 10} and done.trials == 16
+    assert done.config == {"n": 10} and done.trials == 10
     assert {record.run_id for record in kept} == {done.run_id}
     # What was recorded was not run again, but for the leaders' turns.
     runs = Counter((tmp_path / "runs").read_text().split())
-    slow = [str(n) for n in range(15, 25)]
+    slow = [str(n) for n in range(13, 19)]
     assert sum(runs[n] for n in slow) <= len(slow) + 1
 
 
