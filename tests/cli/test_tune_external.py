@@ -112,6 +112,18 @@ def test_values_are_narrowed(cli: Any) -> None:
     assert report["trials"] == 8
 
 
+def test_rounds_are_small_unless_given(cli: Any) -> None:
+    done = tune(cli, SPEC, "--json", "-", "--log", "a.log")
+    assert done.status == 0 and _round_sizes(cli) == {1}
+    done = tune(cli, SPEC, "--json", "-", "--log", "a.log", "--fresh", "--round-size", "6")
+    assert done.status == 0 and _round_sizes(cli) == {1, 6}
+
+
+def _round_sizes(cli: Any) -> set[int]:
+    events = map(json.loads, (cli.folder / "a.log").read_text().splitlines())
+    return {event["size"] for event in events if event["event"] == "round_started"}
+
+
 def test_a_rate_is_shown_in_its_unit(cli: Any) -> None:
     done = tune(cli, SPEC.replace('unit = "ms"', 'unit = "1/us"'))
     assert "best configuration: n=5, m=4, mode=\n" in done.stdout

@@ -123,7 +123,10 @@ def json_option(command: Command) -> Command:
 
 
 def tune_options(
-    *names: str, parts: Sequence[str] = (), usual: Mapping[str, str] = MappingProxyType({})
+    *names: str,
+    parts: Sequence[str] = (),
+    usual: Mapping[str, str] = MappingProxyType({}),
+    texts: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Command], Command]:
     """Options of tuning, which the command takes as one argument ``options``.
 
@@ -131,6 +134,7 @@ def tune_options(
         names: Fields of ``TuneOptions``.
         parts: Kinds of parts that can be chosen, and given options.
         usual: The command's own defaults of such parts, for its help.
+        texts: Its own help of fields that it has other defaults of.
     """
 
     def decorate(command: Command) -> Command:
@@ -144,7 +148,7 @@ def tune_options(
         for kind in reversed(parts):
             decorated = _part_flags(kind, usual.get(kind))(decorated)
         for name in reversed(names):
-            decorated = _flag(name)(decorated)
+            decorated = _flag(name, texts.get(name))(decorated)
         return cast(Command, decorated)
 
     return decorate
@@ -178,7 +182,7 @@ def read_tune_options(
     return options, others
 
 
-def _flag(name: str) -> Callable[[Command], Command]:
+def _flag(name: str, text: str | None = None) -> Callable[[Command], Command]:
     """The flag of a field of ``TuneOptions``, with its default and its meaning."""
     from autotune.plugins.options import meanings
     from autotune.tuning.options import TuneOptions
@@ -189,7 +193,7 @@ def _flag(name: str) -> Callable[[Command], Command]:
     if isinstance(default, (int, str)) and "is_flag" not in settings:
         settings |= {"default": default, "show_default": True}
     # `python -OO` has no docstrings.
-    text = meanings(TuneOptions).get(name, "").replace("``", "")
+    text = text or meanings(TuneOptions).get(name, "").replace("``", "")
     text = _REFERENCE.sub(r"\1", text)
     return click.option(flag, name, help=text, **settings)
 

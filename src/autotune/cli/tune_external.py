@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,7 +27,7 @@ __all__ = ["command"]
 EPILOG = """\b
 Examples:
   autotune tune-external flags.toml --trials 100
-  autotune tune-external flags.toml --set tile=8,16,32 --set opt=-O3 --json out.json
+  autotune tune-external flags.toml --set tile_i=16,256 --json out.json
 
 SPEC is a file in TOML, or JSON where its name ends in .json: parameters, constraints, and the
 commands or the Python function that measure a configuration. These are run, so give only a SPEC
@@ -46,6 +46,10 @@ FIELDS = (
     "lookahead",
 )
 """Fields of ``TuneOptions`` that external programs have a use for."""
+TEXTS = {
+    "round_size": "Configurations proposed at once; by default 4 where there is a build, else 1.",
+    "lookahead": "Rounds proposed while the last one is measured; by default 0.",
+}
 
 
 @click.command("tune-external", epilog=EPILOG)
@@ -57,7 +61,7 @@ FIELDS = (
     multiple=True,
     help="Let a parameter have these values only; may be repeated.",
 )
-@tune_options(*FIELDS, parts=("strategy",), usual={"strategy": "auto"})
+@tune_options(*FIELDS, parts=("strategy",), usual={"strategy": "auto"}, texts=TEXTS)
 @progress_options
 @json_option
 def command(
@@ -78,7 +82,7 @@ def command(
     from autotune.cli.machine import BusyWarning
     from autotune.cli.output import Output, notify_interrupted, warn
     from autotune.cli.progress import chosen_mode, progress
-    from autotune.external.api import run_external
+    from autotune.external.api import run_external, usual_rounds
     from autotune.external.specs import read_spec
     from autotune.process.interrupts import TuningInterrupted
 
@@ -90,12 +94,24 @@ def command(
         warn(f"no command has a placeholder {{{name}}}: parameter {name!r} changes nothing")
     try:
         with event_log(log_path) as logs, progress(sys.stderr, mode) as listeners:
-            asked = evolve(options, listeners=[*logs, *watchers, *listeners])
+            asked = evolve(
+                options,
+                listeners=[*logs, *watchers, *listeners],
+                **_not_given(usual_rounds(program)),
+            )
             found = run_external(program, asked)
     except TuningInterrupted as interrupted:
         notify_interrupted(interrupted, options.fresh)
         return INTERRUPTED
     return _report(found, output)
+
+
+def _not_given(usual: Mapping[str, int]) -> dict[str, Any]:
+    """Those of the usual settings that the command line leaves open."""
+    from click.core import ParameterSource
+
+    source = click.get_current_context().get_parameter_source
+    return {key: it for key, it in usual.items() if source(key) is ParameterSource.DEFAULT}
 
 
 def _narrowed(program: ExternalProgram, settings: Sequence[str]) -> ExternalProgram:

@@ -18,7 +18,14 @@ from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task
 from autotune.tuning.result import Result
 
-__all__ = ["DEFAULT_STRATEGY", "ExternalResult", "external", "run_external", "tune_external"]
+__all__ = [
+    "DEFAULT_STRATEGY",
+    "ExternalResult",
+    "external",
+    "run_external",
+    "tune_external",
+    "usual_rounds",
+]
 
 DEFAULT_STRATEGY = "auto"
 """The strategy where none is named."""
@@ -187,7 +194,16 @@ def tune_external(program: ExternalProgram, **options: Any) -> ExternalResult:
     Raises:
         AutotuneError: as of :func:`external`.
     """
-    return run_external(program, TuneOptions(**_on_parts(options.pop("parts", {})), **options))
+    parts = _on_parts(options.pop("parts", {}))
+    return run_external(program, TuneOptions(**{**usual_rounds(program), **parts, **options}))
+
+
+def usual_rounds(program: ExternalProgram) -> dict[str, int]:
+    """Fields of ``TuneOptions`` where none are given: each round knows all that was measured.
+
+    Measurements take long beside what a strategy does, and only builds are done side by side.
+    """
+    return {"round_size": 1 if program.build is None else 4, "lookahead": 0}
 
 
 def run_external(program: ExternalProgram, options: TuneOptions) -> ExternalResult:
