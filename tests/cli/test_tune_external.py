@@ -121,7 +121,7 @@ def test_rounds_are_small_unless_given(cli: Any) -> None:
 
 def _round_sizes(cli: Any) -> set[int]:
     events = map(json.loads, (cli.folder / "a.log").read_text().splitlines())
-    return {event["size"] for event in events if event["event"] == "round_started"}
+    return {event["candidates"] for event in events if event["event"] == "round_started"}
 
 
 def test_a_rate_is_shown_in_its_unit(cli: Any) -> None:

@@ -19,7 +19,8 @@ import autotune
 from autotune.errors import AutotuneError, InvalidValueError
 from autotune.external import ExternalResult, program_of, recorded_configuration, tune_external
 from autotune.external.backend import ExternalBackend
-from autotune.process.errors import WorkerStartFailed
+from autotune.external.measurer import ExternalMeasurer
+from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.interrupts import TuningInterrupted
 from autotune.store.database import RecordFilter
 from autotune.store.records import Record
@@ -295,3 +296,24 @@ def test_an_interrupted_call_says_how_to_go_on(tmp_path: Path) -> None:
     with pytest.raises(TuningInterrupted):
         tune(tmp_path, spec(), trials=3, listeners=[stop])
     assert tune(tmp_path, spec(), trials=3).config == {"n": 3}
+
+
+def test_a_run_of_which_the_time_is_over_is_killed(tmp_path: Path) -> None:
+    made = spec(run={"command": ["sh", "-c", "touch begun; sleep 1000", "{n}"]}, read={}, unit="s")
+    is_late = (tmp_path / "begun").exists
+    measurer = ExternalMeasurer(program_of(made, tmp_path), 1, is_late=is_late)
+    with pytest.raises(TimeIsOver), measurer:
+        measurer.measure_baselines([None])
+    assert pids_in(tmp_path) == []
+
+
+def pids_in(folder: Path) -> list[int]:
+    """Processes whose working directory is a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if os.readlink(path) == str(folder):
+                found.append(int(path.parent.name))
+        except OSError:  # it has ended meanwhile, or is another user's
+            continue
+    return found

@@ -164,10 +164,10 @@ class JobWorkers:
     def _give(self, worker: _Worker, job: _Job) -> None:
         process = self._process(worker)
         seconds = job.seconds + _GRACE_SECONDS + (0.0 if worker.prepared else _START_SECONDS)
-        if not worker.prepared and self._preparation is not None:
-            process.send({"op": "prepare", **self._preparation})
         worker.answer, worker.end = job.answer, self._clock() + seconds
         with suppress(WorkerDied):  # noticed when its answer is waited for
+            if not worker.prepared and self._preparation is not None:
+                process.send({"op": "prepare", **self._preparation})
             process.send(job.message)
 
     def _process(self, worker: _Worker) -> WorkerProcess:
