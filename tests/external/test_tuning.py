@@ -317,3 +317,10 @@ def pids_in(folder: Path) -> list[int]:
         except OSError:  # it has ended meanwhile, or is another user's
             continue
     return found
+
+
+def test_values_below_zero_are_recorded(tmp_path: Path) -> None:
+    made = spec(parameters={"n": [4], "shift": {"values": [-2, 0], "default": 0}})
+    tune(tmp_path, made, trials=2)
+    configs = [recorded_configuration(record) for record in records(tmp_path)]
+    assert [config and config["shift"] for config in configs] == [-2, 0]
