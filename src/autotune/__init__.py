@@ -13,6 +13,7 @@ importing this package stays cheap.
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def __getattr__(name: str) -> Any:
     module = importlib.import_module(_MODULE_OF[name])
     if not hasattr(module, name):
         importlib.import_module(f"{_MODULE_OF[name]}.{name}")
-    value = globals()[name] = getattr(module, name)
+    # A package that can be called is itself what its name stands for.
+    value = sys.modules.get(f"{__name__}.{name}") or getattr(module, name)
+    globals()[name] = value
     return value
 
 

@@ -1,6 +1,9 @@
 from autotune.errors import AutotuneError as AutotuneError
 from autotune.errors import NoValidCandidate as NoValidCandidate
+from autotune.external.api import ExternalResult as ExternalResult
+from autotune.external.api import external as external
 from autotune.external.ask_tell import AskTell as AskTell
+from autotune.external.program import ExternalProgram as ExternalProgram
 from autotune.ir import workloads as workloads
 from autotune.ir.workloads import Workload as Workload
 from autotune.measure import MeasureProtocol as MeasureProtocol

@@ -12,6 +12,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., str]:
     """Runs this Python in a folder with nothing but example programs; returns its output."""
+    for program in (EXAMPLES / "external").glob("*.*"):
+        (tmp_path / program.name).write_text(program.read_text())
     for program in EXAMPLES.glob("*.mlir"):
         (tmp_path / program.name).write_text(program.read_text().replace("512", "64"))
 

@@ -30,6 +30,7 @@ _MESSAGE_WIDTH = 4000
 SUMMARIES: Mapping[str, str] = MappingProxyType(
     {
         "tune": "Find a fast schedule for an operator.",
+        "tune-external": "Find the best parameters of any program.",
         "tune-model": "Find fast schedules for a whole network.",
         "build-model": "Build a network with recorded schedules.",
         "model-tasks": "List the tasks of a network, and which can be tuned.",

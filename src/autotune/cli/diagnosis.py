@@ -24,7 +24,7 @@ from autotune.process import THREAD_VARIABLES
 from autotune.report import Finding, formats
 from autotune.targets import Target, detect_cpu, measure_core_rates, repeat_times
 from autotune.tuning.options import usable_cpus
-from autotune.tuning.programs import NO_BACKEND
+from autotune.tuning.programs import NO_BACKEND, compiling_backends
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -114,7 +114,7 @@ def _plugins() -> Iterator[Finding]:
 
 
 def _backends() -> Iterator[Finding]:
-    names = manager().names("backend")
+    names = compiling_backends()
     if not names:
         yield Finding("backends", "error", NO_BACKEND)
     for name in names:

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
@@ -121,12 +122,19 @@ def json_option(command: Command) -> Command:
     return cast(Command, decorated)
 
 
-def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], Command]:
+def tune_options(
+    *names: str,
+    parts: Sequence[str] = (),
+    usual: Mapping[str, str] = MappingProxyType({}),
+    texts: Mapping[str, str] = MappingProxyType({}),
+) -> Callable[[Command], Command]:
     """Options of tuning, which the command takes as one argument ``options``.
 
     Args:
         names: Fields of ``TuneOptions``.
         parts: Kinds of parts that can be chosen, and given options.
+        usual: The command's own defaults of such parts, for its help.
+        texts: Its own help of fields that it has other defaults of.
     """
 
     def decorate(command: Command) -> Command:
@@ -138,9 +146,9 @@ def tune_options(*names: str, parts: Sequence[str] = ()) -> Callable[[Command], 
 
         decorated: Any = filled
         for kind in reversed(parts):
-            decorated = _part_flags(kind)(decorated)
+            decorated = _part_flags(kind, usual.get(kind))(decorated)
         for name in reversed(names):
-            decorated = _flag(name)(decorated)
+            decorated = _flag(name, texts.get(name))(decorated)
         return cast(Command, decorated)
 
     return decorate
@@ -174,7 +182,7 @@ def read_tune_options(
     return options, others
 
 
-def _flag(name: str) -> Callable[[Command], Command]:
+def _flag(name: str, text: str | None = None) -> Callable[[Command], Command]:
     """The flag of a field of ``TuneOptions``, with its default and its meaning."""
     from autotune.plugins.options import meanings
     from autotune.tuning.options import TuneOptions
@@ -185,7 +193,7 @@ def _flag(name: str) -> Callable[[Command], Command]:
     if isinstance(default, (int, str)) and "is_flag" not in settings:
         settings |= {"default": default, "show_default": True}
     # `python -OO` has no docstrings.
-    text = meanings(TuneOptions).get(name, "").replace("``", "")
+    text = text or meanings(TuneOptions).get(name, "").replace("``", "")
     text = _REFERENCE.sub(r"\1", text)
     return click.option(flag, name, help=text, **settings)
 
@@ -194,8 +202,8 @@ def _is_given(value: object) -> bool:
     return value is not None and value is not False and value != ()
 
 
-def _part_flags(kind: str) -> Callable[[Command], Command]:
-    """The flags that choose a part and give it options."""
+def _part_flags(kind: str, usual: str | None) -> Callable[[Command], Command]:
+    """The flags that choose a part, where ``usual`` is the default, and give it options."""
     from autotune.tuning.choices import KINDS
 
     flag = _part_flag(kind)
@@ -208,7 +216,7 @@ def _part_flags(kind: str) -> Callable[[Command], Command]:
             multiple=True,
             help=f"Option of the {kind.replace('_', ' ')}; may be repeated.",
         )
-        default = KINDS[kind]
+        default = usual or KINDS[kind]
         if kind == "cost_model":
             default += ", or the strategy's own choice"
         name = click.option(

@@ -167,9 +167,16 @@ class Query:
 
 
 def record_json(record: Record) -> dict[str, Any]:
-    """A record as JSON, with ``imported`` where it was not measured here."""
+    """A record as JSON, with ``imported`` where it was not measured here.
+
+    That of an external program with the values of its configuration.
+    """
+    from autotune.external.configuration import recorded_configuration
+
     origin = {"imported": True} if record.outcome.imported else {}
-    return {**record.to_json(), **origin}
+    values = recorded_configuration(record)
+    chosen = {} if values is None else {"configuration": values}
+    return {**record.to_json(), **origin, **chosen}
 
 
 def chosen_record(database: Database, query: Query, record_id: str | None) -> Record | None:

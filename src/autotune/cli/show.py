@@ -125,6 +125,7 @@ def _show_record(
     from autotune.tuning.foreign_programs import show_record
 
     candidate = record.candidate
+    parts_named = wanted is not USUAL
     texts = {
         "readings": lambda: (
             "\n".join(reading_lines(record.outcome.readings)) or "nothing was observed"
@@ -136,18 +137,24 @@ def _show_record(
         "constraints": lambda: _constraints(candidate.sketch),
     }
     whole = candidate.sketch.is_opaque
+    is_external = bool(candidate.sketch.workload.external)
     if whole:
         # Its one step does not describe loops.
         name = record.baseline or f"sketch {candidate.sketch.name!r}"
         opaque = f"{name} is the compiler's own: it has no symbolic nest"
+        if is_external:
+            opaque = "an external program has no symbolic nest"
+            texts["steps"] = texts["script"]
         texts |= dict.fromkeys(SYMBOLIC, lambda: opaque)
+    if wanted is USUAL and is_external:
+        wanted = ("readings", "steps")
     shown = {part: texts[part]() for part in TITLES if part in wanted}
-    if wanted is USUAL and not record.outcome.readings:
+    if not parts_named and not record.outcome.readings:
         del shown["readings"]
     problem = {} if whole else _problem(candidate.sketch, shown)
     output.json({"record": record_json(record), **shown, **problem})
     output.table(records_table([record]))
-    return _say(output, shown)
+    return _say(output, shown, {**TITLES, "steps": "Configuration"} if is_external else TITLES)
 
 
 def _show_sketch(
@@ -200,11 +207,11 @@ def _problem(sketch: Sketch, shown: Mapping[str, str]) -> dict[str, Any]:
     return {"problem": problem_of(sketch).to_json()} if "constraints" in shown else {}
 
 
-def _say(output: Output, shown: Mapping[str, str]) -> int:
+def _say(output: Output, shown: Mapping[str, str], titles: Mapping[str, str] = TITLES) -> int:
     from autotune.cli.app import OK
 
     for part, text in shown.items():
-        output.say(f"\n{TITLES[part]}\n\n{text.rstrip()}")
+        output.say(f"\n{titles[part]}\n\n{text.rstrip()}")
     return OK
 
 

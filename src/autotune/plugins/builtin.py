@@ -22,6 +22,14 @@ def autotune_parts() -> list[PluginSpec]:
             {"rules": "sketch rules that are asked first; spelled sketch+RULE"},
         ),
         PluginSpec(
+            "search_space",
+            "parameters",
+            "autotune.external.given:make_parameter_space",
+            "Parameters of an external program under its constraints",
+            default_cost_model="random",
+            has_nest=False,
+        ),
+        PluginSpec(
             "pruning_model",
             "psa",
             "autotune.models.pruning.psa:PSA",
@@ -143,6 +151,19 @@ def autotune_parts() -> list[PluginSpec]:
             "local",
             "autotune.measure.factory:make_local_measurer",
             "Isolated worker processes on this machine",
+        ),
+        PluginSpec(
+            "measurer",
+            "external",
+            "autotune.external.measurer:make_external_measurer",
+            "Commands and functions of an external program, in processes of their own",
+        ),
+        PluginSpec(
+            "backend",
+            "external",
+            "autotune.external.backend:ExternalBackend",
+            "Programs that are built and run by the user's own commands or functions",
+            compiles=False,
         ),
         PluginSpec(
             "database",

@@ -104,6 +104,8 @@ class PluginSpec:
         has_nest: Of a search space: whether its sketches have symbolic loop nests. In one without,
             a run has no pruning model by default, and parts that need nests are refused.
         spaces: Of a model: the search spaces whose candidates it can score; empty for all.
+        compiles: Of a backend: whether it makes programs of workloads. One that takes programs
+            of its own kind alone is used where it is named, or given one.
         renamed: Earlier names of options by their present ones. They are still read, and runs are
             identified by them, so that those begun under the earlier name are continued.
     """
@@ -119,6 +121,7 @@ class PluginSpec:
     has_nest: bool = True
     spaces: tuple[str, ...] = ()
     renamed: Mapping[str, str] = field(factory=dict, converter=_freeze, hash=False)
+    compiles: bool = True
 
     def problem(self) -> str | None:
         """Returns what is wrong with this specification, or None."""
@@ -144,6 +147,8 @@ class PluginSpec:
             return f"{self.name!r} can leave models unused, not {self.unused!r}"
         if not isinstance(self.reads_nest, bool) or not isinstance(self.has_nest, bool):
             return f"whether {self.name!r} reads or has loop nests is true or false"
+        if not isinstance(self.compiles, bool):
+            return f"whether {self.name!r} compiles is true or false"
         if not isinstance(self.spaces, tuple) or not all(
             isinstance(name, str) and _is_plain_name(name) for name in self.spaces
         ):

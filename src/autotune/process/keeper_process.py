@@ -16,7 +16,7 @@ from pathlib import Path
 
 from autotune.process.processes import kill_marked, ready
 
-__all__ = ["KeeperProcess"]
+__all__ = ["KeeperProcess", "describe_exit"]
 
 _SCRIPT = str(Path(__file__).with_name("keeper.py"))
 _PATIENCE_SECONDS = 5.0
@@ -123,13 +123,13 @@ class KeeperProcess:
     def _how(self, keeper_code: int) -> str:
         code = self._field(b"gone")
         if code:
-            return _describe_exit(int(code))
+            return describe_exit(int(code))
         if self._field(b"told") is not None:
             return "made to end from outside"
         # One that has only just been started does not take orders yet.
         obeyed = self._killed or self._ordered and keeper_code == -signal.SIGTERM
         if keeper_code and not obeyed:
-            return f"its keeper was {_describe_exit(keeper_code)}"
+            return f"its keeper was {describe_exit(keeper_code)}"
         return "killed by its host"
 
     def _field(self, name: bytes) -> bytes | None:
@@ -140,7 +140,8 @@ class KeeperProcess:
         return None
 
 
-def _describe_exit(code: int) -> str:
+def describe_exit(code: int) -> str:
+    """How a process ended, by its exit code (negative: the number of a signal)."""
     if code >= 0:
         return f"exited with status {code}"
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.report import formats
-from autotune.sketches import UNTUNED
+from autotune.sketches import DEFAULT_CONFIGURATION, UNTUNED
 from autotune.store.records import Comparison, Confirmation, Contest
 
 __all__ = [
@@ -29,7 +29,7 @@ def comparison_text(comparison: Comparison, other: str) -> str:
 
 def baseline_phrase(name: str) -> str:
     """A baseline within a sentence: ``"the naive loop nest"``, ``"TVM's default schedule"``."""
-    return f"the {name}" if name == UNTUNED else name
+    return f"the {name}" if name in (UNTUNED, DEFAULT_CONFIGURATION) else name
 
 
 def confirmation_lines(confirmation: Confirmation, baseline: str = UNTUNED) -> list[str]:

@@ -14,6 +14,7 @@ from autotune.report import formats
 from autotune.report.confirmation import short_name
 from autotune.report.grouping import by_measure_key
 from autotune.report.table import Table
+from autotune.sketches import baseline_label
 from autotune.store.records import (
     OUTCOME_STATUSES,
     Baseline,
@@ -82,7 +83,7 @@ class Holding:
             "baselines": [
                 {
                     "record": it.name,
-                    "name": it.baseline,
+                    "name": baseline_label(self.workload, it.baseline),
                     "status": it.outcome.status,
                     "latency": it.latency,
                     "is_best": best is not None and it.name == best.name,
@@ -141,5 +142,6 @@ def _baseline_text(holding: Holding) -> str:
     baseline = best_baseline(map(Baseline.of, holding.baselines))
     if baseline is None:
         return "-"
-    text = f"{baseline.name} {formats.seconds(baseline.outcome.latency)}"
+    name = baseline_label(holding.workload, baseline.name)
+    text = f"{name} {formats.seconds(baseline.outcome.latency)}"
     return f"{text}, kept" if holding.best is not None and holding.best.baseline else text

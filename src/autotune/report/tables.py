@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from attrs import frozen
 
 from autotune.errors import one_line
+from autotune.external.configuration import recorded_configuration
+from autotune.ir.workloads import Workload
 from autotune.plugins.manager import PluginStatus
 from autotune.plugins.workload_names import BuilderInfo, task_name
 from autotune.process.stopwatch import ACTIVITIES
@@ -18,7 +20,7 @@ from autotune.report.confirmation import (
     short_name,
 )
 from autotune.report.table import Table
-from autotune.sketches import UNTUNED
+from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.rejections import describe_rejections
 from autotune.store.trial_log import describe_counts
@@ -35,6 +37,7 @@ __all__ = [
     "time_line",
 ]
 
+_VALUES_WIDTH = 60
 ACTIVITY_LABELS = {
     "startup": "start-up",
     "search": "search",
@@ -75,7 +78,7 @@ def comparison_table(
     if vendor is not None:
         lines.append((vendor_name, vendor.latency))
     lines += [_rival_line(rival, tuned) for rival in result.rivals]
-    lines += _baseline_lines(result.baselines, backend, baseline)
+    lines += _baseline_lines(result.workload, result.baselines, backend, baseline)
     flop = result.workload.flop
     rows = []
     for label, latency in lines:
@@ -94,11 +97,12 @@ def comparison_table(
 
 
 def _baseline_lines(
-    baselines: Sequence[Baseline], backend: str, fastest: float | None
+    workload: Workload, baselines: Sequence[Baseline], backend: str, fastest: float | None
 ) -> list[tuple[str, float | None]]:
     """What there is without tuning, the untuned program even where it could not be timed.
 
     Args:
+        workload: What is tuned.
         baselines: The fastest first; they were timed one beside the other.
         backend: Name of the backend.
         fastest: Seconds of the first of them, from the turns at the end.
@@ -109,8 +113,8 @@ def _baseline_lines(
         if latency is not None and first is not None and fastest is not None:
             latency *= fastest / first
         if it.name == UNTUNED or latency is not None:
-            lines.append((f"{it.name} ({backend})", latency))
-    return lines or [(f"{UNTUNED} ({backend})", None)]
+            lines.append((f"{baseline_label(workload, it.name)} ({backend})", latency))
+    return lines or [(f"{baseline_label(workload, UNTUNED)} ({backend})", None)]
 
 
 def _headline(
@@ -196,7 +200,8 @@ def _notes(result: Result) -> tuple[str, ...]:
         notes += _rival_notes(result)
         if result.confirmation is not None:
             compared = result.baseline is not None and result.baseline.ok
-            name = result.baseline_name if compared else UNTUNED
+            untuned = baseline_label(result.workload, UNTUNED)
+            name = result.baseline_name if compared else untuned
             notes += confirmation_lines(result.confirmation, name)
         notes += _baseline_notes(result)
         notes.append(_record_note(result.database, best))
@@ -216,7 +221,8 @@ def _baseline_notes(result: Result) -> list[str]:
         if not outcome.ok and (baseline.name == UNTUNED or outcome.status != "invalid"):
             slow = "too slow to be timed: " if outcome.status == "timeout" else ""
             why = one_line(outcome.message) or "no message"
-            notes.append(f"{baseline.name}: {slow}{outcome.status} ({why})")
+            name = baseline_label(result.workload, baseline.name)
+            notes.append(f"{name}: {slow}{outcome.status} ({why})")
     if result.keeps_baseline:
         name = baseline_phrase(result.baseline_name)
         notes.append(f"no candidate is a gain over {name}: it is the result")
@@ -225,7 +231,8 @@ def _baseline_notes(result: Result) -> list[str]:
 
 def _record_note(database: str, best: Record) -> str:
     if best.baseline:
-        return f"record: {database}, {best.name}: {best.baseline}"
+        name = baseline_label(best.candidate.sketch.workload, best.baseline)
+        return f"record: {database}, {best.name}: {name}"
     return (
         f"record: {database}, run {best.run_id}, trial {best.trial}, "
         f"candidate {best.candidate.digest}"
@@ -287,7 +294,7 @@ def records_table(records: Sequence[Record]) -> Table:
                 str(record.target.get("name", "-")),
                 f"{short_name(record.key.backend)} {record.key.backend_version}",
                 str(record.key.threads),
-                record.candidate.sketch.name,
+                _sketch_text(record),
                 record.name,
             )
         )
@@ -302,6 +309,14 @@ def records_table(records: Sequence[Record]) -> Table:
         "record",
     )
     return Table("", columns, tuple(rows), _claims(records))
+
+
+def _sketch_text(record: Record) -> str:
+    """The sketch of a record, or the values of an external program's configuration."""
+    values = recorded_configuration(record)
+    if values is None:
+        return record.candidate.sketch.name
+    return one_line(", ".join(f"{name}={value}" for name, value in values.items()), _VALUES_WIDTH)
 
 
 def _claims(records: Sequence[Record]) -> tuple[str, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from autotune.sketches.baselines import (
+    DEFAULT_CONFIGURATION,
     UNTUNED,
     DefaultSchedule,
     baseline_candidate,
+    baseline_label,
     is_baseline,
     is_default,
 )
@@ -56,6 +58,7 @@ __all__ = [
     "STEP_CLASSES",
     "STEP_TYPES",
     "STEP_VARIANTS",
+    "DEFAULT_CONFIGURATION",
     "UNTUNED",
     "Accumulate",
     "AtLeast",
@@ -96,6 +99,7 @@ __all__ = [
     "baseline_candidate",
     "chunk_axis",
     "is_baseline",
+    "baseline_label",
     "is_default",
     "is_prepackable",
     "is_uneven",

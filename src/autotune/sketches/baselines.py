@@ -11,10 +11,27 @@ from autotune.sketches.candidates import Candidate
 from autotune.sketches.open_step import OpenStep
 from autotune.sketches.sketch import Sketch
 
-__all__ = ["UNTUNED", "DefaultSchedule", "baseline_candidate", "is_baseline", "is_default"]
+__all__ = [
+    "DEFAULT_CONFIGURATION",
+    "UNTUNED",
+    "DefaultSchedule",
+    "baseline_candidate",
+    "baseline_label",
+    "is_baseline",
+    "is_default",
+]
 
 UNTUNED = "naive loop nest"
 """What the untuned program is called: the one that was imported, without a schedule."""
+
+
+DEFAULT_CONFIGURATION = "default configuration"
+"""What people are told is the untuned program where that is external."""
+
+
+def baseline_label(workload: Workload, name: str) -> str:
+    """What people are told a baseline is: a program that is external has no loop nest."""
+    return DEFAULT_CONFIGURATION if workload.external and name == UNTUNED else name
 
 
 @frozen

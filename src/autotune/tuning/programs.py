@@ -27,6 +27,7 @@ __all__ = [
     "Task",
     "TaskOnBackend",
     "backend_for",
+    "compiling_backends",
     "default_backend",
     "import_on_each",
     "no_backend_error",
@@ -319,7 +320,7 @@ def _not_imported(program: object, backends: Mapping[str, Backend]) -> InvalidVa
             f"backend {given} does not import a {_type_name(program)}; "
             f"pass backend={others[0]!r}, which does"
         )
-    known = ", ".join(sorted({*backends, *manager().names("backend")}))
+    known = ", ".join(sorted({*backends, *compiling_backends()}))
     return InvalidValueError(
         f"cannot tune a {_type_name(program)}: give an autotune.Workload, such as "
         f"autotune.workloads.gemm(m=512, n=512, k=512), or a program that a backend imports "
@@ -367,6 +368,12 @@ def _make_space(
     return space
 
 
+def compiling_backends() -> tuple[str, ...]:
+    """Names of the installed backends that make programs of workloads."""
+    known = manager()
+    return tuple(it for it in known.names("backend") if known.get("backend", it).compiles)
+
+
 def default_backend() -> str:
     """The backend that is used where none is named.
 
@@ -376,7 +383,7 @@ def default_backend() -> str:
     Raises:
         InvalidValueError: none is installed.
     """
-    installed = sorted(manager().names("backend"))
+    installed = sorted(compiling_backends())
     usual = [name for name in _USUAL_BACKENDS if name in installed]
     if not installed:
         raise InvalidValueError(NO_BACKEND)
@@ -389,14 +396,14 @@ def backend_for(programs: Sequence[object]) -> str:
     Raises:
         InvalidValueError: none is installed.
     """
-    default = default_backend()
     imported = [program for program in programs if not isinstance(program, Workload)]
     if imported:
-        for name in (default, *manager().names("backend")):
+        usual = [default_backend()] if compiling_backends() else []
+        for name in (*usual, *manager().names("backend")):
             backend: Backend = create_held_part("backend", name)
             if all(backend.imports(program) for program in imported):
                 return name
-    return default
+    return default_backend()
 
 
 def import_on_each(

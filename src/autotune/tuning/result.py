@@ -11,7 +11,7 @@ from autotune.errors import NoValidCandidate, one_line
 from autotune.ir.converter import to_json
 from autotune.ir.workloads import Workload
 from autotune.process.stopwatch import ACTIVITIES
-from autotune.sketches import UNTUNED
+from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import (
     Baseline,
     Comparison,
@@ -131,7 +131,7 @@ class Result:
     @property
     def baseline_name(self) -> str:
         """What that program is called; "" where none was measured."""
-        return self.baselines[0].name if self.baselines else ""
+        return baseline_label(self.workload, self.baselines[0].name) if self.baselines else ""
 
     @property
     def keeps_baseline(self) -> bool:
@@ -253,7 +253,7 @@ class Result:
     def _program_json(self, baseline: Baseline) -> dict[str, Any]:
         outcome = baseline.outcome
         return {
-            "name": baseline.name,
+            "name": baseline_label(self.workload, baseline.name),
             "status": outcome.status,
             "latency": outcome.latency,
             "flop_per_second": self._rate(outcome.latency),

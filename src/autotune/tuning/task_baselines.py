@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from autotune.measure import TimeIsOver
-from autotune.sketches import UNTUNED, Candidate
+from autotune.sketches import UNTUNED, Candidate, baseline_label
 from autotune.store.records import Baseline, Outcome, best_baseline
 from autotune.tuning.baselines import current, fastest_first, known_here, program_named
 from autotune.tuning.events import BaselineMeasured
@@ -129,5 +129,6 @@ class TaskBaselines:
                 self.untuned = baseline.outcome
             # Without a word where the backend has no schedule for this program.
             if baseline.name == UNTUNED or baseline.outcome.status != "invalid":
-                event = BaselineMeasured(self._spec.name, baseline.outcome, baseline.name)
+                label = baseline_label(self._spec.workload, baseline.name)
+                event = BaselineMeasured(self._spec.name, baseline.outcome, label)
                 self._context.emit(event)

@@ -106,7 +106,7 @@ class TaskContents(Holding):
         Compilers call every program of a network ``main``.
         """
         name = task_name(self.workload)
-        if self.workload.parameters:
+        if self.workload.parameters or self.workload.external:
             return name
         stage = max(self.workload.stages, key=lambda stage: stage.flop)
         shape = " x ".join(map(str, stage.output.shape))

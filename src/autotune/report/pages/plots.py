@@ -24,6 +24,7 @@ from autotune.report.pages.contents import (
 )
 from autotune.report.pages.roofline import Rates, Roofline
 from autotune.report.tables import ACTIVITY_LABELS
+from autotune.sketches import baseline_label
 from autotune.store.records import OUTCOME_STATUSES
 
 __all__ = [
@@ -146,7 +147,7 @@ def curves_plot(number: int, task: TaskContents) -> Plot:
                         1e3 * baseline.latency,
                         color="grey",
                         linestyle="--",
-                        label=plain_label(baseline.baseline),
+                        label=plain_label(baseline_label(task.workload, baseline.baseline)),
                     )
         _name_axes(by_trials, by_seconds, "best latency, ms")
         return Plot(f"task-{number}", f"Best latency of task {number} so far.", figure)

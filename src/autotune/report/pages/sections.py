@@ -9,6 +9,7 @@ from operator import attrgetter
 from attrs import frozen
 
 from autotune.errors import AutotuneError, one_line
+from autotune.external import recorded_configuration
 from autotune.nest import describe
 from autotune.process.stopwatch import ACTIVITIES
 from autotune.report import formats
@@ -26,7 +27,7 @@ from autotune.report.pages.roofline import Rates, RatesOf, Roofline, place
 from autotune.report.steps import step_lines
 from autotune.report.table import Table
 from autotune.report.tables import ACTIVITY_LABELS
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, baseline_label
 from autotune.store.trial_log import describe_counts
 from autotune.targets import Target
 
@@ -208,6 +209,9 @@ def _place(task: TaskContents, rates_of: RatesOf, known: dict[Target, Rates]) ->
     if target not in known:
         known[target] = rates_of(target)
     rates = known[target]
+    if task.workload.external:
+        # Nobody knows how much it computes.
+        return _Placed(rates, None, None)
     best = task.after and place(task.workload, task.after, rates.target)
     before = task.before and place(task.workload, task.before, rates.target)
     return _Placed(rates, best or None, before or None)
@@ -219,7 +223,8 @@ def _roofline_sections(placed: Sequence[_Placed]) -> list[Section]:
     for index, it in enumerate(placed):
         by_target.setdefault(id(it.rates), []).append(index)
     made = []
-    for number, indices in enumerate(by_target.values(), 1):
+    with_programs = [it for it in by_target.values() if any(placed[at].best for at in it)]
+    for number, indices in enumerate(with_programs, 1):
         rates = placed[indices[0]].rates
         programs = [
             (index + 1, best, placed[index].before)
@@ -275,7 +280,8 @@ def _task_section(number: int, task: TaskContents, here: _Placed) -> Section:
             blocks.append(_points(f"Best so far in run {run_id}", points))
     notes = [f"outcomes: {describe_counts(task.outcomes)}"]
     notes += [
-        f"{it.baseline}: {formats.seconds(it.latency)} ({it.outcome.status})"
+        f"{baseline_label(task.workload, it.baseline)}: {formats.seconds(it.latency)} "
+        f"({it.outcome.status})"
         for it in sorted(task.baselines, key=attrgetter("created"))
     ]
     if here.best is not None and here.best.share is not None:
@@ -294,11 +300,15 @@ def _task_section(number: int, task: TaskContents, here: _Placed) -> Section:
 
 
 def _schedule(task: TaskContents) -> list[Block]:
-    """The program to use: its steps, and its loop nest."""
+    """The program to use: its loop nest and its steps, or its values if it is external."""
     best = task.best
     assert best is not None
     claim = ", imported and not measured here" if best.outcome.imported else ""
     title = f"record {best.name}, {formats.seconds(best.latency)}{claim}"
+    values = recorded_configuration(best)
+    if values is not None:
+        text = "\n".join(f"{name} = {value!r}" for name, value in values.items())
+        return [Listing(f"Configuration of {title}", text)]
     steps = Listing(f"Schedule of {title}", "\n".join(step_lines(best.candidate)))
     return [Listing(f"Loop nest of {title}", _nest(best.candidate)), steps]
 

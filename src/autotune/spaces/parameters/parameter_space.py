@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from attrs import evolve
 
 from autotune.errors import InvalidValueError
 from autotune.ir.workloads import Workload
@@ -85,7 +86,11 @@ class ParameterSpace(FeasibleSpace):
 
 
 def parameter_space(
-    program: str, parameters: Sequence[Parameter], constraints: Sequence[str] = ()
+    program: str,
+    parameters: Sequence[Parameter],
+    constraints: Sequence[str] = (),
+    *,
+    name: str = "",
 ) -> ParameterSpace:
     """The space of all values of parameters that satisfy constraints.
 
@@ -94,13 +99,15 @@ def parameter_space(
             of parameters, have nothing to do with each other.
         parameters: The parameters.
         constraints: Expressions; see :func:`parse_condition`.
+        name: What people call the program; by default ``program``.
 
     Raises:
         InvalidValueError: a constraint cannot be read or computed, nothing satisfies them, or they
             tie together more than can be counted.
         UnknownNameError: a constraint is about another parameter.
     """
-    workload = _workload(program, parameters)
+    name = name or program
+    workload = evolve(_workload(program, parameters), name=name)
     conditions = [parse_condition(text, [it.name for it in parameters]) for text in constraints]
     by_name = {parameter.name: parameter for parameter in parameters}
     relations: list[Relation] = []
@@ -109,7 +116,7 @@ def parameter_space(
         found = translate(condition, by_name)
         relations += found or ()
         tabled += [] if found is not None else [condition]
-    title = f"the space of {program!r}"
+    title = f"the space of {name!r}"
     try:
         feasible = _feasible(title, parameters, tabled, conditions, relations)
     except InvalidValueError:

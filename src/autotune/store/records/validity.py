@@ -180,7 +180,7 @@ def check_config(sketch: Sketch, values: Sequence[int]) -> None:
         InvalidValueError: a value is not; names it.
     """
     for param, value in zip(sketch.params, values, strict=True):
-        least = 1 if isinstance(param, Factor) else 0
+        least = 1 if isinstance(param, Factor) else min((0, *(param.values or ())))
         name = f"config.{param.name}"
         _require(type(value) is int and value < INT64, name, "a whole number of 64 bits", value)
         _require(value >= least, name, f"{least} or more", value)

@@ -1,0 +1,452 @@
+"""External programs: what is tuned by data, without knowing how it computes."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+
+from autotune.errors import InvalidValueError, UnknownNameError
+from autotune.external.templates import CommandTemplate
+from autotune.sketches import Candidate, CandidateBatch
+from autotune.spaces.parameters import (
+    Parameter,
+    ParameterSpace,
+    Value,
+    parameter_space,
+    parse_condition,
+)
+
+__all__ = [
+    "BUILD_PLACEHOLDERS",
+    "RUN_PLACEHOLDERS",
+    "UNITS",
+    "Build",
+    "ExternalProgram",
+    "Read",
+    "Run",
+    "Validation",
+]
+
+UNITS: Mapping[str, float] = MappingProxyType({"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9})
+"""Seconds in each unit of time; ``1/`` before one makes it a unit of rates."""
+_RATES = tuple(f"1/{unit}" for unit in UNITS)
+SOURCES = ("wall", "stdout", "json", "function")
+METHODS = ("allclose", "bitexact")
+BUILD_PLACEHOLDERS = ("workdir", "threads")
+"""What a build command may name beside parameters."""
+RUN_PLACEHOLDERS = ("workdir", "threads", "output")
+_DTYPES = re.compile(r"(float(16|32|64)|u?int(8|16|32|64)|complex(64|128)|bool)")
+_LARGEST_HASHED = 256 << 20
+
+
+def _parameters(given: Sequence[Parameter]) -> tuple[Parameter, ...]:
+    return tuple(given)
+
+
+def _texts(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(given)
+
+
+def _seconds(owner: str, seconds: float) -> None:
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or not 0 < seconds < math.inf:
+        raise InvalidValueError(f"{owner} must be a positive number of seconds, not {seconds!r}")
+
+
+def _whole(owner: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 10_000:
+        raise InvalidValueError(
+            f"{owner} must be a whole number from {least} to 10000, not {value!r}"
+        )
+
+
+@frozen
+class Build:
+    """How a candidate is built.
+
+    Attributes:
+        command: The command line; ``{workdir}`` is a folder of the candidate's own.
+        timeout: Seconds that it may take.
+
+    Raises:
+        InvalidValueError: the timeout is not positive.
+    """
+
+    command: CommandTemplate
+    timeout: float = 60.0
+
+    def __attrs_post_init__(self) -> None:
+        _seconds("build.timeout", self.timeout)
+
+
+@frozen
+class Run:
+    """How a candidate is run: by a command line or as a Python function.
+
+    Attributes:
+        command: The command line, or None.
+        function: ``module:function``, called with the configuration as keyword arguments in a
+            process of its own, or "".
+        timeout: Seconds that one run, or one call, may take.
+        repeats: Timed runs of a candidate, of which the median counts.
+        warmup: Runs before those, whose results are not used.
+
+    Raises:
+        InvalidValueError: both or none is given, or a number is out of range.
+    """
+
+    command: CommandTemplate | None = None
+    function: str = ""
+    timeout: float = 60.0
+    repeats: int = 3
+    warmup: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        if (self.command is None) == (not self.function):
+            raise InvalidValueError("run has a command or a function, one of the two")
+        if self.function:
+            module, colon, name = self.function.partition(":")
+            parts = [*module.split("."), *name.split(".")]
+            if not colon or not all(part.isidentifier() for part in parts):
+                raise InvalidValueError(f"run.function is module:function, not {self.function!r}")
+        _seconds("run.timeout", self.timeout)
+        _whole("run.repeats", self.repeats, 1)
+        _whole("run.warmup", self.warmup, 0)
+
+
+@frozen
+class Read:
+    """Where the result of a run is found.
+
+    Attributes:
+        source: ``wall``: the wall seconds of the run; ``stdout``: a number that the pattern finds
+            in what the command prints; ``json``: a field of the JSON object that it prints;
+            ``function``: what the function returns.
+        pattern: A regular expression with one group.
+        field: The field; dots lead into inner objects.
+
+    Raises:
+        UnknownNameError: there is no such source.
+        InvalidValueError: what the source needs is missing, or is no such expression.
+    """
+
+    source: str = "wall"
+    pattern: str = ""
+    field: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        if self.source not in SOURCES:
+            raise UnknownNameError("value of read.from", str(self.source), SOURCES)
+        for name, source in (("pattern", "stdout"), ("field", "json")):
+            if bool(getattr(self, name)) != (self.source == source):
+                verb = "needs" if self.source == source else "takes no"
+                raise InvalidValueError(f"read.from = {self.source!r} {verb} read.{name}")
+        if self.pattern:
+            try:
+                groups = re.compile(self.pattern).groups
+            except re.error as error:
+                raise InvalidValueError(
+                    f"read.pattern {self.pattern!r} is no regular expression: {error}"
+                ) from None
+            if groups != 1:
+                raise InvalidValueError(
+                    f"read.pattern {self.pattern!r} has {groups} groups; it needs one, around the "
+                    "number"
+                )
+
+
+@frozen
+class Validation:
+    """How the outputs of a candidate are compared with those of the default configuration.
+
+    Attributes:
+        method: ``allclose``: each element within ``atol + rtol * |reference|``, as in numpy;
+            ``bitexact``: the same bytes.
+        rtol: Relative tolerance.
+        atol: Absolute tolerance.
+        dtype: Element type of an output file that is no ``.npy``.
+        reference: A file with what is right, in place of the default's outputs; "" for none.
+
+    Raises:
+        UnknownNameError: there is no such method.
+        InvalidValueError: a tolerance is negative, or the type none of numpy's.
+    """
+
+    method: str = "allclose"
+    rtol: float = 1e-5
+    atol: float = 1e-8
+    dtype: str = ""
+    reference: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise UnknownNameError("value of validate.method", str(self.method), METHODS)
+        for name in ("rtol", "atol"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidValueError(f"validate.{name} must be 0 or more")
+        if self.dtype and not _DTYPES.fullmatch(self.dtype):
+            raise InvalidValueError(
+                f"validate.dtype {self.dtype!r} is none of numpy's, such as float32 or int64"
+            )
+
+
+@frozen(eq=False)
+class ExternalProgram:
+    """A program that only its own tools understand, and what it may be tuned by.
+
+    Attributes:
+        name: What a person calls it.
+        parameters: What can be chosen.
+        run: How a candidate is run.
+        constraints: Expressions over parameters that all have to hold; see
+            :func:`autotune.spaces.parameters.parse_condition`.
+        build: How a candidate is built; None where there is nothing to build.
+        read: Where the result of a run is found.
+        unit: Of the result: a unit of time, or ``1/`` and a unit of time for a rate, which is to
+            become large. What is recorded is always seconds: of a rate, its reciprocal.
+        validation: How outputs are checked; None where they are not.
+        environment: Variables of builds and runs, beside those that are there.
+        files: Further files whose contents are part of what is tuned.
+        directory: Where commands are run.
+        function: In place of ``run.function``: a function of this process.
+
+    Raises:
+        InvalidValueError: parts contradict each other, or a constraint cannot be read.
+        UnknownNameError: a unit or a placeholder does not exist.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...] = field(converter=_parameters)
+    run: Run
+    constraints: tuple[str, ...] = field(default=(), converter=_texts)
+    build: Build | None = None
+    read: Read = field(factory=Read)
+    unit: str = "s"
+    validation: Validation | None = None
+    environment: Mapping[str, str] = field(factory=dict)
+    files: tuple[str, ...] = field(default=(), converter=_texts)
+    directory: Path = field(factory=Path.cwd, converter=Path)
+    function: Callable[..., Any] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def default(self) -> dict[str, Value] | None:
+        """The configuration where nobody tunes; None where a parameter has no default."""
+        found = {it.name: it.default for it in self.parameters}
+        known = {name: value for name, value in found.items() if value is not None}
+        return known if len(known) == len(found) else None
+
+    @property
+    def is_called(self) -> bool:
+        """Whether it is a Python function, and no command."""
+        return self.run.command is None
+
+    @property
+    def unused_parameters(self) -> tuple[str, ...]:
+        """Parameters that no command has a placeholder for; none where a function is called."""
+        commands = [self.build.command] if self.build is not None else []
+        if self.run.command is None:
+            return ()
+        used = {name for it in (*commands, self.run.command) for name in it.placeholders}
+        return tuple(it.name for it in self.parameters if it.name not in used)
+
+    def seconds(self, number: float) -> float:
+        """What a result counts as: itself in seconds, or the reciprocal of a rate per second."""
+        if self.unit in UNITS:
+            return number * UNITS[self.unit]
+        return UNITS[self.unit.removeprefix("1/")] / number
+
+    def value(self, seconds: float) -> float:
+        """The result that counts as so many seconds; the reverse of :meth:`seconds`."""
+        if self.unit in UNITS:
+            return seconds / UNITS[self.unit]
+        return UNITS[self.unit.removeprefix("1/")] / seconds
+
+    @property
+    def text(self) -> str:
+        """All of it as JSON, which :func:`autotune.external.specs.program_of_text` reads back."""
+        return json.dumps(self.to_json(), separators=(",", ":"))
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it but where it is, as the JSON object of a spec."""
+        return _written(self)
+
+    @property
+    def identity(self) -> str:
+        """What makes two programs one, so that they share records: as JSON.
+
+        How it is built, run, read and checked, the contents of the files that commands name, and
+        the default configuration. Not how many values parameters have, nor how long it may take.
+        """
+        spec = self.to_json()
+        for left_out in ("name", "parameters", "constraints"):
+            spec.pop(left_out, None)
+        for part in ("build", "run"):
+            for left_out in ("timeout", "repeats", "warmup"):
+                spec.get(part, {}).pop(left_out, None)
+        spec["default"] = self.default
+        spec["contents"] = self._contents()
+        return json.dumps(spec, separators=(",", ":"), sort_keys=True)
+
+    def space(self) -> ParameterSpace:
+        """Its configurations.
+
+        Raises:
+            InvalidValueError: no configuration satisfies the constraints, or the default does not.
+        """
+        space = parameter_space(self.identity, self.parameters, self.constraints, name=self.name)
+        default = self.default
+        if default is not None and not space.contains(_batch_of(space.encode(default))).all():
+            broken = self._broken_by(default)
+            raise InvalidValueError(
+                f"the default configuration of {self.name!r} is not feasible: it breaks {broken}"
+            )
+        return space
+
+    def _broken_by(self, config: Mapping[str, Value]) -> str:
+        """The first constraint that does not hold for a configuration."""
+        columns = {name: np.array([value]) for name, value in config.items()}
+        for text in self.constraints:
+            if not parse_condition(text, columns).holds(columns).all():
+                return repr(text)
+        return "its constraints"
+
+    def _contents(self) -> dict[str, str]:
+        """Digest of each file in its directory that it is made of, by name."""
+        commands = [self.build.command] if self.build is not None else []
+        commands += [self.run.command] if self.run.command is not None else []
+        names = {word for command in commands for word in command.words} | set(self.files)
+        if self.function is None and self.run.function:
+            names.add(self.run.function.partition(":")[0].replace(".", "/") + ".py")
+        if self.validation is not None and self.validation.reference:
+            names.add(self.validation.reference)
+        found = {}
+        for name in sorted(names):
+            path = self.directory / name
+            if path.is_file() and path.stat().st_size <= _LARGEST_HASHED:
+                found[name] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        if self.function is not None:
+            found[""] = hashlib.sha256(_source(self.function).encode()).hexdigest()[:16]
+        return found
+
+
+def _batch_of(candidate: Candidate) -> CandidateBatch:
+    row = np.array([candidate.values], dtype=np.int64)
+    return CandidateBatch(((candidate.sketch, row),))
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """What a function says: its source, or its code where that is not at hand."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        code = getattr(function, "__code__", None)
+        return "" if code is None else repr((code.co_code, code.co_names))
+
+
+def _check(program: ExternalProgram) -> None:
+    if not isinstance(program.name, str) or not program.name.strip():
+        raise InvalidValueError(f"a program is called {program.name!r}; it needs a name")
+    if program.unit not in (*UNITS, *_RATES):
+        raise UnknownNameError("unit", str(program.unit), (*UNITS, *_RATES))
+    if program.read.source == "wall" and program.unit != "s":
+        raise InvalidValueError("read.from = 'wall' is in seconds: leave out the unit")
+    if program.is_called and program.read.source not in ("wall", "function"):
+        raise InvalidValueError(
+            f"run.function returns its result: read.from is function or wall, not "
+            f"{program.read.source!r}"
+        )
+    if not program.is_called and program.read.source == "function":
+        raise InvalidValueError("read.from = 'function' needs run.function")
+    _check_names(program)
+    for path in program.files:
+        if not (program.directory / path).is_file():
+            raise InvalidValueError(f"there is no file {path!r} in {program.directory}")
+    _check_validation(program)
+
+
+def _check_names(program: ExternalProgram) -> None:
+    reserved = {*BUILD_PLACEHOLDERS, *RUN_PLACEHOLDERS}
+    for parameter in program.parameters:
+        if parameter.name in reserved and not program.is_called:
+            raise InvalidValueError(
+                f"a parameter is called {parameter.name!r}, which commands use otherwise"
+            )
+    for name, value in program.environment.items():
+        texts = isinstance(name, str) and isinstance(value, str)
+        if not texts or not name or "=" in name or "\0" in name + value:
+            raise InvalidValueError(f"environment variable {name!r} cannot be {value!r}")
+
+
+def _check_validation(program: ExternalProgram) -> None:
+    validation, command = program.validation, program.run.command
+    if validation is None:
+        return
+    if command is not None and "output" not in command.placeholders:
+        raise InvalidValueError(
+            "validate needs the file that a run writes: put {output} into run.command"
+        )
+    if command is None and program.read.source != "function":
+        raise InvalidValueError("validate needs what the function returns: read.from = 'function'")
+    if not validation.reference and program.default is None:
+        missing = [it.name for it in program.parameters if it.default is None]
+        raise InvalidValueError(
+            "validate compares with the default configuration, and there is no default of "
+            f"{', '.join(missing)}: give them defaults, or validate.reference a file"
+        )
+    if validation.reference and not (program.directory / validation.reference).is_file():
+        raise InvalidValueError(
+            f"validate.reference: there is no file {validation.reference!r} in {program.directory}"
+        )
+
+
+def _written(program: ExternalProgram) -> dict[str, Any]:
+    """The object of a spec that describes a program."""
+    spec: dict[str, Any] = {
+        "name": program.name,
+        "parameters": {it.name: _parameter_json(it) for it in program.parameters},
+        "constraints": list(program.constraints),
+    }
+    if program.build is not None:
+        spec["build"] = {
+            "command": list(program.build.command.words),
+            "timeout": program.build.timeout,
+        }
+    run = program.run
+    how = {"function": run.function} if run.command is None else {"command": [*run.command.words]}
+    spec["run"] = {
+        **how,
+        "timeout": run.timeout,
+        "repeats": run.repeats,
+        "warmup": run.warmup,
+    }
+    found = {"pattern": program.read.pattern, "field": program.read.field}
+    spec["read"] = {"from": program.read.source, **{k: v for k, v in found.items() if v}}
+    spec["unit"] = program.unit
+    if program.validation is not None:
+        check = program.validation
+        spec["validate"] = {"method": check.method, "rtol": check.rtol, "atol": check.atol}
+        texts = {"dtype": check.dtype, "reference": check.reference}
+        spec["validate"] |= {key: text for key, text in texts.items() if text}
+    if program.environment:
+        spec["environment"] = dict(program.environment)
+    if program.files:
+        spec["files"] = list(program.files)
+    return spec
+
+
+def _parameter_json(parameter: Parameter) -> dict[str, Any]:
+    default = {} if parameter.default is None else {"default": parameter.default}
+    return {"values": list(parameter.values), **default}
