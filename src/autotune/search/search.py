@@ -8,12 +8,12 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import DatabaseError, InvalidValueError, PluginError
-from autotune.models.cost import CostModel
+from autotune.models.cost import CostModel, Observation
 from autotune.process.stopwatch import Stopwatch
 from autotune.search.held import asked_of, calling, state_of
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.strategies import Strategy
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, Sketch
 from autotune.spaces import SearchSpace
 from autotune.store.records import Outcome
 
@@ -37,6 +37,8 @@ class Search:
     What a strategy is asked for first may be measured in several rounds, so that every task soon
     has some candidate, and the scheduler something to go by. Each of these rounds has as many as
     all rounds of the task before it. The strategy proposes what it would without them.
+
+    Seeds are proposed before the strategy is asked: their outcomes are the first that it is told.
 
     Args:
         spaces: The search space of each task.
@@ -68,8 +70,27 @@ class Search:
         # Candidates of each task in its rounds so far, and those that wait for the next ones.
         self._proposed = [0] * len(strategies)
         self._waiting: list[list[Candidate]] = [[] for _ in strategies]
+        # Seeds of each task whose outcomes its strategy does not know.
+        self._seeds_left = [0] * len(strategies)
         self._watch = watch
         self.rounds = 0
+
+    def begin_with(
+        self, task: int, seeds: Sequence[Candidate], training: Sequence[Observation]
+    ) -> None:
+        """Give a task something to begin with, before anything is proposed.
+
+        Args:
+            task: The task.
+            seeds: Candidates to propose first. One whose sketch is not of the task's space is
+                told to no strategy and no model.
+            training: Outcomes of other tasks' candidates, for the task's cost model.
+        """
+        self._waiting[task] = list(seeds)
+        self._seeds_left[task] = len(seeds)
+        if training:
+            with self._watch.timing("model"):
+                self._cost_models[task].update(training)
 
     def propose(
         self,
@@ -91,6 +112,8 @@ class Search:
                 if task is None:
                     return None
                 self._check_task(task)
+                if task in outstanding and self._waits_for_seeds(task):
+                    return None
                 asked = [] if given_up(task) else self._next_candidates(task)
                 if asked:
                     return Round(task, asked)
@@ -98,6 +121,10 @@ class Search:
                     return None
                 with calling(self._scheduler, "tell"):
                     self._scheduler.tell(task, best_latency(task), 0)
+
+    def _waits_for_seeds(self, task: int) -> bool:
+        """Whether the strategy would be asked now, without knowing what came of the seeds."""
+        return self._seeds_left[task] > 0 and not self._waiting[task]
 
     def _next_candidates(self, task: int) -> list[Candidate]:
         """The candidates of a task's next round; none when it is exhausted."""
@@ -126,7 +153,13 @@ class Search:
             best_latency: Best latency of the task so far, in seconds.
             gone: Whether the task gets no more rounds.
         """
-        pairs = list(zip(done.asked, outcomes, strict=True))
+        self._seeds_left[done.task] = max(0, self._seeds_left[done.task] - len(done.asked))
+        known = self._positions(done.task)
+        pairs = [
+            (candidate, outcome)
+            for candidate, outcome in zip(done.asked, outcomes, strict=True)
+            if candidate.sketch.digest in known
+        ]
         strategy = self._strategies[done.task]
         with self._watch.timing("search"), calling(strategy, "tell"):
             strategy.tell(pairs)
@@ -157,6 +190,7 @@ class Search:
                 for task, waiting in enumerate(self._waiting)
                 if waiting
             ],
+            **({"seeds_left": list(self._seeds_left)} if any(self._seeds_left) else {}),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> Round | None:
@@ -180,6 +214,7 @@ class Search:
         for waiting in state.get("waiting", ()):
             round_ = self._round_from_json(waiting)
             self._waiting[round_.task] = list(round_.asked)
+        self._seeds_left = list(state.get("seeds_left", self._seeds_left))
         outstanding = state["outstanding"]
         return None if outstanding is None else self._round_from_json(outstanding)
 
@@ -187,6 +222,8 @@ class Search:
         positions = self._positions(round_.task)
         asked = [
             [positions[candidate.sketch.digest], list(candidate.values)]
+            if candidate.sketch.digest in positions
+            else candidate.to_json()
             for candidate in round_.asked
         ]
         return [round_.task, asked]
@@ -195,7 +232,7 @@ class Search:
         task, asked = data
         try:
             sketches = self._spaces[task].sketches()
-            found = [Candidate(sketches[number], tuple(values)) for number, values in asked]
+            found = [_candidate_from_json(item, sketches) for item in asked]
         except (IndexError, TypeError, ValueError, InvalidValueError) as error:
             raise DatabaseError(
                 f"the run's checkpoint has a round that the search space does not ({error}); "
@@ -206,3 +243,11 @@ class Search:
     def _positions(self, task: int) -> dict[str, int]:
         sketches = self._spaces[task].sketches()
         return {sketch.digest: number for number, sketch in enumerate(sketches)}
+
+
+def _candidate_from_json(item: Any, sketches: Sequence[Sketch]) -> Candidate:
+    """A candidate by its sketch's number and its values, or with a sketch of another space."""
+    if isinstance(item, Mapping):
+        return Candidate.from_json(item, sketches[0].workload)
+    number, values = item
+    return Candidate(sketches[number], tuple(values))
