@@ -15,9 +15,16 @@ from autotune.search.schedulers import TaskScheduler
 from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate, Sketch
 from autotune.spaces import SearchSpace
+from autotune.spaces.transfer import moved_candidate
 from autotune.store.records import Outcome
 
 __all__ = ["Round", "Search"]
+
+MOST_LEADERS = 8
+"""Candidates of a task that others may begin with."""
+
+Leaders = list[tuple[float, Candidate]]
+"""Latencies in seconds and candidates, the fastest first."""
 
 
 @frozen(eq=False)
@@ -72,6 +79,10 @@ class Search:
         self._waiting: list[list[Candidate]] = [[] for _ in strategies]
         # Seeds of each task whose outcomes its strategy does not know.
         self._seeds_left = [0] * len(strategies)
+        # Where the scheduler lets tasks begin with what others have found: the best of these.
+        with calling(scheduler, "source"):
+            sources = {scheduler.source(task) for task in range(len(strategies))}
+        self._leaders: dict[int, Leaders] = {it: [] for it in sources if it is not None}
         self._watch = watch
         self.rounds = 0
 
@@ -128,11 +139,34 @@ class Search:
 
     def _next_candidates(self, task: int) -> list[Candidate]:
         """The candidates of a task's next round; none when it is exhausted."""
-        waiting = self._waiting[task] or asked_of(self._strategies[task], self._round_size)
+        self._diffuse_to(task)
+        with calling(self._scheduler, "round_size"):
+            size = self._scheduler.round_size(task, self._round_size)
+        waiting = self._waiting[task] or asked_of(self._strategies[task], size)
         size = max(self._first_round, self._proposed[task])
         self._waiting[task] = waiting[size:]
         self._proposed[task] += len(waiting[:size])
         return waiting[:size]
+
+    def _diffuse_to(self, task: int) -> None:
+        """Let a task that has not begun begin with the best of its source, if it has one."""
+        with calling(self._scheduler, "source"):
+            source = self._scheduler.source(task)
+        if source is None or self._proposed[task]:
+            return
+        seeds = {candidate.digest: candidate for candidate in self._waiting[task]}
+        for _, candidate in self._leaders[source][: self._round_size // 2]:
+            moved = moved_candidate(candidate, self._spaces[task])
+            if moved is not None:
+                seeds.setdefault(moved.digest, moved)
+        self._waiting[task] = list(seeds.values())
+        self._seeds_left[task] = len(seeds)
+
+    def _note_leaders(self, task: int, pairs: Sequence[Observation]) -> None:
+        if task in self._leaders:
+            valid = [(it.latency, candidate) for candidate, it in pairs if it.latency is not None]
+            leaders = [*self._leaders[task], *valid]
+            self._leaders[task] = sorted(leaders, key=lambda pair: pair[0])[:MOST_LEADERS]
 
     def _check_task(self, task: object) -> None:
         """Raise ``PluginError`` unless it is the number of a task."""
@@ -160,6 +194,7 @@ class Search:
             for candidate, outcome in zip(done.asked, outcomes, strict=True)
             if candidate.sketch.digest in known
         ]
+        self._note_leaders(done.task, pairs)
         strategy = self._strategies[done.task]
         with self._watch.timing("search"), calling(strategy, "tell"):
             strategy.tell(pairs)
@@ -190,6 +225,7 @@ class Search:
                 for task, waiting in enumerate(self._waiting)
                 if waiting
             ],
+            **self._leaders_to_json(),
             **({"seeds_left": list(self._seeds_left)} if any(self._seeds_left) else {}),
         }
 
@@ -215,8 +251,22 @@ class Search:
             round_ = self._round_from_json(waiting)
             self._waiting[round_.task] = list(round_.asked)
         self._seeds_left = list(state.get("seeds_left", self._seeds_left))
+        for saved in state.get("leaders", ()):
+            latencies, round_ = saved[0], self._round_from_json(saved[1])
+            self._leaders[round_.task] = list(zip(latencies, round_.asked, strict=True))
         outstanding = state["outstanding"]
         return None if outstanding is None else self._round_from_json(outstanding)
+
+    def _leaders_to_json(self) -> dict[str, Any]:
+        leaders = [
+            [
+                [latency for latency, _ in found],
+                self._round_to_json(Round(task, [candidate for _, candidate in found])),
+            ]
+            for task, found in self._leaders.items()
+            if found
+        ]
+        return {"leaders": leaders} if leaders else {}
 
     def _round_to_json(self, round_: Round) -> list[Any]:
         positions = self._positions(round_.task)

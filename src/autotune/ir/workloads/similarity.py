@@ -75,7 +75,7 @@ class WorkloadForm:
             return None
         total = float(sum(map(ne, self.bodies, other.bodies)))
         for own, others in zip(self.extents, other.extents, strict=True):
-            total += sum(abs(math.log(a / b)) for a, b in zip(own, others, strict=True))
+            total += sum(abs(math.log(a) - math.log(b)) for a, b in zip(own, others, strict=True))
         return total / len(self.bodies)
 
 
