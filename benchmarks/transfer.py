@@ -7,8 +7,8 @@
 Live: every task of a list is tuned once, cold, in a database of its own. Then, for each task and
 seed, a cold run in an empty database and a warm one in a database that holds the runs of all other
 tasks, never of an equal one, in random order; their winners take turns, which puts both on one
-clock. Counted are the trials until a run is within 5 % of the faster winner. Then the task is tuned
-again, with another seed and few trials, in the cold run's database.
+clock. Counted are the trials until a run is within 5 % of the faster winner. Then the task is
+tuned again, with another seed and few trials, in the cold run's database.
 
 ``--recorded`` is about other devices: a folder of Kernel Tuner caches ``KERNEL-DEVICE.json.gz``.
 For each device the seeds that the kernel's other devices rank first, and then random or local

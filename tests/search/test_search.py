@@ -274,3 +274,21 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
 def seconds_within(intervals: list[tuple[float, float]], until: float) -> float:
     """Seconds before ``until`` that are in one of the intervals, which do not overlap."""
     return sum(max(0.0, min(end, until) - begin) for begin, end in intervals)
+
+
+def test_seeds_are_first_and_the_strategy_is_asked_once_it_knows_of_them() -> None:
+    bench, other = Bench(), Bench()
+    seeds = list(bench.spaces[0].sample(3, np.random.default_rng(7)))
+    bench.search.begin_with(0, seeds, ())
+    first = bench.propose()
+    assert first is not None and list(first.asked) == seeds
+    assert bench.propose(first) is None
+    restored = other.search.load_state(json.loads(json.dumps(bench.search.state([0], first))))
+    assert described(restored) == described(first)
+    rounds = []
+    for each in (bench, other):
+        assert each.propose(first) is None
+        each.learn(first)
+        rounds.append(each.propose())
+        assert not set(digests(first)) & set(digests(rounds[-1]))
+    assert described(rounds[0]) == described(rounds[1])
