@@ -77,7 +77,8 @@ class Search:
         # Candidates of each task in its rounds so far, and those that wait for the next ones.
         self._proposed = [0] * len(strategies)
         self._waiting: list[list[Candidate]] = [[] for _ in strategies]
-        # Seeds of each task whose outcomes its strategy does not know.
+        # Digests of each task's seeds, and of how many of them its strategy knows no outcome.
+        self._seeds: list[frozenset[str]] = [frozenset() for _ in strategies]
         self._seeds_left = [0] * len(strategies)
         # Where the scheduler lets tasks begin with what others have found: the best of these.
         with calling(scheduler, "source"):
@@ -97,8 +98,7 @@ class Search:
                 told to no strategy and no model.
             training: Outcomes of other tasks' candidates, for the task's cost model.
         """
-        self._waiting[task] = list(seeds)
-        self._seeds_left[task] = len(seeds)
+        self._set_seeds(task, seeds)
         if training:
             with self._watch.timing("model"):
                 self._cost_models[task].update(training)
@@ -142,11 +142,21 @@ class Search:
         self._diffuse_to(task)
         with calling(self._scheduler, "round_size"):
             size = self._scheduler.round_size(task, self._round_size)
-        waiting = self._waiting[task] or asked_of(self._strategies[task], size)
+        waiting = self._waiting[task] or self._asked_anew(task, size)
         size = max(self._first_round, self._proposed[task])
         self._waiting[task] = waiting[size:]
         self._proposed[task] += len(waiting[:size])
         return waiting[:size]
+
+    def _asked_anew(self, task: int, size: int) -> list[Candidate]:
+        """What a strategy proposes, without seeds: it may ignore what it was told of these."""
+        seeds = self._seeds[task]
+        for _ in range(len(seeds) + 1):
+            asked = asked_of(self._strategies[task], size)
+            new = [candidate for candidate in asked if candidate.digest not in seeds]
+            if new or not asked:
+                return new
+        return []
 
     def _diffuse_to(self, task: int) -> None:
         """Let a task that has not begun begin with the best of its source, if it has one."""
@@ -159,7 +169,11 @@ class Search:
             moved = moved_candidate(candidate, self._spaces[task])
             if moved is not None:
                 seeds.setdefault(moved.digest, moved)
-        self._waiting[task] = list(seeds.values())
+        self._set_seeds(task, list(seeds.values()))
+
+    def _set_seeds(self, task: int, seeds: Sequence[Candidate]) -> None:
+        self._waiting[task] = list(seeds)
+        self._seeds[task] = frozenset(candidate.digest for candidate in seeds)
         self._seeds_left[task] = len(seeds)
 
     def _note_leaders(self, task: int, pairs: Sequence[Observation]) -> None:
@@ -226,7 +240,7 @@ class Search:
                 if waiting
             ],
             **self._leaders_to_json(),
-            **({"seeds_left": list(self._seeds_left)} if any(self._seeds_left) else {}),
+            **self._seeds_to_json(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> Round | None:
@@ -250,12 +264,21 @@ class Search:
         for waiting in state.get("waiting", ()):
             round_ = self._round_from_json(waiting)
             self._waiting[round_.task] = list(round_.asked)
-        self._seeds_left = list(state.get("seeds_left", self._seeds_left))
+        for task, digests, left in state.get("seeds", ()):
+            self._seeds[task], self._seeds_left[task] = frozenset(digests), left
         for saved in state.get("leaders", ()):
             latencies, round_ = saved[0], self._round_from_json(saved[1])
             self._leaders[round_.task] = list(zip(latencies, round_.asked, strict=True))
         outstanding = state["outstanding"]
         return None if outstanding is None else self._round_from_json(outstanding)
+
+    def _seeds_to_json(self) -> dict[str, Any]:
+        seeds = [
+            [task, sorted(digests), left]
+            for task, (digests, left) in enumerate(zip(self._seeds, self._seeds_left, strict=True))
+            if digests
+        ]
+        return {"seeds": seeds} if seeds else {}
 
     def _leaders_to_json(self) -> dict[str, Any]:
         leaders = [
