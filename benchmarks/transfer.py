@@ -56,7 +56,12 @@ TASKS = (
     "bert-context-256",
     "bert-softmax-1536-128",
 )
-QUICK_TASKS = ("bert-dense-128-768-768", "bert-dense-128-768-3072", "resnet50-conv1x1-56-64-256")
+QUICK_TASKS = (
+    "resnet50-conv1x1-28-512-128",
+    "resnet50-conv1x1-14-256-1024",
+    "bert-dense-128-768-768",
+    "bert-dense-128-768-3072",
+)
 
 
 @dataclass(frozen=True)
