@@ -105,7 +105,7 @@ class TaskOnBackend:
         if self.competes:
             # The latency on one backend is no bound for another.
             group = group and f"{group} on {self.backend_name}"
-            structure += f" on {self.backend_name}"
+            structure = structure and f"{structure} on {self.backend_name}"
         flop = float(self.workload.flop)
         return TaskInfo(self.weight, flop, group, self.contest, self.title, structure)
 

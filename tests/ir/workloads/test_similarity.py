@@ -73,3 +73,9 @@ def test_another_stride_is_another_structure_and_still_near() -> None:
 )
 def test_what_no_schedule_fits_is_at_no_distance(other: Workload) -> None:
     assert distance(gemm(m=64, n=64, k=64), other) is None
+
+
+def test_programs_that_are_not_described_are_like_none_but_themselves() -> None:
+    one, other = (Workload(name, (), (), (), external=name) for name in ("one", "other"))
+    assert distance(one, one) == 0.0 and distance(one, other) is None
+    assert structure_of(one) == ""

@@ -26,8 +26,11 @@ def without_numbers(text: str) -> str:
 def structure_of(workload: Workload) -> str:
     """A text that is equal for workloads which differ in names and numbers only.
 
-    The numbers are extents, strides that are not 1, offsets and the constants of bodies.
+    The numbers are extents, strides that are not 1, offsets and the constants of bodies. "" where
+    nothing is described of a workload.
     """
+    if not workload.stages:
+        return ""
     canonical = workload.canonical
     return without_numbers(repr((canonical.inputs, canonical.stages, canonical.outputs)))
 
@@ -67,11 +70,11 @@ class WorkloadForm:
         stage whose body differs in more than numbers: as much as an axis that is e times as long.
 
         Returns:
-            The distance; None where the outlines differ.
+            The distance; None where the outlines differ, or nothing is described of both.
         """
         if self.digest == other.digest:
             return 0.0
-        if self.outline != other.outline:
+        if self.outline != other.outline or not self.outline:
             return None
         total = float(sum(map(ne, self.bodies, other.bodies)))
         for own, others in zip(self.extents, other.extents, strict=True):
