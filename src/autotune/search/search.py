@@ -82,7 +82,7 @@ class Search:
         self._seeds_left = [0] * len(strategies)
         # Where the scheduler lets tasks begin with what others have found: the best of these.
         with calling(scheduler, "source"):
-            sources = {scheduler.source(task) for task in range(len(strategies))}
+            sources = [scheduler.source(task) for task in range(len(strategies))]
         self._leaders: dict[int, Leaders] = {it: [] for it in sources if it is not None}
         self._watch = watch
         self.rounds = 0
@@ -143,7 +143,10 @@ class Search:
         with calling(self._scheduler, "round_size"):
             size = self._scheduler.round_size(task, self._round_size)
         waiting = self._waiting[task] or self._asked_anew(task, size)
+        # What others begin with is to be worth it: a source has whole rounds from the beginning.
         size = max(self._first_round, self._proposed[task])
+        if task in self._leaders:
+            size = self._round_size
         self._waiting[task] = waiting[size:]
         self._proposed[task] += len(waiting[:size])
         return waiting[:size]
