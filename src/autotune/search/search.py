@@ -45,7 +45,8 @@ class Search:
     has some candidate, and the scheduler something to go by. Each of these rounds has as many as
     all rounds of the task before it. The strategy proposes what it would without them.
 
-    Seeds are proposed before the strategy is asked: their outcomes are the first that it is told.
+    Seeds come before what the strategy proposes first, which does not depend on them: at worst a
+    run is behind one without seeds by as many trials.
 
     Args:
         spaces: The search space of each task.
@@ -77,9 +78,8 @@ class Search:
         # Candidates of each task in its rounds so far, and those that wait for the next ones.
         self._proposed = [0] * len(strategies)
         self._waiting: list[list[Candidate]] = [[] for _ in strategies]
-        # Digests of each task's seeds, and of how many of them its strategy knows no outcome.
+        # Digests of each task's seeds, which its strategy may propose, too.
         self._seeds: list[frozenset[str]] = [frozenset() for _ in strategies]
-        self._seeds_left = [0] * len(strategies)
         # Where the scheduler lets tasks begin with what others have found: the best of these.
         with calling(scheduler, "source"):
             sources = [scheduler.source(task) for task in range(len(strategies))]
@@ -123,8 +123,6 @@ class Search:
                 if task is None:
                     return None
                 self._check_task(task)
-                if task in outstanding and self._waits_for_seeds(task):
-                    return None
                 asked = [] if given_up(task) else self._next_candidates(task)
                 if asked:
                     return Round(task, asked)
@@ -133,16 +131,16 @@ class Search:
                 with calling(self._scheduler, "tell"):
                     self._scheduler.tell(task, best_latency(task), 0)
 
-    def _waits_for_seeds(self, task: int) -> bool:
-        """Whether the strategy would be asked now, without knowing what came of the seeds."""
-        return self._seeds_left[task] > 0 and not self._waiting[task]
-
     def _next_candidates(self, task: int) -> list[Candidate]:
         """The candidates of a task's next round; none when it is exhausted."""
         self._diffuse_to(task)
         with calling(self._scheduler, "round_size"):
             size = self._scheduler.round_size(task, self._round_size)
-        waiting = self._waiting[task] or self._asked_anew(task, size)
+        waiting = self._waiting[task]
+        if not waiting or not self._proposed[task]:
+            # Before it knows of seeds, a strategy proposes what it would without them: a draft
+            # model may know better.
+            waiting = [*waiting, *self._asked_anew(task, size)]
         # What others begin with is to be worth it: a source has whole rounds from the beginning.
         size = max(self._first_round, self._proposed[task])
         if task in self._leaders:
@@ -177,7 +175,6 @@ class Search:
     def _set_seeds(self, task: int, seeds: Sequence[Candidate]) -> None:
         self._waiting[task] = list(seeds)
         self._seeds[task] = frozenset(candidate.digest for candidate in seeds)
-        self._seeds_left[task] = len(seeds)
 
     def _note_leaders(self, task: int, pairs: Sequence[Observation]) -> None:
         if task in self._leaders:
@@ -204,7 +201,6 @@ class Search:
             best_latency: Best latency of the task so far, in seconds.
             gone: Whether the task gets no more rounds.
         """
-        self._seeds_left[done.task] = max(0, self._seeds_left[done.task] - len(done.asked))
         known = self._positions(done.task)
         pairs = [
             (candidate, outcome)
@@ -267,8 +263,8 @@ class Search:
         for waiting in state.get("waiting", ()):
             round_ = self._round_from_json(waiting)
             self._waiting[round_.task] = list(round_.asked)
-        for task, digests, left in state.get("seeds", ()):
-            self._seeds[task], self._seeds_left[task] = frozenset(digests), left
+        for task, digests in state.get("seeds", ()):
+            self._seeds[task] = frozenset(digests)
         for saved in state.get("leaders", ()):
             latencies, round_ = saved[0], self._round_from_json(saved[1])
             self._leaders[round_.task] = list(zip(latencies, round_.asked, strict=True))
@@ -276,11 +272,7 @@ class Search:
         return None if outstanding is None else self._round_from_json(outstanding)
 
     def _seeds_to_json(self) -> dict[str, Any]:
-        seeds = [
-            [task, sorted(digests), left]
-            for task, (digests, left) in enumerate(zip(self._seeds, self._seeds_left, strict=True))
-            if digests
-        ]
+        seeds = [[task, sorted(digests)] for task, digests in enumerate(self._seeds) if digests]
         return {"seeds": seeds} if seeds else {}
 
     def _leaders_to_json(self) -> dict[str, Any]:

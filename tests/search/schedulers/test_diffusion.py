@@ -109,7 +109,8 @@ def test_followers_begin_with_the_best_of_their_representative_also_after_a_stop
     resumed.load_state(saved)
     for each in (search, resumed):
         first = _played(each)
-        assert first.task == 0 and [it.digest for it in first.asked] == list(expected)
+        seeds = [it.digest for it in first.asked][: len(expected)]
+        assert first.task == 0 and seeds == list(expected)
         each.learn(first, [valid_outcome(it) for it in first.asked], 1.0, False)
     rounds = [[it.digest for it in _played(it).asked] for it in (search, resumed)]
     assert rounds[0] == rounds[1]

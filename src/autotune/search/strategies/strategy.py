@@ -27,8 +27,8 @@ class Strategy(ABC):
     def tell(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
         """Outcomes of asked candidates, in the order asked, possibly only some of them.
 
-        Others may come before the first :meth:`ask`, of candidates that the run begins with; what
-        is asked for again of these is left out.
+        There may be others among them, of candidates that the run begins with; what is asked for
+        of these is left out.
         """
 
     @abstractmethod
