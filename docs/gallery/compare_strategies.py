@@ -5,7 +5,7 @@ from statistics import geometric_mean
 import autotune
 
 workload = autotune.workloads.conv2d(h=14, w=14, ci=32, co=32, kh=3, kw=3, pad=1)
-settings = {"trials": 24, "round_size": 8, "database": "compare.db"}
+settings = {"trials": 24, "round_size": 8, "database": "compare.db", "warm_start": False}
 
 print("microseconds after    8       16       24 trials")
 for strategy in ("random", "evolutionary"):

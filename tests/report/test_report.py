@@ -32,6 +32,7 @@ from autotune.store.records import (
     MeasureKey,
     Outcome,
     Record,
+    WarmSource,
 )
 from autotune.store.rejections import Rejection
 from autotune.targets import preset
@@ -94,6 +95,17 @@ def make_result(**changes: object) -> Result:
             Comparison(3.9, 3.75, 4.1, 3),
             ("c" * 16,),
         ),
+        "warm_start": (
+            WarmSource(
+                "ba9876543210/7",
+                "d" * 16,
+                "gemm m=16 n=8 k=8 float32",
+                0.5,
+                ("seed", "training"),
+                candidate.digest,
+                9,
+            ),
+        ),
         **changes,
     }
     return Result(**fields)  # type: ignore[arg-type]
@@ -124,6 +136,10 @@ def test_the_comparison() -> None:
     notes = "\n".join(table.notes)
     assert "trials: 3, 1 of them from records (2 ok, 1 crash)" in notes
     assert "time: 8.00 s = build 4.00 s (50 %), run 2.00 s (25 %)" in notes
+    assert (
+        "warm start: 1 schedule of similar tasks, 9 outcomes for the cost model; "
+        "nearest: gemm m=16 n=8 k=8 float32, ba9876543210/7"
+    ) in notes
     assert "rejected: 1 crash: SIGSEGV in run" in notes
     assert "winner beats the naive loop nest 3.90x (3.75x to 4.10x)" in notes
     assert "winner ties runner-up bbbbbbbb (0.98x to 1.10x)" in notes

@@ -274,3 +274,22 @@ def test_candidates_are_built_while_the_next_round_is_proposed(
 def seconds_within(intervals: list[tuple[float, float]], until: float) -> float:
     """Seconds before ``until`` that are in one of the intervals, which do not overlap."""
     return sum(max(0.0, min(end, until) - begin) for begin, end in intervals)
+
+
+def test_seeds_are_first_and_what_follows_does_not_depend_on_them() -> None:
+    cold, bench, other = Bench(), Bench(), Bench()
+    seeds = list(bench.spaces[0].sample(3, np.random.default_rng(7)))
+    bench.search.begin_with(0, seeds, ())
+    first = bench.propose()
+    assert first is not None and len(first.asked) == ROUND
+    assert list(first.asked[:3]) == seeds
+    expected = [it for it in digests(cold.propose()) if it not in digests(first)[:3]]
+    restored = other.search.load_state(json.loads(json.dumps(bench.search.state([0], first))))
+    assert described(restored) == described(first)
+    for each in (bench, other):
+        second, third = each.propose(first), each.propose(first)
+        assert (digests(first)[3:] + digests(second))[: len(expected)] == expected
+        each.learn(first)
+        found = digests(first, second, third)
+        assert len(set(found)) == len(found), "no seed is proposed twice"
+    assert described(bench.propose()) == described(other.propose())

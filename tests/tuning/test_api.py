@@ -171,6 +171,7 @@ def test_options_of_the_pruning_model_reach_it_and_make_another_run(tmp_path: Pa
                 "pruning_model": (TOY_DRAFT, {"prefers": prefers}),
                 "strategy": {"epsilon": 0.0},
             },
+            warm_start=False,
             listeners=[events.append],
         )
         told = [event for event in events if isinstance(event, TrialFinished)]

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from autotune.errors import InvalidValueError, UnknownNameError
 from autotune.process.stopwatch import ACTIVITIES
-from autotune.store.records import Comparison, Confirmation, Contest, MeasureKey, Outcome, Record
+from autotune.store.records import (
+    Comparison,
+    Confirmation,
+    Contest,
+    MeasureKey,
+    Outcome,
+    Record,
+    WarmSource,
+)
 from autotune.targets import preset
 from autotune.testing.toy_space import ToySpace
 from autotune.tuning.event_json import (
@@ -42,6 +50,7 @@ from autotune.tuning.events import (
     RunInterrupted,
     RunStarted,
     TrialFinished,
+    WarmStarted,
     WarningRaised,
     WinnerConfirmed,
     WorkersReady,
@@ -105,6 +114,14 @@ def events() -> list[Event]:
         ),
         PassFinished("bert", "FuseOps", 0.25, "33 functions"),
         NetworkLoaded("bert", (NetworkTaskFacts("dense", 12, 1024.0, True),)),
+        WarmStarted(
+            TASK,
+            (
+                WarmSource(
+                    "ba9876543210/7", "00ff", "gemm m=8", 0.5, ("seed", "training"), "aa", 9
+                ),
+            ),
+        ),
     ]
 
 

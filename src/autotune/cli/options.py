@@ -50,6 +50,7 @@ _FLAGS: Mapping[str, Mapping[str, Any]] = {
     "threads": {"type": int},
     "database": {"metavar": "FILE", "type": InputFile(), "default": current_database},
     "fresh": {"is_flag": True},
+    "warm_start": {"flag": "--warm-start/--no-warm-start"},
     "time_untuned": {"is_flag": True},
     "round_size": {"type": int},
     "first_round": {"type": int},
@@ -69,6 +70,7 @@ TUNING = (
     "threads",
     "database",
     "fresh",
+    "warm_start",
     "time_untuned",
     "round_size",
     "first_round",
@@ -171,7 +173,7 @@ def read_tune_options(
 
     others = dict(values)
     given = {name: others.pop(name) for name in names}
-    given = {name: value for name, value in given.items() if _is_given(value)}
+    given = {name: value for name, value in given.items() if _is_given(name, value)}
     chosen = {
         kind: _read_part(kind, others.pop(kind), others.pop(f"{kind}_options")) for kind in parts
     }
@@ -198,8 +200,13 @@ def _flag(name: str, text: str | None = None) -> Callable[[Command], Command]:
     return click.option(flag, name, help=text, **settings)
 
 
-def _is_given(value: object) -> bool:
-    return value is not None and value is not False and value != ()
+def _is_given(name: str, value: object) -> bool:
+    """Whether a flag says something: False does where it switches off what is on by default."""
+    from autotune.tuning.options import TuneOptions
+
+    if value is False:
+        return attrs.fields_dict(TuneOptions)[name].default is True
+    return value is not None and value != ()
 
 
 def _part_flags(kind: str, usual: str | None) -> Callable[[Command], Command]:

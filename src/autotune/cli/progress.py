@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, TextIO
 from autotune.cli.output import notify
 from autotune.cli.run_state import RunState, compared_text, joined
 from autotune.errors import InvalidValueError, one_line
-from autotune.report import baseline_phrase, confirmation_lines, contest_text, formats
+from autotune.report import (
+    baseline_phrase,
+    confirmation_lines,
+    contest_text,
+    formats,
+    warm_start_text,
+)
 from autotune.tuning.events import (
     AnsweredFromRecords,
     BackendsCompared,
@@ -24,6 +30,7 @@ from autotune.tuning.events import (
     RunFinished,
     RunStarted,
     TrialFinished,
+    WarmStarted,
     WarningRaised,
     WinnerConfirmed,
     WorkersReady,
@@ -203,6 +210,8 @@ def remark(event: Event, run: RunState) -> tuple[str, str] | None:
     """The task and a line on an event that is worth one by itself, or None."""
     if isinstance(event, RunStarted):
         return event.task, joined((run.names.details(event.task), started_text(event)))
+    if isinstance(event, WarmStarted):
+        return event.task, warm_start_text(event.sources)
     if isinstance(event, WorkersReady):
         return event.task, f"workers ready after {formats.seconds(event.seconds)}"
     if isinstance(event, BaselineMeasured):

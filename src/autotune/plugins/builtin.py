@@ -78,6 +78,12 @@ def autotune_parts() -> list[PluginSpec]:
         ),
         PluginSpec(
             "task_scheduler",
+            "diffusion",
+            "autotune.search.schedulers.diffusion:DiffusionScheduler",
+            "Of tasks that differ in shape one first; the others begin with its best",
+        ),
+        PluginSpec(
+            "task_scheduler",
             "round-robin",
             "autotune.search.schedulers.round_robin:RoundRobin",
             "Every task in turn",

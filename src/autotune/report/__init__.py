@@ -24,6 +24,7 @@ from autotune.report.tables import (
     share_text,
     time_line,
 )
+from autotune.report.warm_start import warm_start_text
 
 __all__ = [
     "baseline_phrase",
@@ -48,4 +49,5 @@ __all__ = [
     "step_lines",
     "summarize",
     "time_line",
+    "warm_start_text",
 ]

@@ -20,6 +20,7 @@ from autotune.report.confirmation import (
     short_name,
 )
 from autotune.report.table import Table
+from autotune.report.warm_start import warm_start_text
 from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.rejections import describe_rejections
@@ -188,8 +189,12 @@ def _notes(result: Result) -> tuple[str, ...]:
         f"trials: {result.trials}{cached} ({describe_counts(result.outcomes)})",
         time_line(result.seconds),
     ]
+    if result.warm_start:
+        notes.insert(1, warm_start_text(result.warm_start))
     if result.from_records:
-        notes[1] = f"answered from records; the run took {formats.seconds(total)} when it was made"
+        notes[-1] = (
+            f"answered from records; the run took {formats.seconds(total)} when it was made"
+        )
     if result.best is None:
         notes.append(result.failure_text())
     else:

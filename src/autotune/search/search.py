@@ -8,16 +8,23 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import DatabaseError, InvalidValueError, PluginError
-from autotune.models.cost import CostModel
+from autotune.models.cost import CostModel, Observation
 from autotune.process.stopwatch import Stopwatch
 from autotune.search.held import asked_of, calling, state_of
 from autotune.search.schedulers import TaskScheduler
 from autotune.search.strategies import Strategy
-from autotune.sketches import Candidate
+from autotune.sketches import Candidate, Sketch
 from autotune.spaces import SearchSpace
+from autotune.spaces.transfer import moved_candidate
 from autotune.store.records import Outcome
 
 __all__ = ["Round", "Search"]
+
+MOST_LEADERS = 8
+"""Candidates of a task that others may begin with."""
+
+Leaders = list[tuple[float, Candidate]]
+"""Latencies in seconds and candidates, the fastest first."""
 
 
 @frozen(eq=False)
@@ -37,6 +44,9 @@ class Search:
     What a strategy is asked for first may be measured in several rounds, so that every task soon
     has some candidate, and the scheduler something to go by. Each of these rounds has as many as
     all rounds of the task before it. The strategy proposes what it would without them.
+
+    Seeds come before what the strategy proposes first, which does not depend on them: at worst a
+    run is behind one without seeds by as many trials.
 
     Args:
         spaces: The search space of each task.
@@ -68,8 +78,30 @@ class Search:
         # Candidates of each task in its rounds so far, and those that wait for the next ones.
         self._proposed = [0] * len(strategies)
         self._waiting: list[list[Candidate]] = [[] for _ in strategies]
+        # Digests of each task's seeds, which its strategy may propose, too.
+        self._seeds: list[frozenset[str]] = [frozenset() for _ in strategies]
+        # Where the scheduler lets tasks begin with what others have found: the best of these.
+        with calling(scheduler, "source"):
+            sources = [scheduler.source(task) for task in range(len(strategies))]
+        self._leaders: dict[int, Leaders] = {it: [] for it in sources if it is not None}
         self._watch = watch
         self.rounds = 0
+
+    def begin_with(
+        self, task: int, seeds: Sequence[Candidate], training: Sequence[Observation]
+    ) -> None:
+        """Give a task something to begin with, before anything is proposed.
+
+        Args:
+            task: The task.
+            seeds: Candidates to propose first. One whose sketch is not of the task's space is
+                told to no strategy and no model.
+            training: Outcomes of other tasks' candidates, for the task's cost model.
+        """
+        self._set_seeds(task, seeds)
+        if training:
+            with self._watch.timing("model"):
+                self._cost_models[task].update(training)
 
     def propose(
         self,
@@ -101,11 +133,54 @@ class Search:
 
     def _next_candidates(self, task: int) -> list[Candidate]:
         """The candidates of a task's next round; none when it is exhausted."""
-        waiting = self._waiting[task] or asked_of(self._strategies[task], self._round_size)
+        self._diffuse_to(task)
+        with calling(self._scheduler, "round_size"):
+            size = self._scheduler.round_size(task, self._round_size)
+        waiting = self._waiting[task]
+        if not waiting or not self._proposed[task]:
+            # Before it knows of seeds, a strategy proposes what it would without them: a draft
+            # model may know better.
+            waiting = [*waiting, *self._asked_anew(task, size)]
+        # What others begin with is to be worth it: a source has whole rounds from the beginning.
         size = max(self._first_round, self._proposed[task])
+        if task in self._leaders:
+            size = self._round_size
         self._waiting[task] = waiting[size:]
         self._proposed[task] += len(waiting[:size])
         return waiting[:size]
+
+    def _asked_anew(self, task: int, size: int) -> list[Candidate]:
+        """What a strategy proposes, without seeds: it may ignore what it was told of these."""
+        seeds = self._seeds[task]
+        for _ in range(len(seeds) + 1):
+            asked = asked_of(self._strategies[task], size)
+            new = [candidate for candidate in asked if candidate.digest not in seeds]
+            if new or not asked:
+                return new
+        return []
+
+    def _diffuse_to(self, task: int) -> None:
+        """Let a task that has not begun begin with the best of its source, if it has one."""
+        with calling(self._scheduler, "source"):
+            source = self._scheduler.source(task)
+        if source is None or self._proposed[task]:
+            return
+        seeds = {candidate.digest: candidate for candidate in self._waiting[task]}
+        for _, candidate in self._leaders[source][: self._round_size // 2]:
+            moved = moved_candidate(candidate, self._spaces[task])
+            if moved is not None:
+                seeds.setdefault(moved.digest, moved)
+        self._set_seeds(task, list(seeds.values()))
+
+    def _set_seeds(self, task: int, seeds: Sequence[Candidate]) -> None:
+        self._waiting[task] = list(seeds)
+        self._seeds[task] = frozenset(candidate.digest for candidate in seeds)
+
+    def _note_leaders(self, task: int, pairs: Sequence[Observation]) -> None:
+        if task in self._leaders:
+            valid = [(it.latency, candidate) for candidate, it in pairs if it.latency is not None]
+            leaders = [*self._leaders[task], *valid]
+            self._leaders[task] = sorted(leaders, key=lambda pair: pair[0])[:MOST_LEADERS]
 
     def _check_task(self, task: object) -> None:
         """Raise ``PluginError`` unless it is the number of a task."""
@@ -126,7 +201,13 @@ class Search:
             best_latency: Best latency of the task so far, in seconds.
             gone: Whether the task gets no more rounds.
         """
-        pairs = list(zip(done.asked, outcomes, strict=True))
+        known = self._positions(done.task)
+        pairs = [
+            (candidate, outcome)
+            for candidate, outcome in zip(done.asked, outcomes, strict=True)
+            if candidate.sketch.digest in known
+        ]
+        self._note_leaders(done.task, pairs)
         strategy = self._strategies[done.task]
         with self._watch.timing("search"), calling(strategy, "tell"):
             strategy.tell(pairs)
@@ -157,6 +238,8 @@ class Search:
                 for task, waiting in enumerate(self._waiting)
                 if waiting
             ],
+            **self._leaders_to_json(),
+            **self._seeds_to_json(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> Round | None:
@@ -180,13 +263,35 @@ class Search:
         for waiting in state.get("waiting", ()):
             round_ = self._round_from_json(waiting)
             self._waiting[round_.task] = list(round_.asked)
+        for task, digests in state.get("seeds", ()):
+            self._seeds[task] = frozenset(digests)
+        for saved in state.get("leaders", ()):
+            latencies, round_ = saved[0], self._round_from_json(saved[1])
+            self._leaders[round_.task] = list(zip(latencies, round_.asked, strict=True))
         outstanding = state["outstanding"]
         return None if outstanding is None else self._round_from_json(outstanding)
+
+    def _seeds_to_json(self) -> dict[str, Any]:
+        seeds = [[task, sorted(digests)] for task, digests in enumerate(self._seeds) if digests]
+        return {"seeds": seeds} if seeds else {}
+
+    def _leaders_to_json(self) -> dict[str, Any]:
+        leaders = [
+            [
+                [latency for latency, _ in found],
+                self._round_to_json(Round(task, [candidate for _, candidate in found])),
+            ]
+            for task, found in self._leaders.items()
+            if found
+        ]
+        return {"leaders": leaders} if leaders else {}
 
     def _round_to_json(self, round_: Round) -> list[Any]:
         positions = self._positions(round_.task)
         asked = [
             [positions[candidate.sketch.digest], list(candidate.values)]
+            if candidate.sketch.digest in positions
+            else candidate.to_json()
             for candidate in round_.asked
         ]
         return [round_.task, asked]
@@ -195,7 +300,7 @@ class Search:
         task, asked = data
         try:
             sketches = self._spaces[task].sketches()
-            found = [Candidate(sketches[number], tuple(values)) for number, values in asked]
+            found = [_candidate_from_json(item, sketches) for item in asked]
         except (IndexError, TypeError, ValueError, InvalidValueError) as error:
             raise DatabaseError(
                 f"the run's checkpoint has a round that the search space does not ({error}); "
@@ -206,3 +311,11 @@ class Search:
     def _positions(self, task: int) -> dict[str, int]:
         sketches = self._spaces[task].sketches()
         return {sketch.digest: number for number, sketch in enumerate(sketches)}
+
+
+def _candidate_from_json(item: Any, sketches: Sequence[Sketch]) -> Candidate:
+    """A candidate by its sketch's number and its values, or with a sketch of another space."""
+    if isinstance(item, Mapping):
+        return Candidate.from_json(item, sketches[0].workload)
+    number, values = item
+    return Candidate(sketches[number], tuple(values))

@@ -114,6 +114,18 @@ class StrategySuite:
             strategy.tell([(candidate, toy_outcome(candidate)) for candidate in asked[1::3]])
         assert len(set(seen)) == len(seen)
 
+    def test_outcomes_of_what_it_did_not_ask_for_do_no_harm(
+        self, make: Callable[..., Strategy]
+    ) -> None:
+        space, strategy = ToySpace(), make(seed=5)
+        seeds = list(space.sample(4, np.random.default_rng(1)))
+        strategy.tell([(candidate, toy_outcome(candidate)) for candidate in seeds])
+        other = make(seed=6)
+        other.load_state(_through_json(strategy.state()))
+        digests = _play(strategy, 4)
+        assert len(set(digests)) == len(digests) > 0
+        assert _play(other, 4) == digests
+
     def test_failures_alone_do_no_harm(self, make: Callable[..., Strategy]) -> None:
         strategy = make()
         for _ in range(3):

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from attrs import field, frozen
 
 from autotune.sketches import UNTUNED, Candidate
-from autotune.store.records import Comparison, Confirmation, Contest, Outcome, Record
+from autotune.store.records import Comparison, Confirmation, Contest, Outcome, Record, WarmSource
 from autotune.store.rejections import reject_reason
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "RunInterrupted",
     "RunStarted",
     "TrialFinished",
+    "WarmStarted",
     "WarningRaised",
     "WinnerConfirmed",
     "WorkersReady",
@@ -126,6 +127,14 @@ class WorkersReady:
 
     task: str
     seconds: float
+
+
+@frozen
+class WarmStarted:
+    """A new run begins with what is recorded of equal and similar programs."""
+
+    task: str
+    sources: tuple[WarmSource, ...]
 
 
 @frozen
@@ -295,6 +304,7 @@ Event: TypeAlias = (
     PassFinished
     | NetworkLoaded
     | RunStarted
+    | WarmStarted
     | WorkersReady
     | BaselineMeasured
     | RoundStarted

@@ -176,6 +176,9 @@ class TuneOptions:
         database: Path of the database, which is created if missing; by default that of
             :func:`autotune.database`, or ``autotune.db``.
         fresh: Ignore records and earlier runs.
+        warm_start: Begin a new run with what is recorded of equal and similar programs: the best
+            schedules are proposed first, and the cost model learns from their outcomes. Not with
+            ``fresh``.
         observers: Also record the readings of this observer, such as ``perf``; there may be
             several. They do not affect the timings.
         protocol: The measuring protocol; by default the standard one.
@@ -205,6 +208,7 @@ class TuneOptions:
     lookahead: int = field(validator=_whole(0, 1), metadata={"low": 0, "high": 1})
     database: str = field(factory=current_database, converter=_path)
     fresh: bool = field(default=False, converter=bool)
+    warm_start: bool = field(default=True, converter=bool)
     observers: tuple[str, ...] = field(default=(), converter=_observers)
     protocol: MeasureProtocol = field(default=None, converter=_protocol)
     time_untuned: bool = field(default=False, converter=bool)
@@ -278,6 +282,8 @@ class TuneOptions:
                     found[f"{kind}_options"] = options[kind]
         if self.load_cost_model is not None:
             found["cost_model_file"] = self.load_cost_model.digest
+        if not self.warm_start:
+            found["warm_start"] = False
         if self.patience is not None:
             found["patience"] = self.patience
         if tasks > 1 and self.objective is not None:

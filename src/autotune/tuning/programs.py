@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 
 from autotune.backends import Backend, ImportedProgram, ProgramFile
 from autotune.errors import AutotuneError, InvalidValueError, UnsupportedWorkload
-from autotune.ir.workloads import Workload
+from autotune.ir.workloads import Workload, structure_of
 from autotune.plugins import Context
 from autotune.plugins.held import create_held_part
 from autotune.plugins.manager import manager
@@ -102,11 +102,13 @@ class TaskOnBackend:
     @property
     def info(self) -> TaskInfo:
         """The input of a task scheduler."""
-        group = similarity_group(self.workload)
-        if group and self.competes:
+        group, structure = similarity_group(self.workload), structure_of(self.workload)
+        if self.competes:
             # The latency on one backend is no bound for another.
-            group += f" on {self.backend_name}"
-        return TaskInfo(self.weight, float(self.workload.flop), group, self.contest, self.title)
+            group = group and f"{group} on {self.backend_name}"
+            structure = structure and f"{structure} on {self.backend_name}"
+        flop = float(self.workload.flop)
+        return TaskInfo(self.weight, flop, group, self.contest, self.title, structure)
 
     def key(self, options: TuneOptions) -> MeasureKey:
         """What its measurements depend on."""

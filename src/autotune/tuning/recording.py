@@ -101,7 +101,12 @@ def record_tasks(
     began, limit = clock(), options.time
     strategy = ("evolutionary", {"epsilon": random_share})
     options = evolve(
-        options, trials=programs, time=None, parts={**options.parts, "strategy": strategy}
+        options,
+        trials=programs,
+        time=None,
+        parts={**options.parts, "strategy": strategy},
+        # What is recorded shows the space, not what was found in others.
+        warm_start=False,
     )
     done: list[RecordedTask] = []
     for task in tasks:

@@ -19,6 +19,7 @@ from autotune.store.records import (
     MeasureKey,
     Outcome,
     Record,
+    WarmSource,
 )
 from autotune.store.rejections import Rejection
 from autotune.store.trial_log import describe_counts
@@ -80,6 +81,7 @@ class Result:
         loosened: Soft constraints that the space dropped, by sketch: ``SearchSpace.loosened``.
         rivals: Where several backends competed and this is the winner's result: those of the
             others, the fastest first.
+        warm_start: What the run began with, the nearest first.
     """
 
     run_id: str
@@ -109,6 +111,7 @@ class Result:
     loosened: Mapping[str, tuple[str, ...]] = field(factory=dict)
     rivals: tuple[Rival, ...] = ()
     least_untuned: float = 0.0
+    warm_start: tuple[WarmSource, ...] = ()
 
     @property
     def backend(self) -> str:
@@ -234,6 +237,7 @@ class Result:
             "confirmation": to_json(self.confirmation),
             "rivals": [rival.to_json() for rival in self.rivals],
             "loosened": to_json(self.loosened),
+            "warm_start": to_json(self.warm_start),
             "history": [[point.trial, point.elapsed, point.best] for point in self.history],
             "run": {
                 "id": self.run_id,

@@ -15,7 +15,15 @@ from attrs import field, frozen
 from autotune.errors import DatabaseError, InvalidValueError
 from autotune.ir.converter import from_json, json_forms, object_form, to_json
 from autotune.store.database import Database
-from autotune.store.records import Confirmation, Contest, MeasureKey, Outcome, Run, run_identity
+from autotune.store.records import (
+    Confirmation,
+    Contest,
+    MeasureKey,
+    Outcome,
+    Run,
+    WarmSource,
+    run_identity,
+)
 from autotune.store.trial_log import TrialLog
 from autotune.tuning.choices import unused_by
 from autotune.tuning.options import TuneOptions
@@ -182,7 +190,8 @@ class Progress:
 
     ``contests`` are those of the programs that several backends compete for, by name;
     ``baselines`` the outcomes of untuned programs: a database does not tell of one that took too
-    long; ``used_up`` the largest budget of seconds that was used up, with what the callers kept.
+    long; ``used_up`` the largest budget of seconds that was used up, with what the callers kept;
+    ``warm_starts`` what each task began with, and empty where none began with anything.
     """
 
     logs: tuple[TrialLog, ...]
@@ -192,6 +201,11 @@ class Progress:
     reason: str = ""
     contests: Mapping[str, Contest] = field(factory=dict)
     used_up: float = 0.0
+    warm_starts: tuple[tuple[WarmSource, ...], ...] = ()
+
+    def warm_start(self, task: int) -> tuple[WarmSource, ...]:
+        """What a task began with."""
+        return self.warm_starts[task] if self.warm_starts else ()
 
     @property
     def trials(self) -> int:

@@ -26,6 +26,7 @@ from autotune.tuning.events import (
     RunFinished,
     RunInterrupted,
     RunStarted,
+    WarmStarted,
     WarningRaised,
 )
 from autotune.tuning.result import Result
@@ -42,6 +43,7 @@ from autotune.tuning.run_plan import (
 from autotune.tuning.task import TaskSession
 from autotune.tuning.task_spec import RunContext
 from autotune.tuning.time_limit import TimeLimit
+from autotune.tuning.warm_start import find_warm_starts
 
 __all__ = ["RunSession"]
 
@@ -104,6 +106,7 @@ class RunSession:
             plan.first_round,
         )
         self._contests = dict(state.progress.contests)
+        self._warm_starts = state.progress.warm_starts
         self._resumed_trials = self._trials
         plan.workers.is_late = self._limit.is_late
         self._outstanding: Round | None = None
@@ -151,6 +154,8 @@ class RunSession:
             self._use(self._tasks[0])
         with self._watch.timing("startup"):
             self._limit.reserve(plan.prepared())
+        if self._is_new and plan.spec.options.warm_start and not self._context.fresh:
+            self._start_warm()
         with plan.guard.shield():
             if self._is_new:
                 checkpoint = self._checkpoint().to_json()
@@ -158,9 +163,9 @@ class RunSession:
                 self._is_written = True
             else:
                 self._save("running")
-        if self._saved is not None:
+        if self._saved is not None and not self._is_new:
             self._outstanding = self._search.load_state(self._saved)
-        for task in self._tasks:
+        for number, task in enumerate(self._tasks):
             space = task.spec.space
             plan.emit(
                 RunStarted(
@@ -180,6 +185,21 @@ class RunSession:
                     configurations=space.count(),
                 )
             )
+            if self._is_new and self._warm_starts and self._warm_starts[number]:
+                plan.emit(WarmStarted(task.spec.name, self._warm_starts[number]))
+
+    def _start_warm(self) -> None:
+        """Begin with what is recorded, and fix it: what others record later decides nothing."""
+        plan = self._plan
+        learns = not plan.spec.options.chosen["cost_model"].is_none
+        with self._watch.timing("startup"):
+            found = find_warm_starts(plan.database, plan.tasks, plan.budget.trials, learns=learns)
+        if not any(it.sources for it in found):
+            return
+        for number, it in enumerate(found):
+            self._search.begin_with(number, it.seeds, it.training)
+        self._warm_starts = tuple(it.sources for it in found)
+        self._saved = self._search.state([0] * len(self._tasks), None)
 
     def _search_until_spent(self) -> str:
         """Do rounds; returns why they ended, which may be in the middle of one."""
@@ -400,6 +420,7 @@ class RunSession:
             reason,
             self._contests,
             self._limit.used_up(is_over=reason == TIME_OVER),
+            self._warm_starts,
         )
         return Checkpoint(self._saved, progress, this_process())
 
@@ -418,7 +439,7 @@ class RunSession:
         plan = self._plan
         seconds = self._save("failed" if reason == ALL_FAILED else "finished", reason)
         results = []
-        for task in self._tasks:
+        for number, task in enumerate(self._tasks):
             own = self._context.own
             fastest = find_best(plan.database, task.log, task.spec.key, own)
             known = task.without_tuning.recorded
@@ -427,7 +448,13 @@ class RunSession:
             plan.emit(RunFinished(self._run.run_id, name, trials, reason, result.best))
             confirmation = task.confirmation
             results.append(
-                evolve(result, seconds=seconds, reason=reason, confirmation=confirmation)
+                evolve(
+                    result,
+                    seconds=seconds,
+                    reason=reason,
+                    confirmation=confirmation,
+                    warm_start=self._warm_starts[number] if self._warm_starts else (),
+                )
             )
         return joined_results(plan.tasks, results, self._contests)
 

@@ -78,7 +78,7 @@ class Tuner(RunPlan):
         found = zip(
             self.tasks, progress.logs, progress.baselines, progress.confirmations, strict=True
         )
-        for spec, log, untuned, confirmation in found:
+        for number, (spec, log, untuned, confirmation) in enumerate(found):
             digest = spec.workload.digest
             baselines = current(self.database, digest, spec.key, run.run_id, untuned)
             fastest = find_best(self.database, log, spec.key)
@@ -91,6 +91,7 @@ class Tuner(RunPlan):
                     from_records=True,
                     reason=progress.reason,
                     confirmation=confirmation,
+                    warm_start=progress.warm_start(number),
                 )
             )
         return joined_results(self.tasks, results, progress.contests)

@@ -16,6 +16,7 @@ from autotune.ir.workloads.builders import (
 )
 from autotune.ir.workloads.inputs import random_inputs
 from autotune.ir.workloads.reference import reference_outputs
+from autotune.ir.workloads.similarity import WorkloadForm, structure_of, without_numbers
 from autotune.ir.workloads.workload import Axis, Stage, Tensor, Workload
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Stage",
     "Tensor",
     "Workload",
+    "WorkloadForm",
     "attention",
     "batch_matmul",
     "conv1d",
@@ -35,4 +37,6 @@ __all__ = [
     "random_inputs",
     "reference_outputs",
     "softmax",
+    "structure_of",
+    "without_numbers",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.search.schedulers.diffusion import DiffusionOptions, DiffusionScheduler
 from autotune.search.schedulers.gradient import GradientOptions, GradientTaskScheduler
 from autotune.search.schedulers.gradients import task_gradients
 from autotune.search.schedulers.round_robin import RoundRobin
@@ -9,6 +10,8 @@ from autotune.search.schedulers.similarity import similarity_group
 from autotune.search.schedulers.task_scheduler import TaskInfo, TaskScheduler
 
 __all__ = [
+    "DiffusionOptions",
+    "DiffusionScheduler",
     "GradientOptions",
     "GradientTaskScheduler",
     "RoundRobin",

@@ -62,6 +62,11 @@ class GradientTaskScheduler(TaskScheduler):
         self._sizes: list[list[int]] = [[] for _ in self.tasks]
         self._exhausted = [False] * len(self.tasks)
 
+    @property
+    def exhausted(self) -> tuple[bool, ...]:
+        """Whether each task gets no more rounds."""
+        return tuple(self._exhausted)
+
     def next_task(self, outstanding: Sequence[int] = ()) -> int | None:
         """The first task without a round, then the one with the steepest gradient."""
         open_tasks = [task for task, exhausted in enumerate(self._exhausted) if not exhausted]

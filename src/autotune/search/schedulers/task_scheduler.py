@@ -22,6 +22,8 @@ class TaskInfo:
         contest: Tasks with equal contests are one program on several backends, of which only the
             fastest counts; "" for a task that competes with none.
         program: What a person calls the program.
+        structure: Tasks with equal structures differ in shape only, so that a schedule of one may
+            do for another; "" for a task that is like none.
     """
 
     weight: float
@@ -29,6 +31,7 @@ class TaskInfo:
     group: str = ""
     contest: str = ""
     program: str = ""
+    structure: str = ""
 
 
 class TaskScheduler(ABC):
@@ -46,6 +49,17 @@ class TaskScheduler(ABC):
         Args:
             outstanding: Tasks of the rounds in flight, the latest last.
         """
+
+    def source(self, task: int) -> int | None:
+        """The task whose best candidates a task begins with; None for none, which is usual.
+
+        It is asked when a task is about to have its first round.
+        """
+        return None
+
+    def round_size(self, task: int, usual: int) -> int:
+        """How many candidates a round of a task has, of ``usual`` ones; at least 1."""
+        return usual
 
     @abstractmethod
     def tell(self, task: int, best_latency: float | None, trials: int) -> None:

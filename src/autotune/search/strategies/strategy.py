@@ -25,7 +25,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def tell(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
-        """Outcomes of asked candidates, in the order asked, possibly only some of them."""
+        """Outcomes of asked candidates, in the order asked, possibly only some of them.
+
+        There may be others among them, of candidates that the run begins with; what is asked for
+        of these is left out.
+        """
 
     @abstractmethod
     def state(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from autotune.store.records.contest import Contest
 from autotune.store.records.outcome import WRITTEN_WHEN_SET, Outcome
 from autotune.store.records.record import BASELINE_PLACES, MeasureKey, Record
 from autotune.store.records.run import RUN_STATUSES, Run, run_identity
+from autotune.store.records.warm_source import WARM_USES, WarmSource
 from autotune.store.statuses import OUTCOME_STATUSES, RETRIABLE_STATUSES
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "OUTCOME_STATUSES",
     "RETRIABLE_STATUSES",
     "RUN_STATUSES",
+    "WARM_USES",
     "WRITTEN_WHEN_SET",
     "Baseline",
     "Comparison",
@@ -24,6 +26,7 @@ __all__ = [
     "Outcome",
     "Record",
     "Run",
+    "WarmSource",
     "best_baseline",
     "run_identity",
     "standing",

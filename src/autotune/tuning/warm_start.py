@@ -1,0 +1,168 @@
+"""What a new run begins with: the best of equal records, and what similar tasks have taught."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from autotune.models.cost import Observation
+from autotune.plugins.workload_names import task_name
+from autotune.sketches import Candidate
+from autotune.spaces import SearchSpace
+from autotune.spaces.transfer import moved_candidate
+from autotune.store.database import Database
+from autotune.store.neighbours import (
+    Neighbour,
+    find_neighbours,
+    recorded_workloads,
+    training_records,
+)
+from autotune.store.records import MeasureKey, WarmSource
+from autotune.tuning.task_spec import TaskSpec
+
+__all__ = ["WarmStart", "find_warm_starts", "seed_limit"]
+
+MOST_SOURCES = 8
+"""Recorded workloads that a task begins with."""
+SEED_SHARE = 8
+"""One trial in so many is that of a seed, and one of a task in any case."""
+MOST_TRAINING = 64
+"""Records of a workload that a cost model learns from before the first trial."""
+MOST_TRAINING_OF_RUN = 512
+"""Records that a run's cost model learns from in all: they are in every checkpoint."""
+
+
+@frozen(eq=False)
+class WarmStart:
+    """What a task begins with.
+
+    Attributes:
+        sources: Where it comes from, the nearest first.
+        seeds: Candidates to propose first; one of equal records may be of another space.
+        training: What the task's cost model learns before the first trial, but for what it learns
+            from an earlier task of the run.
+    """
+
+    sources: tuple[WarmSource, ...] = ()
+    seeds: tuple[Candidate, ...] = ()
+    training: tuple[Observation, ...] = ()
+
+
+def seed_limit(trials: int, tasks: int) -> int:
+    """How many seeds each of some tasks may have within a budget of so many trials."""
+    return min(MOST_SOURCES, max(1, trials // (SEED_SHARE * tasks)))
+
+
+def find_warm_starts(
+    database: Database, tasks: Sequence[TaskSpec], trials: int, *, learns: bool
+) -> list[WarmStart]:
+    """What each task of a run begins with; nothing is written.
+
+    Args:
+        database: The records.
+        tasks: The tasks.
+        trials: The run's budget.
+        learns: Whether strategies ask cost models.
+    """
+    keys = dict.fromkeys(task.key for task in tasks)
+    recorded = {key: recorded_workloads(database, key) for key in keys}
+    nearest = [
+        find_neighbours(task.workload, task.key, recorded[task.key], MOST_SOURCES)
+        for task in tasks
+    ]
+    seeds = [
+        _seeds(task, found, seed_limit(trials, len(tasks)))
+        for task, found in zip(tasks, nearest, strict=True)
+    ]
+    lessons = _lessons(database, tasks, nearest) if learns else {}
+    made, taught = [], set()
+    for task, found, proposed in zip(tasks, nearest, seeds, strict=True):
+        own = [(task.key, it.workload.digest) for it in found if it.best.key == task.key]
+        new = [source for source in own if source in lessons and source not in taught]
+        taught.update(new)
+        sources = [_source(it, proposed.get(it), lessons, task.key) for it in found]
+        made.append(
+            WarmStart(
+                tuple(it for it in sources if it.used_as),
+                tuple(proposed.values()),
+                tuple(pair for source in new for pair in lessons[source]),
+            )
+        )
+    return made
+
+
+_Lessons = dict[tuple[MeasureKey, str], list[Observation]]
+"""What there is to learn, by the conditions and the workload."""
+
+
+def _seeds(task: TaskSpec, nearest: Sequence[Neighbour], most: int) -> dict[Neighbour, Candidate]:
+    """A candidate of the task for each of the nearest that has one; each candidate once."""
+    found: dict[Neighbour, Candidate] = {}
+    digests: set[str] = set()
+    for neighbour in nearest:
+        if len(found) == most:
+            break
+        candidate = _seed(task, neighbour)
+        if candidate is not None and candidate.digest not in digests:
+            found[neighbour] = candidate
+            digests.add(candidate.digest)
+    return found
+
+
+def _seed(task: TaskSpec, neighbour: Neighbour) -> Candidate | None:
+    candidate = neighbour.best.candidate
+    if neighbour.is_equal:
+        return _as_in_space(candidate.on(task.workload), task.space)
+    return moved_candidate(candidate, task.space)
+
+
+def _as_in_space(candidate: Candidate, space: SearchSpace) -> Candidate:
+    """The candidate with the space's own sketch, if it has this one."""
+    own = (it for it in space.sketches() if it.digest == candidate.sketch.digest)
+    return Candidate(next(own, candidate.sketch), candidate.values)
+
+
+def _lessons(
+    database: Database, tasks: Sequence[TaskSpec], nearest: Sequence[Sequence[Neighbour]]
+) -> _Lessons:
+    """Outcomes under the conditions of a task, of the workloads that are nearest to one."""
+    wanted: dict[tuple[MeasureKey, str], Neighbour] = {}
+    for task, found in zip(tasks, nearest, strict=True):
+        # The features of a candidate without a loop nest take a compiler.
+        if task.space.score_limit is None:
+            alike = (it for it in found if it.best.key == task.key)
+            wanted.update({(task.key, it.workload.digest): it for it in alike})
+    share = min(MOST_TRAINING, MOST_TRAINING_OF_RUN // max(1, len(wanted)))
+    return {
+        source: [
+            (record.candidate, record.outcome)
+            for record in training_records(database, neighbour, share)
+            if not record.candidate.sketch.is_opaque
+        ]
+        for source, neighbour in wanted.items()
+    }
+
+
+def _source(
+    neighbour: Neighbour, seed: Candidate | None, lessons: _Lessons, key: MeasureKey
+) -> WarmSource:
+    """What a neighbour was used for."""
+    best, workload = neighbour.best, neighbour.workload
+    training = 0
+    if best.key == key:
+        training = len(lessons.get((key, workload.digest), ()))
+    uses = []
+    if seed is not None:
+        uses.append("best" if neighbour.is_equal else "seed")
+    if training:
+        uses.append("training")
+    return WarmSource(
+        best.name,
+        workload.digest,
+        task_name(workload),
+        neighbour.distance,
+        tuple(uses),
+        "" if seed is None else seed.digest,
+        training,
+    )
