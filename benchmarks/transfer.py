@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 from bars import Bar
 from common import Turns, basic_parser, compare, finish_with, machine, tune
-from pieces import append_piece, read_pieces
 from transfer_recorded import replay_recorded
 
 from autotune import RecordFilter, open_database
+from autotune.compare import append_piece, read_pieces
 from autotune.models.training.task_list import ListedTask, TaskList
 
 TRIALS, SEEDS = 48, 3

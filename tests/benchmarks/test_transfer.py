@@ -59,27 +59,39 @@ def test_a_slower_second_run_is_caught(scripts: tuple[Any, ...], tmp_path: Path)
     assert not bars[0].holds
 
 
-def write_cache(path: Path, times: list[float | str], closed: bool = True) -> None:
+def write_cache(path: Path, kernel: str, times: list[float | str]) -> None:
     """A cache of two parameters, as Kernel Tuner writes it."""
     entries = {
         f"{number // 20},{number % 20}": {"a": number // 20, "b": number % 20, "time": time}
         for number, time in enumerate(times)
     }
-    text = json.dumps({"tune_params_keys": ["a", "b"], "cache": entries})
-    path.write_bytes(gzip.compress((text if closed else text[:-2] + ",").encode()))
+    data = {
+        "device_name": path.name,
+        "kernel_name": kernel,
+        "problem_size": [4096],
+        "tune_params_keys": ["a", "b"],
+        "tune_params": {"a": list(range(20)), "b": list(range(20))},
+        "objective": "time",
+        "cache": entries,
+    }
+    path.write_bytes(gzip.compress(json.dumps(data).encode()))
 
 
-def test_recorded_devices_help_each_other(scripts: tuple[Any, ...], tmp_path: Path) -> None:
-    (_, recorded) = scripts
+@pytest.fixture
+def recorded(scripts: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch) -> Any:
+    (_, found) = scripts
+    monkeypatch.setattr(found, "SEEDS", 3)
+    monkeypatch.setattr(found, "MOST_EVALUATIONS", 40)
+    return found
+
+
+def test_recorded_devices_help_each_other(recorded: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     common = rng.permutation(400) + 100.0
     for number, device in enumerate(("one", "two", "three")):
-        own = (common * (1 + 0.01 * rng.random(400)) * 1000.0**number).tolist()
-        times: list[float | str] = [*own[:-1], "InvalidConfig"]
-        write_cache(tmp_path / f"kernel-{device}.json.gz", times, closed=device != "two")
-    write_cache(tmp_path / "alone-one.json.gz", [1.0] * 400)
-    found = recorded.read_cache(tmp_path / "kernel-two.json.gz")
-    assert len(found) == 400 and np.isinf(found[19, 19])
+        own = (common * (1 + 0.01 * rng.random(400)) * 5.0**number).tolist()
+        write_cache(tmp_path / f"kernel-{device}.json.gz", "kernel", [*own[:-1], "InvalidConfig"])
+    write_cache(tmp_path / "alone-one.json.gz", "alone", [1.0 + at for at in range(400)])
     data, bars = recorded.replay_recorded(tmp_path)
     assert all(bar.holds for bar in bars) and len(bars) == 4
     assert {row["space"] for row in data["rows"]} == {
@@ -88,12 +100,10 @@ def test_recorded_devices_help_each_other(scripts: tuple[Any, ...], tmp_path: Pa
     assert all(max(row["warm"]) <= 20 for row in data["rows"])
 
 
-def test_devices_that_have_nothing_in_common_do_not(
-    scripts: tuple[Any, ...], tmp_path: Path
-) -> None:
-    (_, recorded) = scripts
+def test_devices_that_have_nothing_in_common_do_not(recorded: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     for device in ("one", "two", "three"):
-        write_cache(tmp_path / f"kernel-{device}.json.gz", (rng.permutation(400) + 1.0).tolist())
+        times = (rng.permutation(400) + 1.0).tolist()
+        write_cache(tmp_path / f"kernel-{device}.json.gz", "kernel", times)
     _, bars = recorded.replay_recorded(tmp_path)
     assert not any(bar.holds for bar in bars if bar.name.endswith("median"))
