@@ -29,6 +29,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "build-model": BUILD_MODEL,
     "model-tasks": MODEL_TASKS,
     "bench-model": BENCH_MODEL,
+    "tune-external": ("tune-external", "spec.toml", "--trials", "2", "--quiet"),
+    "compare": (*("compare", "gemm:m=8,n=8,k=8"), "--seeds", "1", "--trials", "4", "--quiet"),
+    "replay": (*("replay", "space.t4.json"), "--strategies", "random", "--seeds", "1"),
     "report": ("report", "autotune.db", "-o", "page.html"),
     "best": ("best", "gemm"),
     "show": ("show", "gemm"),
@@ -37,6 +40,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "records runs": ("records", "runs"),
     "records export": ("records", "export", "out.jsonl", "gemm"),
     "records import": ("records", "import", "empty.jsonl"),
+    "records convert": ("records", "convert", "space.t4.json", "out.t4.json"),
     "records check": ("records", "check"),
     "records failures": ("records", "failures", "gemm"),
     "train record": ("train", "record", "--tasks", "tasks.json", *TUNE[4:8], "--quiet"),
@@ -115,6 +119,18 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--protocol": ("loud", ""),
     "--hold-out": ("nope", "-1", "0"),
     "--training-threads": (*NUMBERS, "0"),
+    "--set": ("x", "=1", "nope=1", "\x1b[2J=1", "size", "size=", ""),
+    "--strategies": ("nope", "random,nope", "\x1b[2J"),
+    "--presets": ("nope", "\x1b[2J"),
+    "--contender": ("x", "=--strategy random", "a=--strategy", "a=--nope 1", "a=--strategy 'x"),
+    "--seeds": (*NUMBERS, "0"),
+    "--budget": (*NUMBERS, "0"),
+    "--jobs": (*NUMBERS, "0"),
+    "--parameters": (*FILES, "/dev/zero"),
+    "--unit": ("x", "=us", "nope=us", "space=parsec", "\x1b[2J=s"),
+    "--against": ("nope", "\x1b[2J"),
+    "--results": PLACES,
+    "--csv": PLACES,
 }
 """What is wrong for each option. Other options take anything, or nothing."""
 
@@ -137,6 +153,29 @@ RIGHT = {
     ("train fit", "--hold-out", "0"),
 }
 """Calls of the table that are right."""
+
+
+SPEC = """
+name = "nothing"
+parameters = { size = [1, 2] }
+run.command = "true {size}"
+"""
+SPACE = {
+    "schema_version": "1.0.0",
+    "metadata": {"timeunit": "milliseconds"},
+    "results": [
+        {
+            "timestamp": "",
+            "configuration": {"size": size},
+            "times": {"compilation": 1.0, "runtimes": [float(size)]},
+            "invalidity": "correct",
+            "correctness": 1,
+            "measurements": [{"name": "time", "value": float(size), "unit": "ms"}],
+            "objectives": ["time"],
+        }
+        for size in (1, 2, 4)
+    ],
+}
 
 
 def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -179,6 +218,8 @@ def refusing(with_database: Callable[..., Any]) -> Callable[..., Any]:
     Path("binary").write_bytes(bytes(range(256)))
     Path("notes").write_text("notes\n" * 1000)
     Path("empty.jsonl").touch()
+    Path("spec.toml").write_text(SPEC)
+    Path("space.t4.json").write_text(json.dumps(SPACE))
     tasks = [{"name": "one", "workload": "gemm", "shape": {"m": 8, "n": 8, "k": 8}}]
     listed = {"schema": "autotune.tasks", "version": 1, "tasks": tasks}
     Path("tasks.json").write_text(json.dumps(listed))

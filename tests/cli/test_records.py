@@ -216,7 +216,7 @@ def test_list(cli: Any) -> None:
         (("export", "-", "--format", "metaschedule"), "cannot be written to standard output"),
         (("import", "none"), "'none' cannot be read"),
         (("import", "autotune.db", "--database", "no/other.db"), "there is no folder"),
-        (("expotr",), "available: list, runs, export, import, check, failures. Did you mean"),
+        (("expotr",), "available: list, runs, export, import, convert, check, failures. Did"),
     ],
 )
 def test_mistakes_are_one_line(arguments: tuple[str, ...], message: str, cli: Any) -> None:

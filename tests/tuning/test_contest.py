@@ -265,13 +265,14 @@ def test_a_contest_round_trips_through_json() -> None:
 def test_the_default_backend(
     installed: list[str], default: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugins.manager(), "names", lambda kind: tuple(installed))
+    monkeypatch.setattr(programs, "compiling_backends", lambda: tuple(installed))
     assert default_backend() == default
 
 
 def test_a_program_is_for_the_backend_that_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"tvm": BackendWithoutImports(), "other": ReferenceBackend()}
     monkeypatch.setattr(plugins.manager(), "names", lambda kind: tuple(made))
+    monkeypatch.setattr(programs, "compiling_backends", lambda: tuple(made))
     monkeypatch.setattr(programs, "create_held_part", lambda kind, name: made[name])
     program = ReferenceProgram(SQUARE)
     assert backend_for([SQUARE]) == "tvm"

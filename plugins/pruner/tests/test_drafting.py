@@ -37,7 +37,8 @@ def sample(space: SearchSpace, n: int, seed: int = 0) -> CandidateBatch:
 
 def drafter(space: SearchSpace, **options: Any) -> Drafter:
     rng = np.random.default_rng(1)
-    return Drafter(space, PSA(Context(target=A100)), PrunerOptions(**options), rng)
+    psa = PSA(Context(target=A100, options={"formula": "published"}))
+    return Drafter(space, psa, PrunerOptions(**options), rng)
 
 
 def tiles(batch: CandidateBatch) -> list[tuple[int, ...]]:

@@ -32,6 +32,7 @@ A space is a cache of Kernel Tuner or a T4 file, which gzip may have packed.
 """
 _LIBRARIES = ("jinja2", "matplotlib")
 _PLAIN_SECONDS = 10.0
+_MOST_RUNS, _MOST_EVALUATIONS, _MOST_JOBS = 100_000, 1_000_000, 1024
 
 
 @click.command("replay", epilog=EPILOG)
@@ -55,17 +56,24 @@ _PLAIN_SECONDS = 10.0
     multiple=True,
     help="Option K of strategy NAME; may be repeated.",
 )
-@click.option("--seeds", type=int, default=20, show_default=True, help="Runs on each space.")
 @click.option(
-    "--budget", type=int, default=200, show_default=True, help="Evaluations of each run."
+    "--seeds",
+    type=click.IntRange(1, _MOST_RUNS),
+    default=20,
+    help="Runs on each space; by default 20.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(1, _MOST_EVALUATIONS),
+    default=200,
+    help="Evaluations of each run; by default 200.",
 )
 @click.option("--time", "seconds", type=float, metavar="SECONDS", help="Virtual time of each run.")
 @click.option(
     "--round-size",
-    type=int,
+    type=click.IntRange(1, _MOST_EVALUATIONS),
     default=1,
-    show_default=True,
-    help="Configurations that a strategy is asked for at once.",
+    help="Configurations that a strategy is asked for at once; by default 1.",
 )
 @click.option(
     "--parameters",
@@ -84,7 +92,9 @@ _PLAIN_SECONDS = 10.0
 @click.option(
     "--against", metavar="NAME", help="Also show how much better each strategy is than this one."
 )
-@click.option("--jobs", type=int, default=1, show_default=True, help="Runs at once.")
+@click.option(
+    "--jobs", type=click.IntRange(1, _MOST_JOBS), default=1, help="Runs at once; by default 1."
+)
 @click.option(
     "--results",
     "results_path",
@@ -136,8 +146,6 @@ def command(
 
     if not paths and database is None:
         raise InvalidValueError("name a recorded space, or a --database, to replay")
-    if seeds < 1:
-        raise InvalidValueError(f"--seeds must be at least 1, not {seeds}")
     contestants = _contestants(strategies, option_texts)
     _check_against(against, contestants)
     found, sources = load(paths, database, described_by, _units(unit_texts))

@@ -48,8 +48,8 @@ def test_the_usual_parts_are_those_that_know_traces() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "others"),
     [
-        ("strategy", "felix", "evolutionary, grid, random"),
-        ("strategy", "heron", "evolutionary, grid, random"),
+        ("strategy", "felix", "annealing, auto, evolutionary, grid, random"),
+        ("strategy", "heron", "annealing, auto, evolutionary, grid, random"),
         ("cost_model", "gbdt", "lowered, random"),
         ("pruning_model", "psa", "none"),
     ],
