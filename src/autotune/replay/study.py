@@ -15,6 +15,7 @@ from typing import Any
 from attrs import frozen
 
 from autotune.errors import AutotuneError, InvalidValueError
+from autotune.process.blas_threads import one_blas_thread
 from autotune.replay import contestants, kernel_tuner
 from autotune.replay.contestants import Contestant
 from autotune.replay.runs import Budget, Run
@@ -111,18 +112,14 @@ def refusal(contestant: Contestant, table: OutcomeTable) -> str:
 
 def replay(piece: Piece, table: OutcomeTable) -> Run | LeftOut:
     """Make one run; a strategy that fails is left out."""
-    contestant = piece.contestant
+    contestant, clock = piece.contestant, time.process_time
     try:
-        if contestant.name.startswith(kernel_tuner.PREFIX):
-            return kernel_tuner.replay(
-                contestant.name,
-                contestant.options,
-                table,
-                piece.seed,
-                piece.budget,
-                time.process_time,
-            )
-        return contestants.replay(contestant, table, piece.seed, piece.budget, time.process_time)
+        # Threads that wait would be counted as work, and take it from runs beside this one.
+        with one_blas_thread():
+            if contestant.name.startswith(kernel_tuner.PREFIX):
+                name, options = contestant.name, contestant.options
+                return kernel_tuner.replay(name, options, table, piece.seed, piece.budget, clock)
+            return contestants.replay(contestant, table, piece.seed, piece.budget, clock)
     except AutotuneError as error:
         return LeftOut(contestant.label, table.name, str(error))
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autotune.plugins import Context
 from autotune.plugins.options import option, read_options
+from autotune.process.blas_threads import one_blas_thread
 from autotune.search.strategies.encoding import Encoding, encoding_for
 from autotune.search.strategies.feasible_moves import FeasibleMoves, reference_rows
 from autotune.search.strategies.gaussian_process import Cross, Factorised
@@ -84,8 +85,9 @@ class AutoStrategy(RecordedStrategy):
         sampled = n if valid < _LEAST_VALID else min(n, self.options.initial - len(self._history))
         chosen = self._drawn(max(sampled, 0))
         if len(chosen) < n and valid >= _LEAST_VALID:
-            observed = self._surrogate.learn(outcomes)
-            chosen += self._most_promising(n - len(chosen), observed)
+            with one_blas_thread():
+                observed = self._surrogate.learn(outcomes)
+                chosen += self._most_promising(n - len(chosen), observed)
         return chosen + self._drawn(n - len(chosen))
 
     def tell(self, outcomes: Sequence[tuple[Candidate, Outcome]]) -> None:
