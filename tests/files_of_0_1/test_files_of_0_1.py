@@ -100,8 +100,10 @@ def test_runs_are_listed_with_their_checkpoints(database: Database) -> None:
             tasks = len(run.options.get("tasks", ["the only one"]))
             checkpoint = Checkpoint.from_json(run.checkpoint, tasks)
             assert checkpoint.progress.trials in (trials, trials + 1)
-            # Later versions also note the largest budget of seconds that was used up.
-            progress = {**run.checkpoint["progress"], "used_up": 0.0}
+            # Later versions also note the largest budget of seconds that was used up, and what
+            # tasks began with.
+            later = {"used_up": 0.0, "warm_starts": []}
+            progress = {**run.checkpoint["progress"], **later}
             assert checkpoint.to_json() == {**run.checkpoint, "progress": progress}
 
 
