@@ -115,6 +115,7 @@ def test_a_file_is_part_of_what_a_run_is(
             database=tmp_path / "records.db",
             lookahead=0,
             load_cost_model=load,
+            warm_start=False,
             listeners=[events.append],
         )
         told = [event for event in events if isinstance(event, TrialFinished)]
