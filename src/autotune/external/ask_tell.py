@@ -1,4 +1,4 @@
-"""The search without the measuring: whoever asks for configurations says what they took."""
+"""The search without the measuring: the caller asks for configurations and tells their times."""
 
 from __future__ import annotations
 

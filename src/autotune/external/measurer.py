@@ -26,6 +26,7 @@ from autotune.measure import (
 from autotune.measure.racing import Race
 from autotune.plugins import Context
 from autotune.plugins.options import NoOptions, read_options
+from autotune.process.interrupts import unless_done
 from autotune.process.memory import affordable_workers
 from autotune.process.stopwatch import Clock
 from autotune.sketches import Candidate
@@ -184,7 +185,7 @@ class ExternalMeasurer(Measurer):
         if not self._batches:
             raise InvalidValueError("no submitted batch is left to collect")
         batch = self._batches[0]
-        with self._cancelling():
+        with unless_done(self._give_up):
             try:
                 self._time_leader(collecting)
                 while (chunk := self._chunk(batch)) and not collecting.enough():
@@ -212,7 +213,7 @@ class ExternalMeasurer(Measurer):
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
         """See :meth:`Measurer.rematch`."""
         self._batches.clear()
-        with self._cancelling():
+        with unless_done(self._give_up):
             trials = [self._built(candidate) for candidate in candidates]
             able = [trial for trial in trials if trial.outcome is None]
             race = Race.under(self._protocol, len(able))
@@ -240,7 +241,7 @@ class ExternalMeasurer(Measurer):
 
     def hold(self, candidate: Candidate | None) -> LoadedProgram:
         """See :meth:`Measurer.hold`."""
-        with self._cancelling():
+        with unless_done(self._give_up):
             trial = self._built(candidate)
         return _Held(trial, self._started())
 
@@ -271,7 +272,7 @@ class ExternalMeasurer(Measurer):
             missing = [it.name for it in self._program.parameters if it.default is None]
             return Outcome("invalid", message=f"there is no default of {', '.join(missing)}")
         runner = self._started()
-        with self._cancelling():
+        with unless_done(self._give_up):
             trial = self._built(None)
             if trial.outcome is None:
                 with self._timed("run"):
@@ -366,18 +367,11 @@ class ExternalMeasurer(Measurer):
         finally:
             self._seconds[activity] += self._clock() - begin
 
-    @contextmanager
-    def _cancelling(self) -> Iterator[None]:
-        """What is left undone inside, because of an error or an interrupt, is given up."""
-        is_done = False
-        try:
-            yield
-            is_done = True
-        finally:
-            if not is_done:
-                self._batches.clear()
-                if self._workers is not None:
-                    self._workers.cancel()
+    def _give_up(self) -> None:
+        """Cancel what was begun and is not done, because of an error or an interrupt."""
+        self._batches.clear()
+        if self._workers is not None:
+            self._workers.cancel()
 
 
 class _Held(LoadedProgram):

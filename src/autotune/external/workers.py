@@ -7,14 +7,15 @@ import select
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from attrs import define, field
 
 from autotune.process.channel import Message
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
+from autotune.process.interrupts import unless_done
 from autotune.process.memory import default_memory_limit
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.stopwatch import Clock
@@ -126,7 +127,7 @@ class JobWorkers:
         Raises:
             TimeIsOver: there is no time left to wait.
         """
-        with self._cancelling():
+        with unless_done(self.cancel):
             while not is_done():
                 if self._is_late():
                     raise TimeIsOver("the time is over, and a candidate is being built or run")
@@ -143,16 +144,6 @@ class JobWorkers:
     def close(self) -> None:
         """End every process and remove every file. Calling it again does nothing."""
         self._close()
-
-    @contextmanager
-    def _cancelling(self) -> Iterator[None]:
-        is_done = False
-        try:
-            yield
-            is_done = True
-        finally:
-            if not is_done:
-                self.cancel()
 
     def _assign(self) -> None:
         for worker in self._workers:

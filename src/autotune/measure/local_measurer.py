@@ -21,6 +21,7 @@ from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial, mark_duplicates
 from autotune.measure.workers import SharedWorkers, Workers, WorkerSetup
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
+from autotune.process.interrupts import unless_done
 from autotune.process.stopwatch import Clock
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome
@@ -136,7 +137,7 @@ class LocalMeasurer(Measurer):
         if not self._batches:
             raise InvalidValueError("no submitted batch is left to collect")
         client, batch = self._started(), self._batches[0]
-        with self._cancelling():
+        with unless_done(self._give_up):
             try:
                 self._hold(collecting.leader, collecting.on_leader_timed)
                 while not batch.is_over and not collecting.enough():
@@ -160,7 +161,7 @@ class LocalMeasurer(Measurer):
         self._make_ready("search")
         trials = [self._trial(program, always=True) for program in programs]
         timing = self._started().new_session()
-        with self._cancelling():
+        with unless_done(self._give_up):
             self._await_built(trials)
             mark_duplicates(trials)
             while waiting := [trial for trial in trials if timing.is_untimed(trial)]:
@@ -183,7 +184,7 @@ class LocalMeasurer(Measurer):
     def rematch(self, candidates: Sequence[Candidate | None]) -> list[Outcome]:
         """See :meth:`Measurer.rematch`."""
         trials = [self._trial(candidate, always=True) for candidate in candidates]
-        with self._cancelling():
+        with unless_done(self._give_up):
             timing = self._begin_rematch()
             while waiting := [trial for trial in trials if trial.outcome is None]:
                 self._await_built(waiting)
@@ -194,7 +195,7 @@ class LocalMeasurer(Measurer):
     def hold(self, candidate: Candidate | None) -> LoadedProgram:
         """See :meth:`Measurer.hold`."""
         trial = self._trial(candidate, always=True)
-        with self._cancelling():
+        with unless_done(self._give_up):
             timing = self._begin_rematch()
             while trial.outcome is None and not trial.samples:
                 self._await_built([trial])
@@ -372,18 +373,12 @@ class LocalMeasurer(Measurer):
             finally:
                 pool.reserve(())
 
-    @contextmanager
-    def _cancelling(self) -> Iterator[None]:
-        """What is left undone inside, because of an error or an interrupt, is given up."""
-        is_done = False
-        try:
-            yield
-            is_done = True
-        finally:
-            if not is_done and self._client is not None:
-                self._batches.clear()
-                self._client.building.abandon()
-                self._client.dispatcher.cancel()
+    def _give_up(self) -> None:
+        """Cancel what was begun and is not done, because of an error or an interrupt."""
+        if self._client is not None:
+            self._batches.clear()
+            self._client.building.abandon()
+            self._client.dispatcher.cancel()
 
     def _started(self) -> TaskClient:
         if self._client is None:

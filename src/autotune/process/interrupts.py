@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from autotune.errors import AutotuneError
 
-__all__ = ["InterruptGuard", "TuningInterrupted", "UserInterrupt", "is_of_user"]
+__all__ = ["InterruptGuard", "TuningInterrupted", "UserInterrupt", "is_of_user", "unless_done"]
 
 
 class TuningInterrupted(AutotuneError):
@@ -94,3 +94,15 @@ class InterruptGuard:
             if self._pending and not self._depth:
                 self._pending = False
                 raise UserInterrupt
+
+
+@contextmanager
+def unless_done(give_up: Callable[[], None]) -> Iterator[None]:
+    """Call ``give_up`` where what is inside is left by an error or an interrupt."""
+    is_done = False
+    try:
+        yield
+        is_done = True
+    finally:
+        if not is_done:
+            give_up()

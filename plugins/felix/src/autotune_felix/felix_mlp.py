@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.errors import InvalidValueError, PluginError
+from autotune.errors import PluginError
 from autotune.models.cost import (
     DifferentiableCostModel,
     Observation,
@@ -18,13 +18,13 @@ from autotune.models.cost import (
     read_model,
     write_model,
 )
-from autotune.models.cost.model_state import check_model
 from autotune.models.features import RELAXED_COLUMNS
 from autotune.plugins import Context
 from autotune.sketches import CandidateBatch, Sketch
 from autotune.sketches.candidates import order_of
 from autotune_felix.labelled import Labelled, Scale
 from autotune_felix.mlp_options import FelixMlpOptions, checked_mlp_options
+from autotune_felix.mlp_state import check_mlp_state
 from autotune_felix.observation_log import ObservationLog
 from autotune_felix.program_columns import ProgramColumns
 
@@ -361,13 +361,7 @@ class FelixMlp(DifferentiableCostModel, TrainableCostModel):
             InvalidValueError: the state is of another model or other features, or continues from
                 another file.
         """
-        check_model(self.name, state)
-        version = self._columns.version
-        if state["feature_version"] != version or state["file"] != self._file:
-            raise InvalidValueError(
-                f"the state has features {state['feature_version']!r} and continues from the file "
-                f"{state['file'] or 'none'}; here are {version!r} and {self._file or 'none'}"
-            )
+        check_mlp_state(self.name, state, self._columns.version, self._file)
         weights = None if state["weights"] is None else MlpWeights.from_json(state["weights"])
         self._network(weights)
         told = ObservationLog.read(state["told"])

@@ -17,7 +17,6 @@ from autotune.models.cost import (
     read_model,
     write_model,
 )
-from autotune.models.cost.model_state import check_model
 from autotune.models.features import (
     RELAXED_COLUMNS,
     RELAXED_RAW_COLUMNS,
@@ -31,6 +30,7 @@ from autotune.sketches.candidates import order_of
 from autotune_felix.array_text import arrays_digest, arrays_from_json, arrays_to_json
 from autotune_felix.labelled import Labelled
 from autotune_felix.mlp_options import PublishedMlpOptions, checked_mlp_options
+from autotune_felix.mlp_state import check_mlp_state
 from autotune_felix.observation_log import ObservationLog
 
 try:
@@ -286,13 +286,7 @@ class PublishedMlp(DifferentiableCostModel, TrainableCostModel):
             InvalidValueError: the state is of another model or other features, or continues from
                 another file.
         """
-        check_model(self.name, state)
-        if state["feature_version"] != self._version or state["file"] != self._file:
-            raise InvalidValueError(
-                f"the state has features {state['feature_version']!r} and continues from the file "
-                f"{state['file'] or 'none'}; here are {self._version!r} and "
-                f"{self._file or 'none'}"
-            )
+        check_mlp_state(self.name, state, self._version, self._file)
         weights = None if state["weights"] is None else arrays_from_json(state["weights"])
         self._network(weights)
         told = ObservationLog.read(state["told"])
