@@ -16,7 +16,7 @@ from candidate_server import CandidateServer
 from common import Bar, cores
 from draft import draw
 
-from autotune.compare import long_protocol
+from autotune.evaluation.compare import long_protocol
 from autotune.measure import LocalMeasurer
 from autotune.sketches import Candidate
 from autotune.store.records import Outcome

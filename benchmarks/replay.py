@@ -21,8 +21,7 @@ from bars import Bar
 from common import basic_parser, finish_with, machine
 
 from autotune.errors import AutotuneError
-from autotune.ir.converter import to_json
-from autotune.replay import (
+from autotune.evaluation.replay import (
     Budget,
     Contestant,
     LeftOut,
@@ -34,12 +33,13 @@ from autotune.replay import (
     run_study,
     summarize,
 )
-from autotune.replay.contestants import strategy_names
-from autotune.replay.formats import ENDINGS
-from autotune.replay.kernel_tuner import COMPARED, PREFIX
-from autotune.replay.study import append_run, matching, read_runs
-from autotune.replay.summary import StrategySummary
-from autotune.replay.views import tables
+from autotune.evaluation.replay.contestants import strategy_names
+from autotune.evaluation.replay.formats import ENDINGS
+from autotune.evaluation.replay.kernel_tuner import COMPARED, PREFIX
+from autotune.evaluation.replay.study import append_run, matching, read_runs
+from autotune.evaluation.replay.summary import StrategySummary
+from autotune.evaluation.replay.views import tables
+from autotune.ir.converter import to_json
 
 OURS = "auto"
 SEEDS, QUICK_SEEDS, EVALUATIONS = 20, 3, 200

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from attrs import evolve
 
-from autotune.compare import Point, Run, geometric_mean
+from autotune.evaluation.compare import Point, Run, geometric_mean
 from autotune.report.bootstrap import CONFIDENCE, ConfidenceInterval, bootstrap_interval
 
 __all__ = [

@@ -30,7 +30,7 @@ from common import metaschedule as run_metaschedule
 from strategy_report import ABLATIONS, METASCHEDULE, ROUND_SIZE, Study, bars_of, print_report
 
 from autotune import make_workload
-from autotune.compare import (
+from autotune.evaluation.compare import (
     RunFailed,
     append_piece,
     named_arguments,

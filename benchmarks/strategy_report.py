@@ -24,7 +24,7 @@ from search_quality import (
     trials_to_target,
 )
 
-from autotune.compare import Run, geometric_mean, read_run, true_latencies
+from autotune.evaluation.compare import Run, geometric_mean, read_run, true_latencies
 from autotune.report import Table
 from autotune.report.bootstrap import ConfidenceInterval
 

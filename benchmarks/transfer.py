@@ -33,7 +33,7 @@ from common import Turns, basic_parser, compare, finish_with, machine, tune
 from transfer_recorded import replay_recorded
 
 from autotune import RecordFilter, open_database
-from autotune.compare import append_piece, read_pieces
+from autotune.evaluation.compare import append_piece, read_pieces
 from autotune.models.training.task_list import ListedTask, TaskList
 
 TRIALS, SEEDS = 48, 3

@@ -11,8 +11,8 @@ from bars import Bar
 from numpy.typing import NDArray
 
 from autotune import AskTell
-from autotune.replay import RecordedSpace
-from autotune.replay.formats import read_spaces
+from autotune.evaluation.replay import RecordedSpace
+from autotune.evaluation.replay.formats import read_spaces
 from autotune.search.priors import ranked_seeds
 
 __all__ = ["SEARCHES", "replay_recorded"]

@@ -28,7 +28,7 @@ from model_quality import digest_of, interval_text, read_groups
 
 from autotune import Target
 from autotune.cli.options import read_options
-from autotune.compare import append_piece, read_pieces
+from autotune.evaluation.compare import append_piece, read_pieces
 from autotune.models.cost import TrainableCostModel, TrainingGroup
 from autotune.models.training import (
     make_trainable,

@@ -20,7 +20,7 @@ from search_quality import curve_at, shared_seconds
 from strategies import TRIALS
 from strategy_report import METASCHEDULE, Study
 
-from autotune.compare import Run, read_pieces
+from autotune.evaluation.compare import Run, read_pieces
 
 MARKS = 60
 

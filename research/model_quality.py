@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from autotune import Target, open_database
 from autotune.cli.options import read_options
-from autotune.compare import append_piece, read_pieces
+from autotune.evaluation.compare import append_piece, read_pieces
 from autotune.models.cost import GradientBoostedTrees, TrainingGroup
 from autotune.models.features import DATAFLOW_COLUMNS, FEATURE_COLUMNS, PAM_VERSION, pam_features
 from autotune.models.training import (

@@ -52,7 +52,7 @@ from strategy_report import (
 
 from autotune import open_database
 from autotune.cli.options import read_options
-from autotune.compare import append_piece, read_pieces
+from autotune.evaluation.compare import append_piece, read_pieces
 from autotune.models.cost import trained_model
 from autotune.models.training import only_target, training_groups
 from autotune.plugins.manager import manager

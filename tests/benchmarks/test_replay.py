@@ -12,7 +12,7 @@ import pytest
 from python_processes import python_environment
 from recorded_spaces import small_space
 
-from autotune.replay.formats import space_bytes
+from autotune.evaluation.replay.formats import space_bytes
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "replay.py"
 

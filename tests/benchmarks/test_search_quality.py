@@ -7,7 +7,7 @@ import math
 import pytest
 from benchmark_scripts import benchmark_scripts
 
-from autotune.compare import Point, Run
+from autotune.evaluation.compare import Point, Run
 
 with benchmark_scripts("search_quality") as (quality,):
     pass

@@ -16,7 +16,7 @@ import pytest
 from command_lines import IN_PROCESS
 from toy_parts import REFERENCE_BACKEND, TOY_SPACE
 
-from autotune.compare import RunFailed, read_pieces
+from autotune.evaluation.compare import RunFailed, read_pieces
 
 PATIENCE = 300.0
 COMPARE = (
@@ -109,7 +109,7 @@ def test_a_budget_of_time_reaches_the_runs(cli: Any, monkeypatch: pytest.MonkeyP
         asked.append(list(arguments))
         raise RunFailed("it measured no candidate")
 
-    from autotune.compare import complete
+    from autotune.evaluation.compare import complete
 
     monkeypatch.setitem(complete.__kwdefaults__, "tune", tune)
     command = [*COMPARE[:-4], "--time", "3", "--round-size", "8", "--no-random", *EVOLUTIONARY]

@@ -21,7 +21,7 @@ from recorded_spaces import (
     t4_result,
 )
 
-from autotune.replay.formats import read_space, space_bytes
+from autotune.evaluation.replay.formats import read_space, space_bytes
 
 needs_libraries = pytest.mark.skipif(
     not all(map(find_spec, ("matplotlib", "jinja2"))),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autotune.compare import Budget, ComparedWorkload, Contender, Piece, Plan
+from autotune.evaluation.compare import Budget, ComparedWorkload, Contender, Piece, Plan
 
 __all__ = ["plan_of", "run_line", "turns_line"]
 

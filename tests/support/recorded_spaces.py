@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.replay import (
+from autotune.evaluation.replay import (
     Contestant,
     Evaluation,
     OutcomeTable,
@@ -16,7 +16,7 @@ from autotune.replay import (
     make_space,
     table_of,
 )
-from autotune.replay.runs import Budget, Run, Step
+from autotune.evaluation.replay.runs import Budget, Run, Step
 from autotune.search.strategies import Strategy
 from autotune.sketches import Candidate
 from autotune.spaces.parameters import Parameter

@@ -14,7 +14,7 @@ from autotune.cli.options import json_option, shape_option, tune_options
 from autotune.errors import AutotuneError, InvalidValueError
 
 if TYPE_CHECKING:
-    from autotune.compare import ComparedWorkload, Contender, Plan, Progress, Study
+    from autotune.evaluation.compare import ComparedWorkload, Contender, Plan, Progress, Study
     from autotune.tuning.options import TuneOptions
 
 __all__ = ["command"]
@@ -105,7 +105,7 @@ def command(
     from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
     from autotune.cli.contenders import compared_workload, read_contenders
     from autotune.cli.output import Output, notify, write_text
-    from autotune.compare import (
+    from autotune.evaluation.compare import (
         BASELINE,
         compare_json,
         compare_tables,
@@ -163,7 +163,7 @@ def _plan(
 ) -> Plan:
     """What is compared, checked as far as it can be before anything starts."""
     from autotune.cli.contenders import common_arguments, read_contender
-    from autotune.compare import Arena, Budget, Plan
+    from autotune.evaluation.compare import Arena, Budget, Plan
     from autotune.tuning.options import DEFAULT_TRIALS
 
     if len(options.backend) > 1:
@@ -199,7 +199,7 @@ def _plan(
 def _plotter() -> Callable[[Study, bool], str]:
     """What draws the curves, asked for before anything is measured."""
     try:
-        from autotune.compare.plot import compare_plot
+        from autotune.evaluation.compare.plot import compare_plot
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -227,7 +227,7 @@ def _duration(seconds: float) -> str:
 
 def _kept(plan: Plan, results: Path, named: str | None) -> str:
     """What an interrupt leaves."""
-    from autotune.compare import done_runs, read_pieces
+    from autotune.evaluation.compare import done_runs, read_pieces
 
     if named is None:
         return "without --results nothing is kept"

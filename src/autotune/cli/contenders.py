@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from autotune.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from autotune.compare import Budget, ComparedWorkload, Contender
+    from autotune.evaluation.compare import Budget, ComparedWorkload, Contender
 
 __all__ = ["common_arguments", "compared_workload", "read_contender", "read_contenders"]
 
@@ -49,7 +49,7 @@ def compared_workload(
         AutotuneError: there is no such workload, or the file cannot be read.
     """
     from autotune.cli.programs import asked_program, imported_workload, read_workload
-    from autotune.compare import ComparedWorkload
+    from autotune.evaluation.compare import ComparedWorkload
 
     if importer is not None:
         found = imported_workload(importer, text, shape, dtype, None)
@@ -67,7 +67,7 @@ def compared_workload(
 
 def _named_workload(text: str, shape: Sequence[str], dtype: str | None) -> ComparedWorkload:
     from autotune.cli.options import read_shape
-    from autotune.compare import ComparedWorkload
+    from autotune.evaluation.compare import ComparedWorkload
     from autotune.plugins.workload_names import make_workload, task_name
 
     name, colon, own = text.partition(":")
@@ -110,7 +110,7 @@ def read_contenders(
     Raises:
         InvalidValueError: there is none but the baseline, or a text is not of this form.
     """
-    from autotune.compare import Contender
+    from autotune.evaluation.compare import Contender
 
     named = [("--strategy", name) for name in strategies] + [("--preset", it) for it in presets]
     contenders = [Contender(name, (flag, name)) for flag, name in named]

@@ -15,9 +15,9 @@ from autotune.cli.options import json_option, read_options
 from autotune.errors import AutotuneError, InvalidValueError
 
 if TYPE_CHECKING:
-    from autotune.replay import Contestant, Run, Study, Summary
-    from autotune.replay.study import LeftOut, Piece, Source
-    from autotune.replay.summary import Difference
+    from autotune.evaluation.replay import Contestant, Run, Study, Summary
+    from autotune.evaluation.replay.study import LeftOut, Piece, Source
+    from autotune.evaluation.replay.summary import Difference
 
 __all__ = ["command"]
 
@@ -141,8 +141,8 @@ def command(
     """
     from autotune.cli.app import INTERRUPTED, NOTHING_FOUND, OK
     from autotune.cli.output import Output, notify
-    from autotune.replay import Budget, Study, compare, load, summarize
-    from autotune.replay.views import tables
+    from autotune.evaluation.replay import Budget, Study, compare, load, summarize
+    from autotune.evaluation.replay.views import tables
 
     if not paths and database is None:
         raise InvalidValueError("name a recorded space, or a --database, to replay")
@@ -191,8 +191,8 @@ def _made(
     left_out: list[LeftOut],
 ) -> Iterator[Run]:
     """Each run once it is there, and in the file of results; failures are noted."""
-    from autotune.replay import LeftOut, run_study
-    from autotune.replay.study import append_run
+    from autotune.evaluation.replay import LeftOut, run_study
+    from autotune.evaluation.replay.study import append_run
 
     with _progress(len(pieces), quiet) as advance:
         for made in run_study(pieces, study.tables, sources, jobs):
@@ -208,9 +208,9 @@ def _made(
 
 def _contestants(text: str | None, option_texts: Sequence[str]) -> tuple[Contestant, ...]:
     """What is to be replayed, each once."""
-    from autotune.replay import Contestant
-    from autotune.replay.contestants import strategy_names
-    from autotune.replay.kernel_tuner import COMPARED, PREFIX
+    from autotune.evaluation.replay import Contestant
+    from autotune.evaluation.replay.contestants import strategy_names
+    from autotune.evaluation.replay.kernel_tuner import COMPARED, PREFIX
 
     names = list(strategy_names())
     if text is not None:
@@ -258,7 +258,7 @@ def _units(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _known_runs(path: str | None, pieces: Sequence[Piece], study: Study) -> Mapping[Piece, Run]:
-    from autotune.replay.study import matching, read_runs
+    from autotune.evaluation.replay.study import matching, read_runs
 
     if path is None:
         return {}
@@ -279,7 +279,7 @@ def _write(
         AutotuneError: a library that draws or writes them is not installed.
     """
     from autotune.cli.output import write_text
-    from autotune.replay.views import page, plot_svg
+    from autotune.evaluation.replay.views import page, plot_svg
 
     try:
         if plot_path is not None:

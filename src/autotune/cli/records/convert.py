@@ -37,7 +37,12 @@ def convert(source: str, path: str, described_by: str | None, json_path: str | N
     from autotune.cli.app import OK
     from autotune.cli.output import Output
     from autotune.errors import InvalidValueError
-    from autotune.replay.formats import format_of, read_description, read_space, space_bytes
+    from autotune.evaluation.replay.formats import (
+        format_of,
+        read_description,
+        read_space,
+        space_bytes,
+    )
     from autotune.store.jsonl import replacing
 
     if path == "-":

@@ -1,0 +1,1 @@
+"""Judging tuners: live runs beside one another, and strategies on recorded spaces."""

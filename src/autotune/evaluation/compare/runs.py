@@ -1,0 +1,177 @@
+"""What tuning runs had found when: pure functions of their results.
+
+Latencies of different runs compare only after their winners took turns on one machine: see
+:func:`true_latencies` and :meth:`Run.calibrated`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import evolve, frozen
+
+__all__ = [
+    "MISSED",
+    "Point",
+    "Run",
+    "geometric_mean",
+    "improvements",
+    "read_run",
+    "true_latencies",
+]
+
+MISSED = 2
+"""A run that misses its target counts as this many times its budget."""
+
+
+@frozen
+class Point:
+    """State of a run: candidates that it has measured, its seconds, its best program's latency."""
+
+    trials: int
+    seconds: float
+    latency: float
+
+
+@frozen
+class Run:
+    """What a tuning run had found when.
+
+    Attributes:
+        workload: What it tuned.
+        contender: What tuned it.
+        seed: Its seed.
+        budget: Candidates that it was allowed, or, where time was the budget, that it had.
+        seconds: Wall seconds of the whole run.
+        points: Where another program became its best one, in order.
+    """
+
+    workload: str
+    contender: str
+    seed: int
+    budget: int
+    seconds: float
+    points: tuple[Point, ...]
+
+    @property
+    def latency(self) -> float:
+        """Latency of what it ended with, in seconds; infinite where nothing was valid."""
+        return _last([point.latency for point in self.points])
+
+    def reached(self, target: float) -> Point | None:
+        """Where its best program first took at most ``target`` seconds; None where none did."""
+        return next((point for point in self.points if point.latency <= target), None)
+
+    def trials_to(self, target: float) -> int:
+        """Candidates until ``target``; a run that misses it counts as twice its budget."""
+        point = self.reached(target)
+        return MISSED * self.budget if point is None else point.trials
+
+    def seconds_to(self, target: float) -> float:
+        """Wall seconds until ``target``; a run that misses it counts as twice its own."""
+        point = self.reached(target)
+        return MISSED * self.seconds if point is None else point.seconds
+
+    def after_trials(self, trials: float) -> float:
+        """What it would have ended with after so many candidates, in seconds."""
+        return _last([p.latency for p in self.points if p.trials <= trials])
+
+    def after_seconds(self, seconds: float) -> float:
+        """What it would have ended with after these wall seconds, in seconds."""
+        return _last([p.latency for p in self.points if p.seconds <= seconds])
+
+    def calibrated(self, latency: float) -> Run:
+        """The run as it were if its winner's latency had been this.
+
+        The machine may have been faster or slower for the whole of a run; what a run says of its
+        own candidates has such drift taken out already.
+        """
+        scale = latency / self.latency
+        points = tuple(evolve(point, latency=point.latency * scale) for point in self.points)
+        return evolve(self, points=points)
+
+
+def read_run(line: Mapping[str, Any]) -> Run:
+    """A run as :func:`autotune.evaluation.compare.tuning_process.tune_once` told it.
+
+    Its seconds count from the start of the command.
+
+    Args:
+        line: With ``workload``, ``contender``, ``seed`` and ``trials`` besides; the last is None
+            where time was the budget.
+    """
+    before = 0.0
+    if "seconds" in line:
+        before = max(0.0, line["wall"] - line["seconds"]["total"])
+    if "steps" in line:
+        points = _timed_steps(line["steps"], before)
+    else:
+        points = improvements(line["history"], before)
+    budget = len(line["history"]) if line["trials"] is None else line["trials"]
+    return Run(line["workload"], line["contender"], line["seed"], budget, line["wall"], points)
+
+
+def improvements(
+    history: Sequence[tuple[int, float, float | None]], before: float
+) -> tuple[Point, ...]:
+    """Where the best latency became less.
+
+    Args:
+        history: ``[trial, elapsed seconds, best latency so far or null]`` of a result file, whose
+            trials count from 0.
+        before: Seconds between the start of the command and that of the clock of the history.
+    """
+    points: list[Point] = []
+    for trial, elapsed, best in history:
+        if best is not None and (not points or best < points[-1].latency):
+            points.append(Point(trial + 1, before + elapsed, best))
+    return tuple(points)
+
+
+def _timed_steps(steps: Sequence[Mapping[str, Any]], before: float) -> tuple[Point, ...]:
+    """The best programs of a run by the turns that they took after it.
+
+    One that was slower than the one before it, although the run took it for faster, is what the
+    run would have ended with all the same.
+
+    Args:
+        steps: Of each program its ``trial``, counted from 0, the ``elapsed`` seconds of the run by
+            then, and its ``seconds`` per call in each turn.
+        before: As of :func:`improvements`.
+    """
+    if not steps:
+        return ()
+    latencies = true_latencies({str(number): it["seconds"] for number, it in enumerate(steps)})
+    return tuple(
+        Point(step["trial"] + 1, before + step["elapsed"], latencies[str(number)])
+        for number, step in enumerate(steps)
+    )
+
+
+def true_latencies(turns: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Latencies of programs that took turns.
+
+    The machine may be slower in one round than in another, for all of them. A program's latency is
+    the median over the rounds of its share of the round's level, times the median of the levels.
+
+    Args:
+        turns: Seconds of every program, one for each round.
+    """
+    levels = [statistics.median(round_) for round_ in zip(*turns.values(), strict=True)]
+    level = statistics.median(levels)
+    return {
+        name: level * statistics.median(s / it for s, it in zip(seconds, levels, strict=True))
+        for name, seconds in turns.items()
+    }
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """The geometric mean of positive values; infinite where one of them is."""
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def _last(latencies: Sequence[float]) -> float:
+    return latencies[-1] if latencies else math.inf

@@ -1,0 +1,35 @@
+"""Strategies against recorded spaces, on a virtual clock: no device, many runs a second."""
+
+from __future__ import annotations
+
+from autotune.evaluation.replay.contestants import Contestant
+from autotune.evaluation.replay.recorded import Evaluation, RecordedSpace, make_space
+from autotune.evaluation.replay.runs import Budget, Run, Step
+from autotune.evaluation.replay.scoring import RunScore, Yardstick, score_run, yardstick
+from autotune.evaluation.replay.sources import load
+from autotune.evaluation.replay.study import LeftOut, Study, run_study
+from autotune.evaluation.replay.summary import Summary, compare, summarize
+from autotune.evaluation.replay.tables import OutcomeTable, table_of
+
+__all__ = [
+    "Budget",
+    "Contestant",
+    "Evaluation",
+    "LeftOut",
+    "OutcomeTable",
+    "RecordedSpace",
+    "Run",
+    "RunScore",
+    "Step",
+    "Study",
+    "Summary",
+    "Yardstick",
+    "compare",
+    "load",
+    "make_space",
+    "run_study",
+    "score_run",
+    "summarize",
+    "table_of",
+    "yardstick",
+]
