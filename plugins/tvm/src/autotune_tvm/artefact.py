@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -47,13 +49,28 @@ def write_program(path: Path, module: Any, program: StoredProgram) -> None:
     with tempfile.TemporaryDirectory(prefix="export-") as folder:
         library = Path(folder) / LIBRARY
         try:
-            module.export_library(str(library))
+            module.export_library(str(library), **_linking())
         except Exception as error:  # the linker's failure is a RuntimeError, and others
             raise BuildFailed(f"the program cannot be exported: {brief(error)}") from error
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(zipfile.ZipInfo(LIBRARY, _EPOCH), library.read_bytes())
             text = json.dumps(asdict(program), sort_keys=True)
             archive.writestr(zipfile.ZipInfo(_DESCRIPTION, _EPOCH), text)
+
+
+def _linking() -> dict[str, Any]:
+    """How to link: the linker by itself takes a third of the time that a compiler driver does."""
+    linker = shutil.which("ld")
+    if linker is None:
+        return {}
+
+    def link(output: str, objects: Sequence[str], options: object = None, **_: object) -> None:
+        command = [linker, "-shared", "-o", output, *objects]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip() or f"{linker} ended with {done.returncode}")
+
+    return {"fcompile": link}
 
 
 def read_program(path: Path) -> tuple[Any, StoredProgram]:
