@@ -14,11 +14,11 @@ from autotune.ir.workloads import Workload
 from autotune.measure.building import Building
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.jobs import Place
-from autotune.measure.plausibility import Plausibility
-from autotune.measure.timing_session import TimingSession
+from autotune.measure.lanes import Lanes
+from autotune.measure.timing_session import Carrier, TimingSession
 from autotune.measure.trial import Trial
 from autotune.measure.validation import write_reference
-from autotune.measure.workers import Workers
+from autotune.measure.workers import MeasureWorkers
 
 __all__ = ["TaskClient", "TaskInputs"]
 
@@ -49,34 +49,33 @@ class TaskClient:
         building: Has them build.
         new_session: Starts another session of timing with them.
         timing: The session of the search.
+        lanes: Screen candidates on several machines, where there are several.
         close: Frees what workers and host keep for the task.
         inputs: What the workers run programs on: ``search``, ``rematch``, or "" for nothing yet.
     """
 
-    workers: Workers
+    workers: MeasureWorkers
     task: TaskInputs
     dispatcher: Dispatcher
     building: Building
     new_session: Callable[[], TimingSession]
     timing: TimingSession
+    lanes: Lanes
     close: Callable[[], object]
     _files: ExitStack
     inputs: str = field(default="", init=False)
 
     @staticmethod
-    def of(workers: Workers, task: TaskInputs) -> TaskClient:
+    def of(workers: MeasureWorkers, task: TaskInputs) -> TaskClient:
         """A task that workers which have been started know nothing of yet."""
         setup = workers.setup
         dispatcher, rng = workers.admit(), np.random.default_rng(task.seed)
-        plausibility = (
-            None
-            if workers.simulates
-            else Plausibility.of(task.workload, setup.target, setup.threads)
-        )
+        plausibility = workers.plausibility(task.workload)
 
-        def new_session() -> TimingSession:
-            return TimingSession(dispatcher, setup.protocol, rng, plausibility=plausibility)
+        def new_session(carrier: Carrier = dispatcher) -> TimingSession:
+            return TimingSession(carrier, setup.protocol, rng, plausibility=plausibility)
 
+        timing = new_session()
         files = ExitStack()
         client = TaskClient(
             workers,
@@ -84,7 +83,8 @@ class TaskClient:
             dispatcher,
             Building(dispatcher, setup.protocol),
             new_session,
-            new_session(),
+            timing,
+            Lanes(dispatcher, timing, new_session),
             lambda: None,
             files,
         )
@@ -117,8 +117,7 @@ class TaskClient:
             "protocol": setup.protocol.to_json(),
             "seed": seed,
             "observers": list(setup.observers),
-            "inputs": files.inputs,
-            "outputs": files.outputs,
+            **self.workers.publish(files),
         }
         self.dispatcher.pool.tell(self.dispatcher.task, message, replace=True)
         self.inputs = kind

@@ -65,6 +65,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "observer": "autotune.measure.observers.Observer",
         "trained_model": "pathlib.Path",
         "measurer": "autotune.measure.Measurer",
+        "runner": "autotune.measure.engines.MeasureEngine",
         "database": "autotune.store.database.Database",
         "importer": "autotune.plugins.importer.Importer",
         "target": "autotune.targets.Target",
