@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("tvm")
 
 import tvm
-
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.compiler import cuda_target
 from autotune_tvm.emit import module_for
