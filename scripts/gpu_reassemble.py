@@ -5,15 +5,18 @@ Usage: python3 gpu_reassemble.py BUNDLE FOLDER    (the folder is made)
 Needs nothing but Python: it runs where nothing is installed yet.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 CHUNK = 1 << 20
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Run; returns the exit status."""
     if len(arguments) != 2:
         print(__doc__, file=sys.stderr)
@@ -31,7 +34,7 @@ def main(arguments):
     return 0
 
 
-def join(bundle, folder, file):
+def join(bundle: Path, folder: Path, file: dict[str, Any]) -> None:
     """One file from its parts; raises ValueError where something is not what the manifest says."""
     name, whole = file["name"], hashlib.sha256()
     if Path(name).name != name:
