@@ -25,6 +25,14 @@ import pathlib, site, sys
 (packages,) = pathlib.Path(sys.argv[1]).glob("lib/python*/site-packages")
 packages.joinpath("parent.pth").write_text("\n".join(site.getsitepackages()) + "\n")
 PARENT
+    wheels=
+    for wheel in "$folder"/files/autotune_*.whl; do
+        case $wheel in
+        # What learns in torch needs that of the machine.
+        */autotune_pruner-*) "$python" -c "import torch" 2>/dev/null && wheels="$wheels $wheel" ;;
+        *) wheels="$wheels $wheel" ;;
+        esac
+    done
     core="--no-build-isolation $folder/source"
     for wheel in "$folder"/files/tensor_autotune-*.whl; do
         [ -f "$wheel" ] && core=$wheel
@@ -32,12 +40,12 @@ PARENT
     tools=$(ls "$folder"/files/scikit_build_core-*.whl "$folder"/files/nanobind-*.whl \
         "$folder"/files/cmake-*.whl "$folder"/files/ninja-*.whl "$folder"/files/pathspec-*.whl \
         "$folder"/files/packaging-*.whl 2>/dev/null)
-    pip="$python -m pip --python $folder/venv/bin/python install --no-index --disable-pip-version-check"
-    # Words are meant to be split: paths of a bundle have no spaces.
+    pip="$python -m pip --isolated --python $folder/venv/bin/python install --no-index --disable-pip-version-check"
+    # No settings of the machine: they may name indexes. Words are meant to be split: paths of a bundle have no spaces.
+    export PIP_CONFIG_FILE=/dev/null PATH="$folder/venv/bin:$PATH"
     # shellcheck disable=SC2086
     { [ -z "$tools" ] || $pip --no-deps $tools; } &&
-        PATH="$folder/venv/bin:$PATH" $pip --find-links "$folder/files" $core \
-            "$folder"/files/autotune_*.whl pytest pytest-timeout pytest-xdist hypothesis
+        $pip --find-links "$folder/files" $core $wheels pytest pytest-timeout pytest-xdist hypothesis
 }
 
 # Tests that find no device are skipped, which is no success here.

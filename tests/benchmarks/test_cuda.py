@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from benchmark_scripts import benchmark_scripts
 
 from autotune.backends import BuildFailed
+from autotune.store.jsonl import read_lines, record_line
 
 pytest.importorskip("tvm")
 
@@ -62,6 +64,25 @@ def test_only_timed_candidates_that_ran_are_read(scripts: Any, tmp_path: Path) -
         "a": 1,
         "b": 1,
     }
+
+
+def test_measured_candidates_are_records_that_can_be_read(scripts: Any) -> None:
+    candidates = scripts[0]
+    row: dict[str, Any] = {
+        "case": "small",
+        "workload": "gemm",
+        "parameters": {"m": 32, "n": 48, "k": 16},
+        "latency": 2e-6,
+    }
+    space = candidates.space_of([row])
+    drawn = list(space.sample(3, np.random.default_rng(0)))
+    rows = [{**row, "sketch": it.sketch.name, "config": it.config} for it in drawn]
+    assert candidates.candidates_of(rows, space) == drawn
+    written = b"".join(map(record_line, candidates.records_of("small", rows)))
+    read = list(read_lines(io.BytesIO(written)))
+    assert [record.candidate for record in read] == drawn
+    assert {record.latency for record in read} == {2e-6}
+    assert {record.target["name"] for record in read} == {"h100"}
 
 
 def test_every_gpu_sketch_of_a_workload_has_distinct_candidates(
