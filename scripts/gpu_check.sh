@@ -7,7 +7,11 @@
 set -u
 bundle=${1:?usage: $0 BUNDLE [FOLDER]}
 folder=${2:-gpu-check}
-python=${PYTHON:-python3}
+# By its path: the environment's own comes first later.
+python=$(command -v "${PYTHON:-python3}") || {
+    echo "error: ${PYTHON:-python3} was not found" >&2
+    exit 2
+}
 
 unpack() {
     "$python" "$bundle/gpu_reassemble.py" "$bundle" "$folder/files" &&
