@@ -165,5 +165,7 @@ def test_a_whole_bundle_installs_and_runs(tmp_path: Path) -> None:
     assert results["unpack"] == results["install"] == "ok", done.stdout
     # The GPU is a pretended one: its tests are skipped, which the check takes for a failure.
     assert results["tests"] == "failed, status 1" and done.returncode == 1
+    log = (tmp_path / "gpu-check" / "logs" / "tests.log").read_text()
+    assert " skipped" in log and " error" not in log, log
     # Whether there is a compiler here or not, each bar is said.
     assert "candidates of GPU sketches that do not compile" in done.stdout
