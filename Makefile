@@ -41,6 +41,7 @@ benchmarks: $(VENV_BENCHMARKS)/.installed $(VENV_TORCH)/.installed $(VENV_MODELS
 	$(VENV_BENCHMARKS)/bin/python benchmarks/operators.py --quick --check --torch-python $(VENV_TORCH)/bin/python
 	$(VENV_BENCHMARKS)/bin/python benchmarks/backends.py --quick --check --torch-python $(VENV_TORCH)/bin/python
 	$(VENV_BENCHMARKS)/bin/python benchmarks/draft.py --quick --check
+	$(VENV_BENCHMARKS)/bin/python benchmarks/cuda.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/transfer.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/native.py --quick --check
 	$(VENV_BENCHMARKS)/bin/python benchmarks/records.py --quick --check

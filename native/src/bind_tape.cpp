@@ -51,6 +51,7 @@ void bind_tape(nb::module_& module) {
         .def_prop_ro("inputs", &TapeProgram::inputs)
         .def_prop_ro("outputs", &TapeProgram::outputs)
         .def_prop_ro("slots", &TapeProgram::slots)
+        .def_prop_ro("columns", &TapeProgram::columns)
         .def_prop_ro("simd", [](const TapeProgram& program) { return simd_name(program.level()); });
 }
 

@@ -14,8 +14,8 @@
 
 namespace autotune {
 
-// Rows that kernels work on at a time: one column of a block is eight cache lines of doubles.
-constexpr int kBlock = 64;
+// Rows that kernels work on at a time: so many that starting an instruction of a tape costs little beside running it.
+constexpr int kBlock = 128;
 constexpr int kMaxThreads = 1024;
 
 // Doubles aligned for any vector register; not initialised.

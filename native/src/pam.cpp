@@ -227,7 +227,7 @@ AUTOTUNE_ALWAYS_INLINE void curve_block(const PamLoop* loops, std::size_t count,
                                         const double* slots, double operations, Curve* curve) {
     start_curve(operations, curve);
     const auto column = [program, slots](std::int32_t output) __attribute__((always_inline)) {
-        return slots + static_cast<std::size_t>(program->output_slot(output)) * kBlock;
+        return slots + static_cast<std::size_t>(program->output_column(output)) * kBlock;
     };
     for (std::size_t at = 0; at < count; ++at) {
         multiply_total(column(loops[at].extent), curve);
@@ -337,7 +337,7 @@ struct PamPlan::Scratch {
 };
 
 const double* PamPlan::values(const Scratch& scratch, std::int32_t output) const {
-    return scratch.slots.get() + static_cast<std::size_t>(program_.output_slot(output)) * kBlock;
+    return scratch.slots.get() + static_cast<std::size_t>(program_.output_column(output)) * kBlock;
 }
 
 void PamPlan::evaluate(const std::int64_t* matrix, std::int64_t count, float* features, float* flow,

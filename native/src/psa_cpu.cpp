@@ -343,7 +343,7 @@ PsaCpu::PsaCpu(std::shared_ptr<const TapeProgram> program, std::vector<CpuStatem
 void PsaCpu::cycles(const std::int64_t* rows, std::int64_t count, double* result, int threads) const {
     std::vector<std::int32_t> slots;
     for (int output = 0; output < program_->outputs(); ++output) {
-        slots.push_back(program_->output_slot(output));
+        slots.push_back(program_->output_column(output));
     }
     for_row_ranges(count, threads, [&](std::int64_t first, std::int64_t last) {
         AlignedDoubles workspace = program_->workspace();

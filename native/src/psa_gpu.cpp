@@ -61,13 +61,14 @@ constexpr double kSlotsPerMultiplyAdd = 16.0, kCopiesAtOnce = 4.0, kChains = 8.0
 
 AUTOTUNE_ALWAYS_INLINE double square(double a) { return a * a; }
 
-// log2 of a whole number from 2 to 1024, rounded down: std::log2 is no vector instruction.
+// log2 of a whole number from 2 to 1024, rounded down: std::log2 is no vector instruction, and a loop around it would
+// keep the one over rows from becoming vector code.
 AUTOTUNE_ALWAYS_INLINE double steps_of(double threads) {
-    double steps = 1.0;
-    for (double power = 4.0; power <= 1024.0; power *= 2.0) {
-        steps += threads >= power ? 1.0 : 0.0;
-    }
-    return steps;
+    const auto at_least = [threads](double power) __attribute__((always_inline)) {
+        return threads >= power ? 1.0 : 0.0;
+    };
+    return 1.0 + at_least(4.0) + at_least(8.0) + at_least(16.0) + at_least(32.0) + at_least(64.0) + at_least(128.0) +
+           at_least(256.0) + at_least(512.0) + at_least(1024.0);
 }
 
 // Launches one after the other. The blocks of a multiprocessor share its pipes, and each waits for its own loads.
@@ -180,7 +181,7 @@ void PsaGpu::score(const TapeProgram& program, const std::int64_t* rows, std::in
         AlignedDoubles scratch = program.workspace();
         std::vector<const double*> columns;
         for (int output = 0; output < program.outputs(); ++output) {
-            columns.push_back(scratch.get() + static_cast<std::size_t>(program.output_slot(output)) * kBlock);
+            columns.push_back(scratch.get() + static_cast<std::size_t>(program.output_column(output)) * kBlock);
         }
         for (std::int64_t begin = first; begin < last; begin += kBlock) {
             const int size = static_cast<int>(std::min<std::int64_t>(kBlock, last - begin));

@@ -101,6 +101,58 @@ def test_large_values_are_exact_or_refused(
             tape.evaluate(matrix)
 
 
+# Each of these is run as one instruction, and the last as two: what is used twice stays.
+JOINED = {
+    "sum of three": x + y + z,
+    "product of three": x * y * z,
+    "product of four": x * y * z * x,
+    "product of six": (x * y * z) * (x + 1) * (y + 1) * (z + 1),
+    "product and sum": x * y + z,
+    "choice": select(less(x, y), z, x),
+    "remainder": x % 8,
+    "quotient": x // 16,
+    "divisible": select(less(x % 8, 1), y, z),
+    "divisible by no power": select(less(x % 6, 1), y, z),
+    "below two": select(less(x % 8, 2), y, z),
+    "used twice": (x * y) * z + x * y,
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+@pytest.mark.parametrize("size", [10, 2**20, 2**31, 2**52])
+def test_joined_instructions_compute_the_same(name: str, size: int) -> None:
+    tape = build_tape(INPUTS, {"a": JOINED[name], "b": JOINED[name] + 1})
+    rng = np.random.default_rng(0)
+    # More than a block, and a part of one; zeros, and negative values.
+    matrix = rng.integers(-size, size, (300, 3))
+    matrix[::7, 2] = 0
+    rows = matrix.tolist()
+    first = len(INPUTS) + len(tape.constants)
+    everything = tuple((str(i), i) for i in range(first + len(tape.instructions)))
+    all_slots = Tape(INPUTS, tape.constants, tape.instructions, everything)
+    fits = [max(map(abs, evaluate_row(all_slots, row))) < 2**63 for row in rows]
+    levels = ["baseline", "avx2", "avx512"]
+    for level in levels[: levels.index(tape.program.simd) + 1]:
+        program = tape.program_for(level)
+        if all(fits):
+            found = program.evaluate(matrix, 1).tolist()
+            assert found == [evaluate_row(tape, row) for row in rows]
+        else:
+            with pytest.raises(OverflowError, match="passes 64 bits"):
+                program.evaluate(matrix, 1)
+
+
+def test_results_share_columns_once_they_are_not_needed() -> None:
+    chain = x
+    for step in range(200):
+        chain = maximum(chain + y, z + step)
+    program = build_tape(INPUTS, {"a": chain, "b": chain % 7}).program
+    constants = 200 + 1
+    assert program.slots > 600 and program.columns < len(INPUTS) + constants + 8
+    matrix = np.array([[1, 2, 3]])
+    assert program.evaluate(matrix).tolist() == [[401, 401 % 7]]
+
+
 @pytest.mark.parametrize("operation", ["floordiv", "mod"])
 def test_division_by_zero_is_refused(operation: str) -> None:
     tape = Tape(("x", "y"), (), ((operation, 0, 1),), (("q", 2),))

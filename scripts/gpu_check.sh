@@ -1,0 +1,123 @@
+#!/bin/sh
+# Checks this project on a machine with an NVIDIA GPU and without any registry, in under ten minutes: installs
+# what gpu_bundle.py made into an environment, runs the tests marked gpu and benchmarks/cuda.py, and prints a table.
+# Usage: gpu_check.sh BUNDLE [FOLDER]    (FOLDER, by default ./gpu-check, gets the environment and the logs)
+# PYTHON names the interpreter, by default python3. The exit status is 0 if every step succeeded, 2 for wrong
+# arguments, 3 without a GPU.
+set -u
+bundle=${1:?usage: $0 BUNDLE [FOLDER]}
+folder=${2:-gpu-check}
+# By its path: the environment's own comes first later.
+python=$(command -v "${PYTHON:-python3}") || {
+    echo "error: ${PYTHON:-python3} was not found" >&2
+    exit 2
+}
+
+unpack() {
+    "$python" "$bundle/gpu_reassemble.py" "$bundle" "$folder/files" &&
+        mkdir -p "$folder/source" &&
+        tar -xzf "$folder/files/autotune-source.tar.gz" -C "$folder/source"
+}
+
+# The environment sees what the interpreter has, such as torch, also where that is in an environment itself. Its pip
+# is used, since not every Python can make one.
+install() {
+    "$python" -m venv --clear --without-pip "$folder/venv" || return 1
+    "$python" - "$folder/venv" <<'PARENT' || return 1
+import pathlib, site, sys
+
+(packages,) = pathlib.Path(sys.argv[1]).glob("lib/python*/site-packages")
+packages.joinpath("parent.pth").write_text("\n".join(site.getsitepackages()) + "\n")
+PARENT
+    wheels=
+    for wheel in "$folder"/files/autotune_*.whl; do
+        case $wheel in
+        # What learns in torch needs that of the machine.
+        */autotune_pruner-*) "$python" -c "import torch" 2>/dev/null && wheels="$wheels $wheel" ;;
+        *) wheels="$wheels $wheel" ;;
+        esac
+    done
+    core="--no-build-isolation $folder/source"
+    for wheel in "$folder"/files/tensor_autotune-*.whl; do
+        [ -f "$wheel" ] && core=$wheel
+    done
+    tools=$(ls "$folder"/files/scikit_build_core-*.whl "$folder"/files/nanobind-*.whl \
+        "$folder"/files/cmake-*.whl "$folder"/files/ninja-*.whl "$folder"/files/pathspec-*.whl \
+        "$folder"/files/packaging-*.whl 2>/dev/null)
+    pip="$python -m pip --isolated --python $folder/venv/bin/python install --no-index --disable-pip-version-check"
+    # No settings of the machine: they may name indexes. Words are meant to be split: paths of a bundle have no spaces.
+    export PIP_CONFIG_FILE=/dev/null PATH="$folder/venv/bin:$PATH"
+    # shellcheck disable=SC2086
+    { [ -z "$tools" ] || $pip --no-deps $tools; } &&
+        $pip --find-links "$folder/files" $core $wheels pytest pytest-timeout pytest-xdist hypothesis
+}
+
+# Only files with such tests are read: others may need what is not here. Tests that find no device are skipped, which
+# is no success here.
+tests() {
+    cd "$folder/source" || return 1
+    found=$(grep -rl --include="test_*.py" "mark\.gpu" tests plugins/*/tests)
+    # shellcheck disable=SC2086
+    "$folder/venv/bin/python" -m pytest -m gpu -q --timeout 120 -p no:cacheprovider $found \
+        >"$folder/logs/pytest.log" 2>&1
+    code=$?
+    cat "$folder/logs/pytest.log"
+    [ "$code" -eq 0 ] && grep -q "[0-9] passed" "$folder/logs/pytest.log"
+}
+
+benchmark() {
+    cd "$folder/source" && "$folder/venv/bin/python" benchmarks/cuda.py --quick --check \
+        --json "$folder/cuda.json"
+}
+
+# The steps, each in a process that can be stopped: this script again.
+case ${GPU_CHECK_STEP:-} in
+unpack) unpack; exit ;;
+install) install; exit ;;
+tests) tests; exit ;;
+benchmark) benchmark; exit ;;
+esac
+
+if [ ! -f "$bundle/manifest.json" ]; then
+    echo "error: $bundle is no bundle: there is no manifest.json" >&2
+    exit 2
+fi
+if ! gpus=$(nvidia-smi -L 2>/dev/null) || [ -z "$gpus" ]; then
+    echo "error: no GPU: nvidia-smi is not there, or lists none" >&2
+    exit 3
+fi
+echo "$gpus"
+mkdir -p "$folder/logs" || exit 2
+bundle=$(cd "$bundle" && pwd)
+folder=$(cd "$folder" && pwd)
+table="$folder/table"
+: >"$table"
+status=0
+
+# step NAME SECONDS: runs a step in a process of its own, with its output in a log; a line of the table for it.
+step() {
+    name=$1
+    limit=$2
+    began=$(date +%s)
+    if GPU_CHECK_STEP=$name timeout "$limit" sh "$0" "$bundle" "$folder" >"$folder/logs/$name.log" 2>&1; then
+        result=ok
+    else
+        code=$?
+        result="failed, status $code"
+        [ "$code" -eq 124 ] && result="stopped after $limit s"
+        status=1
+    fi
+    printf '%-10s %5s s  %s\n' "$name" "$(($(date +%s) - began))" "$result" >>"$table"
+    echo "$name: $result"
+    [ "$result" = ok ] || tail -n 15 "$folder/logs/$name.log"
+    [ "$result" = ok ]
+}
+
+if step unpack 60 && step install 180; then
+    step tests 120
+    step benchmark 240
+    tail -n 20 "$folder/logs/benchmark.log"
+fi
+echo
+cat "$table"
+exit "$status"
