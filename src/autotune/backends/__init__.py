@@ -20,6 +20,7 @@ from autotune.backends.backend import (
     ImportedProgram,
     InvalidSchedule,
     LoweredProgram,
+    UnsupportedExport,
 )
 from autotune.backends.native_call import (
     NativeCall,
@@ -40,6 +41,7 @@ __all__ = [
     "ExportReport",
     "ImportedProgram",
     "InvalidSchedule",
+    "UnsupportedExport",
     "LoweredProgram",
     "NativeCall",
     "NativeCallFailed",

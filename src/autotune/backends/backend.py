@@ -32,6 +32,10 @@ class BuildFailed(AutotuneError):
     """The compiler rejected the scheduled program."""
 
 
+class UnsupportedExport(AutotuneError):
+    """The backend cannot make programs in one process for another."""
+
+
 @frozen
 class BuildRequest:
     """A request to build a program. It travels to another process as JSON.
@@ -158,6 +162,20 @@ class Executable(ABC):
             InvalidValueError: the arrays are not those of the workload, or not aligned.
         """
 
+    def export(self, path: Path) -> None:
+        """Write the program into one file, for :meth:`Backend.load_program` of another process.
+
+        Equal programs should give equal files.
+
+        Raises:
+            UnsupportedExport: the backend has no such files.
+            BuildFailed: the program cannot be written.
+        """
+        raise UnsupportedExport(
+            f"{type(self).__name__} cannot write programs for other processes: build and time in "
+            "one process (--runner local)"
+        )
+
 
 class Backend(ABC):
     """Builds and runs candidates.
@@ -268,6 +286,22 @@ class Backend(ABC):
         Raises:
             BuildFailed: the compiler rejected the program.
         """
+
+    def load_program(self, request: BuildRequest, path: Path) -> Executable:
+        """Load what :meth:`Executable.export` has written, in whichever process; compiles nothing.
+
+        Args:
+            request: What the program was made from.
+            path: The file.
+
+        Raises:
+            UnsupportedExport: the backend has no such files.
+            BuildFailed: the file is no such program, or cannot be loaded here.
+        """
+        raise UnsupportedExport(
+            f"backend {self.name!r} cannot load programs that another process has built: build "
+            "and time in one process (--runner local)"
+        )
 
     def build(self, request: BuildRequest) -> Executable:
         """Replay the candidate's steps and compile.

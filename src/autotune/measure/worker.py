@@ -7,10 +7,13 @@ memory at a time, that whose programs are being timed, and the next one gets mem
 
 from __future__ import annotations
 
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 from attrs import define, field
 
@@ -26,6 +29,8 @@ from autotune.backends.backend import Array
 from autotune.ir.workloads import Workload
 from autotune.measure.arena import Arena
 from autotune.measure.cold import CacheFlusher
+from autotune.measure.engines.artefacts import ArtefactStore, DamagedArtefact
+from autotune.measure.engines.reference_program import reference_seconds
 from autotune.measure.observers import ObserverSet
 from autotune.measure.pinning import pinned
 from autotune.measure.protocol import MeasureProtocol
@@ -61,7 +66,7 @@ class _Task:
         known: Digests of programs that have been measured.
     """
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, store: ArtefactStore | None = None) -> None:
         self.workload = Workload.from_json(message["workload"])
         self.program: str | None = message["program"]
         self.target = Target.from_json(message["target"])
@@ -71,6 +76,7 @@ class _Task:
         self.held: dict[int, _Held] = {}
         self.known: set[str] = set()
         self._files: tuple[Sequence[str], Sequence[str]] = (message["inputs"], message["outputs"])
+        self._store = store if message.get("stored") else None
         self._seed: int = message["seed"]
         self._data: _Data | None = None
 
@@ -88,12 +94,17 @@ class _Task:
 
     def load(self) -> None:
         """Read inputs and expected outputs, and lay memory out for them."""
-        inputs, outputs = map(read_arrays, self._files)
+        inputs, outputs = map(self._read, self._files)
         self._data = _Data(
             expectations(self.workload, outputs),
             Arena(self.workload, inputs, placements=self.protocol.placements, seed=self._seed),
             CacheFlusher(self.cpus) if self.protocol.cold else None,
         )
+
+    def _read(self, names: Sequence[str]) -> list[Array]:
+        if self._store is None:
+            return read_arrays(names)
+        return read_arrays([str(self._store.path(name)) for name in names])
 
     def unload(self) -> None:
         """Free the arrays; programs stay in memory, bound to nothing."""
@@ -151,6 +162,7 @@ class Worker:
         self._tasks: dict[str, _Task] = {}
         self._observers: ObserverSet | None = None
         self._pin_problem: str | None = None
+        self._store: ArtefactStore | None = None
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -164,12 +176,17 @@ class Worker:
             "run": self._run,
             "sample": self._sample,
             "forget": self._forget,
+            "speed": self._speed,
         }
 
-    def _hello(self, _message: Message) -> Message:
+    def _hello(self, message: Message) -> Message:
+        """Get ready; ``artefacts`` is the folder of programs that travel between processes."""
+        if message.get("artefacts"):
+            self._store = ArtefactStore(Path(message["artefacts"]))
         with self._connection.phase("start"):
             self._backend = create_part("backend", self._backend_name)
-            self._backend.warm_up()
+            if not message.get("only_times"):
+                self._backend.warm_up()
         return {
             "backend_version": self._backend.version,
             "compiler_version": self._backend.compiler_version(),
@@ -178,7 +195,7 @@ class Worker:
     def _set_task(self, message: Message) -> Message:
         with self._connection.phase("task"):
             self._release(message)
-            self._tasks[message["task"]] = _Task(message)
+            self._tasks[message["task"]] = _Task(message, self._store)
             if self._observers is None and message["observers"]:
                 with self._observing():
                     self._observers = ObserverSet(message["observers"], self._observing)
@@ -200,6 +217,11 @@ class Worker:
             task.held.pop(number, None)
         return {}
 
+    def _speed(self, _message: Message) -> Message:
+        """Time the reference program, which tells how fast this machine is now."""
+        with self._connection.phase("run"):
+            return {"seconds": reference_seconds()}
+
     def _observing(self) -> AbstractContextManager[None]:
         return self._connection.phase("observe")
 
@@ -209,6 +231,7 @@ class Worker:
     def _build(self, message: Message) -> Message:
         """Build a candidate and hold it; answers with an outcome on failure.
 
+        With ``export`` it is written to the store of artefacts instead, for another process.
         A program that is known already is named as ``duplicate`` and not compiled, unless that
         is asked for.
         """
@@ -225,14 +248,17 @@ class Worker:
                 executable = backend.compile(lowered)
                 binary = executable.digest
                 _check_digest("executable", binary)
+                artefact = self._exported(executable) if message.get("export") else None
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a compiler may raise anything
             return _failure("build_error", describe(error), timings)
         if lowered.digest:
             task.known.add(lowered.digest)
-        task.held[message["number"]] = _Held(executable, timings)
+        if artefact is None:
+            task.held[message["number"]] = _Held(executable, timings)
         return {
+            **({} if artefact is None else {"artefact": artefact}),
             "lowered": lowered.digest,
             "binary": binary,
             "timings": timings,
@@ -242,15 +268,19 @@ class Worker:
         }
 
     def _run(self, message: Message) -> Message:
-        """Check a held program and take its first samples; answers with an outcome."""
+        """Check a held program and take its first samples; answers with an outcome.
+
+        One of another process is named by ``artefact``, and loaded first.
+        """
         backend, task = self._ready(message)
-        held = task.held[message["number"]]
-        timings = held.timings
         observers = self._observers_of(message)
         readings: dict[str, float | None] = {}
+        timings: dict[str, float] = dict(message.get("timings", {}))
         try:
             self._load(task)
             with self._connection.phase("load", timings):
+                held = self._held(backend, task, message, timings)
+                timings = held.timings
                 # A program that failed before may have written to them unnoticed.
                 task.data.arrays(0, fresh=True)
                 call = _call(task, held, 0)
@@ -272,6 +302,9 @@ class Worker:
                 with observers.run(calls):
                     call.time(calls)
                 readings = dict(observers.readings)
+        except DamagedArtefact:
+            # Not the candidate's doing: the host is to have it sent, or built, again.
+            raise
         except InvalidSchedule as error:
             return _failure("invalid", str(error), timings)
         except Exception as error:  # a program may raise anything
@@ -285,6 +318,35 @@ class Worker:
             "readings": readings,
             "warnings": [*observers.take_messages(), *filter(None, [self._pin_problem])],
         }
+
+    def _held(
+        self, backend: Backend, task: _Task, message: Message, timings: dict[str, float]
+    ) -> _Held:
+        """The program of a message, which is loaded if another process has built it."""
+        number, artefact = message["number"], message.get("artefact")
+        if artefact is not None and number not in task.held:
+            path = self._stored.path(artefact)
+            executable = backend.load_program(task.request(message["candidate"]), path)
+            task.held[number] = _Held(executable, timings)
+        return task.held[number]
+
+    def _exported(self, executable: Executable) -> str:
+        """Write a program to the store; returns its digest."""
+        store = self._stored
+        descriptor, name = tempfile.mkstemp(prefix="new-", dir=store.folder)
+        os.close(descriptor)
+        path = Path(name)
+        try:
+            executable.export(path)
+            return store.add_file(path)
+        finally:
+            path.unlink(missing_ok=True)
+
+    @property
+    def _stored(self) -> ArtefactStore:
+        if self._store is None:
+            raise RuntimeError("a job with an artefact came, and hello named no store")
+        return self._store
 
     def _first_samples(
         self, task: _Task, held: _Held, incumbent: float | None, checked: float

@@ -40,6 +40,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -245,6 +246,17 @@ class ReferenceBackend(Backend):
             _log(script, "build", "end", request.candidate)
         return _ReferenceExecutable(request, script)
 
+    def load_program(self, request: BuildRequest, path: Path) -> Executable:
+        try:
+            data = json.loads(path.read_text())
+            stored, text = data["digest"], data["script"]
+        except (ValueError, KeyError) as error:
+            raise BuildFailed(f"{path.name} is no reference program: {error}") from error
+        executable = _ReferenceExecutable(request, Script.read(text))
+        if executable.digest != stored:
+            raise BuildFailed(f"{path.name} is another program: {stored}")
+        return executable
+
     def show(self, request: BuildRequest) -> str:
         self.lower(request)  # refuses what it cannot replay
         config = request.candidate.config if request.candidate else None
@@ -272,6 +284,9 @@ class _ReferenceExecutable(Executable):
         vanishing = script.ignored + script.optimised_away
         lie = _said(script, request.candidate, "digest")
         self.digest = lie.value if lie else _digest(request, script.seed, vanishing)
+
+    def export(self, path: Path) -> None:
+        path.write_text(json.dumps({"digest": self.digest, "script": self._request.program}))
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
         check_arguments(self._request.workload, inputs, outputs)

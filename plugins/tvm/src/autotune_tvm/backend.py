@@ -173,6 +173,20 @@ class TVMBackend(Backend):
         names = _arguments(request)
         return TVMExecutable(built, request.workload, names, request.threads, digest, made.packed)
 
+    def load_program(self, request: BuildRequest, path: Path) -> Executable:
+        """Load a program that another process has compiled; needs TVM's runtime only.
+
+        Raises:
+            BuildFailed: the file is no program of this backend, or cannot be loaded here.
+        """
+        from autotune_tvm.artefact import read_program
+
+        module, stored = read_program(path)
+        workload, threads = request.workload, request.threads
+        return TVMExecutable(
+            module, workload, stored.arguments, threads, stored.digest, stored.packed
+        )
+
     def show(self, request: BuildRequest) -> str:
         """The scheduled program as TVMScript.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,17 @@ class TVMExecutable(Executable):
                 dtypes.append(dtype)
         call = native_call(self._module["main"], arguments, dtypes)
         return TVMBoundCall(call, outputs, self._threads, copies)
+
+    def export(self, path: Path) -> None:
+        """Write it as :mod:`autotune_tvm.artefact` describes.
+
+        Raises:
+            BuildFailed: it cannot be linked.
+        """
+        from autotune_tvm.artefact import StoredProgram, write_program
+
+        packed = tuple(self._packed.values())
+        write_program(path, self._module, StoredProgram(self._arguments, self.digest, packed))
 
     def _pack(self, operand: PackedOperand, given: Array) -> list[Array]:
         """Packed constants; bindings to the same numbers share them, for weights may be large."""

@@ -14,6 +14,7 @@ from autotune.measure.engines.interface import (
     Role,
 )
 from autotune.measure.engines.leases import LeaseTable
+from autotune.measure.engines.reference_program import host_fingerprint, reference_seconds
 
 __all__ = [
     "REPLY_KINDS",
@@ -28,5 +29,7 @@ __all__ = [
     "Machine",
     "MeasureEngine",
     "Role",
+    "host_fingerprint",
+    "reference_seconds",
     "same_speed",
 ]

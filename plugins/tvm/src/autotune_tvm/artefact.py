@@ -1,0 +1,97 @@
+"""A compiled program in one file, for a process that runs it and compiles nothing."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, frozen
+
+from autotune.backends import BuildFailed
+from autotune_tvm import runtime
+from autotune_tvm.compiler import brief
+from autotune_tvm.executable import PackedArray, PackedOperand
+
+__all__ = ["LIBRARY", "StoredProgram", "read_program", "write_program"]
+
+LIBRARY, _DESCRIPTION = "program.so", "program.json"
+# A zip file holds dates; equal programs have equal files.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@frozen
+class StoredProgram:
+    """What is stored beside the shared library.
+
+    Attributes:
+        arguments: Names of the tensors in the function's own order.
+        digest: Of its code.
+        packed: Constants that ``main`` takes packed.
+    """
+
+    arguments: tuple[str, ...]
+    digest: str
+    packed: tuple[PackedOperand, ...] = ()
+
+
+def write_program(path: Path, module: Any, program: StoredProgram) -> None:
+    """Link a module into a shared library, and write it with its description.
+
+    Raises:
+        BuildFailed: it cannot be linked; the message is the start of the linker's.
+    """
+    with tempfile.TemporaryDirectory(prefix="export-") as folder:
+        library = Path(folder) / LIBRARY
+        try:
+            module.export_library(str(library))
+        except Exception as error:  # the linker's failure is a RuntimeError, and others
+            raise BuildFailed(f"the program cannot be exported: {brief(error)}") from error
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(zipfile.ZipInfo(LIBRARY, _EPOCH), library.read_bytes())
+            text = json.dumps(asdict(program), sort_keys=True)
+            archive.writestr(zipfile.ZipInfo(_DESCRIPTION, _EPOCH), text)
+
+
+def read_program(path: Path) -> tuple[Any, StoredProgram]:
+    """The module and the description that :func:`write_program` has written.
+
+    Raises:
+        BuildFailed: the file is no such program, or cannot be loaded here.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            described = _described(json.loads(archive.read(_DESCRIPTION)))
+            content = archive.read(LIBRARY)
+        # Each in a folder of its own: a library of the same path would not be loaded again.
+        with tempfile.TemporaryDirectory(prefix="load-") as folder:
+            library = Path(folder) / LIBRARY
+            library.write_bytes(content)
+            # Mapped: the file itself is needed no longer.
+            module = runtime.load().runtime.load_module(str(library))
+    except Exception as error:  # a damaged file may make anything raise
+        raise BuildFailed(
+            f"the program in {path.name} cannot be loaded: {brief(error)}"
+        ) from error
+    return module, described
+
+
+def _described(data: Any) -> StoredProgram:
+    packed: Sequence[Any] = data["packed"]
+    return StoredProgram(
+        tuple(map(str, data["arguments"])),
+        str(data["digest"]),
+        tuple(
+            PackedOperand(
+                int(operand["position"]),
+                tuple(
+                    PackedArray(tuple(map(int, array["shape"])), str(array["dtype"]))
+                    for array in operand["arrays"]
+                ),
+            )
+            for operand in packed
+        ),
+    )
