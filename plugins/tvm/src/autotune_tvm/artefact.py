@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ from autotune_tvm import runtime
 from autotune_tvm.compiler import brief
 from autotune_tvm.executable import PackedArray, PackedOperand
 
-__all__ = ["LIBRARY", "StoredProgram", "read_program", "write_program"]
+__all__ = ["LIBRARY", "Link", "StoredProgram", "read_library", "read_program", "write_program"]
+
+Link = Callable[[Any, Path], object]
+"""Makes a shared library of a module."""
 
 LIBRARY, _DESCRIPTION = "program.so", "program.json"
 # A zip file holds dates; equal programs have equal files.
@@ -38,8 +41,16 @@ class StoredProgram:
     packed: tuple[PackedOperand, ...] = ()
 
 
-def write_program(path: Path, module: Any, program: StoredProgram) -> None:
+def write_program(
+    path: Path, module: Any, program: StoredProgram, link: Link | None = None
+) -> None:
     """Link a module into a shared library, and write it with its description.
+
+    Args:
+        path: Where to.
+        module: TVM's runtime module.
+        program: The description.
+        link: Makes the library; by default the host's compiler does, as TVM calls it.
 
     Raises:
         BuildFailed: it cannot be linked; the message is the start of the linker's.
@@ -47,7 +58,12 @@ def write_program(path: Path, module: Any, program: StoredProgram) -> None:
     with tempfile.TemporaryDirectory(prefix="export-") as folder:
         library = Path(folder) / LIBRARY
         try:
-            module.export_library(str(library))
+            if link is None:
+                module.export_library(str(library))
+            else:
+                link(module, library)
+        except BuildFailed:
+            raise
         except Exception as error:  # the linker's failure is a RuntimeError, and others
             raise BuildFailed(f"the program cannot be exported: {brief(error)}") from error
         with zipfile.ZipFile(path, "w") as archive:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,9 +12,10 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from autotune.backends import BoundCall, Executable, check_arguments, poison_array
+from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
-from autotune_tvm import runtime
-from autotune_tvm.executable import PackedOperand, packer_name
+from autotune_tvm.artefact import StoredProgram
+from autotune_tvm.executable import packer_name
 from autotune_tvm.rpc.session import ProgramFailed, ServerLost, Session
 
 __all__ = ["RemoteArrays", "RemoteCall", "RemoteProgram"]
@@ -65,6 +67,12 @@ class RemoteArrays:
         self._generation = -1
         self._sets: dict[_Place, _Set] = {}
         self._pristine: list[Any] = []
+        self._owner: Callable[[], Array | None] = lambda: None
+
+    def clear(self) -> None:
+        """Free them."""
+        self._sets.clear()
+        self._pristine = []
 
     def at(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> _Set:
         """Those that stand for arrays of the host.
@@ -72,15 +80,14 @@ class RemoteArrays:
         Raises:
             ServerLost: the connection has ended.
         """
-        session = self._session
-        if self._generation != session.generation:
-            self._sets.clear()
-            self._pristine = []
-            self._generation = session.generation
+        session, owner = self._session, _owner((*inputs, *outputs)[0])
+        if self._generation != session.generation or self._owner() is not owner:
+            self.clear()
+            self._generation, self._owner = session.generation, weakref.ref(owner)
         if not self._pristine:
             self._pristine = [
-                self._sent(array, shape, dtype)
-                for array, (_, shape, dtype) in zip(inputs, self._inputs, strict=True)
+                session.sent(array, dtype)
+                for array, (_, _, dtype) in zip(inputs, self._inputs, strict=True)
             ]
         place = tuple(array.ctypes.data for array in (*inputs, *outputs))
         found = self._sets.get(place)
@@ -118,12 +125,6 @@ class RemoteArrays:
         found.is_suspect = True
         return position
 
-    def _sent(self, array: Array, shape: tuple[int, ...], dtype: str) -> Any:
-        remote = self._session.empty(shape, dtype)
-        with self._session.talking():
-            remote.copyfrom(np.ascontiguousarray(array))
-        return remote
-
 
 class RemoteProgram(Executable):
     """A shared library on its way to whichever server there is.
@@ -133,9 +134,7 @@ class RemoteProgram(Executable):
         library: The file.
         content: SHA-256 of it.
         workload: Its inputs and outputs.
-        arguments: Names of the tensors in the function's own order.
-        digest: Of its code.
-        packed: Constants that ``main`` takes packed.
+        stored: Its arguments, and what it takes packed.
         arrays: What it runs on, shared with the other programs of its task.
     """
 
@@ -145,19 +144,17 @@ class RemoteProgram(Executable):
         library: Path,
         content: str,
         workload: Workload,
-        arguments: Sequence[str],
-        digest: str,
-        packed: Sequence[PackedOperand],
+        stored: StoredProgram,
         arrays: RemoteArrays,
     ) -> None:
-        self.digest = digest
+        self.digest = stored.digest
         self.session = session
         self.arrays = arrays
         self._library = library
         self._content = content
         self._workload = workload
-        self._arguments = tuple(arguments)
-        self._packed = {operand.position: operand for operand in packed}
+        self._arguments = stored.arguments
+        self._packed = {operand.position: operand for operand in stored.packed}
         self._copies: tuple[int, dict[int, list[Any]]] = (-1, {})
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
@@ -200,12 +197,9 @@ class RemoteProgram(Executable):
         if position not in copies:
             made = []
             for array in self._packed[position].arrays:
-                empty = self.session.empty(array.shape, array.dtype)
-                with self.session.talking():
-                    # Elements that no statement writes are read by none that matters.
-                    bytes_of = np.zeros(empty.shape, str(empty.numpy().dtype))
-                    empty.copyfrom(bytes_of)
-                made.append(empty)
+                # Elements that no statement writes are read by none that matters.
+                zeros = np.zeros(array.shape, element_type(array.dtype).dtype)
+                made.append(self.session.sent(zeros, array.dtype))
             packer = self.module()[packer_name(position)]
             with self.session.running():
                 packer(constant, *made)
@@ -311,6 +305,16 @@ class RemoteCall(BoundCall):
             except ServerLost:
                 continue
         return step()
+
+
+def _owner(array: Array) -> Array:
+    """The array that owns the memory of a view.
+
+    What is at an address belongs to another task as soon as that of an earlier one is freed.
+    """
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def _as(array: Array, like: Array) -> Array:

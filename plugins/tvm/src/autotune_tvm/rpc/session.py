@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import define, field
+from numpy.typing import NDArray
 
 from autotune_tvm import runtime
 from autotune_tvm.compiler import brief
@@ -119,6 +121,18 @@ class Session:
         """An array on the server."""
         with self.talking():
             return runtime.load().runtime.empty(shape, dtype, self._remote.cpu(0))
+
+    def sent(self, array: NDArray[Any], dtype: str) -> Any:
+        """A copy on the server of an array of the host.
+
+        Args:
+            array: Its elements, as the host stores them.
+            dtype: Their type.
+        """
+        remote = self.empty(array.shape, dtype)
+        with self.talking():
+            remote.copyfrom(np.ascontiguousarray(array))
+        return remote
 
     @contextmanager
     def talking(self) -> Iterator[None]:
