@@ -38,6 +38,8 @@ class WorkerPool:
         folder: For temporary files.
         clock: Monotonic seconds.
         is_late: Asked while something is waited for: whether to wait no longer.
+        hello: What else the worker at a position gets in its first message.
+        module: What a worker runs.
     """
 
     def __init__(
@@ -52,7 +54,11 @@ class WorkerPool:
         folder: PrivateFolder,
         clock: Callable[[], float],
         is_late: Callable[[], bool] = lambda: False,
+        hello: Callable[[int], Message] = lambda _index: {},
+        module: str = "autotune.measure.worker",
     ) -> None:
+        self._module = module
+        self._hello = hello
         self._backend = backend
         self._threads = threads
         self._environment = environment
@@ -127,6 +133,15 @@ class WorkerPool:
     def holds(self, place: Place) -> bool:
         """Whether the worker at ``place`` is still the same process."""
         return self._slots[place[0]].generation == place[1]
+
+    def place(self, index: int) -> Place:
+        """The worker at a position, as it is now."""
+        return self._slots[index].place
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every worker is ready for jobs, or busy with some."""
+        return all(slot.ready or slot.jobs for slot in self._slots)
 
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that run, by position."""
@@ -368,7 +383,7 @@ class WorkerPool:
         # What ran in another worker may have removed it.
         self._folder.restore()
         slot.process = WorkerProcess(
-            "autotune.measure.worker",
+            self._module,
             {"backend": self._backend},
             self._threads,
             self._environment,
@@ -376,7 +391,7 @@ class WorkerPool:
             self._folder.path / f"worker-{self._spawned}",
         )
         slot.in_setup = slot.used = False
-        slot.setup = deque([{"op": "hello"}, *self._told()])
+        slot.setup = deque([{"op": "hello", **self._hello(slot.index)}, *self._told()])
         self._advance_setup(slot)
 
     def _advance_setup(self, slot: Slot) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
@@ -59,7 +61,7 @@ def write_program(
         library = Path(folder) / LIBRARY
         try:
             if link is None:
-                module.export_library(str(library))
+                module.export_library(str(library), **_linking())
             else:
                 link(module, library)
         except BuildFailed:
@@ -70,6 +72,21 @@ def write_program(
             archive.writestr(zipfile.ZipInfo(LIBRARY, _EPOCH), library.read_bytes())
             text = json.dumps(asdict(program), sort_keys=True)
             archive.writestr(zipfile.ZipInfo(_DESCRIPTION, _EPOCH), text)
+
+
+def _linking() -> dict[str, Any]:
+    """How to link: the linker by itself takes a third of the time that a compiler driver does."""
+    linker = shutil.which("ld")
+    if linker is None:
+        return {}
+
+    def link(output: str, objects: Sequence[str], options: object = None, **_: object) -> None:
+        command = [linker, "-shared", "-o", output, *objects]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip() or f"{linker} ended with {done.returncode}")
+
+    return {"fcompile": link}
 
 
 def read_program(path: Path) -> tuple[Any, StoredProgram]:

@@ -168,6 +168,16 @@ class MeasureEngine(ABC):
 
     name: str
 
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether programs are timed on the machine of the host, whose rates then bound them."""
+        return False
+
+    @property
+    @abstractmethod
+    def simulates(self) -> bool:
+        """Whether the backend gives times that no clock has shown."""
+
     @abstractmethod
     def start(self, artefacts: ArtefactStore) -> None:
         """Begin to bring machines up, and return at once. Calling it again does nothing.
