@@ -143,6 +143,10 @@ class WorkerPool:
         """Whether every worker is ready for jobs, or busy with some."""
         return all(slot.ready or slot.jobs for slot in self._slots)
 
+    def awaited(self) -> list[WorkerProcess]:
+        """The workers that owe an answer: each is readable when it has said something."""
+        return [slot.process for slot in self._slots if slot.process and slot.waiting]
+
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that run, by position."""
         return {slot.index: slot.process.pid for slot in self._slots if slot.process is not None}

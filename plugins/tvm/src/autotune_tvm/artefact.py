@@ -95,21 +95,34 @@ def read_program(path: Path) -> tuple[Any, StoredProgram]:
     Raises:
         BuildFailed: the file is no such program, or cannot be loaded here.
     """
+    content, described = read_library(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            described = _described(json.loads(archive.read(_DESCRIPTION)))
-            content = archive.read(LIBRARY)
-        # Each in a folder of its own: a library of the same path would not be loaded again.
         with tempfile.TemporaryDirectory(prefix="load-") as folder:
             library = Path(folder) / LIBRARY
             library.write_bytes(content)
             # Mapped: the file itself is needed no longer.
             module = runtime.load().runtime.load_module(str(library))
-    except Exception as error:  # a damaged file may make anything raise
+    except Exception as error:  # a damaged library may make anything raise
         raise BuildFailed(
             f"the program in {path.name} cannot be loaded: {brief(error)}"
         ) from error
     return module, described
+
+
+def read_library(path: Path) -> tuple[bytes, StoredProgram]:
+    """The content of the shared library, which is not loaded, and the description.
+
+    Raises:
+        BuildFailed: the file is no such program.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            described = _described(json.loads(archive.read(_DESCRIPTION)))
+            return archive.read(LIBRARY), described
+    except Exception as error:  # a damaged file may make anything raise
+        raise BuildFailed(
+            f"the program in {path.name} cannot be loaded: {brief(error)}"
+        ) from error
 
 
 def _described(data: Any) -> StoredProgram:

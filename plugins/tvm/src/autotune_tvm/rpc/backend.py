@@ -115,4 +115,3 @@ class _Linkable(Executable):
             InvalidValueError: there is no compiler for them.
         """
         artefact.write_program(path, self.module, self.stored, self.toolchain.link)
-

@@ -56,6 +56,11 @@ class RemoteMachine:
         """As a JSON object."""
         return asdict(self)
 
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> RemoteMachine:
+        """What :meth:`to_json` made."""
+        return RemoteMachine(**data)
+
     def differences(self, other: RemoteMachine) -> list[str]:
         """What makes latencies incomparable, for people: ``device 'a', not 'b'``."""
         mine, theirs = asdict(self), asdict(other)

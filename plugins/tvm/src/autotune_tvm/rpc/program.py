@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from attrs import define, field
+from attrs import define
 from numpy.typing import NDArray
 
 from autotune.backends import BoundCall, Executable, check_arguments, poison_array
@@ -113,9 +113,7 @@ class RemoteArrays:
         if not found.inputs:
             return None
         pairs = [
-            array
-            for both in zip(found.inputs, found.pristine, strict=True)
-            for array in both
+            array for both in zip(found.inputs, found.pristine, strict=True) for array in both
         ]
         probe = self._session.probe()
         with self._session.talking():
@@ -177,9 +175,7 @@ class RemoteProgram(Executable):
     def parameters(self, found: _Set) -> list[Any]:
         """Arrays on the server in the order of the function's parameters."""
         names = (*(it.name for it in self._workload.inputs), *self._workload.outputs)
-        by_name: Mapping[str, Any] = dict(
-            zip(names, (*found.inputs, *found.outputs), strict=True)
-        )
+        by_name: Mapping[str, Any] = dict(zip(names, (*found.inputs, *found.outputs), strict=True))
         parameters: list[Any] = []
         for position, name in enumerate(self._arguments):
             if position in self._packed:

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,17 @@ from autotune_tvm.rpc.options import RPCOptions
 from autotune_tvm.rpc.toolchain import Toolchain
 from autotune_tvm.rpc.tracker import Tracker, TrackerError
 
-__all__ = ["ProgramFailed", "ServerLost", "Session"]
+__all__ = ["OtherMachine", "ProgramFailed", "ServerLost", "Session"]
 
 # A server answers the greeting at once, unless its process is stopped or its machine is gone.
 _GREETING_SECONDS = 10.0
 _MOST_ATTEMPTS = 3
 _RETRY_SECONDS = 1.0
+_MOST_REFUSED = 16
+
+
+class OtherMachine(Exception):
+    """A server is not on a machine like that of the session before."""
 
 
 class ServerLost(Exception):
@@ -44,10 +49,11 @@ class Session:
     A tracker's server serves one client at a time, so a session is a lease. The server ends it
     after ``session_timeout`` seconds, whatever runs: it is renewed before that, where the tracker
     may give another server. What holds something of an earlier session notices by
-    :attr:`generation`.
+    :attr:`generation`. Servers that are refused go back to the tracker when another one is found.
 
     Attributes:
         options: Where the tracker is, and what to ask it for.
+        accept: Called with each new session; raises OtherMachine to have another server.
         patience: Seconds to wait for a server while all are in use.
         toolchain: Makes the probe.
         folder: For files.
@@ -58,6 +64,7 @@ class Session:
     options: RPCOptions
     toolchain: Toolchain
     folder: Path
+    accept: Callable[[Session], object] = lambda _session: None
     patience: float = 60.0
     generation: int = 0
     server: str = ""
@@ -173,20 +180,35 @@ class Session:
             ) from error
 
     def _open(self) -> None:
+        """Ask for servers until one answers and is accepted."""
+        refused: list[Any] = []
         last: Exception | None = None
-        for attempt in range(_MOST_ATTEMPTS):
-            if attempt:
-                time.sleep(_RETRY_SECONDS)
+        attempts = _MOST_ATTEMPTS
+        while len(refused) <= _MOST_REFUSED:
             try:
                 self._remote = self._connect()
-            except TrackerError:
+                self._ends = time.monotonic() + self.options.session_timeout
+                self.generation += 1
+                self.accept(self)
+                return
+            except OtherMachine as error:
+                # Kept until the end: the tracker would offer it again.
+                refused.append(self._remote)
+                self.close()
+                last = error
+            except TrackerError as error:
+                if isinstance(last, OtherMachine):
+                    raise TrackerError(str(last)) from error
                 raise
             except Exception as error:  # a server that was offered may be gone
+                self.close()
                 last = error
-                continue
-            self._ends = time.monotonic() + self.options.session_timeout
-            self.generation += 1
-            return
+                attempts -= 1
+                if attempts == 0:
+                    break
+                time.sleep(_RETRY_SECONDS)
+        if isinstance(last, OtherMachine):
+            raise TrackerError(str(last))
         raise TrackerError(
             f"{_MOST_ATTEMPTS} RPC servers with key {self.options.key!r} did not answer, the last "
             f"one with: {_said(last)}"
@@ -210,10 +232,11 @@ class Session:
 
 @contextmanager
 def _ending_the_process(message: str) -> Iterator[None]:
-    """End this process unless what is inside is over soon: TVM cannot be told to wait no longer."""
+    """End this process unless what is inside is over soon, as TVM knows no limit."""
 
     def end() -> None:
-        print(f"{message} within {_GREETING_SECONDS:g} s", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{message} within {_GREETING_SECONDS:g} s\n")
+        sys.stderr.flush()
         os._exit(1)
 
     watch = threading.Timer(_GREETING_SECONDS, end)
@@ -232,5 +255,3 @@ def _said(error: BaseException | None) -> str:
     if "kShutdown" in text or "Broken pipe" in text or "Connection reset" in text:
         return "it ended the connection"
     return text.replace("RPCError: Error caught from RPC call: ", "")
-
-

@@ -53,10 +53,11 @@ class Toolchain:
             names = given[:1] or list(_COMPILERS)
             found = next((path for name in names if (path := shutil.which(name))), None)
             if found is None:
-                asked = f"{names[0]!r}" if given else f"none of {', '.join(_COMPILERS)}"
+                wanted = repr(names[0]) if given else f"none of {', '.join(_COMPILERS)}"
+                missing = f"{wanted} is {'not ' if given else ''}on the PATH"
                 raise InvalidValueError(
-                    f"programs for RPC servers are linked by a C compiler for them, and {asked} is "
-                    "on the PATH; name one with the option cc, such as cc=aarch64-linux-gnu-gcc"
+                    f"programs for RPC servers are linked by a C compiler for them, but {missing}: "
+                    "name one with the option cc, such as cc=aarch64-linux-gnu-gcc"
                 )
             self._arguments = [found, *given[1:]]
         return self._arguments
