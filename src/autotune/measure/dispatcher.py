@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, evolve, field
 
+from autotune.measure.job_pool import JobPool
 from autotune.measure.jobs import Job, Place, Reply
-from autotune.measure.pool import WorkerPool
 from autotune.process.channel import Message
 
 __all__ = ["Dispatcher", "OnReply"]
@@ -28,7 +28,7 @@ class _Shared:
         warnings: What a person should know, and whether that was taken.
     """
 
-    pool: WorkerPool
+    pool: JobPool
     observers: Sequence[str]
     observing: bool
     last: int = 0
@@ -50,7 +50,7 @@ class Dispatcher:
         task: Whose jobs these are, where the workers serve several tasks.
     """
 
-    def __init__(self, pool: WorkerPool, observers: Sequence[str] = ()) -> None:
+    def __init__(self, pool: JobPool, observers: Sequence[str] = ()) -> None:
         self._shared = _Shared(pool, observers, bool(observers))
         self.task = ""
 
@@ -65,7 +65,7 @@ class Dispatcher:
         self.pool.release(self.task)
 
     @property
-    def pool(self) -> WorkerPool:
+    def pool(self) -> JobPool:
         """The workers."""
         return self._shared.pool
 

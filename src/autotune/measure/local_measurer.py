@@ -19,7 +19,13 @@ from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.task_client import TaskClient, TaskInputs
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial, mark_duplicates
-from autotune.measure.workers import SharedWorkers, Workers, WorkerSetup
+from autotune.measure.workers import (
+    MakeWorkers,
+    MeasureWorkers,
+    SharedWorkers,
+    Workers,
+    WorkerSetup,
+)
 from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.interrupts import unless_done
 from autotune.process.stopwatch import Clock
@@ -54,6 +60,8 @@ class LocalMeasurer(Measurer):
         clock: Monotonic seconds.
         shared: Has the workers, which other tasks may use too; without it they are the
             measurer's own.
+        make_workers: Makes those that are shared, where there are none yet: by default processes
+            of this machine.
 
     Raises:
         InvalidValueError: the number of threads or workers is not positive.
@@ -73,6 +81,7 @@ class LocalMeasurer(Measurer):
         observers: Sequence[str] = (),
         clock: Clock = time.monotonic,
         shared: SharedWorkers | None = None,
+        make_workers: MakeWorkers | None = None,
     ) -> None:
         for name, value in (("threads", threads), ("workers", workers)):
             if value is not None and value < 1:
@@ -80,7 +89,9 @@ class LocalMeasurer(Measurer):
         protocol = protocol or MeasureProtocol()
         setup = WorkerSetup(backend, target, threads, protocol, tuple(observers), workers)
         self._shares = shared is not None
-        self._workers = Workers(setup, clock) if shared is None else shared.get(setup)
+        self._workers: MeasureWorkers = (
+            Workers(setup, clock) if shared is None else shared.get(setup, make_workers)
+        )
         self._task = TaskInputs(workload, program, seed)
         self._protocol = protocol
         self._clock = clock
@@ -221,7 +232,9 @@ class LocalMeasurer(Measurer):
 
     def take_warnings(self) -> list[str]:
         """See :meth:`Measurer.take_warnings`."""
-        return self._client.dispatcher.take_warnings() if self._client is not None else []
+        if self._client is None:
+            return []
+        return [*self._client.dispatcher.take_warnings(), *self._workers.take_warnings()]
 
     def close(self) -> None:
         """Free what is kept for the task; ends every process, unless others may use it too.

@@ -14,11 +14,10 @@ from autotune.ir.workloads import Workload
 from autotune.measure.building import Building
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.jobs import Place
-from autotune.measure.plausibility import Plausibility
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Trial
 from autotune.measure.validation import write_reference
-from autotune.measure.workers import Workers
+from autotune.measure.workers import MeasureWorkers
 
 __all__ = ["TaskClient", "TaskInputs"]
 
@@ -53,7 +52,7 @@ class TaskClient:
         inputs: What the workers run programs on: ``search``, ``rematch``, or "" for nothing yet.
     """
 
-    workers: Workers
+    workers: MeasureWorkers
     task: TaskInputs
     dispatcher: Dispatcher
     building: Building
@@ -64,15 +63,11 @@ class TaskClient:
     inputs: str = field(default="", init=False)
 
     @staticmethod
-    def of(workers: Workers, task: TaskInputs) -> TaskClient:
+    def of(workers: MeasureWorkers, task: TaskInputs) -> TaskClient:
         """A task that workers which have been started know nothing of yet."""
         setup = workers.setup
         dispatcher, rng = workers.admit(), np.random.default_rng(task.seed)
-        plausibility = (
-            None
-            if workers.simulates
-            else Plausibility.of(task.workload, setup.target, setup.threads)
-        )
+        plausibility = workers.plausibility(task.workload)
 
         def new_session() -> TimingSession:
             return TimingSession(dispatcher, setup.protocol, rng, plausibility=plausibility)
@@ -117,8 +112,7 @@ class TaskClient:
             "protocol": setup.protocol.to_json(),
             "seed": seed,
             "observers": list(setup.observers),
-            "inputs": files.inputs,
-            "outputs": files.outputs,
+            **self.workers.publish(files),
         }
         self.dispatcher.pool.tell(self.dispatcher.task, message, replace=True)
         self.inputs = kind

@@ -32,7 +32,7 @@ from autotune.measure.cold import CacheFlusher
 from autotune.measure.engines.artefacts import ArtefactStore, DamagedArtefact
 from autotune.measure.engines.reference_program import reference_seconds
 from autotune.measure.observers import ObserverSet
-from autotune.measure.pinning import pinned
+from autotune.measure.pinning import pinned, timing_cpus
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.timing import CheckedCall, Timed, time_call
 from autotune.measure.validation import Expected, expectations, mismatch, read_arrays
@@ -71,7 +71,8 @@ class _Task:
         self.program: str | None = message["program"]
         self.target = Target.from_json(message["target"])
         self.threads: int = message["threads"]
-        self.cpus: Sequence[int] = message["cpus"]
+        # A host that is another machine leaves the choice to this one.
+        self.cpus: Sequence[int] = message["cpus"] or timing_cpus(self.threads)[0]
         self.protocol = MeasureProtocol.from_json(message["protocol"])
         self.held: dict[int, _Held] = {}
         self.known: set[str] = set()

@@ -6,23 +6,28 @@ import os
 import time
 import weakref
 from collections.abc import Callable
+from typing import Protocol
 
 from attrs import define, field, frozen
 
 from autotune.backends import Backend
+from autotune.ir.workloads import Workload
 from autotune.measure.dispatcher import Dispatcher
+from autotune.measure.job_pool import JobPool
 from autotune.measure.pinning import quiet_neighbour_matters, timing_cpus
-from autotune.measure.plausibility import measure_rates
+from autotune.measure.plausibility import Plausibility, measure_rates
 from autotune.measure.pool import WorkerPool
 from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.validation import ReferenceFiles
 from autotune.plugins.held import create_held_part
+from autotune.process.channel import Message
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune.process.stopwatch import Clock
 from autotune.targets import Target
 
-__all__ = ["SharedWorkers", "WorkerSetup", "Workers"]
+__all__ = ["MakeWorkers", "MeasureWorkers", "SharedWorkers", "WorkerSetup", "Workers"]
 
 # What a worker with a compiler, its programs and their arrays may occupy.
 _WORKER_BYTES = 1 << 30
@@ -60,6 +65,70 @@ class _Running:
 
     dispatcher: Dispatcher
     end: Callable[[], object]
+
+
+class MakeWorkers(Protocol):
+    """Makes workers for a run."""
+
+    def __call__(self, setup: WorkerSetup, *, is_late: Callable[[], bool]) -> MeasureWorkers:
+        """Workers that are not started yet."""
+
+
+class MeasureWorkers(Protocol):
+    """What a measurer needs of those that build, check and time its candidates.
+
+    :class:`Workers` are processes of this machine;
+    :class:`~autotune.measure.engines.EngineWorkers` are the machines of an engine. See there for
+    what is not said here.
+    """
+
+    setup: WorkerSetup
+
+    @property
+    def count(self) -> int:
+        """How many builds are done at the same time."""
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """CPUs of this machine that programs are timed on; empty where others choose."""
+
+    @property
+    def free_cpus(self) -> tuple[int, ...]:
+        """CPUs of this machine on which others may build meanwhile."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether building while something is timed does not disturb."""
+
+    @property
+    def simulates(self) -> bool:
+        """Whether the backend gives times that no clock has shown."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether they have been started, and not closed since."""
+
+    @property
+    def pool(self) -> JobPool:
+        """Those that do the jobs."""
+
+    def start(self) -> None:
+        """Start them, and return at once. Again, it does nothing."""
+
+    def admit(self) -> Dispatcher:
+        """Gives the jobs of one more task to them."""
+
+    def publish(self, files: ReferenceFiles) -> Message:
+        """The part of a task's message that says where inputs and outputs are."""
+
+    def plausibility(self, workload: Workload) -> Plausibility | None:
+        """What latencies are held to; None where times are simulated."""
+
+    def take_warnings(self) -> list[str]:
+        """What a person should know of them; each only once."""
+
+    def close(self) -> None:
+        """End them. Calling it again does nothing."""
 
 
 class Workers:
@@ -152,6 +221,20 @@ class Workers:
         self._tasks += 1
         return self._dispatcher.of_task(f"task {self._tasks}")
 
+    def publish(self, files: ReferenceFiles) -> Message:
+        """The part of a task's message that says where inputs and outputs are: their paths."""
+        return {"inputs": files.inputs, "outputs": files.outputs}
+
+    def plausibility(self, workload: Workload) -> Plausibility | None:
+        """What latencies are held to; None where times are simulated."""
+        if self.simulates:
+            return None
+        return Plausibility.of(workload, self.setup.target, self.setup.threads)
+
+    def take_warnings(self) -> list[str]:
+        """There are none but those of jobs, which dispatchers take."""
+        return []
+
     def close(self) -> None:
         """End every process and remove every file. Calling it again does nothing."""
         running, self._running = self._running, None
@@ -174,13 +257,18 @@ class SharedWorkers:
 
     def __init__(self) -> None:
         self.is_late: Callable[[], bool] = lambda: False
-        self._workers: list[Workers] = []
+        self._workers: list[MeasureWorkers] = []
 
-    def get(self, setup: WorkerSetup) -> Workers:
-        """Those that are made for this, new ones if there are none."""
+    def get(self, setup: WorkerSetup, make: MakeWorkers | None = None) -> MeasureWorkers:
+        """Those that are made for this, new ones if there are none.
+
+        Args:
+            setup: What they are made for.
+            make: Makes new ones; by default processes of this machine.
+        """
         found = next((workers for workers in self._workers if workers.setup == setup), None)
         if found is None:
-            found = Workers(setup, is_late=lambda: self.is_late())
+            found = (make or Workers)(setup, is_late=lambda: self.is_late())
             self._workers.append(found)
         return found
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from operator import itemgetter
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from autotune.backends import Backend
 from autotune.measure.engines.artefacts import ArtefactStore
@@ -30,7 +30,7 @@ from autotune.measure.jobs import Job, Reply
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
 from autotune.plugins.held import create_held_part
-from autotune.plugins.options import read_options
+from autotune.plugins.options import option, read_options
 from autotune.process.channel import Message
 from autotune.process.errors import WorkerStartFailed
 from autotune.process.memory import affordable_workers, default_memory_limit
@@ -54,7 +54,7 @@ class LocalOptions:
             process, which is the usual way on one machine.
     """
 
-    builders: int = field(default=0, metadata={"low": 0, "high": 256})
+    builders: int = option(0, low=0, high=256)
 
 
 @define(eq=False)
