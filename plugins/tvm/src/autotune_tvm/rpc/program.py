@@ -11,7 +11,7 @@ import numpy as np
 from attrs import define
 from numpy.typing import NDArray
 
-from autotune.backends import BoundCall, Executable, check_arguments, poison_array
+from autotune.backends import BoundCall, Executable, check_arguments
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune_tvm.artefact import StoredProgram
@@ -279,19 +279,17 @@ class RemoteCall(BoundCall):
             raise ProgramFailed(f"its results were lost: {error}") from error
 
     def poison(self) -> None:
-        """Fill the outputs with NaN, or with the smallest integer, here and there."""
-        for output in self._outputs:
-            poison_array(output)
+        """Fill the outputs on the server with NaN, or with numbers that are as conspicuous."""
 
-        def send() -> None:
+        def fill() -> None:
             self._load()
-            # A program that failed may have written to them unnoticed.
+            # A program that failed may have written to inputs unnoticed.
             self._program.arrays.at(self._inputs, self._outputs)
+            probe = self._session.probe()
             with self._session.talking():
-                for remote, local in zip(self._set.outputs, self._outputs, strict=True):
-                    remote.copyfrom(local)
+                probe["autotune_poison"](*self._set.outputs)
 
-        self._again(send)
+        self._again(fill)
 
     def _again(self, step: Callable[[], _Result]) -> _Result:
         """Do what runs nothing of a candidate's, on another server if need be."""
