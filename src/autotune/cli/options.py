@@ -84,6 +84,7 @@ TUNING_PARTS = (
     "search_space",
     "task_scheduler",
     "measurer",
+    "runner",
 )
 """Kinds of parts that every command chooses which tunes."""
 # Parts whose flag is not that of their kind, and what else there is to say of them.
@@ -95,6 +96,7 @@ _PART_TEXTS = {
     "search_space": "Search space.",
     "task_scheduler": "Chooses the task of the next round, where there are several.",
     "measurer": "What builds and times candidates.",
+    "runner": "Where candidates are built and timed: this machine, or others.",
 }
 # A reference of Sphinx in a docstring; its text is kept.
 _REFERENCE = re.compile(r":\w+:`~?([^`]*)`")

@@ -20,7 +20,6 @@ from autotune.measure.task_client import TaskClient, TaskInputs
 from autotune.measure.timing_session import TimingSession
 from autotune.measure.trial import Leader, Trial, mark_duplicates
 from autotune.measure.workers import (
-    MakeWorkers,
     MeasureWorkers,
     SharedWorkers,
     Workers,
@@ -60,8 +59,6 @@ class LocalMeasurer(Measurer):
         clock: Monotonic seconds.
         shared: Has the workers, which other tasks may use too; without it they are the
             measurer's own.
-        make_workers: Makes those that are shared, where there are none yet: by default processes
-            of this machine.
 
     Raises:
         InvalidValueError: the number of threads or workers is not positive.
@@ -81,7 +78,6 @@ class LocalMeasurer(Measurer):
         observers: Sequence[str] = (),
         clock: Clock = time.monotonic,
         shared: SharedWorkers | None = None,
-        make_workers: MakeWorkers | None = None,
     ) -> None:
         for name, value in (("threads", threads), ("workers", workers)):
             if value is not None and value < 1:
@@ -90,7 +86,7 @@ class LocalMeasurer(Measurer):
         setup = WorkerSetup(backend, target, threads, protocol, tuple(observers), workers)
         self._shares = shared is not None
         self._workers: MeasureWorkers = (
-            Workers(setup, clock) if shared is None else shared.get(setup, make_workers)
+            Workers(setup, clock) if shared is None else shared.get(setup)
         )
         self._task = TaskInputs(workload, program, seed)
         self._protocol = protocol

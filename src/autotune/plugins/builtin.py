@@ -159,6 +159,16 @@ def autotune_parts() -> list[PluginSpec]:
             "Isolated worker processes on this machine",
         ),
         PluginSpec(
+            "runner",
+            "local",
+            "autotune.measure.engines.local_engine:make_local_engine",
+            "Processes of this machine",
+            {
+                "builders": "Processes that build apart from the one that times; 0, the usual "
+                "value, builds and times in one process"
+            },
+        ),
+        PluginSpec(
             "measurer",
             "external",
             "autotune.external.measurer:make_external_measurer",

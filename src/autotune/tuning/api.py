@@ -148,6 +148,7 @@ def run_tasks(
         _warn_of_tasks(options.listeners, given, refused or {}, fallen or {})
         if parts is None:
             return []
+        stack.callback(parts.workers.close)
         trials = options.trials or DEFAULT_TRIALS * parts.programs
         warn = _warn_all(options.listeners, [task.name for task in parts.tasks])
         for model in models.values():

@@ -26,6 +26,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "search_space": "sketch",
         "task_scheduler": "gradient",
         "measurer": "local",
+        "runner": "local",
     }
 )
 """Every kind of part that a run chooses, and the part that it chooses where none is named; for

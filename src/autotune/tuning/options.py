@@ -240,11 +240,26 @@ class TuneOptions:
                 f"strategy {chosen['strategy'].name!r} asks no cost model: leave out "
                 "load_cost_model (--load-cost-model), or choose another strategy"
             )
+        measurer, runner = chosen["measurer"], chosen["runner"]
+        if measurer.name != KINDS["measurer"] and runner != Choice(KINDS["runner"]):
+            raise InvalidValueError(
+                f"measurer {measurer.name!r} has no machines of its own to run on: leave out "
+                f"runner {runner.name!r} (--runner), or take measurer {KINDS['measurer']!r}"
+            )
         return chosen
 
     @machine.default
     def _describe(self) -> Target:
+        if self.uses_engine and self.chosen["runner"].name != KINDS["runner"]:
+            # Programs run elsewhere: what this process may use says nothing.
+            return _described(self.target, self.threads)
         return _check_cores(checked_target(self.target, self.threads))
+
+    @property
+    def uses_engine(self) -> bool:
+        """Whether builds and timings are jobs of an engine, and not of workers of their own."""
+        runner = self.chosen["runner"]
+        return runner.name != KINDS["runner"] or any(runner.options.values())
 
     @property
     def measuring(self) -> str:
@@ -298,6 +313,14 @@ class TuneOptions:
         if options["search_space"]:
             found["search_space_options"] = options["search_space"]
         return found
+
+
+def _described(target: Target | str | os.PathLike[str], threads: int | None) -> Target:
+    """The target with as many cores as threads are to be used on another machine."""
+    described = _target(target)
+    if threads is None:
+        return described
+    return described if threads == described.cores else described.with_cores(threads)
 
 
 def checked_target(target: Target | str | os.PathLike[str], threads: int | None) -> Target:

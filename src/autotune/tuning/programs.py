@@ -75,6 +75,7 @@ class TaskOnBackend:
         refusal: Why the search space of the run refuses it, where ``space`` is the one that the
             backend falls back to; "" otherwise.
         least_untuned: As of :meth:`autotune.backends.Backend.least_untuned`.
+        machines: Names the machines that measure, where they are those of an engine.
     """
 
     position: int
@@ -88,6 +89,7 @@ class TaskOnBackend:
     competes: bool = False
     refusal: str = ""
     least_untuned: float = 0.0
+    machines: str = ""
 
     @property
     def name(self) -> str:
@@ -118,7 +120,7 @@ class TaskOnBackend:
             backend_version=self.backend.version,
             compiler_version=self.backend.compiler_version(),
             threads=options.machine.cores,
-            protocol=options.measuring,
+            protocol=options.measuring + self.machines,
         )
 
 

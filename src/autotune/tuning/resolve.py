@@ -20,6 +20,7 @@ from autotune.search.schedulers import TaskScheduler
 from autotune.search.schedulers.round_robin import RoundRobin
 from autotune.search.strategies import Strategy
 from autotune.tuning.choices import KINDS, Choice, unused_by
+from autotune.tuning.machines import machines_tag
 from autotune.tuning.options import TuneOptions
 from autotune.tuning.programs import Task, TaskOnBackend, tasks_on_backends
 from autotune.tuning.resume import RunSpec
@@ -76,13 +77,15 @@ def resolve_run(
     tasks, warnings = tasks_on_backends(given, options, refused, fallen)
     if not tasks:
         return None
+    workers = SharedWorkers()
+    tags = {name: machines_tag(options, name, workers) for name in _backends_of(tasks)}
+    tasks = [evolve(task, machines=tags[task.backend_name]) for task in tasks]
     programs = tasks[-1].position + 1
     model_seed, scheduler_seed, input_seed, *task_seeds = _seeds(options, programs)
     cost_models = {
         name: _cost_model(models.get(name), model_seed, options) for name in options.backend
     }
     no_model = RandomCostModel(Context(seed=_integer(model_seed)))
-    workers = SharedWorkers()
     specs = [
         _task_spec(
             task,
@@ -101,6 +104,10 @@ def resolve_run(
         warnings = [*options.preset.caveats, *warnings]
     spec = _run_spec(tasks, options)
     return RunParts(tuple(specs), spec, scheduler, programs, tuple(warnings), workers)
+
+
+def _backends_of(tasks: Sequence[TaskOnBackend]) -> list[str]:
+    return list(dict.fromkeys(task.backend_name for task in tasks))
 
 
 def model_hosts(options: TuneOptions) -> dict[str, ModelHost]:
