@@ -31,7 +31,7 @@ class ServerSlot:
 
     Attributes:
         name: Of the machine.
-        make_pool: Makes a pool of one process, given a folder and what its first message is to say.
+        make_pool: Makes a pool of one process, given a folder and what it is told first.
         told: Setup messages, by task.
         pool: The process; None while there is none.
         folder: Of that process.

@@ -58,7 +58,7 @@ class Toolchain:
                 wanted = repr(names[0]) if given else f"none of {', '.join(_COMPILERS)}"
                 missing = f"{wanted} is {'not ' if given else ''}on the PATH"
                 raise InvalidValueError(
-                    f"programs for RPC servers are linked by a C compiler for them, but {missing}: "
+                    f"programs for RPC servers are linked by a C compiler, but {missing}: "
                     "name one with the option cc, such as cc=aarch64-linux-gnu-gcc"
                 )
             self._arguments = [found, *given[1:]]
