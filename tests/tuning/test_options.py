@@ -21,6 +21,7 @@ DEFAULTS = {
     "search_space": "sketch",
     "task_scheduler": "gradient",
     "measurer": "local",
+    "runner": "local",
 }
 
 

@@ -43,6 +43,7 @@ SUMMARIES: Mapping[str, str] = MappingProxyType(
         "report": "Write a page about a database, with plots.",
         "records": "List, export, import and check records; analyse failures.",
         "train": "Record training data and fit a cost model on it.",
+        "fleet": "List the machines that build and time.",
         "plugins": "List installed parts, and plugins that failed to load.",
         "workloads": "List workload builders and their parameters.",
         "doctor": "Check this machine and installation.",

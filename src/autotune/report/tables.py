@@ -25,6 +25,7 @@ from autotune.sketches import UNTUNED, baseline_label
 from autotune.store.records import Baseline, Outcome, Record
 from autotune.store.rejections import describe_rejections
 from autotune.store.trial_log import describe_counts
+from autotune.tuning.fleet import Fleet
 from autotune.tuning.result import Result, Rival
 
 __all__ = [
@@ -274,6 +275,29 @@ def plugins_table(statuses: Sequence[PluginStatus]) -> Table:
     )
     columns = ("kind", "name", "distribution", "version", "status", "error")
     return Table("", columns, rows)
+
+
+def fleet_table(fleet: Fleet) -> Table:
+    """Machines of a runner, and what tells them apart."""
+    rows = []
+    for state in fleet.machines:
+        machine = state.machine
+        mine = machine.fingerprint
+        seconds = state.reference_seconds or (mine.reference_seconds if mine else 0.0)
+        rows.append(
+            (
+                machine.name,
+                "+".join(sorted(machine.roles)),
+                mine.device if mine else "-",
+                mine.digest if mine else "-",
+                formats.seconds(seconds) if seconds else "-",
+                f"{machine.drift - 1:+.1%}" if mine and mine.reference_seconds else "-",
+                str(machine.load),
+                "yes" if state.takes_part else "no: another fingerprint",
+            )
+        )
+    columns = ("machine", "roles", "device", "fingerprint", "reference", "drift", "load", "races")
+    return Table(f"runner {fleet.runner}, backend {fleet.backend}", columns, tuple(rows))
 
 
 def builders_table(builders: Sequence[BuilderInfo]) -> Table:

@@ -13,8 +13,9 @@ __all__ = ["host_fingerprint", "reference_seconds"]
 
 # Multiplications that wait for one another, about a third of a millisecond: the clock of a core
 # decides, and nothing that another version of a compiler could change. Of many repetitions the
-# fastest counts, which other programs on the machine hardly change.
-_WORK, _REPEATS = 1_000_000, 25
+# fastest counts, which other programs on the machine hardly change: they are noise, which races
+# stand, and no property of the machine. A lowered clock slows down every repetition.
+_WORK, _REPEATS = 1_000_000, 60
 # What code is made for: machines that differ here run other programs.
 _FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "fma", "asimd", "sve")
 
