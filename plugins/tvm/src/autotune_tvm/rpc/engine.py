@@ -140,14 +140,15 @@ class RPCEngine(MeasureEngine):
     def machines(self) -> Sequence[Machine]:
         if self._running is None:
             return []
-        found = [
-            Machine(
+        found = []
+        if self._running.builders.is_ready:
+            builder = Machine(
                 f"{socket.gethostname()} (builds)",
                 frozenset(("build",)),
                 slots=self._builders,
                 load=len(self._building) + len(self._queue),
             )
-        ]
+            found.append(builder)
         for slot in self._running.slots:
             if slot.is_ready and slot.machine is not None and slot.fingerprint is not None:
                 found.append(
@@ -180,6 +181,9 @@ class RPCEngine(MeasureEngine):
 
     def submit(self, job: EngineJob) -> Future[EngineReply]:
         number, future = self._ledger.open()
+        if self._running is None:
+            self._ledger.answer(number, EngineReply("again", job.machine or ""))
+            return future
         if job.kind == "build":
             self._queue.append((-job.priority, number, Job(number, job.message, job.deadlines)))
             self._queue.sort(key=lambda queued: queued[:2])
@@ -195,6 +199,10 @@ class RPCEngine(MeasureEngine):
 
     def poll(self, seconds: float) -> None:
         end = time.monotonic() + seconds
+        if self._running is None:
+            # Closed, or not started: there is nothing to wait for.
+            self._ledger.deliver()
+            return
         while True:
             self._hand_out()
             self._take_builds()
@@ -262,6 +270,8 @@ class RPCEngine(MeasureEngine):
         self._ledger.give_back_all()
         self._queue.clear()
         self._building.clear()
+        self._told.clear()
+        self._wants_lease = False
         if running is not None:
             running.end()
 
