@@ -50,6 +50,8 @@ _AHEAD = 2
 # How often to ask the tracker for servers that have come, or come back.
 _LOOK_SECONDS = 5.0
 _PATIENCE = 5.0
+# How long the first server that has joined waits for the others.
+_GATHERING_SECONDS = 5.0
 # How long to go on without a single server.
 _MOST_SECONDS_WITHOUT = 60.0
 
@@ -106,6 +108,8 @@ class RPCEngine(MeasureEngine):
         self._told: dict[str, list[Message]] = {}
         self._warnings: list[str] = []
         self._looked = self._last_seen = time.monotonic()
+        self._gathered = False
+        self._joined_first: float | None = None
         self._running: _Running | None = None
 
     @property
@@ -149,7 +153,7 @@ class RPCEngine(MeasureEngine):
                 load=len(self._building) + len(self._queue),
             )
             found.append(builder)
-        for slot in self._running.slots:
+        for slot in self._running.slots if self._have_gathered() else []:
             if slot.is_ready and slot.machine is not None and slot.fingerprint is not None:
                 found.append(
                     Machine(
@@ -271,9 +275,25 @@ class RPCEngine(MeasureEngine):
         self._queue.clear()
         self._building.clear()
         self._told.clear()
+        self._gathered, self._joined_first = False, None
         self._wants_lease = False
         if running is not None:
             running.end()
+
+    def _have_gathered(self) -> bool:
+        """Whether the servers of the beginning have joined, or been waited for long enough.
+
+        A race takes the machines that most are like.
+        """
+        if not self._gathered and self._running is not None:
+            slots = self._running.slots
+            joined = [slot for slot in slots if slot.fingerprint is not None]
+            if joined and self._joined_first is None:
+                self._joined_first = time.monotonic()
+            since = self._joined_first
+            is_late = since is not None and time.monotonic() - since > _GATHERING_SECONDS
+            self._gathered = is_late or all(slot.fingerprint or slot.gone for slot in slots)
+        return self._gathered
 
     @property
     def _started(self) -> _Running:
