@@ -117,8 +117,9 @@ def test_answers_that_make_no_sense(raw: bytes, message: str) -> None:
 def test_a_key_that_no_server_has_is_named_with_the_nearest() -> None:
     with listening(replies(summary("pi4", "jetson"))) as address, Tracker(address) as tracker:
         with pytest.raises(
-            TrackerError, match=r"no server with key 'pi5'; it has servers with: jetson, pi4; did "
-            "you mean 'pi4'"
+            TrackerError,
+            match=r"no server with key 'pi5'; it has servers with: jetson, pi4; did "
+            "you mean 'pi4'",
         ):
             tracker.servers("pi5")
 

@@ -145,7 +145,7 @@ class RPCEngine(MeasureEngine):
         if self._running is None:
             return []
         found = []
-        if self._running.builders.is_ready:
+        if self._running.builders.versions:
             builder = Machine(
                 f"{socket.gethostname()} (builds)",
                 frozenset(("build",)),
@@ -154,7 +154,7 @@ class RPCEngine(MeasureEngine):
             )
             found.append(builder)
         for slot in self._running.slots if self._have_gathered() else []:
-            if slot.is_ready and slot.machine is not None and slot.fingerprint is not None:
+            if slot.is_up and slot.machine is not None and slot.fingerprint is not None:
                 found.append(
                     Machine(
                         slot.name,
@@ -194,7 +194,7 @@ class RPCEngine(MeasureEngine):
             self._hand_out()
             return future
         slot = self._slot(job.machine)
-        is_same = slot is not None and slot.is_ready and slot.incarnation == job.incarnation
+        is_same = slot is not None and slot.is_up and slot.incarnation == job.incarnation
         if slot is None or not is_same or not self._leases.renew(slot.name):
             self._ledger.answer(number, EngineReply("again", job.machine or "", job.incarnation))
         else:
@@ -221,7 +221,7 @@ class RPCEngine(MeasureEngine):
 
     def lease(self, machine: str, seconds: float) -> Lease | None:
         slot = self._slot(machine)
-        if slot is None or slot.machine is None or not slot.is_ready:
+        if slot is None or slot.machine is None or not slot.is_up:
             return None
         if self._shares_host(slot.machine):
             # Builds that have begun end first, and no other begins.
@@ -252,7 +252,7 @@ class RPCEngine(MeasureEngine):
 
     def check_speed(self, machine: str) -> float | None:
         slot = self._slot(machine)
-        if slot is None or slot.fingerprint is None or not slot.is_ready:
+        if slot is None or slot.fingerprint is None or not slot.is_up:
             return None
         number, future = self._ledger.open()
         slot.submit(number, {"op": "speed"}, {"run": self._context.protocol.deadlines["run"]})
@@ -388,13 +388,13 @@ class RPCEngine(MeasureEngine):
             if not slot.retry_at:
                 self._warnings.append(f"machine {slot.name} of runner 'rpc' is gone: {slot.gone}")
             slot.try_later(_LOOK_SECONDS)
-        if slot.is_ready:
+        if slot.is_up:
             slot.retry_at = 0.0
             self._last_seen = time.monotonic()
 
     def _join(self, slot: ServerSlot) -> None:
         """Have a server take part once it is known how fast its machine is when it is quiet."""
-        if slot.fingerprint is not None or slot.machine is None or not slot.is_ready:
+        if slot.fingerprint is not None or slot.machine is None or not slot.is_up:
             return
         if slot.joining is None:
             if self._is_quiet_beside(slot, slot.machine):
@@ -415,7 +415,7 @@ class RPCEngine(MeasureEngine):
             return False
         if not self._shares_host(machine):
             return True
-        settled = all(other.pool is None or other.is_ready for other in others)
+        settled = not any(other.is_starting for other in others)
         idle = not self._building and not any(other.jobs for other in others)
         return settled and idle and running.builders.is_ready
 

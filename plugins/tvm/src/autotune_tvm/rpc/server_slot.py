@@ -40,6 +40,7 @@ class ServerSlot:
         joining: The reply with the speed of its machine, while that is waited for.
         drift: Of the reference program.
         epoch: Incarnations of pools before this one.
+        up: The incarnation that had a server last.
         jobs: Numbers of jobs that it owes an answer.
         gone: Why there is no process, or "".
         retry_at: When to try again, in monotonic seconds.
@@ -55,6 +56,7 @@ class ServerSlot:
     joining: Future[EngineReply] | None = None
     drift: float = 1.0
     epoch: int = 0
+    up: int = -1
     jobs: set[int] = field(factory=set)
     gone: str = ""
     retry_at: float = 0.0
@@ -80,9 +82,14 @@ class ServerSlot:
         return self.epoch + (self.pool.place(0)[1] if self.pool is not None else 0)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it has a server and takes jobs."""
-        return self.pool is not None and self.machine is not None and self.pool.is_ready
+    def is_up(self) -> bool:
+        """Whether its process, as it is now, has a server."""
+        return self.pool is not None and self.up == self.incarnation
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether its process has yet to get a server, or to say that it got none."""
+        return self.pool is not None and not self.is_up
 
     def submit(self, number: int, message: Message, deadlines: Mapping[str, float]) -> None:
         """Have a job done by the process as it is now."""
@@ -100,9 +107,10 @@ class ServerSlot:
         except WorkerStartFailed as error:
             return self.end(_reason(error))
         self.jobs -= {reply.number for reply in replies}
-        said = self.pool.versions.get("machine")
-        if said is not None and self.incarnation == before and self.fingerprint is None:
-            self.machine = RemoteMachine.from_json(said)
+        if self.incarnation == before and not self.is_up and self.pool.is_ready:
+            self.up = before
+            if self.fingerprint is None:
+                self.machine = RemoteMachine.from_json(self.pool.versions["machine"])
         return [(reply.number, self._as_engine_reply(reply)) for reply in replies]
 
     def _as_engine_reply(self, reply: Reply) -> EngineReply:
