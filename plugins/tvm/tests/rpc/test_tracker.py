@@ -80,15 +80,15 @@ def test_no_tracker_is_named_at_once() -> None:
 
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0", b"\0\0\0\0"])
 def test_what_is_no_tracker_is_named(said: bytes) -> None:
-    with listening(lambda connection: connection.sendall(said)) as address:
-        with pytest.raises(TrackerError, match="is no RPC tracker"):
-            Tracker(address, 2.0)
+    refused = pytest.raises(TrackerError, match="is no RPC tracker")
+    with listening(lambda connection: connection.sendall(said)) as address, refused:
+        Tracker(address, 2.0)
 
 
 def test_a_silent_listener_is_given_up_on() -> None:
-    with listening(lambda connection: time.sleep(0.6)) as address:
-        with pytest.raises(TrackerError, match="is no RPC tracker"):
-            Tracker(address, 0.2)
+    refused = pytest.raises(TrackerError, match="is no RPC tracker")
+    with listening(lambda connection: time.sleep(0.6)) as address, refused:
+        Tracker(address, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -109,25 +109,23 @@ def test_answers_that_make_no_sense(raw: bytes, message: str) -> None:
         connection.recv(64)
         connection.sendall(raw)
 
-    with listening(answer) as address, Tracker(address, 2.0) as tracker:
-        with pytest.raises(TrackerError, match=message):
-            tracker.keys()
+    failed = pytest.raises(TrackerError, match=message)
+    with listening(answer) as address, Tracker(address, 2.0) as tracker, failed:
+        tracker.keys()
 
 
 def test_a_key_that_no_server_has_is_named_with_the_nearest() -> None:
+    said = "no server with key 'pi5'; it has servers with: jetson, pi4; did you mean 'pi4'"
     with listening(replies(summary("pi4", "jetson"))) as address, Tracker(address) as tracker:
-        with pytest.raises(
-            TrackerError,
-            match=r"no server with key 'pi5'; it has servers with: jetson, pi4; did "
-            "you mean 'pi4'",
-        ):
+        with pytest.raises(TrackerError) as raised:
             tracker.servers("pi5")
+        assert said in str(raised.value)
 
 
 def test_a_tracker_without_servers() -> None:
-    with listening(replies(summary())) as address, Tracker(address) as tracker:
-        with pytest.raises(TrackerError, match="no server with key 'pi4', nor any other"):
-            tracker.servers("pi4")
+    failed = pytest.raises(TrackerError, match="no server with key 'pi4', nor any other")
+    with listening(replies(summary())) as address, Tracker(address) as tracker, failed:
+        tracker.servers("pi4")
 
 
 def test_what_the_tracker_says_of_a_key() -> None:
@@ -141,9 +139,9 @@ def test_waiting_for_a_server_ends() -> None:
         replies()(connection)
         time.sleep(0.5)
 
-    with listening(answer) as address, Tracker(address) as tracker:
-        with pytest.raises(TrackerError, match=r"no server with key 'pi4' became free within 0 s"):
-            tracker.request("pi4", 1, 0.2)
+    failed = pytest.raises(TrackerError, match="no server with key 'pi4' became free within 0 s")
+    with listening(answer) as address, Tracker(address) as tracker, failed:
+        tracker.request("pi4", 1, 0.2)
 
 
 def test_an_offer_names_server_and_key() -> None:
@@ -151,6 +149,6 @@ def test_an_offer_names_server_and_key() -> None:
     with listening(replies(offer)) as address, Tracker(address) as tracker:
         given = tracker.request("pi4", 1, 2.0)
     assert (str(given.address), given.match_key) == ("10.0.0.1:9090", "pi4:0.5")
-    with listening(replies([0, "nothing"])) as address, Tracker(address) as tracker:
-        with pytest.raises(TrackerError, match="does not answer as RPC trackers do"):
-            tracker.request("pi4", 1, 2.0)
+    failed = pytest.raises(TrackerError, match="does not answer as RPC trackers do")
+    with listening(replies([0, "nothing"])) as address, Tracker(address) as tracker, failed:
+        tracker.request("pi4", 1, 2.0)

@@ -52,7 +52,8 @@ _LOOK_SECONDS = 5.0
 _PATIENCE = 5.0
 # How long the first server that has joined waits for the others.
 _GATHERING_SECONDS = 5.0
-# How long to go on without a single server.
+# How long to go on without a single server, beyond what a session may last: as long as that a
+# program which hangs may keep its server.
 _MOST_SECONDS_WITHOUT = 60.0
 
 
@@ -457,10 +458,9 @@ class RPCEngine(MeasureEngine):
                 slot.start()
             self._add_slots(self._wanted(len(servers.servers)))
         alive = [slot for slot in slots if slot.pool is not None]
-        if not alive and now - self._last_seen > _MOST_SECONDS_WITHOUT:
-            raise WorkerStartFailed(
-                f"no RPC server for {_MOST_SECONDS_WITHOUT:.0f} s: {slots[-1].gone}"
-            )
+        most = self._options.session_timeout + _MOST_SECONDS_WITHOUT
+        if not alive and now - self._last_seen > most:
+            raise WorkerStartFailed(f"no RPC server for {most:.0f} s: {slots[-1].gone}")
 
     def _leases_given(self) -> bool:
         return any(slot.jobs for slot in self._started.slots)

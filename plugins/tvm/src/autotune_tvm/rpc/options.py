@@ -35,7 +35,7 @@ class RPCOptions:
     tracker: str = option("")
     key: str = option("")
     priority: int = option(1, low=0, high=1_000_000)
-    session_timeout: float = option(120.0, low=2.0, high=86_400.0)
+    session_timeout: float = option(60.0, low=2.0, high=86_400.0)
     servers: int = option(0, low=0, high=1024)
     cc: str = option("")
 

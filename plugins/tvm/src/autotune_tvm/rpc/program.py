@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from attrs import define
@@ -16,12 +16,12 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Workload
 from autotune_tvm.artefact import StoredProgram
 from autotune_tvm.executable import packer_name
-from autotune_tvm.rpc.session import ProgramFailed, ServerLost, Session
+from autotune_tvm.rpc.session import ProgramFailed, ServerLost, Session, end_process
+from autotune_tvm.rpc.tracker import TrackerError
 
 __all__ = ["RemoteArrays", "RemoteCall", "RemoteProgram"]
 
 Array = NDArray[Any]
-_Result = TypeVar("_Result")
 _Place = tuple[int, ...]
 
 # How often what was put on a server is put on another one, when its session ends.
@@ -161,7 +161,6 @@ class RemoteProgram(Executable):
         Raises:
             InvalidValueError: the arrays are not those of the workload, or not aligned.
             ProgramFailed: the server cannot load it, or what packs fails.
-            TrackerError: there is no server.
         """
         check_arguments(self._workload, inputs, outputs)
         call = RemoteCall(self, inputs, outputs)
@@ -225,9 +224,16 @@ class RemoteCall(BoundCall):
         self._parameters: list[Any] = []
 
     def load(self) -> None:
-        """Have everything on the server."""
-        self._session.ensure(_LEAST_SECONDS)
-        self._again(self._load)
+        """Have everything on the server; without any server the process ends.
+
+        That is nobody's fault: an exception would be taken for one of the program.
+        """
+
+        def step() -> None:
+            self._session.ensure(_LEAST_SECONDS)
+            self._load()
+
+        self._again(step)
 
     def _load(self) -> None:
         self._session.ensure(0.0)
@@ -291,14 +297,18 @@ class RemoteCall(BoundCall):
 
         self._again(fill)
 
-    def _again(self, step: Callable[[], _Result]) -> _Result:
+    def _again(self, step: Callable[[], None]) -> None:
         """Do what runs nothing of a candidate's, on another server if need be."""
-        for _ in range(_MOST_SERVERS - 1):
-            try:
-                return step()
-            except ServerLost:
-                continue
-        return step()
+        why = ""
+        try:
+            for _ in range(_MOST_SERVERS):
+                try:
+                    return step()
+                except ServerLost as error:
+                    why = str(error)
+        except TrackerError as error:
+            why = str(error)
+        end_process(why)
 
 
 def _owner(array: Array) -> Array:

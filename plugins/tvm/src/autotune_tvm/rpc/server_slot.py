@@ -19,6 +19,8 @@ from autotune_tvm.rpc.machine import RemoteMachine
 
 __all__ = ["Numbered", "ServerSlot"]
 
+_SENDING = ("task", "load")
+
 Numbered = tuple[int, EngineReply]
 """A job's number, and its reply."""
 
@@ -114,8 +116,10 @@ class ServerSlot:
         return [(reply.number, self._as_engine_reply(reply)) for reply in replies]
 
     def _as_engine_reply(self, reply: Reply) -> EngineReply:
+        # Nothing of the program runs while it is sent: what ends then is the way to the server.
+        is_lost = reply.kind in ("died", "timeout") and reply.phase in _SENDING
         return EngineReply(
-            reply.kind,
+            "lost" if is_lost else reply.kind,
             self.name,
             self.epoch + reply.place[1],
             reply.phase,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from attrs import define, field
@@ -21,7 +21,7 @@ from autotune_tvm.rpc.options import RPCOptions
 from autotune_tvm.rpc.toolchain import Toolchain
 from autotune_tvm.rpc.tracker import Tracker, TrackerError
 
-__all__ = ["OtherMachine", "ProgramFailed", "ServerLost", "Session"]
+__all__ = ["OtherMachine", "ProgramFailed", "ServerLost", "Session", "end_process"]
 
 # A server answers the greeting at once, unless its process is stopped or its machine is gone.
 _GREETING_SECONDS = 10.0
@@ -230,16 +230,19 @@ class Session:
             )
 
 
+def end_process(message: str) -> NoReturn:
+    """End this process, which is of no use without a server; the message is its last word."""
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
 @contextmanager
 def _ending_the_process(message: str) -> Iterator[None]:
     """End this process unless what is inside is over soon, as TVM knows no limit."""
 
-    def end() -> None:
-        sys.stderr.write(f"{message} within {_GREETING_SECONDS:g} s\n")
-        sys.stderr.flush()
-        os._exit(1)
-
-    watch = threading.Timer(_GREETING_SECONDS, end)
+    late = f"{message} within {_GREETING_SECONDS:g} s"
+    watch = threading.Timer(_GREETING_SECONDS, end_process, [late])
     watch.daemon = True
     watch.start()
     try:
