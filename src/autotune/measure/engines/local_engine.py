@@ -105,6 +105,12 @@ class LocalEngine(MeasureEngine):
         return self._backend.simulated_times
 
     @property
+    def pids(self) -> Mapping[str, int]:
+        """Process ids, for people who look at the machine: ``time``, ``build 1`` and so on."""
+        found = self._running.pool.pids() if self._running else {}
+        return {f"build {at}" if at != _TIMER else "time": pid for at, pid in found.items()}
+
+    @property
     def versions(self) -> Mapping[str, str]:
         return dict(self._running.pool.versions) if self._running else {}
 
@@ -210,11 +216,7 @@ class LocalEngine(MeasureEngine):
         if self._running is not None:
             self._pool.cancel()
             self._pool.reserve((), (_TIMER,))
-        self._queue.clear()
-        self._building.clear()
-        self._timing.clear()
-        self._wants_lease = False
-        self._ledger.give_back_all()
+        self._forget_all()
 
     def check_speed(self, machine: str) -> float | None:
         fingerprint = self._fingerprint
@@ -230,10 +232,18 @@ class LocalEngine(MeasureEngine):
 
     def close(self) -> None:
         running, self._running = self._running, None
-        self._ledger.give_back_all()
+        self._forget_all()
+        self._leases.drop(self._machine)
         self._fingerprint = None
         if running is not None:
             running.end()
+
+    def _forget_all(self) -> None:
+        self._queue.clear()
+        self._building.clear()
+        self._timing.clear()
+        self._wants_lease = False
+        self._ledger.give_back_all()
 
     @property
     def _pool(self) -> WorkerPool:

@@ -1,0 +1,61 @@
+"""This machine behind the contract of engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from autotune.errors import InvalidValueError
+from autotune.measure.engines import MeasureEngine
+from autotune.measure.engines.local_engine import LocalEngine, make_local_engine
+from autotune.plugins import Context
+from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
+
+
+class TestLocalEngine(EngineSuite):
+    @classmethod
+    def context(cls) -> Context:
+        return engine_context(options={"builders": 1})
+
+    @classmethod
+    def program(cls) -> str:
+        # Longer than the deadline of a job that is to be late.
+        return json.dumps({"build_seconds": 0.05})
+
+    @classmethod
+    def make_engine(cls, context: Context) -> MeasureEngine:
+        return make_local_engine(context)
+
+    def test_a_killed_timer_is_replaced_and_its_job_is_not_repeated(
+        self, host: EngineHost
+    ) -> None:
+        artefact, machine = host.built(), host.timer()
+        engine = host.engine
+        assert isinstance(engine, LocalEngine)
+        with host.leased(machine):
+            assert host.reply(host.run(artefact, machine)).kind == "done"
+            os.kill(engine.pids["time"], signal.SIGSTOP)
+            waiting = host.sample(machine)
+            os.kill(engine.pids["time"], signal.SIGKILL)
+            assert host.reply(waiting).kind in ("died", "lost")
+            host.wait(lambda: host.timer().incarnation > machine.incarnation)
+            assert host.reply(host.sample(machine)).kind == "again"
+            assert host.reply(host.run(artefact, host.timer())).kind == "done"
+
+    def test_nothing_is_built_while_there_is_a_lease(self, host: EngineHost) -> None:
+        machine = host.timer()
+        with host.leased(machine):
+            waiting = host.build()
+            host.engine.poll(0.3)
+            assert not waiting.done() and host.timer().load == 1
+        assert host.reply(waiting).kind == "done"
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(InvalidValueError, match="between 0 and 256, not -1"):
+        make_local_engine(engine_context(options={"builders": -1}))
+    with pytest.raises(InvalidValueError, match="no option 'builder'.*Did you mean 'builders'"):
+        make_local_engine(engine_context(options={"builder": 1}))
