@@ -248,7 +248,7 @@ def _part_flags(kind: str, usual: str | None) -> Callable[[Command], Command]:
             flag, kind, metavar="NAME", show_default=default, help=_PART_TEXTS[kind]
         )
         decorated = options(command)
-        for parameter, (_, _, metavar) in reversed(_NAMED_OPTIONS.get(kind, {}).items()):
+        for parameter, (_, _, metavar) in reversed(list(_NAMED_OPTIONS.get(kind, {}).items())):
             named = "--" + parameter.replace("_", "-")
             text = _NAMED_TEXTS[parameter]
             decorated = click.option(named, parameter, metavar=metavar, help=text)(decorated)
