@@ -328,7 +328,11 @@ class RPCEngine(MeasureEngine):
             **TVMBackend().worker_environment(context.threads),
             **self._options.environment(),
         }
-        stored = {"artefacts": str(store.folder), "only_times": hello is not None}
+        stored = {
+            "artefacts": str(store.folder),
+            "only_times": hello is not None,
+            "threads": context.threads,
+        }
         memory = protocol.memory_bytes
         return WorkerPool(
             _BACKEND,

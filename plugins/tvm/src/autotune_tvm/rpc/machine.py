@@ -11,7 +11,7 @@ from attrs import asdict, frozen
 
 from autotune_tvm.rpc.session import ProgramFailed, Session
 
-__all__ = ["RemoteMachine", "ask_machine", "described_machine"]
+__all__ = ["RemoteMachine", "ask_machine", "described_machine", "use_threads"]
 
 _BYTES = 1 << 16
 _MAY_VARY = frozenset({"server", "clocks", "reference_seconds", "boot", "host"})
@@ -21,6 +21,8 @@ _FEATURES = (
     *("amx_tile", "amx_int8", "amx_bf16"),
     *("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme"),
 )
+# Of the modes of TVM's pool.
+_ALL_CORES = 0
 _UNKNOWN = "unknown"
 
 
@@ -97,6 +99,24 @@ def ask_machine(session: Session) -> RemoteMachine:
         seconds = float(probe["autotune_reference"]())
     llvm = _llvm_version(session)
     return described_machine(text, session.server, seconds, llvm)
+
+
+def use_threads(session: Session, threads: int) -> None:
+    """Have programs of a session run on so many threads.
+
+    Raises:
+        ProgramFailed: the server has fewer; says how to give it more.
+        ServerLost: the connection has ended.
+    """
+    found = int(session.call("runtime.NumThreads"))
+    if found != threads:
+        session.call("runtime.config_threadpool", _ALL_CORES, threads)
+        found = int(session.call("runtime.NumThreads"))
+    if found != threads:
+        raise ProgramFailed(
+            f"RPC server {session.server} runs programs on {found} threads, and {threads} are "
+            f"asked for: start it with TVM_NUM_THREADS={threads}, or ask for {found} (--threads)"
+        )
 
 
 def _llvm_version(session: Session) -> str:

@@ -13,7 +13,7 @@ from autotune.measure.worker import Worker
 from autotune.process.channel import Message
 from autotune.process.child import Connection, Handler, connect, serve
 from autotune_tvm.rpc.backend import RPCBackend
-from autotune_tvm.rpc.machine import RemoteMachine, ask_machine
+from autotune_tvm.rpc.machine import RemoteMachine, ask_machine, use_threads
 from autotune_tvm.rpc.session import OtherMachine, Session
 
 _SPEED_ATTEMPTS = 4
@@ -35,6 +35,7 @@ class RPCWorker(Worker):
         super().__init__(backend, connection)
         self._host = connection
         self._machine: RemoteMachine | None = None
+        self._threads = 1
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -42,16 +43,19 @@ class RPCWorker(Worker):
         inherited = super().handlers
 
         def hello(message: Message) -> Message:
-            return {**inherited["hello"](message), **self._greet(message.get("expected"))}
+            return {**inherited["hello"](message), **self._greet(message)}
 
         return {**inherited, "hello": hello, "speed": self._server_speed}
 
-    def _greet(self, expected: Message | None) -> Message:
+    def _greet(self, message: Message) -> Message:
         """Get a server, and say what machine it is.
 
         Args:
-            expected: What it has to be like, if it takes the place of another one.
+            message: ``threads`` of programs, and what it has to be like (``expected``) if it
+                takes the place of another one, or None.
         """
+        expected = message["expected"]
+        self._threads = int(message["threads"])
         if expected is not None:
             self._machine = RemoteMachine.from_json(expected)
         with self._host.phase("start"):
@@ -67,6 +71,7 @@ class RPCWorker(Worker):
         Raises:
             OtherMachine: it is not like that of the first one.
         """
+        use_threads(session, self._threads)
         found = ask_machine(session)
         first = self._machine
         if first is not None:
