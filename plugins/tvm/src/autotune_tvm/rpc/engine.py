@@ -9,12 +9,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
-from typing import Any
 
 from attrs import define, evolve
 
-from autotune.errors import InvalidValueError
 from autotune.measure.engines import (
     ArtefactStore,
     EngineJob,
@@ -31,19 +28,18 @@ from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
 from autotune.process.channel import Message
 from autotune.process.errors import WorkerStartFailed
-from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.memory import affordable_workers
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.rpc.machine import RemoteMachine
 from autotune_tvm.rpc.options import read_rpc_options
+from autotune_tvm.rpc.processes import boot_of_this_host, check_context, worker_pool
 from autotune_tvm.rpc.server_slot import ServerSlot
 from autotune_tvm.rpc.toolchain import Toolchain
 from autotune_tvm.rpc.tracker import Tracker, TrackerError
 
 __all__ = ["RPCEngine", "make_rpc_engine"]
 
-_BACKEND = "autotune_tvm.rpc.backend:RPCBackend"
-_WORKER = "autotune_tvm.rpc.worker"
 _WORKER_BYTES = 1 << 30
 _POLL_SECONDS = 0.05
 _AHEAD = 2
@@ -96,11 +92,11 @@ class RPCEngine(MeasureEngine):
 
     def __init__(self, context: Context) -> None:
         self._options = read_rpc_options(context.options)
-        _check_context(context)
+        check_context(context)
         Toolchain(self._options.cc).check()
         self._context = context
         self._builders = affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
-        self._boot = _boot_of_this_host()
+        self._boot = boot_of_this_host()
         self._ledger = JobLedger(self.name)
         self._leases = LeaseTable()
         self._queue: list[tuple[int, int, Job]] = []
@@ -135,7 +131,9 @@ class RPCEngine(MeasureEngine):
         except TrackerError as error:
             raise WorkerStartFailed(str(error)) from error
         folder, slots = make_private_folder(), list[ServerSlot]()
-        builders = self._pool(folder, artefacts, self._builders)
+        builders = worker_pool(
+            self._context, self._options, folder, artefacts, workers=self._builders
+        )
         end = weakref.finalize(self, _end, builders, slots, folder, os.getpid())
         self._running = _Running(builders, folder, artefacts, slots, end)
         builders.start()
@@ -146,7 +144,7 @@ class RPCEngine(MeasureEngine):
         if self._running is None:
             return []
         found = []
-        if self._running.builders.versions:
+        if self._running.builders.versions and self._have_gathered():
             builder = Machine(
                 f"{socket.gethostname()} (builds)",
                 frozenset(("build",)),
@@ -214,6 +212,7 @@ class RPCEngine(MeasureEngine):
             for slot in self._started.slots:
                 self._attend(slot)
                 self._join(slot)
+            self._require_servers()
             self._look_for_servers()
             left = end - time.monotonic()
             if self._ledger.deliver() or left <= 0:
@@ -288,9 +287,6 @@ class RPCEngine(MeasureEngine):
         """
         if not self._gathered and self._running is not None:
             slots = self._running.slots
-            joined = [slot for slot in slots if slot.fingerprint is not None]
-            if joined and self._joined_first is None:
-                self._joined_first = time.monotonic()
             since = self._joined_first
             is_late = since is not None and time.monotonic() - since > _GATHERING_SECONDS
             self._gathered = is_late or all(slot.fingerprint or slot.gone for slot in slots)
@@ -315,38 +311,6 @@ class RPCEngine(MeasureEngine):
     def _shares_host(self, machine: RemoteMachine) -> bool:
         return bool(self._boot) and machine.boot == self._boot
 
-    def _pool(
-        self,
-        folder: PrivateFolder,
-        store: ArtefactStore,
-        workers: int,
-        hello: Callable[[int], Message] | None = None,
-        **others: Any,
-    ) -> WorkerPool:
-        context, protocol = self._context, self._context.protocol
-        environment = {
-            **TVMBackend().worker_environment(context.threads),
-            **self._options.environment(),
-        }
-        stored = {
-            "artefacts": str(store.folder),
-            "only_times": hello is not None,
-            "threads": context.threads,
-        }
-        memory = protocol.memory_bytes
-        return WorkerPool(
-            _BACKEND,
-            context.threads,
-            environment,
-            workers=workers,
-            deadlines=protocol.deadlines,
-            memory_bytes=default_memory_limit() if memory is None else memory,
-            folder=folder,
-            clock=time.monotonic,
-            hello=lambda index: {**stored, **(hello(index) if hello is not None else {})},
-            **others,
-        )
-
     def _wanted(self, found: int) -> int:
         """How many servers to have, of those that there are."""
         return min(found, self._options.servers or found)
@@ -357,7 +321,7 @@ class RPCEngine(MeasureEngine):
             name = f"{self._options.key}/{len(running.slots) + 1}"
 
             def make_pool(folder: PrivateFolder, hello: Callable[[int], Message]) -> WorkerPool:
-                return self._pool(folder, running.store, 1, hello, module=_WORKER)
+                return worker_pool(self._context, self._options, folder, running.store, hello)
 
             slot = ServerSlot(name, make_pool, self._told)
             running.slots.append(slot)
@@ -411,6 +375,7 @@ class RPCEngine(MeasureEngine):
             if "seconds" in body:
                 slot.machine = evolve(slot.machine, reference_seconds=float(body["seconds"]))
                 slot.fingerprint = self._fingerprint(slot.machine)
+                self._joined_first = self._joined_first or time.monotonic()
 
     def _is_quiet_beside(self, slot: ServerSlot, machine: RemoteMachine) -> bool:
         """Whether nothing that was started here keeps a machine from its usual speed."""
@@ -436,6 +401,16 @@ class RPCEngine(MeasureEngine):
             reference_seconds=machine.reference_seconds,
             clocks=f"{machine.clocks} MHz" if machine.clocks else "",
         )
+
+    def _require_servers(self) -> None:
+        """Raise where none of the servers of the beginning has joined.
+
+        Raises:
+            WorkerStartFailed: says why the last one has not.
+        """
+        slots = self._started.slots
+        if self._joined_first is None and all(slot.gone for slot in slots):
+            raise WorkerStartFailed(slots[-1].gone)
 
     def _look_for_servers(self) -> None:
         """Use servers that have come, and try again where one was lost.
@@ -489,31 +464,6 @@ def make_rpc_engine(context: Context) -> RPCEngine:
         InvalidValueError: an option is unknown, missing, or makes no sense.
     """
     return RPCEngine(context)
-
-
-def _check_context(context: Context) -> None:
-    if context.backend != TVMBackend.name:
-        raise InvalidValueError(
-            f"runner 'rpc' sends programs of backend 'tvm' to TVM's servers, not those of "
-            f"{context.backend!r}"
-        )
-    TVMBackend().check_measuring(context.target, context.threads)
-    if context.protocol.cold:
-        raise InvalidValueError(
-            "runner 'rpc' does not empty the caches of servers: measure warm, without --cold"
-        )
-    if context.observers:
-        raise InvalidValueError(
-            f"observers ({', '.join(context.observers)}) read counters of this machine, and "
-            "programs of runner 'rpc' do not run on it"
-        )
-
-
-def _boot_of_this_host() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _end(

@@ -28,6 +28,8 @@ _GREETING_SECONDS = 10.0
 _MOST_ATTEMPTS = 3
 _RETRY_SECONDS = 1.0
 _MOST_REFUSED = 16
+# How long to wait for another server than those that were refused.
+_REFUSED_SECONDS = 5.0
 
 
 class OtherMachine(Exception):
@@ -186,18 +188,18 @@ class Session:
         attempts = _MOST_ATTEMPTS
         while len(refused) <= _MOST_REFUSED:
             try:
-                self._remote = self._connect()
+                self._remote = self._connect(_REFUSED_SECONDS if refused else self.patience)
                 self._ends = time.monotonic() + self.options.session_timeout
                 self.generation += 1
                 self.accept(self)
                 return
-            except OtherMachine as error:
+            except (OtherMachine, ProgramFailed) as error:
                 # Kept until the end: the tracker would offer it again.
                 refused.append(self._remote)
                 self.close()
                 last = error
             except TrackerError as error:
-                if isinstance(last, OtherMachine):
+                if refused:
                     raise TrackerError(str(last)) from error
                 raise
             except Exception as error:  # a server that was offered may be gone
@@ -207,18 +209,18 @@ class Session:
                 if attempts == 0:
                     break
                 time.sleep(_RETRY_SECONDS)
-        if isinstance(last, OtherMachine):
+        if refused:
             raise TrackerError(str(last))
         raise TrackerError(
             f"{_MOST_ATTEMPTS} RPC servers with key {self.options.key!r} did not answer, the last "
             f"one with: {_said(last)}"
         )
 
-    def _connect(self) -> Any:
+    def _connect(self, patience: float) -> Any:
         options = self.options
         with Tracker(options.address) as tracker:
             tracker.servers(options.key)
-            offer = tracker.request(options.key, options.priority, self.patience)
+            offer = tracker.request(options.key, options.priority, patience)
         self.server = str(offer.address)
         rpc = runtime.load().rpc
         with _ending_the_process(f"RPC server {offer.address} does not answer"):
