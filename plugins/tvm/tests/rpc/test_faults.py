@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from autotune_tvm.rpc.engine import RPCEngine
 from autotune_tvm.rpc.tracker import Tracker
 from rpc_programs import N, artefact
@@ -195,3 +197,65 @@ def test_a_tracker_that_is_gone_is_named_and_found_again(tmp_path: Path) -> None
         fleet.start_tracker()
         time.sleep(12.0)  # The session is over then.
         assert_right(timed(host, tmp_path, "right"))
+
+
+_PRELOADED = """
+#include <stdint.h>
+void TVMFFIGetVersion(uint32_t *version) { version[0] = 0; version[1] = 1; version[2] = 99; }
+"""
+_OTHER_COMPILER = """#!/bin/sh
+# Makes shared libraries of AArch64 by their headers.
+case "$*" in *print-prog-name*) exit 0 ;; esac
+cc "$@" || exit 1
+out=""; for word; do [ "$last" = -o ] && out="$word"; last="$word"; done
+case "$*" in *-shared*) printf '\\267' | dd of="$out" bs=1 seek=18 conv=notrunc status=none ;; esac
+"""
+
+
+@pytest.mark.long
+def test_servers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    """One of another architecture, and one with too few threads: neither ever times anything."""
+    compiler = tmp_path / "other-cc"
+    compiler.write_text(_OTHER_COMPILER)
+    compiler.chmod(0o755)
+    with RPCFleet(tmp_path, servers=1) as fleet:
+        given = fleet.options(cc=str(compiler))
+        context = engine_context("tvm", target=detect_cpu(), options=given)
+        with RPCEngine(context) as engine:
+            engine.start(ArtefactStore(tmp_path))
+            with pytest.raises(WorkerStartFailed, match="cannot load programs of the compiler"):
+                wait_for_machines(engine)
+        fleet.await_free(1)
+        two = evolve(
+            engine_context("tvm", target=detect_cpu(), options=fleet.options()), threads=2
+        )
+        with RPCEngine(two) as engine:
+            engine.start(ArtefactStore(tmp_path))
+            said = (
+                "runs programs on 1 threads, and 2 are asked for: start it with TVM_NUM_THREADS=2"
+            )
+            with pytest.raises(WorkerStartFailed, match=said):
+                wait_for_machines(engine)
+
+
+@pytest.mark.long
+def test_a_server_of_another_version_is_told_apart(tmp_path: Path) -> None:
+    source, library = tmp_path / "version.c", tmp_path / "version.so"
+    source.write_text(_PRELOADED)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    with RPCFleet(tmp_path, servers=1) as fleet:
+        fleet.start_server({"LD_PRELOAD": str(library)})
+        fleet.await_free(2)
+        with started(fleet, tmp_path) as host:
+            found = [it.fingerprint for it in host.engine.machines() if it.fingerprint]
+            assert len(found) == 2 and not found[0].equals(found[1])
+            (said,) = found[0].differences(found[1])
+            assert said.startswith("compiler ") and "ffi 0.1.99" in said
+
+
+def wait_for_machines(engine: RPCEngine) -> None:
+    """Poll until there is a machine that times, or no hope."""
+    end = time.monotonic() + 60.0
+    while not any("time" in it.roles for it in engine.machines()):
+        assert time.monotonic() < end
+        engine.poll(0.1)
