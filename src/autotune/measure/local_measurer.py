@@ -318,8 +318,6 @@ class LocalMeasurer(Measurer):
             )
             return
         for trial in group:
-            if trial.place is not None:
-                trial.place = pool.on_first(trial.place)
             timing.screen(trial)
             batch.tell(collecting.on_outcome)
             if collecting.enough():
@@ -353,8 +351,13 @@ class LocalMeasurer(Measurer):
         several machines, each times what it holds, once there is one to compare with.
         """
         leader = self._started().timing.leader
-        if len(self._workers.pool.lanes) > 1:
-            return list(built) if leader is not None else list(built[:1])
+        pool = self._workers.pool
+        if len(pool.lanes) > 1 and leader is None:
+            for trial in built[:1]:
+                trial.place = trial.place and pool.on_first(trial.place)
+            return list(built[:1])
+        if len(pool.lanes) > 1:
+            return list(built)
         busy = None if leader is None else leader.place
         places = [trial.place for trial in built]
         first = next((place for place in places if place != busy), busy)

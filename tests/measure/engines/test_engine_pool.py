@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -73,12 +74,13 @@ def test_candidates_race_on_a_machine_that_did_not_build_them(
 
 
 def every(number: int, what: Callable[..., Sequence[Answer]]) -> Any:
-    """Mischief with every so many-th time job."""
-    seen = [0]
+    """Mischief with every so many-th time job, three times: what always restarts gets nowhere."""
+    seen, left = [0], [3]
 
     def mischief(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
         seen[0] += job.kind == "time"
-        if job.kind == "time" and honest.kind == "done" and seen[0] % number == 0:
+        if job.kind == "time" and honest.kind == "done" and seen[0] % number == 0 and left[0]:
+            left[0] -= 1
             return what(engine, job, honest)
         return [(0.0, honest)]
 
@@ -159,6 +161,43 @@ def test_without_a_machine_that_times_it_says_what_is_missing(make: Make) -> Non
     builder = Machine("builder", frozenset(("build",)), slots=4)
     with pytest.raises(WorkerStartFailed, match="no machine that times.*machines: builder"):
         make(ScriptedEngine([builder], latency), 0.1)
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_run_waits_for_its_only_machine_for_a_while(
+    make: Make, candidates: list[Candidate], returns: bool
+) -> None:
+    left: list[float] = []
+
+    def leave(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+        if left:
+            return [(0.0, honest)]
+        left.append(time.monotonic())
+        engine.leave("a")
+        return [(0.0, EngineReply("again", "a"))]
+
+    builder = Machine("builder", frozenset(("build",)), slots=4)
+    engine = Returning([builder, machine("a")], latency, mischief=every(5, leave))
+    engine.left = left
+    engine.returns = returns
+    measurer = make(engine, 0.5)
+    if returns:
+        check(measurer, candidates)
+        return
+    with pytest.raises(WorkerStartFailed, match="no machine of fingerprint .*machines: builder"):
+        measurer.measure(candidates)
+
+
+class Returning(ScriptedEngine):
+    """One whose machine ``a`` is back after a while, if it is to be."""
+
+    left: list[float]
+    returns: bool
+
+    def poll(self, seconds: float) -> None:
+        super().poll(seconds)
+        if self.returns and self.left and time.monotonic() - self.left[0] > 0.2:
+            self.present.setdefault("a", machine("a", incarnation=1))
 
 
 def test_equal_machines_share_the_work_and_races_are_on_one(
