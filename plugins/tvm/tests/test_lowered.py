@@ -23,7 +23,7 @@ from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import VARIED_WORKLOADS
 from split_reductions import SPLIT_REDUCTIONS
 from transposes import transpose, transposed_pair
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.ir import IRModule
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
 from uneven_rows import UNEVEN_ROWS
@@ -206,6 +206,7 @@ def check_what_tvm_counts(scheduled: tvm.IRModule, lowered: LoweredNest) -> None
         s_tir.transform.CompactBufferAllocation(),
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
     ]
     function = tvm.ir.transform.Sequential(passes)(scheduled)["main"]
 

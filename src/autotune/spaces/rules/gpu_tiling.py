@@ -38,10 +38,11 @@ from autotune.spaces.rules.access import (
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_cross_thread import cross_thread_draft, suits_cross_thread
+from autotune.spaces.rules.gpu_layouts import transposable
 from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, GpuLevels, check_gpu, tile_levels
 from autotune.spaces.rules.rule import SketchRule
 
-LABELS = ("shared", "direct", "cross-thread")
+LABELS = ("shared", "shared-transposed", "direct", "cross-thread")
 
 # A reduction of more steps than this per result gains by what its threads fetch together.
 _SHORT_REDUCTION = 64
@@ -50,7 +51,8 @@ _SHORT_REDUCTION = 64
 class GpuTilingRule(SketchRule):
     """Tiles a reduction: through shared memory, directly from global memory, across threads.
 
-    Operands go through shared memory where several threads read the same elements. Reading them
+    Operands go through shared memory where several threads read the same elements; where rows of
+    an operand lie along the reduction, they are also laid out along results. Reading them
     directly is tried as well for short reductions. Reductions with few results are also split
     across the threads of a block. A second such stage of the same workload is treated like the
     first.
@@ -67,9 +69,13 @@ class GpuTilingRule(SketchRule):
         reduce = math.prod(axis.extent for axis in stage.reduce_axes)
         choices: dict[str, SketchDraft] = {}
         if tileable and fetched:
-            choices["shared"] = _tiled(draft, stage, fetched)
+            padded = draft.can("shared_layout")
+            choices["shared"] = _tiled(draft, stage, fetched, "padded" if padded else "plain")
+            if padded and _has_rows_to_turn(stage, fetched):
+                label = "shared-transposed"
+                choices[label] = _tiled(draft, stage, fetched, "transposed", label)
         if tileable and (not fetched or reduce <= _SHORT_REDUCTION):
-            choices["direct"] = _tiled(draft, stage, {})
+            choices["direct"] = _tiled(draft, stage, {}, label="direct")
         if not tileable or suits_cross_thread(stage, draft.target):
             choices["cross-thread"] = cross_thread_draft(draft, stage)
         taken = [label for label in choices if label in draft.labels]
@@ -96,11 +102,23 @@ def _fetchable(stage: Stage) -> dict[str, tuple[AffineForm, ...]]:
     return found
 
 
+def _has_rows_to_turn(stage: Stage, fetched: dict[str, tuple[AffineForm, ...]]) -> bool:
+    """Whether rows along results differ from the operands' own, for some operand."""
+    tiled = [axis.name for axis in stage.axes if axis.extent > 1]
+    return any(transposable(stage, forms, tiled) is not None for forms in fetched.values())
+
+
 def _tiled(
-    draft: SketchDraft, stage: Stage, fetched: dict[str, tuple[AffineForm, ...]]
+    draft: SketchDraft,
+    stage: Stage,
+    fetched: dict[str, tuple[AffineForm, ...]],
+    layouts: str = "plain",
+    label: str = "shared",
 ) -> SketchDraft:
     paddable = {axis.name for axis in stage.spatial_axes if draft.can_pad(stage, axis)}
-    levels = tile_levels(draft.workload, stage, draft.target, draft.limits, fetched, paddable)
+    levels = tile_levels(
+        draft.workload, stage, draft.target, draft.limits, fetched, paddable, layouts=layouts
+    )
     spatial = [axis.name for axis in stage.spatial_axes]
     tiled = levels.tiled(spatial)
     steps: list[Step] = [
@@ -117,6 +135,8 @@ def _tiled(
         if tensor in fetched:
             lanes = levels.fetch_lanes[tensor]
             steps.append(CooperativeFetch(stage.name, tensor, at, levels.threads, lanes))
+            laid_out = levels.layouts[tensor].step(stage.name, tensor)
+            steps += [] if laid_out is None else [laid_out]
         if _inlined(draft, stage, tensor, copied=tensor in fetched):
             steps.append(Inline(tensor))
             settled.add(tensor)
@@ -130,7 +150,7 @@ def _tiled(
     steps.append(UnrollLimit(stage.name, var(unroll)))
     return draft.extended(
         settled=settled,
-        label="shared" if fetched else "direct",
+        label=label,
         params=(*levels.params, Ordinal(unroll, UNROLL_LIMITS)),
         constraints=levels.constraints,
         steps=steps,
