@@ -106,6 +106,8 @@ def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
 )
 def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [program for workload in SMALL for program in small_programs(workload)]
+    programs += laid_out_programs(gemm(m=32, n=24, k=48))
+    programs += laid_out_programs(dense(m=24, n=32, k=64))
     assert len(programs) >= 20
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         expected = reference_outputs(program.workload, dict(program.inputs))
@@ -129,6 +131,25 @@ def small_programs(workload: Workload) -> Iterator[Program]:
         if 1 < most <= _BLOCK_THREADS and total <= _GRID_THREADS:
             seen.add(candidate.sketch.name)
             yield Program(source_of(candidate), launches, workload, inputs)
+
+
+def laid_out_programs(workload: Workload) -> Iterator[Program]:
+    """Programs whose rows in shared memory are padded, and fetched in vectors of every width."""
+    wanted = [(name, lanes) for name in ("shared", "shared-transposed") for lanes in (1, 2, 4)]
+    inputs = random_inputs(workload, np.random.default_rng(11))
+    for candidate in sampled(workload, 600):
+        config = candidate.config
+        pads = [value for name, value in config.items() if name.endswith(".pad")]
+        lanes = max(value for name, value in config.items() if name.endswith(".lanes"))
+        if (candidate.sketch.name, lanes) not in wanted or not all(pads):
+            continue
+        launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels_of(candidate))
+        if 32 < sum(blocks * threads for blocks, threads in launches) <= 2048:
+            wanted.remove((candidate.sketch.name, lanes))
+            yield Program(source_of(candidate), launches, workload, inputs)
+        if not wanted:
+            return
+    raise AssertionError(f"no candidates of {wanted}")
 
 
 @pytest.mark.skipif(

@@ -37,7 +37,9 @@ from autotune.sketches import (
     Inline,
     OneOf,
     Order,
+    Ordinal,
     PadExtent,
+    SharedLayout,
     Sketch,
     UnrollLimit,
 )
@@ -61,12 +63,12 @@ def steps_of(sketch: Sketch, kind: type) -> list:
 @pytest.mark.parametrize(
     ("workload", "names"),
     [
-        (gemm(m=512, n=512, k=512), ["shared"]),
+        (gemm(m=512, n=512, k=512), ["shared", "shared-transposed"]),
         (gemm(m=1, n=1000, k=2048), ["shared", "cross-thread"]),
         (gemm(m=1, n=1, k=4096), ["cross-thread"]),
-        (gemm(m=37, n=53, k=29), ["shared", "direct"]),
-        (batch_matmul(b=12, m=128, n=128, k=64), ["shared", "direct"]),
-        (dense(m=64, n=1000, k=2048), ["shared"]),
+        (gemm(m=37, n=53, k=29), ["shared", "shared-transposed", "direct"]),
+        (batch_matmul(b=12, m=128, n=128, k=64), ["shared", "shared-transposed", "direct"]),
+        (dense(m=64, n=1000, k=2048), ["shared", "shared-transposed"]),
         (conv2d(h=56, w=56, ci=64, co=64, pad=1), ["shared"]),
         (conv2d(h=56, w=56, ci=64, co=128, pad=1, stride=2, bias=1, relu=1), ["shared"]),
         (depthwise_conv2d(h=112, w=112, c=32, pad=1), ["shared", "direct"]),
@@ -98,6 +100,8 @@ def test_a_matrix_product_is_tiled_over_blocks_threads_and_registers() -> None:
         CooperativeFetch("C", "A", "k.0", threads, var("C.A.lanes")),
         CooperativeFetch("C", "B", "k.0", threads, var("C.B.lanes")),
     ]
+    # All threads of a warp that read B read the same row of it.
+    assert steps_of(sketch, SharedLayout) == [SharedLayout("C", "A", (0, 1), var("C.A.pad"))]
     (write,) = steps_of(sketch, Accumulate)
     assert write.at == "j.2"
     assert steps_of(sketch, UnrollLimit) == [UnrollLimit("C", var("C.unroll"))]
@@ -105,6 +109,40 @@ def test_a_matrix_product_is_tiled_over_blocks_threads_and_registers() -> None:
     scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
     assert scopes == {"A.fetch": "shared", "B.fetch": "shared", "C.tile": "local"}
     assert {statement.unroll_limit for statement in nest.statements} == {var("C.unroll")}
+
+
+def test_rows_are_turned_to_lie_along_results() -> None:
+    def layouts(workload: Workload) -> dict[str, tuple[int, ...]]:
+        sketch = sketches(workload)["shared-transposed"]
+        assert all(
+            step.pad == var(f"{step.stage}.{step.operand}.pad")
+            for step in steps_of(sketch, SharedLayout)
+        )
+        return {step.operand: step.dims for step in steps_of(sketch, SharedLayout)}
+
+    assert layouts(gemm(m=64, n=64, k=64)) == {"A": (1, 0)}
+    assert layouts(dense(m=64, n=64, k=64)) == {"X": (1, 0), "W": (1, 0)}
+    assert layouts(batch_matmul(b=4, m=64, n=64, k=64)) == {"A": (0, 2, 1), "B": (0, 1, 2)}
+    # One row, and windows: there is nothing to turn.
+    assert "shared-transposed" not in sketches(gemm(m=1, n=1000, k=2048))
+    assert "shared-transposed" not in sketches(conv2d(h=56, w=56, ci=64, co=64, pad=1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pads"),
+    [("float32", (0, 4)), ("float64", (0, 2)), ("int8", (0, 16)), ("float16", (0, 8))],
+)
+def test_rows_are_padded_by_one_vector(dtype: str, pads: tuple[int, ...]) -> None:
+    sketch = sketches(gemm(m=64, n=64, k=64, dtype=dtype))["shared"]
+    (found,) = (param for param in sketch.params if param.name == "C.A.pad")
+    assert isinstance(found, Ordinal) and found.values == pads
+
+
+def test_a_backend_without_layouts_gets_operands_as_they_are() -> None:
+    limits = attrs.evolve(LIMITS, steps=LIMITS.steps - {"shared_layout"})
+    found = generate_sketches(gemm(m=64, n=64, k=128), TARGET, limits, GPU_RULES).sketches
+    assert [sketch.name for sketch in found] == ["shared"]
+    assert not any(name.endswith(".pad") for name in found[0].param_names)
 
 
 def test_the_padding_of_a_convolution_is_computed_while_it_is_fetched() -> None:

@@ -202,7 +202,7 @@ class Walk:
         """Stride of one part of a loop in an access: of the last dimension that it moves."""
         if axis == ELEMENT:
             return self._element_strides(access, inner)
-        for dimension in range(len(access.forms) - 1, -1, -1):
+        for dimension in reversed(self.layout.dims or range(len(access.forms))):
             step = self._step(access.forms[dimension], axis, inner)
             if step.value != 0:
                 return [self.layout.stride(dimension, step, extent)]
