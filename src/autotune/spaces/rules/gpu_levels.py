@@ -221,7 +221,7 @@ def tile_levels(
         _memory_constraints(workload, levels, target, limits, fetched, threads, laid_out)
     )
     lanes = {
-        tensor: _fetch_lanes(workload.tensors[tensor], forms, levels, target)
+        tensor: _fetch_lanes(workload.tensors[tensor], forms, levels, target, whole)
         for tensor, forms in fetched.items()
     }
     levels.params.extend(it.param for it in laid_out.values() if it.param is not None)
@@ -352,10 +352,18 @@ def _words(size: IntExpr) -> IntExpr:
     return (size + 3) // 4
 
 
-def _fetch_lanes(tensor: Tensor, forms: Forms, levels: _Levels, target: Target) -> IntExpr:
+def _fetch_lanes(
+    tensor: Tensor, forms: Forms, levels: _Levels, target: Target, whole: Collection[str]
+) -> IntExpr:
     """Width of the vectors in which an operand is fetched: whole vectors of a row."""
     widths = vector_widths(tensor.shape[-1], tensor.dtype, target)
-    (axis, coefficient), *others = [*forms[-1].coefficients.items(), ("", 0)]
+    moving = {
+        axis: coefficient
+        for axis, coefficient in forms[-1].coefficients.items()
+        # What has blocks of its own does not move inside them.
+        if axis not in whole
+    }
+    (axis, coefficient), *others = [*moving.items(), ("", 0)]
     if len(widths) == 1 or len(others) != 1 or coefficient != 1 or axis not in levels.factors:
         return const(1)
     name = f"{levels.stage.name}.{tensor.name}.lanes"
