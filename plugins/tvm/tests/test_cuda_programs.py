@@ -6,7 +6,7 @@ of the machine, under the address sanitizer; nvcc says what they take of a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,8 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
-from cuda_threads import Program, find_compiler, run_all
+from cuda_threads import Array, Program, find_compiler, run_all
+from split_reductions import SPLIT_ACROSS_BLOCKS
 from tvm_lowered import Kernel, lowered_nest
 
 from autotune.backends import BuildRequest
@@ -35,7 +36,7 @@ from autotune.ir.workloads import (
     reference_outputs,
     softmax,
 )
-from autotune.nest import nest_tape
+from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
@@ -106,6 +107,9 @@ def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
 )
 def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
     programs = [program for workload in SMALL for program in small_programs(workload)]
+    programs += [
+        program for workload in SPLIT_ACROSS_BLOCKS for program in small_programs(workload)
+    ]
     programs += laid_out_programs(gemm(m=32, n=24, k=48))
     programs += laid_out_programs(dense(m=24, n=32, k=64))
     assert len(programs) >= 20
@@ -116,6 +120,13 @@ def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=2e-5)
             else:
                 np.testing.assert_array_equal(found[name], array)
+
+
+def program_of(
+    candidate: Candidate, launches: tuple[tuple[int, int], ...], inputs: Mapping[str, Array]
+) -> Program:
+    workload = derive_nest(candidate.sketch).workload
+    return Program(source_of(candidate), launches, workload, inputs)
 
 
 def small_programs(workload: Workload) -> Iterator[Program]:
@@ -130,7 +141,7 @@ def small_programs(workload: Workload) -> Iterator[Program]:
         most = max(threads for _, threads in launches)
         if 1 < most <= _BLOCK_THREADS and total <= _GRID_THREADS:
             seen.add(candidate.sketch.name)
-            yield Program(source_of(candidate), launches, workload, inputs)
+            yield program_of(candidate, launches, inputs)
 
 
 def laid_out_programs(workload: Workload) -> Iterator[Program]:
@@ -146,7 +157,7 @@ def laid_out_programs(workload: Workload) -> Iterator[Program]:
         launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels_of(candidate))
         if 32 < sum(blocks * threads for blocks, threads in launches) <= 2048:
             wanted.remove((candidate.sketch.name, lanes))
-            yield Program(source_of(candidate), launches, workload, inputs)
+            yield program_of(candidate, launches, inputs)
         if not wanted:
             return
     raise AssertionError(f"no candidates of {wanted}")

@@ -8,7 +8,6 @@ partial results, point by point, and computes the epilogue.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from autotune.ir.expressions import const, var
 from autotune.ir.workloads import Stage, Workload
@@ -28,7 +27,7 @@ from autotune.sketches import (
     split_reduction,
     step_names,
 )
-from autotune.spaces.rules.access import is_affine, is_pointwise, operand_forms
+from autotune.spaces.rules.access import is_affine, is_pointwise
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_kernel import Kernel, fetchable, tiled_kernel
 from autotune.spaces.rules.gpu_levels import thread_constraints, vector_widths
@@ -39,13 +38,13 @@ __all__ = ["SPLIT_LABELS", "chunk_counts", "split_drafts"]
 SPLIT_LABELS = ("split-reduction", "split-reduction-wide")
 
 # Numbers of parts that are tried; of the two in a space, the larger is four times the other.
-_COUNTS = (64, 32, 16, 8, 4, 2)
+_COUNTS = (64, 32, 16, 8, 4)
 _APART = 4
 # Threads of a block and results of a thread in a tile of middling size: with these, so many parts
 # as give every multiprocessor several blocks, as the fastest split products had on an H100.
 _THREADS, _RESULTS = 256, 64
 # Fewer terms than this in a part are not worth a second kernel.
-_TERMS = 64
+_TERMS = 128
 
 
 def split_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
@@ -56,8 +55,7 @@ def split_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
     """
     counts = chunk_counts(stage, draft.target)
     alone = all(it.name == stage.name or is_pointwise(it) for it in draft.workload.stages)
-    loads = [operand_forms(stage, name) for name in _single_reads(stage)]
-    plain = not stage.gathers and len(loads) == len(stage.reads) and all(map(is_affine, loads))
+    plain = not stage.gathers and all(is_affine(stage.forms(load)) for load in stage.loads)
     if not (counts and alone and plain and stage.spatial_axes):
         return {}
     if stage.spatial_axes[-1].extent < draft.target.warp_size:
@@ -76,8 +74,6 @@ def chunk_counts(stage: Stage, target: Target) -> tuple[int, ...]:
     terms = math.prod(axis.extent for axis in stage.reduce_axes)
     extent = max((axis.extent for axis in stage.reduce_axes), default=1)
     most = target.multiprocessors * _THREADS * _RESULTS // results
-    if most < _APART:
-        return ()
     fitting = [
         count
         for count in _COUNTS
@@ -87,13 +83,6 @@ def chunk_counts(stage: Stage, target: Target) -> tuple[int, ...]:
         return ()
     fewer = [count for count in fitting if count * _APART <= fitting[0]]
     return (*fewer[:1], fitting[0])
-
-
-def _single_reads(stage: Stage) -> Iterator[str]:
-    """Operands that are read at one place each."""
-    for tensor in stage.reads:
-        if sum(load.tensor == tensor for load in stage.loads) == 1:
-            yield tensor
 
 
 def _chunk(stage: Stage, count: int) -> ChunkReduction:
