@@ -106,10 +106,9 @@ def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
     find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
 )
 def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
-    programs = [program for workload in SMALL for program in small_programs(workload)]
-    programs += [
-        program for workload in SPLIT_ACROSS_BLOCKS for program in small_programs(workload)
-    ]
+    workloads = (*SMALL, *SPLIT_ACROSS_BLOCKS)
+    programs = [program for workload in workloads for program in small_programs(workload)]
+    assert sum("_rf_ptr" in program.source for program in programs) >= 6
     programs += laid_out_programs(gemm(m=32, n=24, k=48))
     programs += laid_out_programs(dense(m=24, n=32, k=64))
     assert len(programs) >= 20

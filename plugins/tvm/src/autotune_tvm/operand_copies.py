@@ -114,7 +114,9 @@ def lay_out(state: ScheduleState, step: SharedLayout) -> None:
         state.sch.transform_layout(copy, ("write", 0), laid_out)
     pad = state.value(step.pad)
     if pad < 0 or (pad and len(region) < 2):
-        raise InvalidSchedule(f"{step}: rows of {len(region)} dimensions cannot be padded by {pad}")
+        raise InvalidSchedule(
+            f"{step}: rows of {len(region)} dimensions cannot be padded by {pad}"
+        )
     if pad:
         # Rows begin at multiples of this many elements: their own and the padding.
         row = region[step.dims[-1]] + pad
