@@ -49,7 +49,7 @@ from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.gpu_levels import block_threads, thread_counts, vector_widths
 from autotune.spaces.rules.gpu_split_reduction import chunk_counts
-from autotune.targets import Target, preset
+from autotune.targets import Target, preset, preset_names
 
 TARGET = preset("a100")
 SPLIT = ("split-reduction", "split-reduction-wide")
@@ -343,6 +343,22 @@ def test_taste_never_empties_a_space() -> None:
         for n in (1, 4, 7, 31, 64):
             if m * n > 1:
                 assert SketchSpace(gemm(m=m, n=n, k=6), TARGET, LIMITS).count() > 0
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if preset(name).kind == "cuda"])
+def test_no_sketch_is_empty_on_any_gpu(name: str) -> None:
+    workloads = (
+        gemm(m=1, n=1000, k=4096),
+        gemm(m=3, n=33, k=512, dtype="float64"),
+        gemm(m=17, n=64, k=5, dtype="int8"),
+        dense(m=128, n=768, k=3072),
+        conv2d(h=7, w=7, ci=512, co=509, pad=1),
+        batch_matmul(b=12, m=1, n=64, k=2048),
+    )
+    for workload in workloads:
+        space = SketchSpace(workload, preset(name), LIMITS)
+        assert len(space.sketches()) <= 12
+        assert all(space.feasible_set(sketch).count > 0 for sketch in space.sketches())
 
 
 def test_whole_warps_are_asked_for_where_there_are_any() -> None:
