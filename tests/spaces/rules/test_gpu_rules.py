@@ -129,6 +129,10 @@ def test_rows_are_turned_to_lie_along_results() -> None:
         return {step.operand: step.dims for step in steps_of(sketch, SharedLayout)}
 
     assert layouts(gemm(m=64, n=64, k=64)) == {"A": (1, 0)}
+    params = sketches(gemm(m=64, n=64, k=64, dtype="int8"))["shared-transposed"].params
+    widths = {param.name: param.values for param in params if param.name.endswith(".lanes")}
+    # Lanes that are stored one by one have indices of their own, of which a vector has four.
+    assert (widths["C.A.lanes"], widths["C.B.lanes"]) == ((1, 2, 4), (1, 2, 4, 8, 16))
     assert layouts(dense(m=64, n=64, k=64)) == {"X": (1, 0), "W": (1, 0)}
     assert layouts(batch_matmul(b=4, m=64, n=64, k=64)) == {"A": (0, 2, 1), "B": (0, 1, 2)}
     # One row, and windows: there is nothing to turn.

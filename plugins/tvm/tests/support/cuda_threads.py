@@ -93,7 +93,7 @@ def _unit(program: Program, name: str, folder: Path) -> str:
         element = _TYPES[tensor.dtype]
         lines.append(f'auto* {pointer} = load<{element}>("{path}", {tensor.elements});')
     for (kernel, parameters), (blocks, threads) in zip(kernels, program.launches, strict=True):
-        arguments = ", ".join(parameter.split()[-1] for parameter in parameters.split(","))
+        arguments = ", ".join(map(_argument, parameters.split(",")))
         lines.append(f"launch({blocks}, {threads}, [=] {{ {kernel}({arguments}); }});")
     for output in program.workload.outputs:
         elements = program.workload.tensors[output].elements
@@ -102,6 +102,13 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     launcher = "void run() {\n" + "\n".join(lines) + "\n}"
     plain = body.replace('extern "C" ', "")
     return f"namespace {name} {{\n{plain}\n{launcher}\n}}"
+
+
+def _argument(parameter: str) -> str:
+    """What is passed; the pointer of an intermediate result may be one to vectors."""
+    *qualified, name = parameter.split()
+    kind = " ".join(word for word in qualified if word != "__restrict__")
+    return f"reinterpret_cast<{kind}>({name})"
 
 
 def _tensor_name(pointer: str) -> str:

@@ -37,6 +37,11 @@ class RowLayout:
     pad: IntExpr
     param: Ordinal | None
 
+    @property
+    def is_turned(self) -> bool:
+        """Whether rows lie along another dimension than the operand's last."""
+        return self.dims != tuple(range(len(self.dims)))
+
     def elements(self, forms: Forms, reach: Mapping[str, IntExpr]) -> IntExpr:
         """Allocated elements of the region that an access spans."""
         extents = [hull(form, {axis: reach[axis] for axis in form.coefficients}) for form in forms]
@@ -45,7 +50,7 @@ class RowLayout:
 
     def step(self, stage: str, operand: str) -> SharedLayout | None:
         """The step that lays the operand out; None where it lies as it is indexed."""
-        if self.param is None and self.dims == tuple(range(len(self.dims))):
+        if self.param is None and not self.is_turned:
             return None
         return SharedLayout(stage, operand, self.dims, self.pad)
 

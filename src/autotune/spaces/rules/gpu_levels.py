@@ -41,6 +41,8 @@ REGISTERS_PER_THREAD = 255
 SHARED_ALIGNMENT = 64
 LAYOUTS = ("plain", "padded", "transposed")
 """Of operands in shared memory: as they are; with padded rows; and with rows along results."""
+# Lanes that are stored at places of their own: CUDA has vectors of so many 32-bit indices.
+MAX_SCATTERED = 4
 UNROLL_LIMITS = (0, 16, 64, 512)
 # Where there is too little work for the GPU, results that a thread may have all the same.
 RESULTS_OF_A_THREAD = 8
@@ -221,7 +223,9 @@ def tile_levels(
         _memory_constraints(workload, levels, target, limits, fetched, threads, laid_out)
     )
     lanes = {
-        tensor: _fetch_lanes(workload.tensors[tensor], forms, levels, target, whole)
+        tensor: _fetch_lanes(
+            workload.tensors[tensor], forms, levels, target, whole, laid_out[tensor]
+        )
         for tensor, forms in fetched.items()
     }
     levels.params.extend(it.param for it in laid_out.values() if it.param is not None)
@@ -353,10 +357,17 @@ def _words(size: IntExpr) -> IntExpr:
 
 
 def _fetch_lanes(
-    tensor: Tensor, forms: Forms, levels: _Levels, target: Target, whole: Collection[str]
+    tensor: Tensor,
+    forms: Forms,
+    levels: _Levels,
+    target: Target,
+    whole: Collection[str],
+    layout: RowLayout,
 ) -> IntExpr:
     """Width of the vectors in which an operand is fetched: whole vectors of a row."""
     widths = vector_widths(tensor.shape[-1], tensor.dtype, target)
+    if layout.is_turned:
+        widths = tuple(width for width in widths if width <= MAX_SCATTERED)
     moving = {
         axis: coefficient
         for axis, coefficient in forms[-1].coefficients.items()
