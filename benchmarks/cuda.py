@@ -104,7 +104,10 @@ def scores_of(
     for name, sketch in sketches.items():
         own = [at for at, row in enumerate(rows) if row["sketch"] == name]
         if own:
-            matrix = [[rows[at]["config"][it] for it in sketch.param_names] for at in own]
+            # Without a padding where rows of shared memory could not be padded yet.
+            absent = {it: 0 for it in sketch.param_names if it.endswith(".pad")}
+            configs = [absent | rows[at]["config"] for at in own]
+            matrix = [[config[it] for it in sketch.param_names] for config in configs]
             scores[own] = scorer.score(sketch, np.array(matrix, dtype=np.int64))
     return scores
 

@@ -9,10 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from attrs import evolve
 from made_workloads import two_products
 from numpy.typing import NDArray
 
-from autotune.ir.expressions import AffineForm, IntExpr
+from autotune.errors import InvalidValueError
+from autotune.ir.expressions import AffineForm, IntExpr, const
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import (
     Stage,
@@ -26,7 +28,7 @@ from autotune.ir.workloads import (
     softmax,
 )
 from autotune.nest import LoopNest, Statement, derive_nest, nest_tape
-from autotune.sketches import Candidate, FuseConsumer, PadExtent
+from autotune.sketches import Candidate, FuseConsumer, PadExtent, SharedLayout
 from autotune.spaces import SketchSpace
 
 Ints = NDArray[np.int64]
@@ -203,6 +205,41 @@ def test_buffers_are_allocated_around_their_users(
             assert len(users) >= 2
             around = [[loop.name for loop in user.loops[: buffer.depth]] for user in users]
             assert all(names == around[0] for names in around)
+
+
+def test_layouts_of_shared_memory_change_buffers_and_nothing_else(gpu_space_of: SpaceOf) -> None:
+    for sketch in gpu_space_of(dense(m=64, n=96, k=128)).sketches():
+        layouts = {it.operand: it for it in sketch.core_steps if isinstance(it, SharedLayout)}
+        steps = tuple(it for it in sketch.core_steps if not isinstance(it, SharedLayout))
+        nest, plain = derive_nest(sketch), derive_nest(evolve(sketch, steps=steps))
+        assert layouts
+        for buffer, other in zip(nest.buffers, plain.buffers, strict=True):
+            layout = layouts.get(buffer.name.removesuffix(".fetch"))
+            if layout is None:
+                assert buffer.shape == other.shape
+                continue
+            shape = [other.shape[index] for index in layout.dims]
+            assert buffer.shape == (*shape[:-1], shape[-1] + layout.pad)
+            assert buffer.dims == (None if layout.dims == (0, 1) else layout.dims)
+        for statement, other in zip(nest.statements, plain.statements, strict=True):
+            extents = [loop.extent for loop in statement.loops]
+            assert extents == [loop.extent for loop in other.loops]
+            assert statement.accesses == other.accesses
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (SharedLayout("Y", "Q", (0, 1), const(4)), "no step fetches 'Q'"),
+        (SharedLayout("Y", "X", (0, 2), const(4)), "no order of the 2 dimensions"),
+    ],
+)
+def test_layouts_of_what_is_not_there(
+    gpu_space_of: SpaceOf, step: SharedLayout, message: str
+) -> None:
+    sketch = gpu_space_of(dense(m=64, n=96, k=128)).sketches()[0]
+    with pytest.raises(InvalidValueError, match=message):
+        derive_nest(evolve(sketch, steps=(*sketch.steps, step)))
 
 
 def test_two_stages_may_pack_one_operand(space_of: SpaceOf) -> None:

@@ -27,6 +27,7 @@ from autotune.sketches import (
     PadExtent,
     Parallel,
     Prepack,
+    SharedLayout,
     SplitReduction,
     Step,
     Tensorize,
@@ -67,6 +68,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     Tensorize: (NAMES, NAME_LISTS, NAMES),
     Bind: (NAMES, NAME_LISTS, st.sampled_from(BIND_ROLES)),
     CooperativeFetch: (NAMES, NAMES, NAMES, EXPRESSIONS, EXPRESSIONS),
+    SharedLayout: (NAMES, NAMES, st.permutations(range(3)).map(tuple), EXPRESSIONS),
     TileCeil: (NAMES, NAMES, EXPRESSION_LISTS),
     UnrollLimit: (NAMES, EXPRESSIONS),
 }

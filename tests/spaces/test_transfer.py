@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.ir.workloads import Workload, conv2d, gemm, softmax
-from autotune.sketches import Candidate, CandidateBatch
+from autotune.sketches import STEP_TYPES, Candidate, CandidateBatch
 from autotune.spaces import ScheduleLimits, SketchSpace
 from autotune.spaces.transfer import corresponding_sketch, moved_candidate
 from autotune.targets import preset
@@ -48,6 +48,26 @@ def test_the_outermost_tile_takes_what_the_axis_grows_by() -> None:
             name: value * (4 if name in grown else 1) for name, value in candidate.config.items()
         }
         assert other.config == expected
+
+
+def test_sketches_from_before_rows_were_padded_move_to_those_with_no_padding() -> None:
+    def on_a_gpu(size: int, without: str = "") -> SketchSpace:
+        limits = ScheduleLimits(frozenset(STEP_TYPES) - {without}, 65536, 512, "test")
+        return SketchSpace(gemm(m=size, n=64, k=64), preset("a100"), limits)
+
+    before, goal = on_a_gpu(64, "shared_layout"), on_a_gpu(256)
+    for candidate in before.sample(20, np.random.default_rng(0)):
+        moved = moved_candidate(candidate, goal)
+        assert moved is not None and moved.sketch.name == candidate.sketch.name
+        assert goal.contains(CandidateBatch.of([moved])).all()
+        if candidate.sketch.name == "shared":
+            grown = {**candidate.config, "C.i.0": 4 * candidate.config["C.i.0"], "C.A.pad": 0}
+            assert moved.config == grown
+    # Where rows can be padded they stay as they are.
+    (there, *_) = goal.sketches()
+    padded = next(it for it in goal.sample(40, np.random.default_rng(1)) if it.config["C.A.pad"])
+    assert moved_candidate(padded, goal) == padded
+    assert corresponding_sketch(there, before.sketches()) is None
 
 
 def test_strides_and_paddings_are_numbers_of_the_same_sketch() -> None:

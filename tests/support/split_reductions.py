@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from autotune.ir.expressions import Binary, Load, Unary, var
-from autotune.ir.workloads import Axis, Stage, Tensor, Workload
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    gemm,
+)
 
-__all__ = ["SPLIT_REDUCTIONS", "norm", "reduction"]
+__all__ = ["SPLIT_ACROSS_BLOCKS", "SPLIT_REDUCTIONS", "norm", "reduction"]
 
 
 def reduction(
@@ -71,3 +80,13 @@ SPLIT_REDUCTIONS = (
     reduction((1024, 7), (0, 1)),
 )
 """Along rows and columns, with every combiner, and with extents that nothing divides."""
+
+SPLIT_ACROSS_BLOCKS = (
+    gemm(m=8, n=64, k=512),
+    gemm(m=1, n=96, k=2048),
+    dense(m=5, n=40, k=1024),
+    conv2d(h=5, w=4, ci=128, co=32, kh=2, pad=1, bias=1, relu=1),
+    batch_matmul(b=2, m=6, n=48, k=512),
+    reduction((600, 40), (0,), last="sqrt"),
+)
+"""Few results of many terms, which blocks of a GPU share."""

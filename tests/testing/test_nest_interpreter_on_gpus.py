@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from split_reductions import SPLIT_ACROSS_BLOCKS
 
 from autotune.ir.expressions import const
 from autotune.ir.workloads import (
@@ -84,6 +85,13 @@ def check(space: SketchSpace, workload: Workload, seed: int, each: int) -> None:
 @given(DRAWN, st.integers(0, 2**32))
 def test_random_workloads_and_candidates(workload: Workload, seed: int) -> None:
     check(SketchSpace(workload, TARGET, LIMITS), workload, seed, 1)
+
+
+@pytest.mark.parametrize("workload", SPLIT_ACROSS_BLOCKS, ids=lambda it: it.name)
+def test_reductions_across_blocks(workload: Workload) -> None:
+    space = SketchSpace(workload, TARGET, LIMITS)
+    assert any(sketch.name.startswith("split") for sketch in space.sketches())
+    check(space, workload, 3, 1)
 
 
 def test_a_reduction_without_axes() -> None:

@@ -88,7 +88,7 @@ def test_limits_name_every_step(backend: TVMBackend, target: Target) -> None:
     on_gpu = backend.limits(preset("a100"))
     assert limits.steps | on_gpu.steps == frozenset(STEP_TYPES)
     assert limits.steps - on_gpu.steps == {"parallel", "interleave", "prepack", "tensorize"}
-    assert on_gpu.steps - limits.steps == {"bind", "fetch"}
+    assert on_gpu.steps - limits.steps == {"bind", "fetch", "shared_layout"}
     assert limits.source == on_gpu.source == "backend tvm"
     assert limits.stack_bytes >= 4096
     assert on_gpu.stack_bytes == 255 * 4

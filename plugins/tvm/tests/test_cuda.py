@@ -29,6 +29,7 @@ from autotune.sketches import (
     Inline,
     Order,
     PadExtent,
+    SharedLayout,
     Sketch,
     Step,
     Tile,
@@ -118,7 +119,13 @@ ROWS_STEPS = (
     *rows_of_threads("E", "j", ordered=False),
     *rows_of_threads("M", "k", ordered=False),
 )
+LAID_OUT = (
+    *STAGED,
+    SharedLayout("C", "A", (1, 0), const(4)),
+    SharedLayout("C", "B", (0, 1), const(2)),
+)
 HAND_MADE: dict[str, tuple[Workload, tuple[Step, ...]]] = {
+    "a product with rows of its own": (PRODUCT, LAID_OUT),
     "a product": (PRODUCT, STAGED),
     "a convolution": (WINDOW, WINDOW_STEPS),
     "rows": (ROWS, ROWS_STEPS),
@@ -154,6 +161,16 @@ def test_a_product_staged_in_shared_memory_and_registers() -> None:
     assert found.allocations == ((2, 4), (32, 8), (8, 64))
     assert found.scopes == ("local", "shared", "shared")
     assert found.kernels == (Kernel(8, 2, 128, shared_bytes=3072, local_bytes=32),)
+
+
+def test_rows_of_shared_memory_are_turned_and_padded() -> None:
+    found = lowered(PRODUCT, *LAID_OUT)
+    plain = lowered(PRODUCT, *STAGED)
+    assert found.stores == plain.stores
+    assert found.allocations == ((2, 4), (8, 36), (8, 66))
+    assert found.kernels == (Kernel(8, 2, 128, shared_bytes=4 * 8 * (36 + 66), local_bytes=32),)
+    source = source_of(PRODUCT, *LAID_OUT)
+    assert "A_shared_ptr[288]" in source and "B_shared_ptr[528]" in source
 
 
 def test_padding_is_computed_while_it_is_fetched() -> None:
@@ -230,6 +247,18 @@ DOCTORED: dict[str, tuple[tuple[Step, ...], str]] = {
     "more threads than the kernel has": (
         (*TILES, CooperativeFetch("C", "A", "k.0", const(64), const(1))),
         "threadIdx.x of 128 and of 64",
+    ),
+    "a layout of what is not fetched": (
+        (*TILES, SharedLayout("C", "A", (1, 0), const(0))),
+        "SharedLayout.*no step fetches A",
+    ),
+    "a layout that repeats a dimension": (
+        (*STAGED, SharedLayout("C", "A", (0, 0), const(0))),
+        "SharedLayout.*no order of 2 dimensions",
+    ),
+    "a layout with less than no padding": (
+        (*STAGED, SharedLayout("C", "A", (0, 1), const(-1))),
+        "SharedLayout.*cannot be padded by -1",
     ),
     "threads of nothing": (
         (*TILES, CooperativeFetch("C", "A", "k.0", const(0), const(1))),

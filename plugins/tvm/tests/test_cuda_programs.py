@@ -6,7 +6,7 @@ of the machine, under the address sanitizer; nvcc says what they take of a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,8 @@ from autotune_tvm.backend import TVMBackend
 from autotune_tvm.emit import module_for
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from autotune_tvm.replay import schedule
-from cuda_threads import Program, find_compiler, run_all
+from cuda_threads import Array, Program, find_compiler, run_all
+from split_reductions import SPLIT_ACROSS_BLOCKS
 from tvm_lowered import Kernel, lowered_nest
 
 from autotune.backends import BuildRequest
@@ -35,7 +36,7 @@ from autotune.ir.workloads import (
     reference_outputs,
     softmax,
 )
-from autotune.nest import nest_tape
+from autotune.nest import derive_nest, nest_tape
 from autotune.sketches import Candidate
 from autotune.spaces import SketchSpace
 from autotune.targets import preset
@@ -105,7 +106,11 @@ def test_every_sketch_becomes_cuda_source(workload: Workload) -> None:
     find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
 )
 def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
-    programs = [program for workload in SMALL for program in small_programs(workload)]
+    workloads = (*SMALL, *SPLIT_ACROSS_BLOCKS)
+    programs = [program for workload in workloads for program in small_programs(workload)]
+    assert sum("_rf_ptr" in program.source for program in programs) >= 6
+    programs += laid_out_programs(gemm(m=32, n=24, k=48))
+    programs += laid_out_programs(dense(m=24, n=32, k=64))
     assert len(programs) >= 20
     for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
         expected = reference_outputs(program.workload, dict(program.inputs))
@@ -114,6 +119,13 @@ def test_generated_kernels_compute_the_reference(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found[name], array, rtol=2e-5, atol=2e-5)
             else:
                 np.testing.assert_array_equal(found[name], array)
+
+
+def program_of(
+    candidate: Candidate, launches: tuple[tuple[int, int], ...], inputs: Mapping[str, Array]
+) -> Program:
+    workload = derive_nest(candidate.sketch).workload
+    return Program(source_of(candidate), launches, workload, inputs)
 
 
 def small_programs(workload: Workload) -> Iterator[Program]:
@@ -128,7 +140,26 @@ def small_programs(workload: Workload) -> Iterator[Program]:
         most = max(threads for _, threads in launches)
         if 1 < most <= _BLOCK_THREADS and total <= _GRID_THREADS:
             seen.add(candidate.sketch.name)
-            yield Program(source_of(candidate), launches, workload, inputs)
+            yield program_of(candidate, launches, inputs)
+
+
+def laid_out_programs(workload: Workload) -> Iterator[Program]:
+    """Programs whose rows in shared memory are padded, and fetched in vectors of every width."""
+    wanted = [(name, lanes) for name in ("shared", "shared-transposed") for lanes in (1, 2, 4)]
+    inputs = random_inputs(workload, np.random.default_rng(11))
+    for candidate in sampled(workload, 600):
+        config = candidate.config
+        pads = [value for name, value in config.items() if name.endswith(".pad")]
+        lanes = max(value for name, value in config.items() if name.endswith(".lanes"))
+        if (candidate.sketch.name, lanes) not in wanted or not all(pads):
+            continue
+        launches = tuple((kernel.blocks, kernel.threads) for kernel in kernels_of(candidate))
+        if 32 < sum(blocks * threads for blocks, threads in launches) <= 2048:
+            wanted.remove((candidate.sketch.name, lanes))
+            yield program_of(candidate, launches, inputs)
+        if not wanted:
+            return
+    raise AssertionError(f"no candidates of {wanted}")
 
 
 @pytest.mark.skipif(

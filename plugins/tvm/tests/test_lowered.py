@@ -21,9 +21,9 @@ from autotune_tvm.packing import split_packing
 from autotune_tvm.replay import schedule
 from indexed_workloads import INDEXED_WORKLOADS
 from made_workloads import VARIED_WORKLOADS
-from split_reductions import SPLIT_REDUCTIONS
+from split_reductions import SPLIT_ACROSS_BLOCKS, SPLIT_REDUCTIONS
 from transposes import transpose, transposed_pair
-from tvm import s_tir
+from tvm import s_tir, tirx
 from tvm.ir import IRModule
 from tvm_lowered import LoweredNest, lowered_nest, numbers_of
 from uneven_rows import UNEVEN_ROWS
@@ -162,6 +162,7 @@ GPU_WORKLOADS = (
     dense(m=3, n=5, k=256),
     softmax(m=3, n=20000),
     one_total(),
+    *SPLIT_ACROSS_BLOCKS,
 )
 
 
@@ -206,6 +207,7 @@ def check_what_tvm_counts(scheduled: tvm.IRModule, lowered: LoweredNest) -> None
         s_tir.transform.CompactBufferAllocation(),
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
     ]
     function = tvm.ir.transform.Sequential(passes)(scheduled)["main"]
 

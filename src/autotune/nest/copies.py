@@ -15,6 +15,7 @@ from autotune.ir.expressions import (
 )
 from autotune.nest.loop_nest import ELEMENT, Loop
 from autotune.nest.stage_schedule import StageSchedule
+from autotune.sketches import SharedLayout
 
 
 def body_of_copy(producer: StageSchedule) -> ScalarExpr:
@@ -83,6 +84,17 @@ def cooperative_copy(
         Loop(f"{label}.{level}", extent, ((ELEMENT, extent),), kind)
         for level, (extent, kind) in enumerate(extents)
     )
+
+
+def laid_out(
+    region: tuple[IntExpr, ...], layout: SharedLayout | None
+) -> tuple[tuple[IntExpr, ...], tuple[int, ...] | None]:
+    """Extents in memory of a fetched region, and the order of its indices there (None: theirs)."""
+    if layout is None:
+        return region, None
+    *outer, row = (region[dimension] for dimension in layout.dims)
+    plain = layout.dims == tuple(range(len(region)))
+    return (*outer, row + layout.pad), None if plain else layout.dims
 
 
 def corner_steps(

@@ -40,6 +40,7 @@ from autotune.sketches import (
     PadExtent,
     Parallel,
     Prepack,
+    SharedLayout,
     Sketch,
     SplitReduction,
     Tensorize,
@@ -144,6 +145,8 @@ class _Derivation:
             self._fuse(schedule, step.loops, step.role)
         elif isinstance(step, CooperativeFetch):
             schedule.fetches.append(step)
+        elif isinstance(step, SharedLayout):
+            self._lay_out(schedule, step)
         elif isinstance(step, TileCeil):
             schedule.split(step.axis, step.factors)
             schedule.covered.add(step.axis)
@@ -163,6 +166,14 @@ class _Derivation:
         if not any(pack.operand == step.operand and pack.at is None for pack in schedule.packs):
             raise ValueError(f"no step packs all of {step.operand!r} before")
         schedule.prepacked.add(step.operand)
+
+    def _lay_out(self, schedule: StageSchedule, step: SharedLayout) -> None:
+        if all(fetch.operand != step.operand for fetch in schedule.fetches):
+            raise ValueError(f"no step fetches {step.operand!r} before")
+        rank = len(self.workload.tensors[step.operand].shape)
+        if sorted(step.dims) != list(range(rank)):
+            raise ValueError(f"{list(step.dims)} is no order of the {rank} dimensions")
+        schedule.layouts[step.operand] = step
 
     def _inline(self, step: Inline) -> None:
         schedule = self.schedules[step.stage]

@@ -15,6 +15,7 @@ from autotune.ir.expressions import (
     maximum,
     minimum,
     operation_counts,
+    product,
     var,
 )
 from autotune.ir.expressions.scalar import reads
@@ -24,6 +25,7 @@ from autotune.nest.copies import (
     cooperative_copy,
     corner_steps,
     interleaved_copy,
+    laid_out,
     parallel_copy,
     vectorized_copy,
     with_axes,
@@ -334,8 +336,10 @@ class _Emission:
         own = tuple(AffineForm({f"d{index}": 1}, 0) for index in range(len(forms)))
         body, reads, sources = self._copied(fetch.operand, own)
         dtype = self.workload.tensors[fetch.operand].dtype
-        buffer = Buffer(label, region, dtype, len(path), "shared")
-        loops = cooperative_copy(label, buffer.elements, fetch.threads, fetch.lanes)
+        shape, dims = laid_out(region, schedule.layouts.get(fetch.operand))
+        buffer = Buffer(label, shape, dtype, len(path), "shared", dims=dims)
+        elements = product(region)
+        loops = cooperative_copy(label, elements, fetch.threads, fetch.lanes)
         self.statements.append(
             Statement(
                 label,
@@ -349,7 +353,7 @@ class _Emission:
                 corner_steps(forms, inside, grid),
                 cooperating=frozenset(loop.name for loop in path if loop not in grid),
                 flattened=tuple((f"d{index}", extent) for index, extent in enumerate(region)),
-                guards={ELEMENT: buffer.elements},
+                guards={ELEMENT: elements},
             )
         )
         self.buffers.append(buffer)

@@ -237,6 +237,8 @@ class Buffer:
             a block last. None: ``shape`` follows the indices.
         group_dim: Index of a blocked buffer of which groups of neighbours are laid out inside
             everything else: the last extent of ``shape`` is that of a group.
+        dims: Indices in the order in which ``shape`` has their extents; None: their own order.
+            The last extent may be larger than what is touched of it.
     """
 
     name: str
@@ -246,6 +248,7 @@ class Buffer:
     scope: str = "global"
     block_dim: int | None = None
     group_dim: int | None = None
+    dims: tuple[int, ...] | None = None
 
     @property
     def elements(self) -> IntExpr:

@@ -10,7 +10,7 @@ from autotune.ir.expressions import IntExpr, const
 from autotune.ir.expressions.scalar import ScalarExpr
 from autotune.ir.workloads import Stage
 from autotune.nest.loop_nest import Loop
-from autotune.sketches import Accumulate, CooperativeFetch, Interleave, Pack
+from autotune.sketches import Accumulate, CooperativeFetch, Interleave, Pack, SharedLayout
 
 
 @define(eq=False)
@@ -34,6 +34,7 @@ class StageSchedule:
         lanes: Vector width of a fused producer.
         padded: Axes with padded extents.
         fetches: Operands that the threads of a block fetch together.
+        layouts: How fetched copies are laid out where that is not as they are indexed, by operand.
         covered: Axes whose loops may pass their extent.
         unroll_limit: Statements that the compiler may make by unrolling.
     """
@@ -54,6 +55,7 @@ class StageSchedule:
     lanes: int = 1
     padded: set[str] = field(factory=set)
     fetches: list[CooperativeFetch] = field(factory=list)
+    layouts: dict[str, SharedLayout] = field(factory=dict)
     covered: set[str] = field(factory=set)
     unroll_limit: IntExpr = const(0)
 

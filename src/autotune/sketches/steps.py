@@ -255,6 +255,21 @@ class CooperativeFetch:
 
 
 @frozen
+class SharedLayout:
+    """Lay the fetched copy of ``operand`` out with other rows, so that threads meet no bank twice.
+
+    Follows the step that fetches the operand. ``dims`` are the operand's dimensions in the order
+    in which they are laid out, the last one along rows; ``pad`` elements that nothing reads
+    follow each row. Vectors of the fetch stay aligned where their lanes divide ``pad``.
+    """
+
+    stage: str
+    operand: str
+    dims: tuple[int, ...]
+    pad: IntExpr
+
+
+@frozen
 class TileCeil:
     """Split ``axis`` into loops whose product is at least its extent, outermost first.
 
@@ -300,6 +315,7 @@ Step = (
     | Tensorize
     | Bind
     | CooperativeFetch
+    | SharedLayout
     | TileCeil
     | UnrollLimit
     | OpenStep
@@ -324,6 +340,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "tensorize": Tensorize,
     "bind": Bind,
     "fetch": CooperativeFetch,
+    "shared_layout": SharedLayout,
     "cover": TileCeil,
     "unroll_limit": UnrollLimit,
 }

@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
+from attrs import evolve
 
 from autotune.errors import InvalidValueError
 from autotune.ir.converter import to_json
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import without_numbers
-from autotune.sketches import Candidate, Ordinal, ProductEquals, Sketch
+from autotune.sketches import Candidate, Ordinal, ProductEquals, SharedLayout, Sketch
 from autotune.sketches.naming import renamed_steps
 from autotune.spaces.search_space import SearchSpace
 
@@ -35,21 +36,44 @@ def moved_candidate(candidate: Candidate, space: SearchSpace) -> Candidate | Non
 
     The outermost factor of every tiled axis grows and shrinks with the axis, so that inner tiles,
     which caches and registers decide, keep their sizes; then the nearest feasible configuration is
-    taken (``FeasibleSet.nearest``).
+    taken (``FeasibleSet.nearest``). A sketch from before rows of shared memory could be padded
+    moves to the one that is the same without padding.
 
     Returns:
         The candidate; None where no sketch of the space corresponds, or the space cannot say what
         is feasible.
     """
-    sketch = corresponding_sketch(candidate.sketch, space.sketches())
-    if sketch is None:
-        return None
+    sketches = space.sketches()
+    sketch = plain = corresponding_sketch(candidate.sketch, sketches)
+    if sketch is None or plain is None:
+        padded = {other.name: other for other in sketches}
+        plain = corresponding_sketch(candidate.sketch, [_unpadded(other) for other in sketches])
+        if plain is None:
+            return None
+        sketch = padded[plain.name]
     try:
         feasible = space.feasible_set(sketch)
     except InvalidValueError:
         return None
-    row = np.array([_scaled(candidate, sketch)], dtype=np.int64)
+    scaled = dict(zip(plain.param_names, _scaled(candidate, plain), strict=True))
+    row = np.array([[scaled.get(name, 0) for name in sketch.param_names]], dtype=np.int64)
     return Candidate(sketch, tuple(feasible.nearest(row)[0].tolist()))
+
+
+def _unpadded(sketch: Sketch) -> Sketch:
+    """A sketch without padding of rows in shared memory; of its constraints those on products."""
+    paddings = [
+        step
+        for step in sketch.steps
+        if isinstance(step, SharedLayout) and list(step.dims) == sorted(step.dims)
+    ]
+    pads = frozenset().union(*(step.pad.variables for step in paddings))
+    return evolve(
+        sketch,
+        params=tuple(param for param in sketch.params if param.name not in pads),
+        constraints=tuple(it for it in sketch.constraints if isinstance(it, ProductEquals)),
+        steps=tuple(step for step in sketch.steps if step not in paddings),
+    )
 
 
 def _outline(sketch: Sketch) -> tuple[object, ...]:

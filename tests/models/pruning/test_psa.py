@@ -40,7 +40,7 @@ from autotune.testing.pruning_model_suite import PruningModelFactory, PruningMod
 pytest.importorskip("autotune._native")
 
 A100_40 = preset("a100_40")
-LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1 << 16, 512, "this test")
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES) - {"shared_layout"}, 1 << 16, 512, "this test")
 Rows = NDArray[np.int64]
 
 

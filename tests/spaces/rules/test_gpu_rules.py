@@ -7,6 +7,7 @@ import json
 import attrs
 import numpy as np
 import pytest
+from made_workloads import two_products
 
 from autotune.errors import InvalidValueError
 from autotune.ir.expressions import Binary, Load, Unary, var
@@ -31,22 +32,27 @@ from autotune.sketches import (
     AtMost,
     Bind,
     Candidate,
+    ChunkReduction,
     CooperativeFetch,
     FuseConsumer,
     FuseProducer,
     Inline,
     OneOf,
     Order,
+    Ordinal,
     PadExtent,
+    SharedLayout,
     Sketch,
     UnrollLimit,
 )
 from autotune.spaces import GPU_RULES, ScheduleLimits, SketchSpace
 from autotune.spaces.rules import generate_sketches
 from autotune.spaces.rules.gpu_levels import block_threads, thread_counts, vector_widths
-from autotune.targets import Target, preset
+from autotune.spaces.rules.gpu_split_reduction import chunk_counts
+from autotune.targets import Target, preset, preset_names
 
 TARGET = preset("a100")
+SPLIT = ("split-reduction", "split-reduction-wide")
 LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 65536, 512, "backend test")
 
 
@@ -61,14 +67,18 @@ def steps_of(sketch: Sketch, kind: type) -> list:
 @pytest.mark.parametrize(
     ("workload", "names"),
     [
-        (gemm(m=512, n=512, k=512), ["shared"]),
-        (gemm(m=1, n=1000, k=2048), ["shared", "cross-thread"]),
+        (gemm(m=512, n=512, k=512), ["shared", "shared-transposed", "split-reduction"]),
+        (gemm(m=1024, n=1024, k=1024), ["shared", "shared-transposed"]),
+        (gemm(m=1, n=1000, k=2048), ["shared", "cross-thread", *SPLIT]),
         (gemm(m=1, n=1, k=4096), ["cross-thread"]),
-        (gemm(m=37, n=53, k=29), ["shared", "direct"]),
-        (batch_matmul(b=12, m=128, n=128, k=64), ["shared", "direct"]),
-        (dense(m=64, n=1000, k=2048), ["shared"]),
-        (conv2d(h=56, w=56, ci=64, co=64, pad=1), ["shared"]),
-        (conv2d(h=56, w=56, ci=64, co=128, pad=1, stride=2, bias=1, relu=1), ["shared"]),
+        (gemm(m=37, n=53, k=29), ["shared", "shared-transposed", "direct"]),
+        (batch_matmul(b=12, m=128, n=128, k=64), ["shared", "shared-transposed", "direct"]),
+        (dense(m=64, n=1000, k=2048), ["shared", "shared-transposed", *SPLIT]),
+        (conv2d(h=56, w=56, ci=64, co=64, pad=1), ["shared", "split-reduction"]),
+        (
+            conv2d(h=56, w=56, ci=64, co=128, pad=1, stride=2, bias=1, relu=1),
+            ["shared", "split-reduction"],
+        ),
         (depthwise_conv2d(h=112, w=112, c=32, pad=1), ["shared", "direct"]),
         (softmax(m=512, n=512), ["row-fusion-kept", "row-fusion-recomputed"]),
         (softmax(m=8, n=50000), ["row-fusion-recomputed"]),
@@ -98,6 +108,8 @@ def test_a_matrix_product_is_tiled_over_blocks_threads_and_registers() -> None:
         CooperativeFetch("C", "A", "k.0", threads, var("C.A.lanes")),
         CooperativeFetch("C", "B", "k.0", threads, var("C.B.lanes")),
     ]
+    # All threads of a warp that read B read the same row of it.
+    assert steps_of(sketch, SharedLayout) == [SharedLayout("C", "A", (0, 1), var("C.A.pad"))]
     (write,) = steps_of(sketch, Accumulate)
     assert write.at == "j.2"
     assert steps_of(sketch, UnrollLimit) == [UnrollLimit("C", var("C.unroll"))]
@@ -105,6 +117,95 @@ def test_a_matrix_product_is_tiled_over_blocks_threads_and_registers() -> None:
     scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
     assert scopes == {"A.fetch": "shared", "B.fetch": "shared", "C.tile": "local"}
     assert {statement.unroll_limit for statement in nest.statements} == {var("C.unroll")}
+
+
+def test_rows_are_turned_to_lie_along_results() -> None:
+    def layouts(workload: Workload) -> dict[str, tuple[int, ...]]:
+        sketch = sketches(workload)["shared-transposed"]
+        assert all(
+            step.pad == var(f"{step.stage}.{step.operand}.pad")
+            for step in steps_of(sketch, SharedLayout)
+        )
+        return {step.operand: step.dims for step in steps_of(sketch, SharedLayout)}
+
+    assert layouts(gemm(m=64, n=64, k=64)) == {"A": (1, 0)}
+    params = sketches(gemm(m=64, n=64, k=64, dtype="int8"))["shared-transposed"].params
+    widths = {param.name: param.values for param in params if param.name.endswith(".lanes")}
+    # Lanes that are stored one by one have indices of their own, of which a vector has four.
+    assert (widths["C.A.lanes"], widths["C.B.lanes"]) == ((1, 2, 4), (1, 2, 4, 8, 16))
+    assert layouts(dense(m=64, n=64, k=64)) == {"X": (1, 0), "W": (1, 0)}
+    assert layouts(batch_matmul(b=4, m=64, n=64, k=64)) == {"A": (0, 2, 1), "B": (0, 1, 2)}
+    # One row, and windows: there is nothing to turn.
+    assert "shared-transposed" not in sketches(gemm(m=1, n=1000, k=2048))
+    assert "shared-transposed" not in sketches(conv2d(h=56, w=56, ci=64, co=64, pad=1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "pads"),
+    [("float32", (0, 4)), ("float64", (0, 2)), ("int8", (0, 16)), ("float16", (0, 8))],
+)
+def test_rows_are_padded_by_one_vector(dtype: str, pads: tuple[int, ...]) -> None:
+    sketch = sketches(gemm(m=64, n=64, k=64, dtype=dtype))["shared"]
+    (found,) = (param for param in sketch.params if param.name == "C.A.pad")
+    assert isinstance(found, Ordinal) and found.values == pads
+
+
+def test_a_backend_without_layouts_gets_operands_as_they_are() -> None:
+    limits = attrs.evolve(LIMITS, steps=LIMITS.steps - {"shared_layout"})
+    found = generate_sketches(gemm(m=64, n=64, k=128), TARGET, limits, GPU_RULES).sketches
+    assert [sketch.name for sketch in found] == ["shared"]  # of 128 terms, so none is split
+    assert not any(name.endswith(".pad") for name in found[0].param_names)
+
+
+def test_blocks_share_reductions_with_few_results() -> None:
+    sketch = sketches(dense(m=128, n=768, k=3072), preset("h100"))["split-reduction-wide"]
+    assert steps_of(sketch, ChunkReduction) == [ChunkReduction("Y", "k", 16)]
+    grids = {step.stage: step.loops for step in steps_of(sketch, Bind) if step.role == "block"}
+    assert grids == {"Y_partial": ("k_chunk.0", "i.0", "j.0"), "Y": ("i.0", "j.0")}
+    (fused,) = steps_of(sketch, FuseConsumer)
+    assert (fused.stage, fused.producer, fused.at) == ("R", "Y", "j.1")
+    nest = derive_nest(sketch)
+    scopes = {buffer.name: buffer.scope for buffer in nest.buffers}
+    assert scopes == {
+        "X.fetch": "shared",
+        "W.fetch": "shared",
+        "Y_partial.tile": "local",
+        "Y_partial": "global",
+        "Y.tile": "local",
+    }
+    (partial,) = (buffer for buffer in nest.buffers if buffer.name == "Y_partial")
+    assert [extent.value for extent in partial.shape] == [16, 128, 768]
+
+
+@pytest.mark.parametrize(
+    ("workload", "counts"),
+    [
+        (gemm(m=1024, n=1024, k=8192), ()),  # tiles enough
+        (gemm(m=64, n=64, k=508), ()),  # too few terms for four parts
+        (gemm(m=64, n=64, k=512), (4,)),
+        (gemm(m=64, n=64, k=514), ()),  # no divisors
+        (gemm(m=64, n=64, k=8192), (16, 64)),
+        (gemm(m=256, n=768, k=8192), (8,)),
+        (dense(m=128, n=768, k=3072), (4, 16)),
+        (conv2d(h=14, w=14, ci=256, co=256, pad=1), (4, 16)),
+    ],
+)
+def test_numbers_of_parts(workload: Workload, counts: tuple[int, ...]) -> None:
+    stage = next(stage for stage in workload.stages if stage.combiner is not None)
+    assert chunk_counts(stage, preset("h100")) == counts
+
+
+def test_what_is_not_split_across_blocks() -> None:
+    def split(workload: Workload, steps: frozenset[str] = LIMITS.steps) -> bool:
+        limits = attrs.evolve(LIMITS, steps=steps)
+        found = generate_sketches(workload, TARGET, limits, GPU_RULES).sketches
+        return any("split" in sketch.name for sketch in found)
+
+    assert split(gemm(m=8, n=64, k=1024))
+    # Results too few for a warp along a row; a backend that cannot; two reductions.
+    assert not split(gemm(m=64, n=16, k=1024))
+    assert not split(gemm(m=8, n=64, k=1024), LIMITS.steps - {"chunk_reduction"})
+    assert not split(two_products(8, 1024))
 
 
 def test_the_padding_of_a_convolution_is_computed_while_it_is_fetched() -> None:
@@ -246,6 +347,22 @@ def test_taste_never_empties_a_space() -> None:
         for n in (1, 4, 7, 31, 64):
             if m * n > 1:
                 assert SketchSpace(gemm(m=m, n=n, k=6), TARGET, LIMITS).count() > 0
+
+
+@pytest.mark.parametrize("name", [name for name in preset_names() if preset(name).kind == "cuda"])
+def test_no_sketch_is_empty_on_any_gpu(name: str) -> None:
+    workloads = (
+        gemm(m=1, n=1000, k=4096),
+        gemm(m=3, n=33, k=512, dtype="float64"),
+        gemm(m=17, n=64, k=5, dtype="int8"),
+        dense(m=128, n=768, k=3072),
+        conv2d(h=7, w=7, ci=512, co=509, pad=1),
+        batch_matmul(b=12, m=1, n=64, k=2048),
+    )
+    for workload in workloads:
+        space = SketchSpace(workload, preset(name), LIMITS)
+        assert len(space.sketches()) <= 12
+        assert all(space.feasible_set(sketch).count > 0 for sketch in space.sketches())
 
 
 def test_whole_warps_are_asked_for_where_there_are_any() -> None:

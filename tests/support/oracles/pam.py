@@ -77,6 +77,9 @@ class Program:
     def placed(self, buffer: str, element: tuple[int, ...]) -> tuple[int, ...]:
         """Place of an element by dimension of memory."""
         sizes, blocked = self.memory(buffer)
+        for item in self.nest.buffers:
+            if item.name == buffer and item.dims is not None:
+                return tuple(element[index] for index in item.dims)
         if blocked is None:
             return element
         others = [at for index, at in enumerate(element) if index != blocked]

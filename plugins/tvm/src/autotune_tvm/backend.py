@@ -53,7 +53,7 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_GPU_STEPS = ("bind", "fetch")
+_GPU_STEPS = ("bind", "fetch", "shared_layout")
 _CPU_STEPS = ("parallel", "interleave", "prepack", "tensorize")
 
 

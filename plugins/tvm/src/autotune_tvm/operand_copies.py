@@ -10,14 +10,22 @@ from tvm.tirx import floordiv, floormod
 
 from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Stage
-from autotune.sketches import CooperativeFetch, Interleave, Pack, PadExtent, Step, Tensorize
+from autotune.sketches import (
+    CooperativeFetch,
+    Interleave,
+    Pack,
+    PadExtent,
+    SharedLayout,
+    Step,
+    Tensorize,
+)
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.pad import pad_block
 from autotune_tvm.passes.vectorize_full_groups import INTERLEAVED
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 
-__all__ = ["fetch", "note_groups", "pack", "pad_stages"]
+__all__ = ["fetch", "lay_out", "note_groups", "pack", "pad_stages"]
 
 
 def note_groups(state: ScheduleState, steps: tuple[Step, ...]) -> None:
@@ -81,11 +89,38 @@ def fetch(state: ScheduleState, step: CooperativeFetch) -> None:
     loop = state.loops[step.stage, step.at]
     copy, _ = _copied(state, step, "shared")
     state.sch.compute_at(copy, loop, preserve_unit_loops=True)
-    elements = state.sch.fuse(*state.loops_inside(copy, loop), preserve_unit_iters=True)
+    own = state.loops_inside(copy, loop)
+    region = tuple(int(state.sch.get(loop).extent) for loop in own)
+    state.fetched[step.stage, step.operand] = copy, region
+    elements = state.sch.fuse(*own, preserve_unit_iters=True)
     extents = [None, state.value(step.threads), state.value(step.lanes)]
     _, threads, lanes = state.sch.split(elements, extents, preserve_unit_iters=True)
     state.sch.bind(threads, THREAD_TAGS["thread"])
     state.sch.vectorize(lanes)
+
+
+def lay_out(state: ScheduleState, step: SharedLayout) -> None:
+    """Order the dimensions of a fetched copy, and let so many elements follow each row."""
+    if (step.stage, step.operand) not in state.fetched:
+        raise InvalidSchedule(f"{step}: no step fetches {step.operand} before")
+    copy, region = state.fetched[step.stage, step.operand]
+    if sorted(step.dims) != list(range(len(region))):
+        raise InvalidSchedule(f"{step}: dims are no order of {len(region)} dimensions")
+    if step.dims != tuple(range(len(region))):
+
+        def laid_out(*indices: Any) -> list[Any]:
+            return [indices[dimension] for dimension in step.dims]
+
+        state.sch.transform_layout(copy, ("write", 0), laid_out)
+    pad = state.value(step.pad)
+    if pad < 0 or (pad and len(region) < 2):
+        raise InvalidSchedule(
+            f"{step}: rows of {len(region)} dimensions cannot be padded by {pad}"
+        )
+    if pad:
+        # Rows begin at multiples of this many elements: their own and the padding.
+        row = region[step.dims[-1]] + pad
+        state.sch.storage_align(copy, 0, len(region) - 2, row, 0)
 
 
 def _pad_stage(

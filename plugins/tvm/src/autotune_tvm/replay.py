@@ -31,6 +31,7 @@ from autotune.sketches import (
     PadExtent,
     Parallel,
     Prepack,
+    SharedLayout,
     SplitReduction,
     Step,
     Tensorize,
@@ -47,7 +48,7 @@ from autotune.sketches import (
 from autotune.sketches.intrinsics import find_intrinsic
 from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
-from autotune_tvm.operand_copies import fetch, note_groups, pack, pad_stages
+from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
 from autotune_tvm.pad_reduction import with_padded_reductions
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.threads import check_threads
@@ -272,6 +273,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Tensorize: _note_call,
     Bind: _bind,
     CooperativeFetch: fetch,
+    SharedLayout: lay_out,
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
 }

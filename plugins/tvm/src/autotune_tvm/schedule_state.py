@@ -32,7 +32,8 @@ class ScheduleState:
     ``placed`` says where the buffers that hold the results of stages are: inside which loop, given
     by its stage and its name. ``groups`` says how copies of operands are interleaved, by stage and
     operand; ``called`` which loops become calls; ``features`` what a target surely has, by the
-    stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU.
+    stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU;
+    ``fetched`` which blocks copy operands to shared memory, with the extents of what they copy.
     """
 
     workload: Workload
@@ -49,6 +50,7 @@ class ScheduleState:
     called: list[Tensorize] = field(factory=list)
     features: dict[str, tuple[str, ...]] = field(factory=dict)
     bound: bool = False
+    fetched: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = field(factory=dict)
 
     def value(self, expression: IntExpr) -> int:
         """The value of an expression for the candidate's parameters."""

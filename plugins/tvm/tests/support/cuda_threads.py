@@ -20,6 +20,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.ir.workloads import Workload
+from autotune.sketches import partial_name
 
 Array = NDArray[Any]
 
@@ -37,9 +38,9 @@ class Program:
 
     Attributes:
         source: Kernels in the order in which they are launched; a parameter ``NAME_ptr`` is the
-            tensor ``NAME`` of the workload.
+            tensor ``NAME`` of the workload, ``NAME_rf_ptr`` the partial results of ``NAME``.
         launches: Blocks and threads per block of each kernel.
-        workload: Names, shapes and types of the tensors.
+        workload: Names, shapes and types of the tensors, partial results included.
         inputs: The workload's inputs by name.
     """
 
@@ -84,7 +85,7 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     )
     lines = []
     for pointer in pointers:
-        tensor = program.workload.tensors[pointer.removesuffix("_ptr")]
+        tensor = program.workload.tensors[_tensor_name(pointer)]
         given = program.inputs.get(tensor.name)
         path = folder / f"{name}.{tensor.name}.in"
         if given is not None:
@@ -92,7 +93,7 @@ def _unit(program: Program, name: str, folder: Path) -> str:
         element = _TYPES[tensor.dtype]
         lines.append(f'auto* {pointer} = load<{element}>("{path}", {tensor.elements});')
     for (kernel, parameters), (blocks, threads) in zip(kernels, program.launches, strict=True):
-        arguments = ", ".join(parameter.split()[-1] for parameter in parameters.split(","))
+        arguments = ", ".join(map(_argument, parameters.split(",")))
         lines.append(f"launch({blocks}, {threads}, [=] {{ {kernel}({arguments}); }});")
     for output in program.workload.outputs:
         elements = program.workload.tensors[output].elements
@@ -101,6 +102,18 @@ def _unit(program: Program, name: str, folder: Path) -> str:
     launcher = "void run() {\n" + "\n".join(lines) + "\n}"
     plain = body.replace('extern "C" ', "")
     return f"namespace {name} {{\n{plain}\n{launcher}\n}}"
+
+
+def _argument(parameter: str) -> str:
+    """What is passed; the pointer of an intermediate result may be one to vectors."""
+    *qualified, name = parameter.split()
+    kind = " ".join(word for word in qualified if word != "__restrict__")
+    return f"reinterpret_cast<{kind}>({name})"
+
+
+def _tensor_name(pointer: str) -> str:
+    name = pointer.removesuffix("_ptr")
+    return partial_name(name.removesuffix("_rf")) if name.endswith("_rf") else name
 
 
 def _outputs(program: Program, name: str, folder: Path) -> dict[str, Array]:

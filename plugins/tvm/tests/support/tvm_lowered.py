@@ -164,7 +164,11 @@ class _Reader:
                 self.visit(body, loops, launch)
 
     def _allocate(self, buffer: Any, launch: _Launch | None) -> None:
-        shape = tuple(int(extent) for extent in buffer.shape)
+        shape = [int(extent) for extent in buffer.shape]
+        strides = [int(stride) for stride in buffer.strides]
+        for dimension in range(1, len(strides)):
+            # Rows that are padded: what lies between the beginnings of two.
+            shape[dimension] = strides[dimension - 1] // strides[dimension]
         scope = str(buffer.scope())
         self.allocations.append(tuple(extent for extent in shape if extent != 1))
         self.scopes.append(scope)

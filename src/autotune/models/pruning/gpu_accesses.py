@@ -33,6 +33,7 @@ from autotune.models.pruning.gpu_loops import (
 from autotune.models.pruning.launches import executions, trip_count
 from autotune.nest.loop_nest import Access, LoopNest, Statement
 from autotune.nest.quantities import region_dimensions, unique_elements
+from autotune.nest.quantities.strides import layout_of
 
 __all__ = ["AccessCosts", "access_costs"]
 
@@ -91,6 +92,9 @@ def access_costs(nest: LoopNest, statement: Statement) -> AccessCosts:
 
 def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> AccessCosts:
     count, width = executions(statement) // _lanes(statement), _lanes(statement)
+    if statement.flattened and layout_of(nest, access.buffer).dims is not None:
+        # Neighbours that are loaded together are stored one by one, each in a row of its own.
+        count, width = executions(statement), _ONE
     reads_tile = statement.role == "compute" and not access.write
     exposed = _ZERO
     if reads_tile:
@@ -171,6 +175,9 @@ def _thread_parts(nest: LoopNest, statement: Statement, access: Access) -> list[
     for depth, loop in reversed(list(enumerate(statement.loops))):
         if loop.kind != "thread" or loop.name in statement.cooperating:
             continue
+        if is_element(loop) and layout_of(nest, access.buffer).dims is not None:
+            found += _parts_across_rows(nest, statement, access)
+            continue
         for axis, extent in reversed(loop.parts):
             if is_element(loop):
                 found.append((extent, _lanes(statement) * size))
@@ -180,15 +187,28 @@ def _thread_parts(nest: LoopNest, statement: Statement, access: Access) -> list[
     return found
 
 
+def _parts_across_rows(nest: LoopNest, statement: Statement, access: Access) -> list[Part]:
+    """Threads that store a copy whose rows are not those that it is loaded by, the fastest first.
+
+    Each stores one element of its vector at a time.
+    """
+    size, strides = nest.element_bytes(access.buffer), _strides(nest, access)
+    found, together = [], _lanes(statement)
+    for axis, extent in reversed(statement.flattened):
+        threads = maximum(extent // together, 1)
+        found.append((threads, strides.get(axis, _ZERO) * together * size))
+        together = _ONE
+    return found
+
+
 def _strides(nest: LoopNest, access: Access) -> dict[str, IntExpr]:
     """Elements by which each axis moves an access through its buffer, rows one after another."""
-    shape: Sequence[IntExpr | int] = (
-        next((known.shape for known in nest.buffers if known.name == access.buffer), ())
-        or nest.workload.tensors[access.buffer].shape
-    )
+    layout = layout_of(nest, access.buffer)
+    dims = range(len(access.forms)) if layout.dims is None else layout.dims
     found: dict[str, IntExpr] = {}
     step = _ONE
-    for form, extent in reversed(list(zip(access.forms, shape, strict=True))):
+    for dimension, extent in reversed(list(zip(dims, layout.shape, strict=True))):
+        form = access.forms[dimension]
         for axis, coefficient in form.coefficients.items():
             found[axis] = found.get(axis, _ZERO) + step * abs(coefficient)
         step = step * extent

@@ -35,11 +35,13 @@ class Layout:
             its indices: blocks of one dimension come first, what is inside a block last.
         block_dim: The blocked index, or None.
         group_dim: The index whose groups are inside everything else, or None.
+        dims: The indices in the order of ``shape``; None: their own.
     """
 
     shape: tuple[IntExpr, ...]
     block_dim: int | None
     group_dim: int | None = None
+    dims: tuple[int, ...] | None = None
 
     def stride(self, dimension: int, step: IntExpr, extent: IntExpr) -> IntExpr:
         """Elements between places ``step`` apart in index ``dimension``, for a loop of ``extent``.
@@ -53,7 +55,8 @@ class Layout:
             between = groups.stride(dimension, ceildiv(step, group), extent) * group
             return select(less(step, group), step, between)
         if self.block_dim is None:
-            return step * product(self.shape[dimension + 1 :])
+            place = dimension if self.dims is None else self.dims.index(dimension)
+            return step * product(self.shape[place + 1 :])
         block = self.shape[-1]
         if dimension == self.block_dim:
             if (block % (step * extent)).value == 0:
@@ -68,7 +71,7 @@ def layout_of(nest: LoopNest, buffer: str) -> Layout:
     """The layout of a buffer of the schedule, or of a tensor of the workload."""
     known: Buffer | None = next((b for b in nest.buffers if b.name == buffer), None)
     if known is not None:
-        return Layout(known.shape, known.block_dim, known.group_dim)
+        return Layout(known.shape, known.block_dim, known.group_dim, known.dims)
     return Layout(tuple(map(const, nest.workload.tensors[buffer].shape)), None)
 
 
@@ -77,6 +80,8 @@ def physical_region(
 ) -> tuple[IntExpr, ...]:
     """Extents in memory of the hull that a statement touches of ``buffer``."""
     extents = list(region_dimensions(statement, buffer, held_depth(nest, buffer)))
+    if layout.dims is not None:
+        return tuple(extents[dimension] for dimension in layout.dims)
     if layout.block_dim is None:
         return tuple(extents)
     inside: tuple[IntExpr, ...] = ()
@@ -197,7 +202,7 @@ class Walk:
         """Stride of one part of a loop in an access: of the last dimension that it moves."""
         if axis == ELEMENT:
             return self._element_strides(access, inner)
-        for dimension in range(len(access.forms) - 1, -1, -1):
+        for dimension in reversed(self.layout.dims or range(len(access.forms))):
             step = self._step(access.forms[dimension], axis, inner)
             if step.value != 0:
                 return [self.layout.stride(dimension, step, extent)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from attrs import frozen
 
@@ -24,6 +24,7 @@ from autotune.sketches import (
 )
 from autotune.spaces.limits import ScheduleLimits
 from autotune.spaces.rules.access import depends_on
+from autotune.spaces.rules.gpu_layouts import RowLayout, row_layout, transposable
 from autotune.spaces.rules.tile_params import padded_extents
 from autotune.targets import Target
 
@@ -38,6 +39,10 @@ SPARE_REGISTERS = 32
 REGISTERS_PER_THREAD = 255
 # Buffers in shared memory begin at multiples of so many bytes.
 SHARED_ALIGNMENT = 64
+LAYOUTS = ("plain", "padded", "transposed")
+"""Of operands in shared memory: as they are; with padded rows; and with rows along results."""
+# Lanes that are stored at places of their own: CUDA has vectors of so many 32-bit indices.
+MAX_SCATTERED = 4
 UNROLL_LIMITS = (0, 16, 64, 512)
 # Where there is too little work for the GPU, results that a thread may have all the same.
 RESULTS_OF_A_THREAD = 8
@@ -68,6 +73,7 @@ class GpuLevels:
         threads: Threads of a block.
         write_factors: Split of the innermost axis of the write-back.
         fetch_lanes: Vector width of the fetch of each operand.
+        layouts: How each fetched operand lies in shared memory.
         params: Parameters.
         constraints: What the target and the workload allow, and what is good on any GPU.
     """
@@ -77,6 +83,7 @@ class GpuLevels:
     threads: IntExpr
     write_factors: tuple[IntExpr, ...]
     fetch_lanes: dict[str, IntExpr]
+    layouts: dict[str, RowLayout]
     params: tuple[Param, ...]
     constraints: tuple[Constraint, ...]
 
@@ -170,6 +177,9 @@ def tile_levels(
     limits: ScheduleLimits,
     fetched: Mapping[str, Forms],
     paddable: set[str],
+    *,
+    layouts: str = "plain",
+    whole: Collection[str] = (),
 ) -> GpuLevels:
     """Levels of a reduction whose operands in ``fetched`` go through shared memory.
 
@@ -177,29 +187,48 @@ def tile_levels(
     inside the inner loops over reduce axes), reduce axes three (a fetch; around and inside the
     first of those loops). Where nothing is fetched, spatial axes have four and reduce axes
     stay whole. Axes in ``paddable`` may be padded where every operand that depends on them is
-    fetched.
+    fetched. ``layouts`` is one of :data:`LAYOUTS`; axes in ``whole`` have no levels: each of
+    their values has blocks of its own.
     """
     levels = _Levels(stage, {}, {}, [], [])
     extents: list[tuple[int, ...]] = []
     for axis in stage.axes:
+        if axis.name in whole:
+            continue
         if axis.extent > 1 and axis.kind == "spatial":
             pads = axis.name in paddable
             extents.append(_extents(stage, axis, fetched) if pads else (axis.extent,))
             levels.add(axis.name, 5 if fetched else 4, extents[-1])
         elif axis.extent > 1 and fetched:
             levels.add(axis.name, 3, (axis.extent,))
+    laid_out = {
+        tensor: row_layout(
+            stage,
+            workload.tensors[tensor],
+            forms,
+            levels.factors,
+            target,
+            rows=transposable(stage, forms, levels.factors) if layouts == "transposed" else None,
+            padded=layouts != "plain",
+        )
+        for tensor, forms in fetched.items()
+    }
     threads = levels.over(THREAD)
-    levels.constraints.extend(thread_constraints(threads, levels.over(BLOCK), extents, target))
+    grid = levels.over(BLOCK) * math.prod(stage.axis(axis).extent for axis in whole)
+    levels.constraints.extend(thread_constraints(threads, grid, extents, target))
     levels.constraints.append(
         AtMost(levels.over(VTHREAD), MAX_VTHREADS, f"target {target.name}: virtual threads")
     )
     levels.constraints.extend(
-        _memory_constraints(workload, levels, target, limits, fetched, threads)
+        _memory_constraints(workload, levels, target, limits, fetched, threads, laid_out)
     )
     lanes = {
-        tensor: _fetch_lanes(workload.tensors[tensor], forms, levels, target)
+        tensor: _fetch_lanes(
+            workload.tensors[tensor], forms, levels, target, whole, laid_out[tensor]
+        )
         for tensor, forms in fetched.items()
     }
+    levels.params.extend(it.param for it in laid_out.values() if it.param is not None)
     write = _write_factors(levels, target)
     return GpuLevels(
         levels.factors,
@@ -207,6 +236,7 @@ def tile_levels(
         threads,
         write,
         lanes,
+        laid_out,
         tuple(levels.params),
         tuple(levels.constraints),
     )
@@ -285,6 +315,7 @@ def _memory_constraints(
     limits: ScheduleLimits,
     fetched: Mapping[str, Forms],
     threads: IntExpr,
+    layouts: Mapping[str, RowLayout],
 ) -> list[Constraint]:
     """Shared memory of a block, and what one thread keeps to itself.
 
@@ -295,7 +326,8 @@ def _memory_constraints(
     block = levels.reach((VTHREAD, THREAD, 3, 4), (1, 2))
     thread = levels.reach((3, 4), ())
     for tensor, forms in fetched.items():
-        shared = shared + _bytes(workload.tensors[tensor], forms, block)
+        elements = layouts[tensor].elements(forms, block)
+        shared = shared + elements * workload.tensors[tensor].element.bytes
         operands = operands + _words(_bytes(workload.tensors[tensor], forms, thread))
     inner = [
         factor
@@ -324,10 +356,25 @@ def _words(size: IntExpr) -> IntExpr:
     return (size + 3) // 4
 
 
-def _fetch_lanes(tensor: Tensor, forms: Forms, levels: _Levels, target: Target) -> IntExpr:
+def _fetch_lanes(
+    tensor: Tensor,
+    forms: Forms,
+    levels: _Levels,
+    target: Target,
+    whole: Collection[str],
+    layout: RowLayout,
+) -> IntExpr:
     """Width of the vectors in which an operand is fetched: whole vectors of a row."""
     widths = vector_widths(tensor.shape[-1], tensor.dtype, target)
-    (axis, coefficient), *others = [*forms[-1].coefficients.items(), ("", 0)]
+    if layout.is_turned:
+        widths = tuple(width for width in widths if width <= MAX_SCATTERED)
+    moving = {
+        axis: coefficient
+        for axis, coefficient in forms[-1].coefficients.items()
+        # What has blocks of its own does not move inside them.
+        if axis not in whole
+    }
+    (axis, coefficient), *others = [*moving.items(), ("", 0)]
     if len(widths) == 1 or len(others) != 1 or coefficient != 1 or axis not in levels.factors:
         return const(1)
     name = f"{levels.stage.name}.{tensor.name}.lanes"

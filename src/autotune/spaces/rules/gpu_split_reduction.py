@@ -1,0 +1,139 @@
+"""Reductions that blocks share: partial results in one kernel, their combination in another.
+
+Where results are too few for tiles on every multiprocessor, and each is of many terms, blocks take
+consecutive parts of the longest reduce axis as well ("split-K"). The second kernel adds up the
+partial results, point by point, and computes the epilogue.
+"""
+
+from __future__ import annotations
+
+import math
+
+from autotune.ir.expressions import const, var
+from autotune.ir.workloads import Stage, Workload
+from autotune.sketches import (
+    Accumulate,
+    Bind,
+    ChunkReduction,
+    Factor,
+    FuseConsumer,
+    Order,
+    ProductEquals,
+    Step,
+    Tile,
+    Vectorize,
+    added_axis,
+    partial_name,
+    split_reduction,
+    step_names,
+)
+from autotune.spaces.rules.access import is_affine, is_pointwise
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.gpu_kernel import Kernel, fetchable, tiled_kernel
+from autotune.spaces.rules.gpu_levels import thread_constraints, vector_widths
+from autotune.targets import Target
+
+__all__ = ["SPLIT_LABELS", "chunk_counts", "split_drafts"]
+
+SPLIT_LABELS = ("split-reduction", "split-reduction-wide")
+
+# Numbers of parts that are tried; of the two in a space, the larger is four times the other.
+_COUNTS = (64, 32, 16, 8, 4)
+_APART = 4
+# Threads of a block and results of a thread in a tile of middling size: with these, so many parts
+# as give every multiprocessor several blocks, as the fastest split products had on an H100.
+_THREADS, _RESULTS = 256, 64
+# Fewer terms than this in a part are not worth a second kernel.
+_TERMS = 128
+
+
+def split_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
+    """Sketches that split a reduction across blocks, by label; none where it has enough results.
+
+    One number of parts, or a smaller and a larger one. Only a workload's one reduction is split:
+    structures of several would multiply.
+    """
+    counts = chunk_counts(stage, draft.target)
+    alone = all(it.name == stage.name or is_pointwise(it) for it in draft.workload.stages)
+    plain = not stage.gathers and all(is_affine(stage.forms(load)) for load in stage.loads)
+    if not (counts and alone and plain and stage.spatial_axes):
+        return {}
+    if stage.spatial_axes[-1].extent < draft.target.warp_size:
+        return {}
+    found = {}
+    for label, count in zip(SPLIT_LABELS, counts, strict=False):
+        chunk = _chunk(stage, count)
+        if draft.can(*step_names(chunk, draft.workload)):
+            found[label] = _split(draft, stage, chunk, label)
+    return found
+
+
+def chunk_counts(stage: Stage, target: Target) -> tuple[int, ...]:
+    """Parts of the longest reduce axis to try, ascending; empty where a split is not worth it."""
+    results = math.prod(axis.extent for axis in stage.spatial_axes)
+    terms = math.prod(axis.extent for axis in stage.reduce_axes)
+    extent = max((axis.extent for axis in stage.reduce_axes), default=1)
+    most = target.multiprocessors * _THREADS * _RESULTS // results
+    fitting = [
+        count
+        for count in _COUNTS
+        if count <= most and extent % count == 0 and terms // count >= _TERMS
+    ]
+    if not fitting:
+        return ()
+    fewer = [count for count in fitting if count * _APART <= fitting[0]]
+    return (*fewer[:1], fitting[0])
+
+
+def _chunk(stage: Stage, count: int) -> ChunkReduction:
+    axis = max(stage.reduce_axes, key=lambda axis: axis.extent)
+    return ChunkReduction(stage.name, axis.name, count)
+
+
+def _split(draft: SketchDraft, stage: Stage, chunk: ChunkReduction, label: str) -> SketchDraft:
+    workload = split_reduction(draft.workload, chunk)
+    partial = workload.stage(partial_name(stage.name))
+    apart = (added_axis(chunk),)
+    fetched = fetchable(partial, apart)
+    layouts = "padded" if draft.can("shared_layout") else "plain"
+    first = tiled_kernel(draft, workload, partial, fetched, layouts=layouts, apart=apart)
+    second = _combining(draft, workload, workload.stage(stage.name))
+    return draft.extended(
+        settled=first.settled | second.settled,
+        label=label,
+        params=(*first.params, *second.params),
+        constraints=(*first.constraints, *second.constraints),
+        steps=(chunk, *first.steps, *second.steps),
+    )
+
+
+def _combining(draft: SketchDraft, workload: Workload, stage: Stage) -> Kernel:
+    """Partial results added up, each result by one thread, neighbours in vectors."""
+    *outer, inner = stage.spatial_axes
+    names = tuple(f"{stage.name}.{inner.name}.{level}" for level in range(3))
+    widths = vector_widths(inner.extent, stage.output.dtype, draft.target)
+    blocks, threads, lanes = (var(name) for name in names)
+    rows = tuple(f"{axis.name}.0" for axis in outer)
+    at, vector = f"{inner.name}.1", f"{inner.name}.2"
+    combined = tuple(f"{axis.name}.0" for axis in stage.reduce_axes)
+    steps: list[Step] = [
+        Tile(stage.name, inner.name, (blocks, threads, lanes)),
+        Order(stage.name, (*rows, f"{inner.name}.0", at, *combined, vector)),
+        Bind(stage.name, (*rows, f"{inner.name}.0"), "block"),
+        Bind(stage.name, (at,), "thread"),
+        Vectorize(stage.name, vector),
+    ]
+    consumer = draft.epilogues.get(stage.name)
+    factors = (const(1), lanes)
+    if consumer is None:
+        steps.append(Accumulate(stage.name, at, factors))
+    else:
+        steps.append(FuseConsumer(consumer, stage.name, at, factors))
+    grid = blocks * math.prod(axis.extent for axis in outer)
+    constraints = thread_constraints(threads, grid, [(inner.extent,)], draft.target)
+    return Kernel(
+        frozenset({stage.name}),
+        (Factor(names[0]), Factor(names[1]), Factor(names[2], widths)),
+        (ProductEquals(names, const(inner.extent)), *constraints),
+        tuple(steps),
+    )
