@@ -76,6 +76,7 @@ class StagePlan:
         stage: The stage.
         factors: Extents of the loops of each tiled axis, outermost first.
         padded: Extents of axes that are iterated beyond their own.
+        covered: Axes of which the last iterations of some loops are incomplete.
         order: All loops, outermost first.
         parallel: Loops that run on all cores.
         unrolled: Loops that are unrolled completely.
@@ -94,6 +95,7 @@ class StagePlan:
     stage: Stage
     factors: dict[str, tuple[int, ...]] = field(factory=dict)
     padded: dict[str, int] = field(factory=dict)
+    covered: set[str] = field(factory=set)
     order: tuple[str, ...] = ()
     parallel: tuple[str, ...] = ()
     unrolled: tuple[str, ...] = ()
@@ -199,10 +201,12 @@ def _note(
         plan.inlined = True
     elif isinstance(step, (Tile, TileCeil)):
         factors = tuple(int(evaluate(factor, config)) for factor in step.factors)
-        extent = plan.whole_extent(step.axis)
-        if math.prod(factors) != extent:
+        extent, product = plan.whole_extent(step.axis), math.prod(factors)
+        if product < extent or (product > extent and isinstance(step, Tile)):
             raise InvalidSchedule(f"{step}: factors {factors} do not make {extent}")
         plan.split(step.axis, factors)
+        if product > extent:
+            plan.covered.add(step.axis)
     elif isinstance(step, PadExtent):
         _note_padding(step, plan, config)
     elif isinstance(step, Order):
