@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from autotune.ir.workloads import Stage
 from autotune_mlir.schedule.following import clipped_sizes
 from autotune_mlir.schedule.lanes import extracts, reads_boxes
-from autotune_mlir.schedule.last_rounds import separate_last_rounds
+from autotune_mlir.schedule.last_rounds import masked_sizes, separate_last_rounds
 from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
@@ -122,7 +122,9 @@ def _hoist_results(script: Script) -> None:
 def _vectorize_pointwise(script: Script, plan: Plan, own: StagePlan) -> None:
     """A pointwise stage with the copies of what is inlined into it, or one that is inlined."""
     name = own.stage.name
-    if own.vector is not None:
+    if sizes := masked_sizes(plan, own):
+        script.vectorize(script.match(tag("stage", name)), f" vector_sizes {sizes}")
+    elif own.vector is not None:
         script.vectorize(script.match(tag("stage", name)))
         _vectorize_copies(script, plan, name)
     elif own.inlined and _is_in_tile(plan, name) and not _is_part_of_padding(plan, own.stage):
