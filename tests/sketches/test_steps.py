@@ -29,6 +29,7 @@ from autotune.sketches import (
     Prepack,
     SplitReduction,
     Step,
+    Stream,
     Tensorize,
     Tile,
     TileCeil,
@@ -69,6 +70,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     CooperativeFetch: (NAMES, NAMES, NAMES, EXPRESSIONS, EXPRESSIONS),
     TileCeil: (NAMES, NAMES, EXPRESSION_LISTS),
     UnrollLimit: (NAMES, EXPRESSIONS),
+    Stream: (NAMES, EXPRESSIONS),
 }
 STEPS = st.one_of([st.builds(step, *arguments) for step, arguments in ARGUMENTS.items()])
 

@@ -57,8 +57,8 @@ def note_streams(module: IRModule) -> IRModule:
         body = function.body
         for node in statements(function.body):
             if isinstance(node, SBlock) and STREAM in node.annotations:
-                (written,) = node.writes
-                body = tirx.AttrStmt(written.source.data, STREAM, tirx.const(1, "int32"), body)
+                for written in node.writes:
+                    body = tirx.AttrStmt(written.source.data, STREAM, tirx.const(1, "int32"), body)
         return function if body.same_as(function.body) else function.with_body(body)
 
     return with_functions(module, noted)
@@ -171,7 +171,7 @@ def _fence() -> Any:
 
 
 def _call(store: Any, buffers: list[Any], texts: dict[str, str], analyzer: Any) -> Any | None:
-    """The call in place of a store; None where it is none of aligned vectors of a marked buffer."""
+    """The call in place of a store; None where it stores no aligned vector of these buffers."""
     buffer, value = store.buffer, store.value
     if not any(buffer.same_as(other) for other in buffers) or len(store.indices) != 1:
         return None
