@@ -26,6 +26,7 @@ LIMITS = ScheduleLimits(
             "pad_extent",
             "parallel",
             "split_reduction",
+            "stream",
             "tile",
             "unroll",
             "vectorize",

@@ -23,6 +23,7 @@ from autotune.sketches.steps import (
     Parallel,
     SplitReduction,
     Step,
+    Stream,
     Tile,
     TileCeil,
     Unroll,
@@ -90,6 +91,7 @@ class StagePlan:
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
         chunks: Partial results of neighbours along a reduced axis: axis and their number.
         partial_of: The stage of the workload whose partial results it computes.
+        streamed: Whether its result is written past the caches.
     """
 
     stage: Stage
@@ -109,6 +111,7 @@ class StagePlan:
     partial_lanes: tuple[str, int] | None = None
     chunks: tuple[str, int] | None = None
     partial_of: str | None = None
+    streamed: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
@@ -219,6 +222,8 @@ def _note(
         plan.vector = step.loop
     elif isinstance(step, Pack):
         _note_pack(step, workload, plan, config)
+    elif isinstance(step, Stream):
+        plan.streamed = bool(evaluate(step.choice, config))
     elif isinstance(step, Accumulate):
         plan.accumulated_at = step.at
     elif isinstance(step, FuseConsumer):
