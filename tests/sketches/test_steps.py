@@ -30,6 +30,7 @@ from autotune.sketches import (
     SharedLayout,
     SplitReduction,
     Step,
+    Stream,
     Tensorize,
     Tile,
     TileCeil,
@@ -71,6 +72,7 @@ ARGUMENTS: dict[type[Step], tuple[st.SearchStrategy[Any], ...]] = {
     SharedLayout: (NAMES, NAMES, st.permutations(range(3)).map(tuple), EXPRESSIONS),
     TileCeil: (NAMES, NAMES, EXPRESSION_LISTS),
     UnrollLimit: (NAMES, EXPRESSIONS),
+    Stream: (NAMES, EXPRESSIONS),
 }
 STEPS = st.one_of([st.builds(step, *arguments) for step, arguments in ARGUMENTS.items()])
 

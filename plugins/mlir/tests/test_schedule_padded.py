@@ -7,16 +7,40 @@ import pytest
 from autotune_mlir.backend import MLIRBackend
 from autotune_mlir.emit import payload
 from autotune_mlir.schedule import schedule
+from autotune_mlir.schedule.plan import plan_of
 from autotune_mlir.schedule.script import MAIN
 from mlir_lowered import COMPUTED, lowered_nest
 
 from autotune.backends import InvalidSchedule
-from autotune.ir.expressions import const
-from autotune.ir.workloads import Workload, batch_matmul, dense, gemm
+from autotune.ir.expressions import Binary, Load, const, var
+from autotune.ir.workloads import Axis, Stage, Tensor, Workload, batch_matmul, dense, gemm
 from autotune.sketches import Candidate, PadExtent, Sketch, Tile
 from autotune.spaces.sketch_space import SketchSpace
 from autotune.targets import Target
 from autotune.testing.programs import check_candidate
+
+
+def add_on_rows(m: int, n: int, k: int) -> Workload:
+    """A product to which numbers of rows and another matrix are added."""
+    axes = (Axis("i", m), Axis("j", n))
+    i, j, inner = var("i"), var("j"), var("k")
+    product = Binary("mul", Load("A", (i, inner)), Load("B", (inner, j)))
+    added = Binary("add", Load("C", (i, j)), Load("r", (i,)))
+    return Workload(
+        "add_on_rows",
+        (
+            Tensor("A", (m, k), "float32"),
+            Tensor("B", (k, n), "float32"),
+            Tensor("r", (m,), "float32"),
+            Tensor("R", (m, n), "float32"),
+        ),
+        (
+            Stage(Tensor("C", (m, n), "float32"), (*axes, Axis("k", k, "reduce")), product, "add"),
+            Stage(Tensor("D", (m, n), "float32"), axes, Binary("add", added, Load("R", (i, j)))),
+        ),
+        ("D",),
+    )
+
 
 ROWS = gemm(m=27, n=64, k=16)
 
@@ -69,6 +93,31 @@ def test_padded_candidates_compute_it(
     ]
     assert len(padded) > 4
     for number, candidate in enumerate(padded[:4]):
+        check_candidate(backend, candidate, target, threads=1 + number % 2)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        dense(m=27, n=64, k=16),
+        dense(m=31, n=51, k=16, relu=0),
+        dense(m=25, n=7, k=16),
+        add_on_rows(m=13, n=33, k=16),
+    ],
+    ids=lambda workload: workload.name,
+)
+def test_what_follows_a_padded_result_is_computed_inside_its_loops(
+    workload: Workload, backend: MLIRBackend, target: Target
+) -> None:
+    """Its tiles end where the result does, and so do those of all that it reads besides."""
+    space = SketchSpace(workload, target, backend.limits(target))
+    followed = [
+        candidate
+        for candidate in space.sample(100, np.random.default_rng(0))
+        if any(own.padded and own.consumer for own in plan_of(candidate, workload).stages.values())
+    ]
+    assert len(followed) > 3
+    for number, candidate in enumerate(followed[:4]):
         check_candidate(backend, candidate, target, threads=1 + number % 2)
 
 

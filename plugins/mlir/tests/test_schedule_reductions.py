@@ -14,6 +14,7 @@ from thinning import thinned
 from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, ChunkReduction, Sketch
+from autotune.sketches.variants import names_used
 from autotune.targets import Target
 from autotune.testing.programs import check_candidate
 
@@ -65,6 +66,31 @@ def test_results_of_lanes_stay_in_registers_across_all_reduced_axes(target: Targ
     carried = [line for line in text.splitlines() if "scf.for" in line]
     assert carried and all("-> (vector<" in line for line in carried)
     assert text.count("vector.multi_reduction") + text.count("vector.reduction") == 1
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        reduction((4, 997), (1,), first="exp", last="sqrt"),
+        reduction((3, 131), (1,), combiner="min", dtype="int32"),
+        reduction((3, 5, 131), (0, 2)),
+        reduction((2, 1009), (1,), combiner="mul", dtype="float64"),
+    ],
+    ids=str,
+)
+def test_a_last_round_of_fewer_elements_than_lanes(
+    workload: Workload, backend: MLIRBackend, target: Target
+) -> None:
+    """It is computed behind the loop over whole vectors, which has no condition."""
+    uneven = [
+        it
+        for it in candidates(workload, target.with_cores(1), 1)
+        if "split_reduction.uneven" in names_used(it.sketch)
+    ]
+    assert uneven
+    for candidate in uneven:
+        check_candidate(backend, candidate, target)
+        assert "mask" not in str(scheduled(candidate))
 
 
 def test_chunks_of_several_results_are_refused() -> None:

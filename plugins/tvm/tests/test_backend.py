@@ -87,7 +87,8 @@ def test_limits_name_every_step(backend: TVMBackend, target: Target) -> None:
     limits = backend.limits(target)
     on_gpu = backend.limits(preset("a100"))
     assert limits.steps | on_gpu.steps == frozenset(STEP_TYPES)
-    assert limits.steps - on_gpu.steps == {"parallel", "interleave", "prepack", "tensorize"}
+    on_cpus = {"parallel", "interleave", "prepack", "stream", "tensorize"}
+    assert limits.steps - on_gpu.steps == on_cpus
     assert on_gpu.steps - limits.steps == {"bind", "fetch", "shared_layout"}
     assert limits.source == on_gpu.source == "backend tvm"
     assert limits.stack_bytes >= 4096

@@ -43,6 +43,7 @@ from autotune.sketches import (
     SharedLayout,
     Sketch,
     SplitReduction,
+    Stream,
     Tensorize,
     Tile,
     TileCeil,
@@ -150,6 +151,8 @@ class _Derivation:
         elif isinstance(step, TileCeil):
             schedule.split(step.axis, step.factors)
             schedule.covered.add(step.axis)
+        elif isinstance(step, Stream):
+            self._check_output(step)
         elif isinstance(step, UnrollLimit):
             schedule.unroll_limit = step.limit
         elif isinstance(step, Vectorize):
@@ -159,6 +162,11 @@ class _Derivation:
         elif isinstance(step, Tensorize):
             self._mark(schedule, step.loops[:-1], "unrolled")
             self._mark(schedule, step.loops[-1:], "vectorized")
+
+    def _check_output(self, step: Stream) -> None:
+        """What passes the caches moves the same elements in the same loops."""
+        if step.stage not in self.workload.outputs:
+            raise ValueError(f"{step.stage!r} is no output, and only outputs pass the caches")
 
     def _prepack(self, schedule: StageSchedule, step: Prepack) -> None:
         if not is_prepackable(self.workload, schedule.stage, step.operand):

@@ -293,6 +293,18 @@ class UnrollLimit:
     limit: IntExpr
 
 
+@frozen
+class Stream:
+    """Write the result of ``stage`` past the caches where ``choice`` is 1; 0: as usual.
+
+    For results that no cache holds until they are read again: a store past the caches saves
+    reading the lines that it overwrites. The stage is an output of the workload.
+    """
+
+    stage: str
+    choice: IntExpr
+
+
 BIND_ROLES = ("block", "vthread", "thread")
 """Levels of a GPU that :class:`Bind` binds loops to."""
 
@@ -318,6 +330,7 @@ Step = (
     | SharedLayout
     | TileCeil
     | UnrollLimit
+    | Stream
     | OpenStep
 )
 
@@ -343,6 +356,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "shared_layout": SharedLayout,
     "cover": TileCeil,
     "unroll_limit": UnrollLimit,
+    "stream": Stream,
 }
 STEP_SPELLINGS = {"cooperative_fetch": "fetch", "tile_ceil": "cover"}
 """Further names that are read; those of `STEP_TYPES` are written, for digests depend on them."""

@@ -22,6 +22,7 @@ from autotune_mlir.bfloat16 import as_bits
 from autotune_mlir.entry import ADDRESS, KERNEL, Shape, argument_attributes, entry_text
 from autotune_mlir.passes import bufferization, fusion, lowering
 from autotune_mlir.rewrites import rewrite
+from autotune_mlir.streams import stream_stores
 
 __all__ = [
     "OPT_LEVEL_VARIABLE",
@@ -248,6 +249,7 @@ def lower(
                 module = ir.Module.parse(as_bits(str(module)))
         except ir.MLIRError as error:
             raise BuildFailed(brief(error)) from error
+        stream_stores(ir, module, _kernel(module), shapes)
         _add_entry(ir, module, shapes)
         _disable(ir, module, disabled)
         text = str(module)

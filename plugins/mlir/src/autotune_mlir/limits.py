@@ -17,6 +17,7 @@ LIMITS = ScheduleLimits(
         {
             "accumulate",
             "chunk_reduction",
+            "cover",
             "fuse_consumer",
             "fuse_producer",
             "inline",
@@ -25,6 +26,7 @@ LIMITS = ScheduleLimits(
             "pad_extent",
             "parallel",
             "split_reduction",
+            "stream",
             "tile",
             "unroll",
             "vectorize",
@@ -37,7 +39,6 @@ LIMITS = ScheduleLimits(
     without=frozenset(
         {
             "chunk_reduction.results",
-            "fuse_consumer.padded",
             "inline.into_whole_copy",
             "pack.reversed",
             "pack.whole_transposed",
@@ -45,7 +46,6 @@ LIMITS = ScheduleLimits(
             "pad_extent.transposed",
             "pad_extent.whole",
             "pad_extent.window",
-            "split_reduction.uneven",
         }
     ),
     empty_tiles=False,

@@ -54,7 +54,7 @@ _FORMATS: Mapping[str, str] = MappingProxyType(
 )
 
 _GPU_STEPS = ("bind", "fetch", "shared_layout")
-_CPU_STEPS = ("parallel", "interleave", "prepack", "tensorize")
+_CPU_STEPS = ("parallel", "interleave", "prepack", "stream", "tensorize")
 
 
 class TVMBackend(Backend):

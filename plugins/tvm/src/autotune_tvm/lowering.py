@@ -1,4 +1,4 @@
-"""TVM's passes from a scheduled program to what LLVM takes, with four of our own among them."""
+"""TVM's passes from a scheduled program to what LLVM takes, with six of our own among them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
     """TVM's default pipeline in the form of its registry; functions on CPUs have no library calls.
 
     Returns:
-        The passes over all functions (:func:`~autotune_tvm.passes.bfloat16_constants` is the
-        first), what makes the last passes for the host's functions
-        (:func:`~autotune_tvm.passes.expand_functions`,
-        :func:`~autotune_tvm.passes.multiply_by_reciprocal` and
-        :func:`~autotune_tvm.passes.round_to_bfloat16` go before TVM's), and the same for those of
+        The passes over all functions (:func:`~autotune_tvm.passes.bfloat16_constants` and
+        :func:`~autotune_tvm.passes.note_streams` are the first), what makes the last passes for
+        the host's functions (:func:`~autotune_tvm.passes.round_to_bfloat16`,
+        :func:`~autotune_tvm.passes.multiply_by_reciprocal`,
+        :func:`~autotune_tvm.passes.expand_functions` and
+        :func:`~autotune_tvm.passes.stream_stores` go before TVM's), and the same for those of
         devices. Loops have become vectors by then, and halves the types that TVM computes in.
     """
     import tvm
@@ -25,14 +26,16 @@ def tir_pipeline() -> tuple[Any, Any, Any]:
         bfloat16_constants,
         expand_functions,
         multiply_by_reciprocal,
+        note_streams,
         round_to_bfloat16,
+        stream_stores,
     )
 
     def expanded(module: Any, _: Any) -> Any:
-        return expand_functions(multiply_by_reciprocal(round_to_bfloat16(module)))
+        return stream_stores(expand_functions(multiply_by_reciprocal(round_to_bfloat16(module))))
 
     def with_bits(module: Any, _: Any) -> Any:
-        return bfloat16_constants(module)
+        return note_streams(bfloat16_constants(module))
 
     def finalize_host() -> Any:
         expand = tvm.transform.module_pass(expanded, opt_level=0, name="ExpandFunctions")

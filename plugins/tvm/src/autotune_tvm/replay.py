@@ -34,6 +34,7 @@ from autotune.sketches import (
     SharedLayout,
     SplitReduction,
     Step,
+    Stream,
     Tensorize,
     Tile,
     TileCeil,
@@ -50,6 +51,7 @@ from autotune_tvm import dot_products
 from autotune_tvm.blocks import Block
 from autotune_tvm.operand_copies import fetch, lay_out, note_groups, pack, pad_stages
 from autotune_tvm.pad_reduction import with_padded_reductions
+from autotune_tvm.passes import STREAM
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.threads import check_threads
 
@@ -245,6 +247,11 @@ def _unroll_limit(state: ScheduleState, step: UnrollLimit) -> None:
         state.sch.annotate(outermost, "pragma_unroll_explicit", 1)
 
 
+def _stream(state: ScheduleState, step: Stream) -> None:
+    if state.value(step.choice):
+        state.sch.annotate(state.blocks[step.stage], STREAM, 1)
+
+
 def _note_call(state: ScheduleState, step: Tensorize) -> None:
     """Calls are made last, of loops that nothing else is done with."""
     state.called.append(step)
@@ -276,6 +283,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     SharedLayout: lay_out,
     TileCeil: _tile,
     UnrollLimit: _unroll_limit,
+    Stream: _stream,
 }
 
 

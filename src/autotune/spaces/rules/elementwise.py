@@ -28,6 +28,7 @@ from autotune.spaces.rules.access import (
 )
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.streams import stream_choice
 from autotune.spaces.rules.vector_levels import is_covered, vector_levels
 
 # Rows of a tile: those of a cache line of the source, or a few.
@@ -79,11 +80,12 @@ class ElementwiseRule(SketchRule):
         enough: list[AtLeast] = []
         if stage.points // widths[0] >= cores:
             enough.append(AtLeast(parallel, cores, "every core gets work", hard=False))
+        choices, streams = stream_choice(draft, stage)
         plain = draft.extended(
             settled=[stage.name],
-            params=params,
+            params=[*params, *choices],
             constraints=[*constraints, *enough],
-            steps=steps,
+            steps=[*steps, *streams],
         )
         return [plain, *_in_tiles(draft, stage)]
 
@@ -163,12 +165,14 @@ def _tiled(
     if stage.points // (rows[0] * width) >= draft.target.cores:
         enough.append(AtLeast(parallel, draft.target.cores, "every core gets work", hard=False))
     fused = [copy.stage] if isinstance(copy, FuseProducer) else []
+    choices, streams = stream_choice(draft, stage)
     return draft.extended(
         settled=[stage.name, *fused],
         label="transposed-tiles" if copy is None else "transposed-copies",
         params=[
             *(Factor(tall[0]), Factor(tall[1], rows)),
             *(Factor(wide[0]), Factor(wide[1]), Factor(wide[2], (width,))),
+            *choices,
         ],
         constraints=[
             ProductEquals(tuple(tall), const(across.extent)),
@@ -182,6 +186,7 @@ def _tiled(
             Parallel(stage.name, shared),
             *([] if copy is None else [copy]),
             Vectorize(stage.name, vector),
+            *streams,
         ],
     )
 

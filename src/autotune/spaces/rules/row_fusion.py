@@ -35,6 +35,7 @@ from autotune.spaces.rules.access import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.rows import rows_behind
 from autotune.spaces.rules.rule import SketchRule
+from autotune.spaces.rules.streams import stream_choice
 from autotune.spaces.rules.vector_levels import Levels, split_levels, vector_levels
 
 # Partial results of a long reduction, in quarters of a vector. A function that the compiler calls
@@ -99,6 +100,7 @@ class RowFusionRule(SketchRule):
         row_loops = (*(f"{axis.name}.0" for axis in row_axes), f"{last.name}.1")
         inner_loops = (*(f"{axis.name}.0" for axis in rest), f"{inner.name}.1")
         made, levels = self._producer_steps(draft, stage, behind, rows, choice)
+        choices, streams = stream_choice(draft, stage)
         steps: list[Step] = [
             Tile(stage.name, last.name, blocks.factors),
             own.tile(stage.name, inner.name),
@@ -106,6 +108,7 @@ class RowFusionRule(SketchRule):
             Parallel(stage.name, row_loops[:-1]),
             *made,
             Vectorize(stage.name, f"{inner.name}.1"),
+            *streams,
         ]
         parallel = blocks.factors[0]
         for axis in row_axes[:-1]:
@@ -118,7 +121,7 @@ class RowFusionRule(SketchRule):
         return draft.extended(
             settled=[stage.name, *(producer.name for producer in behind)],
             label=choice.label,
-            params=[param for level in levels for param in level.params],
+            params=[*(param for level in levels for param in level.params), *choices],
             constraints=[c for level in levels for c in level.constraints] + soft,
             steps=steps,
         )

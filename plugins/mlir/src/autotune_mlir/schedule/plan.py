@@ -23,6 +23,7 @@ from autotune.sketches.steps import (
     Parallel,
     SplitReduction,
     Step,
+    Stream,
     Tile,
     TileCeil,
     Unroll,
@@ -76,6 +77,7 @@ class StagePlan:
         stage: The stage.
         factors: Extents of the loops of each tiled axis, outermost first.
         padded: Extents of axes that are iterated beyond their own.
+        covered: Axes of which the last iterations of some loops are incomplete.
         order: All loops, outermost first.
         parallel: Loops that run on all cores.
         unrolled: Loops that are unrolled completely.
@@ -89,11 +91,13 @@ class StagePlan:
         partial_lanes: Interleaved partial results of the reduced axis: axis and lanes.
         chunks: Partial results of neighbours along a reduced axis: axis and their number.
         partial_of: The stage of the workload whose partial results it computes.
+        streamed: Whether its result is written past the caches.
     """
 
     stage: Stage
     factors: dict[str, tuple[int, ...]] = field(factory=dict)
     padded: dict[str, int] = field(factory=dict)
+    covered: set[str] = field(factory=set)
     order: tuple[str, ...] = ()
     parallel: tuple[str, ...] = ()
     unrolled: tuple[str, ...] = ()
@@ -107,6 +111,7 @@ class StagePlan:
     partial_lanes: tuple[str, int] | None = None
     chunks: tuple[str, int] | None = None
     partial_of: str | None = None
+    streamed: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.order = tuple(f"{axis.name}.0" for axis in self.stage.axes)
@@ -199,10 +204,12 @@ def _note(
         plan.inlined = True
     elif isinstance(step, (Tile, TileCeil)):
         factors = tuple(int(evaluate(factor, config)) for factor in step.factors)
-        extent = plan.whole_extent(step.axis)
-        if math.prod(factors) != extent:
+        extent, product = plan.whole_extent(step.axis), math.prod(factors)
+        if product < extent or (product > extent and isinstance(step, Tile)):
             raise InvalidSchedule(f"{step}: factors {factors} do not make {extent}")
         plan.split(step.axis, factors)
+        if product > extent:
+            plan.covered.add(step.axis)
     elif isinstance(step, PadExtent):
         _note_padding(step, plan, config)
     elif isinstance(step, Order):
@@ -215,6 +222,8 @@ def _note(
         plan.vector = step.loop
     elif isinstance(step, Pack):
         _note_pack(step, workload, plan, config)
+    elif isinstance(step, Stream):
+        plan.streamed = bool(evaluate(step.choice, config))
     elif isinstance(step, Accumulate):
         plan.accumulated_at = step.at
     elif isinstance(step, FuseConsumer):

@@ -10,7 +10,7 @@ from autotune_mlir.schedule.levels import Loops, inlined_behind, parallel_sizes
 from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["is_split", "reduce_in_lanes", "tile_reduction"]
+__all__ = ["is_split", "is_uneven", "reduce_in_lanes", "tile_reduction"]
 
 
 def is_split(own: StagePlan) -> bool:
@@ -105,7 +105,17 @@ def reduce_in_lanes(
     (inner,) = script.apply("transform.get_parent_op {}", [update])
     loops.enter(inner, axis)
     for unrolled in plan.stages[partial_name(stage.name)].unrolled:
-        script.annotate(inner, "unroll", f"{partial_name(stage.name)}.{unrolled}")
+        # Of a loop with a last round of fewer lanes, the rounds before it are unrolled.
+        kind = "peel" if is_uneven(own) else "unroll"
+        script.annotate(inner, kind, f"{partial_name(stage.name)}.{unrolled}")
+
+
+def is_uneven(own: StagePlan) -> bool:
+    """Whether the last round of a reduction in lanes has fewer elements than lanes."""
+    if own.partial_lanes is None:
+        return False
+    axis, lanes = own.partial_lanes
+    return own.stage.axis(axis).extent % lanes != 0
 
 
 def _annotate(script: Script, name: str, init: str, update: str, final: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+from autotune.backends import ALIGNMENT
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate
 from autotune_mlir.emit import operand_names
@@ -16,6 +18,7 @@ from autotune_mlir.schedule.rows import is_row_fusion, tile_rows
 from autotune_mlir.schedule.script import Script, module_of
 from autotune_mlir.schedule.tiled import tile_stage
 from autotune_mlir.schedule.vectors import lower_to_vectors
+from autotune_mlir.streams import mark_of
 
 __all__ = ["schedule"]
 
@@ -47,6 +50,7 @@ def schedule(
         if own.padded:
             pad_stage_extents(structure, workload, own, order[name])
     _write_to_outputs(structure)
+    _mark_streams(structure, plan)
     _make_loops(structure, plan, order)
     vectors = Script()
     lower_to_vectors(vectors, plan)
@@ -61,6 +65,19 @@ def _write_to_outputs(script: Script) -> None:
     """
     function = script.match_kind("func.func")
     script.add(f"transform.bufferization.eliminate_empty_tensors {function} : !transform.any_op")
+
+
+def _mark_streams(script: Script, plan: Plan) -> None:
+    """Say which outputs are written past the caches; stores are made long after the schedule."""
+    alignments = {}
+    for name, own in plan.stages.items():
+        if own.streamed and own.vector is not None:
+            row, lanes = own.stage.output.shape[-1], own.extent(own.vector)
+            argument = len(plan.workload.inputs) + plan.workload.outputs.index(name)
+            size = own.stage.output.element.bytes
+            alignments[argument] = math.gcd(row * size, lanes * size, ALIGNMENT)
+    if alignments:
+        script.annotate(script.match_kind("func.func"), "stream", mark_of(alignments))
 
 
 def _make_loops(script: Script, plan: Plan, operands: Mapping[str, Sequence[str]]) -> None:

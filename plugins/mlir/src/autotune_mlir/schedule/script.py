@@ -117,6 +117,14 @@ class Script:
         text = f"{kind} {{}} by num_threads = {list(threads)}"
         return self.apply(text, [target], 4)
 
+    def peel(self, loop: str) -> str:
+        """Take the last, incomplete iteration out of a loop; returns the loop that is left."""
+        kind = '!transform.op<"scf.for">'
+        cast, left, last = (self.handle() for _ in range(3))
+        self.add(f"{cast} = transform.cast {loop} : {_ANY} to {kind}")
+        self.add(f"{left}, {last} = transform.loop.peel {cast} : ({kind}) -> ({_ANY}, {_ANY})")
+        return left
+
     def producer(self, reader: str, operand: int) -> str:
         """What produces an operand of an operation."""
         return self.apply(f"transform.get_producer_of_operand {{}}[{operand}]", [reader])[0]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.backends import InvalidSchedule
-from autotune.ir.expressions import Load
-from autotune.ir.expressions.scalar import walk
-from autotune.ir.workloads import Stage
+from autotune_mlir.schedule.following import axes_in, stages_inside
 from autotune_mlir.schedule.pack import copy_operand, split_copy
 from autotune_mlir.schedule.padded import (
     clipped_tags,
@@ -44,23 +41,24 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
     """
     own = plan.stages[name]
     top = own.consumer or name
-    axes = _axes_of(plan, own, top)
-    inside = _fused(plan, name, top)
+    axes = axes_in(plan, own, top)
+    inside = stages_inside(plan, name, top)
     copy_whole_operands(script, plan.workload, own, operands)
     outermost, *followers = _members(own, top, inside)
     _parallel_loops(script, own, outermost, axes, followers)
     margins = bool(own.padded) or any(
         is_padding(plan.stages[name].stage, plan.workload) for name in inside
     )
+    clipped = bool(own.padded) and top != name
     if margins:
-        assume_inside(script)
+        _settle_margins(script, clipped=clipped)
     for loop in own.parallel[-1:]:
         _pack_at(script, plan, own, loop, operands)
     order = [loop for loop in own.order if loop not in own.parallel]
     for loop in order[: _outer_count(own, order)]:
         _loop_of_result(script, own, outermost, axes, loop)
         if margins:
-            assume_inside(script)
+            _settle_margins(script, clipped=clipped)
         _pack_at(script, plan, own, loop, operands)
         if loop == place_to_drop_block(own):
             drop_block(script, own)
@@ -77,6 +75,21 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
             split_copy(script, plan.workload, own.stage, packed)
 
 
+def _settle_margins(script: Script, *, clipped: bool) -> None:
+    """Simplify what tiles of padded operands, and of clipped results, leave behind.
+
+    Args:
+        script: Where to write.
+        clipped: Whether stages follow a padded result. The extents of their tiles are otherwise
+            asked of what was computed outside of the loop, which would be computed for that alone.
+    """
+    assume_inside(script)
+    if clipped:
+        function = script.match_kind("func.func")
+        script.patterns(function, ["memref.resolve_ranked_shaped_type_result_dims"])
+        script.drop_unused()
+
+
 def _outer_count(own: StagePlan, order: list[str]) -> int:
     """How many loops are outside of where the result is kept."""
     if own.accumulated_at is None:
@@ -84,60 +97,6 @@ def _outer_count(own: StagePlan, order: list[str]) -> int:
     if own.accumulated_at not in order:
         return 0
     return order.index(own.accumulated_at) + 1
-
-
-def _axes_of(plan: Plan, own: StagePlan, top: str) -> dict[str, int]:
-    """Position of each spatial axis of a stage among the dimensions of the stage ``top``."""
-    stage = own.stage
-    if top == stage.name:
-        return {axis.name: position for position, axis in enumerate(stage.spatial_axes)}
-    for indices in _loads(plan, top, stage.name):
-        return dict(zip((axis.name for axis in stage.spatial_axes), indices, strict=True))
-    raise InvalidSchedule(f"stage {top!r} does not read {stage.name!r} point by point")
-
-
-def _loads(plan: Plan, reader: str, read: str) -> list[list[int]]:
-    """Positions of the axes of ``reader`` by which it reads ``read``, through inlined stages."""
-    stage = plan.stages[reader].stage
-    names = [axis.name for axis in stage.spatial_axes]
-    found = []
-    for node in walk(stage.body):
-        if not isinstance(node, Load):
-            continue
-        positions = _plain(stage, node, names)
-        if positions is None:
-            continue
-        if node.tensor == read:
-            found.append(positions)
-        elif node.tensor in plan.stages and plan.stages[node.tensor].inlined:
-            for inner in _loads(plan, node.tensor, read):
-                found.append([positions[position] for position in inner])
-    return found
-
-
-def _plain(stage: Stage, load: Load, names: list[str]) -> list[int] | None:
-    """Which axis each index of a load is; None where one is more than an axis."""
-    positions = []
-    for index in load.indices:
-        if index.op != "var" or index.args[0] not in names:
-            return None
-        positions.append(names.index(str(index.args[0])))
-    return positions
-
-
-def _fused(plan: Plan, name: str, top: str) -> list[str]:
-    """Stages computed inside the loops of ``top``, each after what reads it."""
-    between: list[str] = []
-    waiting = [top]
-    while waiting:
-        reader = waiting.pop(0)
-        for node in walk(plan.stages[reader].stage.body):
-            if isinstance(node, Load) and node.tensor in plan.stages:
-                read = plan.stages[node.tensor]
-                if node.tensor not in between and (node.tensor == name or read.inlined):
-                    between.append(node.tensor)
-                    waiting.append(node.tensor)
-    return between
 
 
 def _members(own: StagePlan, top: str, inside: list[str]) -> list[str]:

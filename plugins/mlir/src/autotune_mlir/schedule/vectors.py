@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autotune.ir.workloads import Stage
+from autotune_mlir.schedule.following import clipped_sizes
 from autotune_mlir.schedule.lanes import extracts, reads_boxes
+from autotune_mlir.schedule.last_rounds import masked_sizes, separate_last_rounds
 from autotune_mlir.schedule.levels import copy_name, inlined_behind
 from autotune_mlir.schedule.padded import is_padded, vectorize_padded
 from autotune_mlir.schedule.padding import is_padding, vectorize_padding
@@ -41,6 +43,7 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
     be left to recognise. Results then move out of the loops that reduce, into registers.
     """
     function = script.match_kind("func.func")
+    separate_last_rounds(script, plan)
     for stage in plan.stages.values():
         _unroll(script, stage, pieces(stage))
     script.clean(function, *_SLICES)
@@ -49,8 +52,12 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
         if _is_in_pieces(own) and has_vectors(own):
             _vectorize_pieces(script, reduction.name)
     consumers = {stage.consumer for stage in plan.stages.values()}
+    clipped = clipped_sizes(plan)
     for name, stage in plan.stages.items():
-        if is_padding(stage.stage, plan.workload):
+        if name in clipped:
+            sizes = f" vector_sizes {clipped[name]}"
+            script.vectorize(script.match(tag("stage", name)), sizes)
+        elif is_padding(stage.stage, plan.workload):
             vectorize_padding(script, plan, stage)
         elif stage.partial_of is not None or is_split(stage):
             _vectorize_partial_results(script, plan, stage)
@@ -115,7 +122,9 @@ def _hoist_results(script: Script) -> None:
 def _vectorize_pointwise(script: Script, plan: Plan, own: StagePlan) -> None:
     """A pointwise stage with the copies of what is inlined into it, or one that is inlined."""
     name = own.stage.name
-    if own.vector is not None:
+    if sizes := masked_sizes(plan, own):
+        script.vectorize(script.match(tag("stage", name)), f" vector_sizes {sizes}")
+    elif own.vector is not None:
         script.vectorize(script.match(tag("stage", name)))
         _vectorize_copies(script, plan, name)
     elif own.inlined and _is_in_tile(plan, name) and not _is_part_of_padding(plan, own.stage):

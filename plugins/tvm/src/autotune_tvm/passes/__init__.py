@@ -17,11 +17,13 @@ from autotune_tvm.passes.multiply_by_reciprocal import multiply_by_reciprocal
 from autotune_tvm.passes.narrow_indices import narrow_indices
 from autotune_tvm.passes.peel_tails import peel_tails
 from autotune_tvm.passes.round_to_bfloat16 import round_to_bfloat16
+from autotune_tvm.passes.stream_stores import STREAM, note_streams, stream_stores
 from autotune_tvm.passes.uniform_conditions import uniform_conditions
 from autotune_tvm.passes.vectorize_full_groups import vectorize_full_groups
 
 __all__ = [
     "PASSES",
+    "STREAM",
     "bfloat16_constants",
     "compare_booleans",
     "compares_booleans",
@@ -29,7 +31,9 @@ __all__ = [
     "hoist_corrections",
     "multiply_by_reciprocal",
     "narrow_indices",
+    "note_streams",
     "round_to_bfloat16",
+    "stream_stores",
 ]
 
 PASSES = (
