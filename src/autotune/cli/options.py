@@ -98,6 +98,21 @@ _PART_TEXTS = {
     "measurer": "What builds and times candidates.",
     "runner": "Where candidates are built and timed: this machine, or others.",
 }
+# Flags for options of a part that every user of it gives: part, option, and how a value looks.
+_NAMED_OPTIONS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "runner": {
+        "rpc_tracker": ("rpc", "tracker", "HOST:PORT"),
+        "rpc_key": ("rpc", "key", "KEY"),
+        "rpc_priority": ("rpc", "priority", "N"),
+        "session_timeout": ("rpc", "session_timeout", "SECONDS"),
+    },
+}
+_NAMED_TEXTS = {
+    "rpc_tracker": "Runner rpc: address of TVM's RPC tracker.",
+    "rpc_key": "Runner rpc: key that the servers have registered with.",
+    "rpc_priority": "Runner rpc: priority among clients of the tracker; higher is served first.",
+    "session_timeout": "Runner rpc: seconds after which a server ends a session by itself.",
+}
 # A reference of Sphinx in a docstring; its text is kept.
 _REFERENCE = re.compile(r":\w+:`~?([^`]*)`")
 PROGRESS_MODES = ("auto", "live", "plain", "quiet")
@@ -177,7 +192,8 @@ def read_tune_options(
     given = {name: others.pop(name) for name in names}
     given = {name: value for name, value in given.items() if _is_given(name, value)}
     chosen = {
-        kind: _read_part(kind, others.pop(kind), others.pop(f"{kind}_options")) for kind in parts
+        kind: _read_part(kind, texts=_given_options(kind, others), name=others.pop(kind))
+        for kind in parts
     }
     if parts:
         given["parts"] = {kind: part for kind, part in chosen.items() if part is not None}
@@ -231,7 +247,12 @@ def _part_flags(kind: str, usual: str | None) -> Callable[[Command], Command]:
         name = click.option(
             flag, kind, metavar="NAME", show_default=default, help=_PART_TEXTS[kind]
         )
-        return name(options(command))
+        decorated = options(command)
+        for parameter, (_, _, metavar) in reversed(_NAMED_OPTIONS.get(kind, {}).items()):
+            named = "--" + parameter.replace("_", "-")
+            text = _NAMED_TEXTS[parameter]
+            decorated = click.option(named, parameter, metavar=metavar, help=text)(decorated)
+        return name(decorated)
 
     return decorate
 
@@ -253,6 +274,26 @@ def _refuse_unasked(options: TuneOptions, parts: Mapping[str, object]) -> None:
 
 def _part_flag(kind: str) -> str:
     return _PART_FLAGS.get(kind, "--" + kind.replace("_", "-"))
+
+
+def _given_options(kind: str, values: dict[str, Any]) -> list[str]:
+    """Options of a part as texts ``name=value``, those of flags of their own included.
+
+    Raises:
+        InvalidValueError: a flag is given that belongs to another part than is chosen.
+    """
+    texts = list(values.pop(f"{kind}_options"))
+    for parameter, (part, option, _) in _NAMED_OPTIONS.get(kind, {}).items():
+        value = values.pop(parameter)
+        if value is None:
+            continue
+        if values[kind] != part:
+            raise InvalidValueError(
+                f"--{parameter.replace('_', '-')} is an option of {_part_flag(kind)} {part}: "
+                f"add {_part_flag(kind)} {part}, or leave it out"
+            )
+        texts.append(f"{option}={value}")
+    return texts
 
 
 def _read_part(kind: str, name: str | None, texts: Sequence[str]) -> object:

@@ -39,6 +39,7 @@ class WorkerPool:
         clock: Monotonic seconds.
         is_late: Asked while something is waited for: whether to wait no longer.
         hello: What else the worker at a position gets in its first message.
+        module: What a worker runs.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class WorkerPool:
         clock: Callable[[], float],
         is_late: Callable[[], bool] = lambda: False,
         hello: Callable[[int], Message] = lambda _index: {},
+        module: str = "autotune.measure.worker",
     ) -> None:
+        self._module = module
         self._hello = hello
         self._backend = backend
         self._threads = threads
@@ -139,6 +142,10 @@ class WorkerPool:
     def is_ready(self) -> bool:
         """Whether every worker is ready for jobs, or busy with some."""
         return all(slot.ready or slot.jobs for slot in self._slots)
+
+    def awaited(self) -> list[WorkerProcess]:
+        """The workers that owe an answer: each is readable when it has said something."""
+        return [slot.process for slot in self._slots if slot.process and slot.waiting]
 
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that run, by position."""
@@ -380,7 +387,7 @@ class WorkerPool:
         # What ran in another worker may have removed it.
         self._folder.restore()
         slot.process = WorkerProcess(
-            "autotune.measure.worker",
+            self._module,
             {"backend": self._backend},
             self._threads,
             self._environment,

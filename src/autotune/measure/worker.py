@@ -166,6 +166,11 @@ class Worker:
         self._store: ArtefactStore | None = None
 
     @property
+    def backend(self) -> Backend | None:
+        """What builds and loads programs; None before ``hello``."""
+        return self._backend
+
+    @property
     def handlers(self) -> dict[str, Handler]:
         """What answers each kind of message."""
         return {

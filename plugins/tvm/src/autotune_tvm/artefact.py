@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,10 @@ from autotune_tvm import runtime
 from autotune_tvm.compiler import brief
 from autotune_tvm.executable import PackedArray, PackedOperand
 
-__all__ = ["LIBRARY", "StoredProgram", "read_program", "write_program"]
+__all__ = ["LIBRARY", "Link", "StoredProgram", "read_library", "read_program", "write_program"]
+
+Link = Callable[[Any, Path], object]
+"""Makes a shared library of a module."""
 
 LIBRARY, _DESCRIPTION = "program.so", "program.json"
 # A zip file holds dates; equal programs have equal files.
@@ -40,8 +43,16 @@ class StoredProgram:
     packed: tuple[PackedOperand, ...] = ()
 
 
-def write_program(path: Path, module: Any, program: StoredProgram) -> None:
+def write_program(
+    path: Path, module: Any, program: StoredProgram, link: Link | None = None
+) -> None:
     """Link a module into a shared library, and write it with its description.
+
+    Args:
+        path: Where to.
+        module: TVM's runtime module.
+        program: The description.
+        link: Makes the library; by default the host's compiler does, as TVM calls it.
 
     Raises:
         BuildFailed: it cannot be linked; the message is the start of the linker's.
@@ -49,7 +60,12 @@ def write_program(path: Path, module: Any, program: StoredProgram) -> None:
     with tempfile.TemporaryDirectory(prefix="export-") as folder:
         library = Path(folder) / LIBRARY
         try:
-            module.export_library(str(library), **_linking())
+            if link is None:
+                module.export_library(str(library), **_linking())
+            else:
+                link(module, library)
+        except BuildFailed:
+            raise
         except Exception as error:  # the linker's failure is a RuntimeError, and others
             raise BuildFailed(f"the program cannot be exported: {brief(error)}") from error
         with zipfile.ZipFile(path, "w") as archive:
@@ -79,21 +95,34 @@ def read_program(path: Path) -> tuple[Any, StoredProgram]:
     Raises:
         BuildFailed: the file is no such program, or cannot be loaded here.
     """
+    content, described = read_library(path)
     try:
-        with zipfile.ZipFile(path) as archive:
-            described = _described(json.loads(archive.read(_DESCRIPTION)))
-            content = archive.read(LIBRARY)
-        # Each in a folder of its own: a library of the same path would not be loaded again.
         with tempfile.TemporaryDirectory(prefix="load-") as folder:
             library = Path(folder) / LIBRARY
             library.write_bytes(content)
             # Mapped: the file itself is needed no longer.
             module = runtime.load().runtime.load_module(str(library))
-    except Exception as error:  # a damaged file may make anything raise
+    except Exception as error:  # a damaged library may make anything raise
         raise BuildFailed(
             f"the program in {path.name} cannot be loaded: {brief(error)}"
         ) from error
     return module, described
+
+
+def read_library(path: Path) -> tuple[bytes, StoredProgram]:
+    """The content of the shared library, which is not loaded, and the description.
+
+    Raises:
+        BuildFailed: the file is no such program.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            described = _described(json.loads(archive.read(_DESCRIPTION)))
+            return archive.read(LIBRARY), described
+    except Exception as error:  # a damaged file may make anything raise
+        raise BuildFailed(
+            f"the program in {path.name} cannot be loaded: {brief(error)}"
+        ) from error
 
 
 def _described(data: Any) -> StoredProgram:

@@ -32,7 +32,7 @@ from autotune_tvm.digests import module_digest
 from autotune_tvm.executable import PackedOperand, TVMExecutable
 from autotune_tvm.scheduled import scheduled_module
 
-__all__ = ["TVMBackend"]
+__all__ = ["TVMBackend", "argument_names_of"]
 
 # An accumulate tile becomes a buffer of constant size. TVM keeps it on the stack below 1024 bytes
 # (its kMaxStackAlloca) and otherwise takes it from a pool of workspaces on the heap, one pool a
@@ -156,7 +156,7 @@ class TVMBackend(Backend):
         if operands:
             from autotune_tvm.packing import split_module
 
-            names = _arguments(request)
+            names = argument_names_of(request)
             module, packed = split_module(module, [names.index(name) for name in operands])
         module = compiler.lower_module(module, request.target, request.threads)
         return LoweredProgram(request, _Lowered(module, packed), module_digest(module))
@@ -170,7 +170,7 @@ class TVMBackend(Backend):
         request = lowered.request
         made: _Lowered = lowered.program
         built, digest = compiler.generate_code(made.module, request.target, request.threads)
-        names = _arguments(request)
+        names = argument_names_of(request)
         return TVMExecutable(built, request.workload, names, request.threads, digest, made.packed)
 
     def load_program(self, request: BuildRequest, path: Path) -> Executable:
@@ -242,7 +242,7 @@ class _Lowered:
     packed: tuple[PackedOperand, ...]
 
 
-def _arguments(request: BuildRequest) -> tuple[str, ...]:
+def argument_names_of(request: BuildRequest) -> tuple[str, ...]:
     """Names of the tensors in the order in which the compiled function takes them."""
     if request.program is not None:
         from autotune_tvm.importer import argument_names, module_from_text

@@ -115,13 +115,16 @@ def lower_module(module: Any, target: Target, threads: int) -> Any:
         raise BuildFailed(brief(error)) from error
 
 
-def generate_code(lowered: Any, target: Target, threads: int) -> tuple[Any, str]:
+def generate_code(
+    lowered: Any, target: Target, threads: int, *, runs_here: bool = True
+) -> tuple[Any, str]:
     """Let LLVM make what runs in this process, and the digest of what it made.
 
     Args:
         lowered: What :func:`lower_module` returned for the same target and threads.
         target: What it runs on.
         threads: Threads that its parallel loops use.
+        runs_here: Whether machine code for this process is wanted, too.
 
     Raises:
         BuildFailed: LLVM rejected it; the message is the start of its own.
@@ -133,7 +136,8 @@ def generate_code(lowered: Any, target: Target, threads: int) -> tuple[Any, str]
         # Before machine code is generated, which changes the text.
         digest = code_digest(str(built.inspect_source("ll")))
         # LLVM generates machine code when a function is first looked up: that is building too.
-        built["main"]
+        if runs_here:
+            built["main"]
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildFailed(brief(error)) from error
     return built, digest

@@ -17,6 +17,12 @@ def autotune_parts() -> list[PluginSpec]:
             "Apache TVM's TensorIR schedules, compiled by LLVM for the CPU",
         ),
         PluginSpec(
+            "runner",
+            "rpc",
+            "autotune_tvm.rpc.engine:make_rpc_engine",
+            "Machines that run only TVM's RPC server, which a tracker gives out",
+        ),
+        PluginSpec(
             "search_space",
             "trace",
             "autotune_tvm.trace.space:make_trace_space",

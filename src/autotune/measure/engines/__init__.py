@@ -14,6 +14,7 @@ from autotune.measure.engines.interface import (
     Role,
 )
 from autotune.measure.engines.leases import LeaseTable
+from autotune.measure.engines.ledger import JobLedger
 from autotune.measure.engines.reference_program import host_fingerprint, reference_seconds
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "EngineJob",
     "EngineReply",
     "Fingerprint",
+    "JobLedger",
     "Lease",
     "LeaseTable",
     "Machine",

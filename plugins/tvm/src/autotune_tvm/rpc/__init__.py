@@ -1,0 +1,1 @@
+"""Programs on machines that run nothing but TVM's RPC server."""

@@ -1,0 +1,524 @@
+"""The runner ``rpc``: builds here, and times on machines that run only TVM's RPC server."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve
+
+from autotune.errors import InvalidValueError
+from autotune.measure.engines import (
+    ArtefactStore,
+    EngineJob,
+    EngineReply,
+    Fingerprint,
+    JobLedger,
+    Lease,
+    LeaseTable,
+    Machine,
+    MeasureEngine,
+)
+from autotune.measure.jobs import Job
+from autotune.measure.pool import WorkerPool
+from autotune.plugins import Context
+from autotune.process.channel import Message
+from autotune.process.errors import WorkerStartFailed
+from autotune.process.memory import affordable_workers, default_memory_limit
+from autotune.process.private_folder import PrivateFolder, make_private_folder
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.rpc.machine import RemoteMachine
+from autotune_tvm.rpc.options import read_rpc_options
+from autotune_tvm.rpc.server_slot import ServerSlot
+from autotune_tvm.rpc.toolchain import Toolchain
+from autotune_tvm.rpc.tracker import Tracker, TrackerError
+
+__all__ = ["RPCEngine", "make_rpc_engine"]
+
+_BACKEND = "autotune_tvm.rpc.backend:RPCBackend"
+_WORKER = "autotune_tvm.rpc.worker"
+_WORKER_BYTES = 1 << 30
+_POLL_SECONDS = 0.05
+_AHEAD = 2
+# How often to ask the tracker for servers that have come, or come back.
+_LOOK_SECONDS = 5.0
+_PATIENCE = 5.0
+# How long the first server that has joined waits for the others.
+_GATHERING_SECONDS = 5.0
+# How long to go on without a single server.
+_MOST_SECONDS_WITHOUT = 60.0
+
+
+@define(eq=False)
+class _Running:
+    """What has been started.
+
+    Attributes:
+        builders: Processes that build.
+        folder: Of the builders.
+        store: What jobs need, and what builds make.
+        slots: Places for servers.
+        end: Ends them.
+    """
+
+    builders: WorkerPool
+    folder: PrivateFolder
+    store: ArtefactStore
+    slots: list[ServerSlot]
+    end: Callable[[], object]
+
+
+class RPCEngine(MeasureEngine):
+    """Servers of one key of TVM's RPC tracker.
+
+    Each is held by a process here, which can be ended at a deadline; the server frees itself when
+    its session is over. Programs are built in processes of this host, for the servers' machines;
+    where a server is on this host too, nothing is built while there is a lease to time.
+
+    Args:
+        context: Backend, target, threads, protocol and options.
+
+    Raises:
+        InvalidValueError: an option makes no sense, or something is asked for that servers
+            cannot do.
+        UnsupportedTarget: nothing can be built for the target.
+    """
+
+    name = "rpc"
+
+    def __init__(self, context: Context) -> None:
+        self._options = read_rpc_options(context.options)
+        _check_context(context)
+        Toolchain(self._options.cc).check()
+        self._context = context
+        self._builders = affordable_workers(len(os.sched_getaffinity(0)), _WORKER_BYTES)
+        self._boot = _boot_of_this_host()
+        self._ledger = JobLedger(self.name)
+        self._leases = LeaseTable()
+        self._queue: list[tuple[int, int, Job]] = []
+        self._building: set[int] = set()
+        self._wants_lease = False
+        self._told: dict[str, list[Message]] = {}
+        self._warnings: list[str] = []
+        self._looked = self._last_seen = time.monotonic()
+        self._gathered = False
+        self._joined_first: float | None = None
+        self._running: _Running | None = None
+
+    @property
+    def simulates(self) -> bool:
+        return False
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return dict(self._running.builders.versions) if self._running is not None else {}
+
+    def start(self, artefacts: ArtefactStore) -> None:
+        """Start processes for every server that the tracker has with the key.
+
+        Raises:
+            WorkerStartFailed: there is no tracker, or none of the servers; says why.
+        """
+        if self._running is not None:
+            return
+        try:
+            with Tracker(self._options.address, _PATIENCE) as tracker:
+                found = len(tracker.servers(self._options.key).servers)
+        except TrackerError as error:
+            raise WorkerStartFailed(str(error)) from error
+        folder, slots = make_private_folder(), list[ServerSlot]()
+        builders = self._pool(folder, artefacts, self._builders)
+        end = weakref.finalize(self, _end, builders, slots, folder, os.getpid())
+        self._running = _Running(builders, folder, artefacts, slots, end)
+        builders.start()
+        self._looked = self._last_seen = time.monotonic()
+        self._add_slots(self._wanted(found))
+
+    def machines(self) -> Sequence[Machine]:
+        if self._running is None:
+            return []
+        found = []
+        if self._running.builders.versions:
+            builder = Machine(
+                f"{socket.gethostname()} (builds)",
+                frozenset(("build",)),
+                slots=self._builders,
+                load=len(self._building) + len(self._queue),
+            )
+            found.append(builder)
+        for slot in self._running.slots if self._have_gathered() else []:
+            if slot.is_up and slot.machine is not None and slot.fingerprint is not None:
+                found.append(
+                    Machine(
+                        slot.name,
+                        frozenset(("time",)),
+                        slot.fingerprint,
+                        lease_group=slot.machine.lease_group,
+                        load=len(slot.jobs),
+                        incarnation=slot.incarnation,
+                        drift=slot.drift,
+                    )
+                )
+        return found
+
+    def tell(
+        self, task: str, message: Message, artefacts: Sequence[str] = (), *, replace: bool = False
+    ) -> None:
+        # Every process reads the host's own store; arrays are sent to servers from there.
+        if replace:
+            self._told[task] = []
+        self._told.setdefault(task, []).append(message)
+        for pool in self._pools():
+            pool.tell(task, message, replace=replace)
+
+    def release(self, task: str) -> None:
+        self._told.pop(task, None)
+        for pool in self._pools():
+            pool.release(task)
+
+    def submit(self, job: EngineJob) -> Future[EngineReply]:
+        number, future = self._ledger.open()
+        if self._running is None:
+            self._ledger.answer(number, EngineReply("again", job.machine or ""))
+            return future
+        if job.kind == "build":
+            self._queue.append((-job.priority, number, Job(number, job.message, job.deadlines)))
+            self._queue.sort(key=lambda queued: queued[:2])
+            self._hand_out()
+            return future
+        slot = self._slot(job.machine)
+        is_same = slot is not None and slot.is_up and slot.incarnation == job.incarnation
+        if slot is None or not is_same or not self._leases.renew(slot.name):
+            self._ledger.answer(number, EngineReply("again", job.machine or "", job.incarnation))
+        else:
+            slot.submit(number, job.message, job.deadlines)
+        return future
+
+    def poll(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        if self._running is None:
+            # Closed, or not started: there is nothing to wait for.
+            self._ledger.deliver()
+            return
+        while True:
+            self._hand_out()
+            self._take_builds()
+            for slot in self._started.slots:
+                self._attend(slot)
+                self._join(slot)
+            self._look_for_servers()
+            left = end - time.monotonic()
+            if self._ledger.deliver() or left <= 0:
+                return
+            self._wait(min(left, _POLL_SECONDS))
+
+    def lease(self, machine: str, seconds: float) -> Lease | None:
+        slot = self._slot(machine)
+        if slot is None or slot.machine is None or not slot.is_up:
+            return None
+        if self._shares_host(slot.machine):
+            # Builds that have begun end first, and no other begins.
+            self._wants_lease = True
+            if self._building:
+                return None
+        token = self._leases.acquire(slot.machine.lease_group, machine, seconds)
+        return None if token is None else Lease(self, machine, token)
+
+    def holds_lease(self, lease: Lease) -> bool:
+        return self._leases.holds(lease.token)
+
+    def release_lease(self, lease: Lease) -> None:
+        self._leases.release(lease.token)
+        self._wants_lease = False
+
+    def cancel(self) -> None:
+        for pool in self._pools():
+            pool.cancel()
+        self._queue.clear()
+        self._building.clear()
+        if self._running is not None:
+            for slot in self._running.slots:
+                slot.jobs.clear()
+                slot.joining = None
+        self._wants_lease = False
+        self._ledger.give_back_all()
+
+    def check_speed(self, machine: str) -> float | None:
+        slot = self._slot(machine)
+        if slot is None or slot.fingerprint is None or not slot.is_up:
+            return None
+        number, future = self._ledger.open()
+        slot.submit(number, {"op": "speed"}, {"run": self._context.protocol.deadlines["run"]})
+        while not future.done():
+            self.poll(_POLL_SECONDS)
+        body = future.result().body
+        if "seconds" not in body:
+            return None
+        seconds = float(body["seconds"])
+        slot.drift = seconds / slot.fingerprint.reference_seconds
+        return seconds
+
+    def take_warnings(self) -> list[str]:
+        new, self._warnings = self._warnings, []
+        return [*new, *self._ledger.take_warnings()]
+
+    def close(self) -> None:
+        running, self._running = self._running, None
+        self._ledger.give_back_all()
+        self._queue.clear()
+        self._building.clear()
+        self._told.clear()
+        self._gathered, self._joined_first = False, None
+        self._wants_lease = False
+        if running is not None:
+            running.end()
+
+    def _have_gathered(self) -> bool:
+        """Whether the servers of the beginning have joined, or been waited for long enough.
+
+        A race takes the machines that most are like.
+        """
+        if not self._gathered and self._running is not None:
+            slots = self._running.slots
+            joined = [slot for slot in slots if slot.fingerprint is not None]
+            if joined and self._joined_first is None:
+                self._joined_first = time.monotonic()
+            since = self._joined_first
+            is_late = since is not None and time.monotonic() - since > _GATHERING_SECONDS
+            self._gathered = is_late or all(slot.fingerprint or slot.gone for slot in slots)
+        return self._gathered
+
+    @property
+    def _started(self) -> _Running:
+        if self._running is None:
+            raise WorkerStartFailed("runner 'rpc' has not been started, or was closed")
+        return self._running
+
+    def _pools(self) -> list[WorkerPool]:
+        if self._running is None:
+            return []
+        slots = (slot.pool for slot in self._running.slots)
+        return [self._running.builders, *(pool for pool in slots if pool is not None)]
+
+    def _slot(self, name: str | None) -> ServerSlot | None:
+        slots = self._running.slots if self._running is not None else []
+        return next((slot for slot in slots if slot.name == name), None)
+
+    def _shares_host(self, machine: RemoteMachine) -> bool:
+        return bool(self._boot) and machine.boot == self._boot
+
+    def _pool(
+        self,
+        folder: PrivateFolder,
+        store: ArtefactStore,
+        workers: int,
+        hello: Callable[[int], Message] | None = None,
+        **others: Any,
+    ) -> WorkerPool:
+        context, protocol = self._context, self._context.protocol
+        environment = {
+            **TVMBackend().worker_environment(context.threads),
+            **self._options.environment(),
+        }
+        stored = {"artefacts": str(store.folder), "only_times": hello is not None}
+        memory = protocol.memory_bytes
+        return WorkerPool(
+            _BACKEND,
+            context.threads,
+            environment,
+            workers=workers,
+            deadlines=protocol.deadlines,
+            memory_bytes=default_memory_limit() if memory is None else memory,
+            folder=folder,
+            clock=time.monotonic,
+            hello=lambda index: {**stored, **(hello(index) if hello is not None else {})},
+            **others,
+        )
+
+    def _wanted(self, found: int) -> int:
+        """How many servers to have, of those that there are."""
+        return min(found, self._options.servers or found)
+
+    def _add_slots(self, wanted: int) -> None:
+        running = self._started
+        while len(running.slots) < wanted:
+            name = f"{self._options.key}/{len(running.slots) + 1}"
+
+            def make_pool(folder: PrivateFolder, hello: Callable[[int], Message]) -> WorkerPool:
+                return self._pool(folder, running.store, 1, hello, module=_WORKER)
+
+            slot = ServerSlot(name, make_pool, self._told)
+            running.slots.append(slot)
+            slot.start()
+
+    def _hand_out(self) -> None:
+        """Give builds to processes, unless somebody times on this host or is to do so next."""
+        while self._queue and not self._wants_lease and self._running is not None:
+            if any(slot.joining is not None for slot in self._running.slots):
+                return
+            if len(self._building) >= _AHEAD * self._builders:
+                return
+            _, number, job = self._queue.pop(0)
+            self._building.add(number)
+            self._running.builders.add([job])
+
+    def _take_builds(self) -> None:
+        for reply in self._started.builders.poll(0.0):
+            self._building.discard(reply.number)
+            answer = EngineReply(
+                reply.kind, "", 0, reply.phase, reply.seconds, reply.body, reply.message
+            )
+            self._ledger.answer(reply.number, answer)
+
+    def _attend(self, slot: ServerSlot) -> None:
+        """Take in what a server's process has said, or that there is none any more."""
+        before = slot.incarnation
+        for number, reply in slot.poll():
+            self._ledger.answer(number, reply)
+        if slot.incarnation != before:
+            self._leases.drop(slot.name)
+        if slot.pool is None and slot.gone and slot.retry_at <= time.monotonic():
+            if not slot.retry_at:
+                self._warnings.append(f"machine {slot.name} of runner 'rpc' is gone: {slot.gone}")
+            slot.try_later(_LOOK_SECONDS)
+        if slot.is_up:
+            slot.retry_at = 0.0
+            self._last_seen = time.monotonic()
+
+    def _join(self, slot: ServerSlot) -> None:
+        """Have a server take part once it is known how fast its machine is when it is quiet."""
+        if slot.fingerprint is not None or slot.machine is None or not slot.is_up:
+            return
+        if slot.joining is None:
+            if self._is_quiet_beside(slot, slot.machine):
+                seconds = self._context.protocol.deadlines["run"]
+                number, slot.joining = self._ledger.open()
+                slot.submit(number, {"op": "speed"}, {"run": seconds})
+        elif slot.joining.done():
+            body, slot.joining = slot.joining.result().body, None
+            if "seconds" in body:
+                slot.machine = evolve(slot.machine, reference_seconds=float(body["seconds"]))
+                slot.fingerprint = self._fingerprint(slot.machine)
+
+    def _is_quiet_beside(self, slot: ServerSlot, machine: RemoteMachine) -> bool:
+        """Whether nothing that was started here keeps a machine from its usual speed."""
+        running = self._started
+        others = [other for other in running.slots if other is not slot]
+        if any(other.joining is not None for other in others):
+            return False
+        if not self._shares_host(machine):
+            return True
+        settled = not any(other.is_starting for other in others)
+        idle = not self._building and not any(other.jobs for other in others)
+        return settled and idle and running.builders.is_ready
+
+    def _fingerprint(self, machine: RemoteMachine) -> Fingerprint:
+        context = self._context
+        compiler = f"{TVMBackend.version} {TVMBackend().compiler_version()}"
+        return Fingerprint(
+            device=f"{machine.device} ({machine.architecture})",
+            cores=context.threads,
+            driver=machine.kernel,
+            compiler=f"{compiler}; server: {machine.runtime or 'unknown'}",
+            protocol=context.protocol.identity,
+            reference_seconds=machine.reference_seconds,
+            clocks=f"{machine.clocks} MHz" if machine.clocks else "",
+        )
+
+    def _look_for_servers(self) -> None:
+        """Use servers that have come, and try again where one was lost.
+
+        Raises:
+            WorkerStartFailed: there has been none for too long.
+        """
+        slots, now = self._started.slots, time.monotonic()
+        if now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        lost = [slot for slot in slots if slot.pool is None]
+        if any(slot.pool is not None for slot in slots) and self._leases_given():
+            return
+        try:
+            with Tracker(self._options.address, 1.0) as tracker:
+                servers = tracker.servers(self._options.key)
+        except TrackerError as error:
+            self._say_once(f"{error}; what has a server goes on")
+            for slot in lost:
+                slot.gone = str(error)
+        else:
+            for slot in lost[: servers.free]:
+                slot.start()
+            self._add_slots(self._wanted(len(servers.servers)))
+        alive = [slot for slot in slots if slot.pool is not None]
+        if not alive and now - self._last_seen > _MOST_SECONDS_WITHOUT:
+            raise WorkerStartFailed(
+                f"no RPC server for {_MOST_SECONDS_WITHOUT:.0f} s: {slots[-1].gone}"
+            )
+
+    def _leases_given(self) -> bool:
+        return any(slot.jobs for slot in self._started.slots)
+
+    def _say_once(self, warning: str) -> None:
+        if warning not in self._warnings:
+            self._warnings.append(warning)
+
+    def _wait(self, seconds: float) -> None:
+        """Until a process has said something."""
+        processes = [process for pool in self._pools() for process in pool.awaited()]
+        if processes:
+            select.select(processes, [], [], seconds)
+        else:
+            time.sleep(seconds)
+
+
+def make_rpc_engine(context: Context) -> RPCEngine:
+    """The runner ``rpc`` of a run.
+
+    Raises:
+        InvalidValueError: an option is unknown, missing, or makes no sense.
+    """
+    return RPCEngine(context)
+
+
+def _check_context(context: Context) -> None:
+    if context.backend != TVMBackend.name:
+        raise InvalidValueError(
+            f"runner 'rpc' sends programs of backend 'tvm' to TVM's servers, not those of "
+            f"{context.backend!r}"
+        )
+    TVMBackend().check_measuring(context.target, context.threads)
+    if context.protocol.cold:
+        raise InvalidValueError(
+            "runner 'rpc' does not empty the caches of servers: measure warm, without --cold"
+        )
+    if context.observers:
+        raise InvalidValueError(
+            f"observers ({', '.join(context.observers)}) read counters of this machine, and "
+            "programs of runner 'rpc' do not run on it"
+        )
+
+
+def _boot_of_this_host() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _end(
+    builders: WorkerPool, slots: Sequence[ServerSlot], folder: PrivateFolder, owner: int
+) -> None:
+    # A forked copy of the host has these objects too, but not these processes.
+    if os.getpid() != owner:
+        return
+    for slot in slots:
+        slot.end("")
+    builders.close()
+    folder.remove()
