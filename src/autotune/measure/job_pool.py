@@ -30,6 +30,16 @@ class JobPool(Protocol):
     def is_quiet(self) -> bool:
         """Whether those that are reserved for timing have nothing to do."""
 
+    @property
+    def lanes(self) -> list[int]:
+        """Positions that time at the same time, as they are of different, equal machines.
+
+        The first holds races. Empty where all positions are of one machine.
+        """
+
+    def on_first(self, place: Place) -> Place:
+        """The place on the machine that holds races, of what is at ``place``."""
+
     def tell(self, task: str, message: Message, *, replace: bool = False) -> None:
         """Tell all of them, now and later, something that jobs of a task refer to."""
 

@@ -290,11 +290,7 @@ class LocalMeasurer(Measurer):
         while group := self._next_group(chunk, collecting):
             self._hold(timing.lost_leader)
             with self._undisturbed(group, later=_open(chunk)):
-                for trial in group:
-                    timing.screen(trial)
-                    batch.tell(collecting.on_outcome)
-                    if collecting.enough():
-                        break
+                self._screen(group, batch, collecting)
             if collecting.enough():
                 break
         self._hold(timing.lost_leader)
@@ -307,6 +303,25 @@ class LocalMeasurer(Measurer):
         client.forget([trial for trial in chunk if trial is not timing.leader])
         batch.chunk = []
         self._build_ahead()
+
+    def _screen(self, group: Sequence[Trial], batch: Batch, collecting: Collecting) -> None:
+        """Check and time a group briefly, on several machines at the same time if there are."""
+        client = self._started()
+        pool, timing = self._workers.pool, client.timing
+        if timing.leader is not None and len(pool.lanes) > 1:
+            groups: dict[int, list[Trial]] = {}
+            for trial in group:
+                if trial.place is not None:
+                    groups.setdefault(trial.place[0], []).append(trial)
+            client.lanes.screen(
+                groups, lambda: batch.tell(collecting.on_outcome), collecting.enough
+            )
+            return
+        for trial in group:
+            timing.screen(trial)
+            batch.tell(collecting.on_outcome)
+            if collecting.enough():
+                break
 
     def _next_group(self, chunk: Sequence[Trial], collecting: Collecting) -> list[Trial]:
         """Built candidates of one worker that are to be timed now; none when all are timed.
@@ -325,16 +340,24 @@ class LocalMeasurer(Measurer):
             overlaps = self._workers.overlaps and built
             by_a_few = self._workers.count // 2 * MOST_AHEAD if overlaps else 0
             if len(untimed) - len(built) <= by_a_few:
-                return self._held_by_one(built)
+                return self._held_together(built)
             with self._timed("build"):
                 client.building.attend(untimed)
 
-    def _held_by_one(self, built: Sequence[Trial]) -> list[Trial]:
+    def _held_together(self, built: Sequence[Trial]) -> list[Trial]:
         """Those that one worker holds; what the best candidate's holds comes last.
 
-        That worker is needed for the others, too, which may build again after their turn.
+        That worker is needed for the others, too, which may build again after their turn. Of
+        several machines, each times what it holds, once there is one to compare with.
         """
         leader = self._started().timing.leader
+        pool = self._workers.pool
+        if len(pool.lanes) > 1 and leader is None:
+            for trial in built[:1]:
+                trial.place = trial.place and pool.on_first(trial.place)
+            return list(built[:1])
+        if len(pool.lanes) > 1:
+            return list(built)
         busy = None if leader is None else leader.place
         places = [trial.place for trial in built]
         first = next((place for place in places if place != busy), busy)

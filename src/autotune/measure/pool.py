@@ -76,6 +76,15 @@ class WorkerPool:
         self._slots = [Slot(index) for index in range(workers)]
         self.versions: Message = {}
 
+    @property
+    def lanes(self) -> list[int]:
+        """There are none: all workers are of one machine."""
+        return []
+
+    def on_first(self, place: Place) -> Place:
+        """The same place: programs stay where they are."""
+        return place
+
     def __len__(self) -> int:
         return len(self._slots)
 

@@ -14,7 +14,8 @@ from autotune.ir.workloads import Workload
 from autotune.measure.building import Building
 from autotune.measure.dispatcher import Dispatcher
 from autotune.measure.jobs import Place
-from autotune.measure.timing_session import TimingSession
+from autotune.measure.lanes import Lanes
+from autotune.measure.timing_session import Carrier, TimingSession
 from autotune.measure.trial import Trial
 from autotune.measure.validation import write_reference
 from autotune.measure.workers import MeasureWorkers
@@ -48,6 +49,7 @@ class TaskClient:
         building: Has them build.
         new_session: Starts another session of timing with them.
         timing: The session of the search.
+        lanes: Screen candidates on several machines, where there are several.
         close: Frees what workers and host keep for the task.
         inputs: What the workers run programs on: ``search``, ``rematch``, or "" for nothing yet.
     """
@@ -58,6 +60,7 @@ class TaskClient:
     building: Building
     new_session: Callable[[], TimingSession]
     timing: TimingSession
+    lanes: Lanes
     close: Callable[[], object]
     _files: ExitStack
     inputs: str = field(default="", init=False)
@@ -69,9 +72,10 @@ class TaskClient:
         dispatcher, rng = workers.admit(), np.random.default_rng(task.seed)
         plausibility = workers.plausibility(task.workload)
 
-        def new_session() -> TimingSession:
-            return TimingSession(dispatcher, setup.protocol, rng, plausibility=plausibility)
+        def new_session(carrier: Carrier = dispatcher) -> TimingSession:
+            return TimingSession(carrier, setup.protocol, rng, plausibility=plausibility)
 
+        timing = new_session()
         files = ExitStack()
         client = TaskClient(
             workers,
@@ -79,7 +83,8 @@ class TaskClient:
             dispatcher,
             Building(dispatcher, setup.protocol),
             new_session,
-            new_session(),
+            timing,
+            Lanes(dispatcher, timing, new_session),
             lambda: None,
             files,
         )

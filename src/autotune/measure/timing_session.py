@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from attrs import evolve
 
-from autotune.measure.dispatcher import Dispatcher
-from autotune.measure.jobs import Reply
+from autotune.measure.job_pool import JobPool
+from autotune.measure.jobs import Place, Reply
 from autotune.measure.plausibility import Plausibility
 from autotune.measure.protocol import MeasureProtocol
 from autotune.measure.racing import (
@@ -51,6 +52,20 @@ _LEAST_CUT_OFF, _CUT_OFF_CALLS = 0.2, 3.0
 _LEAST_COMPARING, _COMPARED_BYTES = 0.1, 1e8
 
 
+class Carrier(Protocol):
+    """What a session needs of a dispatcher."""
+
+    @property
+    def pool(self) -> JobPool:
+        """Those that do the jobs."""
+
+    def ask(self, message: Message, deadlines: Mapping[str, float], place: Place) -> Reply:
+        """Have a job done at ``place``, and wait for its reply."""
+
+    def settle_down(self) -> None:
+        """Wait until those that time have nothing else to do."""
+
+
 class TimingSession:
     """Times programs that workers hold.
 
@@ -64,7 +79,7 @@ class TimingSession:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        dispatcher: Carrier,
         protocol: MeasureProtocol,
         rng: np.random.Generator,
         *,
@@ -125,6 +140,43 @@ class TimingSession:
             # Candidates with the same program take it from here.
             trial.finish()
             self.lead(trial, latency)
+
+    def carried_by(self, dispatcher: Carrier) -> None:
+        """Have the jobs from here on carried by another dispatcher."""
+        self._dispatcher = dispatcher
+
+    def follow(self, first: TimingSession, place: Place | None) -> bool:
+        """Hold a copy of another session's best program at a place, to screen others beside it.
+
+        Returns:
+            Whether that is possible; nothing is screened here otherwise.
+        """
+        leader = first.leader
+        if leader is None or place is None:
+            return False
+        mine = self.leader
+        is_same = mine is not None and mine.number == leader.number and self._is_held(mine)
+        if is_same and self.latency == first.latency:
+            return True
+        copy = Trial(leader.number, leader.candidate, always=True, place=place)
+        copy.lowered, copy.binary = leader.lowered, leader.binary
+        self.install(copy, first.latency)
+        return self.leader is copy
+
+    def take_contenders(self) -> list[Trial]:
+        """Those that wait for :meth:`settle`, which are this session's no longer."""
+        taken, self._contenders = self._contenders, []
+        return taken
+
+    def adopt(self, trial: Trial) -> None:
+        """Take over a program that an equal machine could not tell from the best one.
+
+        It is checked here, and takes its turns here; until then it counts as taking what it did.
+        """
+        latency = trial.latency
+        if self._check(trial, self.latency * self._drift, self._protocol.deadlines):
+            trial.set_latency(latency)
+            self._contenders.append(trial)
 
     def is_untimed(self, trial: Trial) -> bool:
         """Whether a trial has yet to be checked and timed."""

@@ -59,10 +59,12 @@ class _Running:
     """Workers that have been started.
 
     Attributes:
+        pool: The processes.
         dispatcher: Gives them their jobs.
         end: Ends them; also called when the interpreter exits, or they are forgotten.
     """
 
+    pool: WorkerPool
     dispatcher: Dispatcher
     end: Callable[[], object]
 
@@ -179,7 +181,7 @@ class Workers:
         Raises:
             WorkerStartFailed: they have not been started, or were closed.
         """
-        return self._dispatcher.pool
+        return self._started.pool
 
     def start(self) -> None:
         """Start them, and return at once: they import the compiler. Again, it does nothing."""
@@ -209,7 +211,7 @@ class Workers:
             is_late=self._is_late,
         )
         end = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
-        self._running = _Running(Dispatcher(pool, setup.observers), end)
+        self._running = _Running(pool, Dispatcher(pool, setup.observers), end)
         pool.start()
 
     def admit(self) -> Dispatcher:
@@ -219,7 +221,7 @@ class Workers:
             WorkerStartFailed: they have not been started, or were closed.
         """
         self._tasks += 1
-        return self._dispatcher.of_task(f"task {self._tasks}")
+        return self._started.dispatcher.of_task(f"task {self._tasks}")
 
     def publish(self, files: ReferenceFiles) -> Message:
         """The part of a task's message that says where inputs and outputs are: their paths."""
@@ -242,10 +244,10 @@ class Workers:
             running.end()
 
     @property
-    def _dispatcher(self) -> Dispatcher:
+    def _started(self) -> _Running:
         if self._running is None:
             raise WorkerStartFailed("the workers have not been started, or were closed")
-        return self._running.dispatcher
+        return self._running
 
 
 class SharedWorkers:

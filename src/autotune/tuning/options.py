@@ -259,7 +259,8 @@ class TuneOptions:
     def uses_engine(self) -> bool:
         """Whether builds and timings are jobs of an engine, and not of workers of their own."""
         runner = self.chosen["runner"]
-        return runner.name != KINDS["runner"] or any(runner.options.values())
+        plain: tuple[Mapping[str, Any], ...] = ({}, {"builders": 0})
+        return runner.name != KINDS["runner"] or dict(runner.options) not in plain
 
     @property
     def measuring(self) -> str:

@@ -96,6 +96,7 @@ class EnginePool:
         self._leases: dict[int, Lease] = {}
         self._checked: dict[int, float] = {}
         self._warnings: dict[str, bool] = {}
+        self._lacking_since: float | None = None
 
     @property
     def fingerprint(self) -> Fingerprint | None:
@@ -267,7 +268,8 @@ class EnginePool:
         self._arrived.append((number, reply))
 
     def poll(self, seconds: float = _POLL_SECONDS) -> list[Reply]:
-        self._step(0.0 if self._undelivered or self._arrived else seconds)
+        ready = self._undelivered or (self._arrived and self._racers)
+        self._step(0.0 if ready else seconds)
         replies, self._undelivered = self._undelivered, []
         return replies
 
@@ -279,12 +281,36 @@ class EnginePool:
         self._look_around()
         self._take_in()
 
+        if self._in_flight:
+            self._check_machines()
+
+    def _check_machines(self) -> None:
+        """Raise where jobs have waited for long for a machine that is not there.
+
+        Raises:
+            WorkerStartFailed: says what is missing.
+        """
+        machines = self._engine.machines()
+        if self._racers and builders_of(machines):
+            self._lacking_since = None
+            return
+        if self._lacking_since is None:
+            self._lacking_since = self._clock()
+        if self._clock() - self._lacking_since > self._start_seconds:
+            raise WorkerStartFailed(self._what_is_missing(machines))
+
     def _take_in(self) -> None:
         arrived, self._arrived = self._arrived, []
         for number, reply in arrived:
-            job = self._in_flight.pop(number, None)
-            if job is not None:
-                self._undelivered.append(self._understood(job, reply))
+            job = self._in_flight.get(number)
+            if job is None:
+                continue
+            if not self._racers and "artefact" in reply.body:
+                # Built, and no machine is there that could time it: it waits for one.
+                self._arrived.append((number, reply))
+                continue
+            del self._in_flight[number]
+            self._undelivered.append(self._understood(job, reply))
 
     def _understood(self, job: Job, reply: EngineReply) -> Reply:
         """A reply as those of the workers of one machine are."""

@@ -1,0 +1,245 @@
+"""Races over machines that misbehave: nothing is lost or counts twice, and each fault is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from attrs import evolve
+from scripted_engine import Answer, ScriptedEngine, fingerprint, machine
+
+from autotune.ir.workloads import Workload
+from autotune.measure import LocalMeasurer, MeasureProtocol, SharedWorkers, WorkerStartFailed
+from autotune.measure.engines import EngineJob, EngineReply, Machine
+from autotune.measure.engines.engine_workers import EngineWorkers
+from autotune.measure.workers import WorkerSetup
+from autotune.sketches import Candidate
+from autotune.targets import Target
+from autotune.testing.reference_backend import REFERENCE_BACKEND
+
+Make = Callable[..., LocalMeasurer]
+
+
+def latency(candidate: Any) -> float:
+    """Seconds: the best candidate has ``tile`` 4."""
+    return 2e-3 if candidate is None else 1e-4 * (1 + 0.3 * (candidate["config"]["tile"] - 4) ** 2)
+
+
+@pytest.fixture
+def make(workload: Workload, target: Target) -> Iterator[Make]:
+    """Makes a measurer over a scripted engine, ready."""
+    with ExitStack() as stack:
+
+        def made(engine: ScriptedEngine, seconds: float = 60.0) -> LocalMeasurer:
+            protocol = MeasureProtocol(deadlines={"start": seconds})
+            shared = SharedWorkers()
+            stack.callback(shared.close)
+            setup = WorkerSetup(REFERENCE_BACKEND, target, 1, protocol)
+            shared.get(setup, lambda setup, is_late: EngineWorkers(engine, setup, is_late=is_late))
+            measurer = LocalMeasurer(
+                REFERENCE_BACKEND, target, 1, workload, protocol=protocol, shared=shared
+            )
+            stack.enter_context(measurer)
+            measurer.wait_ready()
+            return measurer
+
+        yield made
+
+
+def check(measurer: LocalMeasurer, candidates: Sequence[Candidate]) -> None:
+    """Every candidate gets one outcome, in order, and it is the right one."""
+    told: list[int] = []
+    outcomes = measurer.measure(candidates, lambda at, _outcome: told.append(at))
+    assert told == list(range(len(candidates)))
+    assert [outcome.status for outcome in outcomes] == ["ok"] * len(candidates)
+    for candidate, outcome in zip(candidates, outcomes, strict=True):
+        # One whose turns were cut off counts as slower than it is; its samples are what they are.
+        assert set(outcome.samples) == {latency({"config": candidate.config})}
+
+
+def test_candidates_race_on_a_machine_that_did_not_build_them(
+    make: Make, candidates: list[Candidate]
+) -> None:
+    builder = Machine("builder", frozenset(("build",)), slots=4)
+    timer = evolve(machine("timer"), roles=frozenset(("time",)))
+    engine = ScriptedEngine([builder, timer], latency)
+    measurer = make(engine)
+    check(measurer, candidates)
+    assert set(engine.timed_on) == {"timer"} and measurer.take_warnings() == []
+    again = measurer.rematch([candidates[3], candidates[0], None])
+    assert [outcome.status for outcome in again] == ["ok"] * 3
+
+
+def every(number: int, what: Callable[..., Sequence[Answer]]) -> Any:
+    """Mischief with every so many-th time job, three times: what always restarts gets nowhere."""
+    seen, left = [0], [3]
+
+    def mischief(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+        seen[0] += job.kind == "time"
+        if job.kind == "time" and honest.kind == "done" and seen[0] % number == 0 and left[0]:
+            left[0] -= 1
+            return what(engine, job, honest)
+        return [(0.0, honest)]
+
+    return mischief
+
+
+def twice(_engine: ScriptedEngine, _job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+    return [(0.0, honest), (0.0, honest)]
+
+
+def late(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+    engine.restart(str(job.machine))
+    gone = EngineReply("lost", str(job.machine), job.incarnation, message="scripted: it ended")
+    return [(0.0, gone), (0.005, honest)]
+
+
+def restarted(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+    engine.restart(str(job.machine))
+    return [(0.0, EngineReply("again", str(job.machine), job.incarnation)), (0.005, honest)]
+
+
+@pytest.mark.parametrize("what", [twice, late])
+def test_late_and_double_answers_are_dropped_and_told_once(
+    make: Make, candidates: list[Candidate], what: Any
+) -> None:
+    engine = ScriptedEngine([machine("a")], latency, mischief=every(7, what))
+    measurer = make(engine)
+    check(measurer, candidates)
+    engine.poll(0.05)
+    warnings = measurer.take_warnings()
+    assert any("late or twice" in warning for warning in warnings), warnings
+    assert measurer.take_warnings() == []
+
+
+def test_a_lost_lease_costs_a_repetition_and_no_candidate(
+    make: Make, candidates: list[Candidate]
+) -> None:
+    def lose(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+        engine.leases.drop(str(job.machine))
+        return [(0.0, evolve(honest, kind="again", body={}))]
+
+    engine = ScriptedEngine([machine("a")], latency, mischief=every(9, lose))
+    check(make(engine), candidates)
+
+
+def test_a_machine_that_leaves_is_replaced_by_its_equal_only(
+    make: Make, candidates: list[Candidate]
+) -> None:
+    left: list[str] = []
+
+    def leave(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+        if left:
+            return [(0.0, honest)]
+        left.append(str(job.machine))
+        engine.leave(str(job.machine))
+        engine.present["c"] = machine("c")
+        return [(0.0, EngineReply("lost", str(job.machine), message="scripted: it left"))]
+
+    other = machine("0-other", fingerprint("another"))
+    engine = ScriptedEngine([machine("a"), machine("b"), other], latency, mischief=every(5, leave))
+    measurer = make(engine)
+    check(measurer, candidates)
+    assert left and "c" in engine.timed_on and "0-other" not in engine.timed_on
+    (warning,) = measurer.take_warnings()
+    assert "'0-other' times nothing" in warning and "device 'another', not 'toy'" in warning
+
+
+def test_a_throttled_machine_is_not_an_equal_one(make: Make, candidates: list[Candidate]) -> None:
+    slow = machine("slow", fingerprint(seconds=1.3e-3))
+    engine = ScriptedEngine([machine("a"), machine("b"), slow], latency)
+    measurer = make(engine)
+    check(measurer, candidates)
+    assert set(engine.timed_on) == {"a", "b"}
+    assert "reference program takes 0.0013 s, not 0.001 s" in measurer.take_warnings()[0]
+
+
+def test_without_a_machine_that_times_it_says_what_is_missing(make: Make) -> None:
+    builder = Machine("builder", frozenset(("build",)), slots=4)
+    with pytest.raises(WorkerStartFailed, match="no machine that times.*machines: builder"):
+        make(ScriptedEngine([builder], latency), 0.1)
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_run_waits_for_its_only_machine_for_a_while(
+    make: Make, candidates: list[Candidate], returns: bool
+) -> None:
+    left: list[float] = []
+
+    def leave(engine: ScriptedEngine, job: EngineJob, honest: EngineReply) -> Sequence[Answer]:
+        if left:
+            return [(0.0, honest)]
+        left.append(time.monotonic())
+        engine.leave("a")
+        return [(0.0, EngineReply("again", "a"))]
+
+    builder = Machine("builder", frozenset(("build",)), slots=4)
+    engine = Returning([builder, machine("a")], latency, mischief=every(5, leave))
+    engine.left = left
+    engine.returns = returns
+    measurer = make(engine, 0.5)
+    if returns:
+        check(measurer, candidates)
+        return
+    with pytest.raises(WorkerStartFailed, match="no machine of fingerprint .*machines: builder"):
+        measurer.measure(candidates)
+
+
+class Returning(ScriptedEngine):
+    """One whose machine ``a`` is back after a while, if it is to be."""
+
+    left: list[float]
+    returns: bool
+
+    def poll(self, seconds: float) -> None:
+        super().poll(seconds)
+        if self.returns and self.left and time.monotonic() - self.left[0] > 0.2:
+            self.present.setdefault("a", machine("a", incarnation=1))
+
+
+def test_equal_machines_share_the_work_and_races_are_on_one(
+    make: Make, candidates: list[Candidate]
+) -> None:
+    machines = [machine(name) for name in "abcd"]
+    engine = ScriptedEngine(machines, latency, seconds=0.001)
+    measurer = make(engine)
+    check(measurer, candidates[:1])
+    check(measurer, candidates)
+    counts = {name: engine.timed_on.count(name) for name in "abcd"}
+    assert all(counts.values()), counts
+
+
+def test_machines_of_one_group_take_no_turns_at_the_same_time(
+    make: Make, candidates: list[Candidate]
+) -> None:
+    machines = [evolve(machine(name), lease_group="host") for name in "abc"]
+    engine = ScriptedEngine(machines, latency)
+    check(make(engine), candidates)
+    assert set(engine.timed_on) == {"a"}
+
+
+def test_faults_on_several_machines_at_once(make: Make, candidates: list[Candidate]) -> None:
+    """Lanes lose their process, and what they held, in the middle of everything."""
+    machines = [machine(name) for name in "abc"]
+    engine = ScriptedEngine(machines, latency, mischief=every(11, restarted))
+    measurer = make(engine)
+    check(measurer, candidates[:2])
+    check(measurer, candidates)
+
+
+def test_drift_is_told_once(make: Make, candidates: list[Candidate], monkeypatch: Any) -> None:
+    monkeypatch.setattr("autotune.measure.engines.engine_pool._DRIFT_SECONDS", 0.0)
+    engine = ScriptedEngine([machine("a")], latency, simulates=False)
+    engine.speeds["a"] = 1.05e-3
+    measurer = make(engine)
+    measurer.measure(candidates[:3])
+    assert measurer.take_warnings() == []
+    engine.speeds["a"] = 1.5e-3
+    measurer.measure(candidates[:3])
+    (warning,) = measurer.take_warnings()
+    assert "machine 'a' takes +50% for the reference program" in warning
+    measurer.measure(candidates[:3])
+    assert measurer.take_warnings() == []
