@@ -35,6 +35,7 @@ def chunks() -> dict[str, tuple[str, ...]]:
     return {
         "sanitizers": ("run", "-e", "sanitize"),
         "torch": ("run", "-e", "torch", "--", *EVERYTHING),
+        "ray": ("run", "-e", "ray", "--", *EVERYTHING),
         **{name: ("run", "-e", "tests", "--", *EVERYTHING, name) for name in names},
         "mutations": ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py", "100"),
     }

@@ -7,6 +7,7 @@ silently.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import threading
@@ -45,10 +46,8 @@ class RayActor:
         if self._news is None:
             self._loop, self._news = asyncio.get_running_loop(), asyncio.Event()
         if not self._supervisor.has_news:
-            try:
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._news.wait(), _HEARTBEAT_SECONDS)
-            except asyncio.TimeoutError:
-                pass
         self._news.clear()
         return self._supervisor.take()
 
