@@ -28,7 +28,7 @@ test: $(VENV_TOX)/.installed ## Run the checks of every change: lint, types, doc
 	$(VENV_TOX)/bin/tox run
 
 test-slow: $(VENV_TOX)/.installed ## Run the slow tests too, and the wheels by themselves
-	$(VENV_TOX)/bin/tox run -e tests,torch,wheels -- -m "slow and not long"
+	$(VENV_TOX)/bin/tox run -e tests,torch,ray,wheels -- -m "slow and not long"
 
 test-long: $(VENV_TOX)/.installed ## Run what takes hours, before a release; goes on where it was stopped
 	$(PYTHON) scripts/test_long.py $(VENV_TOX)/bin/tox

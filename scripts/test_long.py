@@ -36,6 +36,7 @@ def chunks() -> dict[str, tuple[str, ...]]:
         "sanitizers": ("run", "-e", "sanitize"),
         "torch": ("run", "-e", "torch", "--", *EVERYTHING),
         "hooks": ("run", "-e", "hooks"),
+        "ray": ("run", "-e", "ray", "--", *EVERYTHING),
         **{name: ("run", "-e", "tests", "--", *EVERYTHING, name) for name in names},
         "mutations": ("exec", "-e", "tests", "--", "python", "-u", "scripts/mutate.py", "100"),
     }

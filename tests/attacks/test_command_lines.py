@@ -96,6 +96,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--measurer": PARTS,
     "--measurer-option": OPTIONS,
     "--runner": PARTS,
+    "--ray-address": ("nowhere", "ray://127.0.0.1:1", "127.0.0.1:0", ":6379", "127.0.0.1:x", ""),
+    "--ray-num-workers": ("-1", "x", "", HUGE),
     "--runner-option": (*OPTIONS, "builders=-1", "builders=x", f"builders={HUGE}"),
     "--rpc-tracker": ("127.0.0.1", "127.0.0.1:x", ":", "127.0.0.1:0", f"127.0.0.1:{HUGE}", ""),
     "--rpc-key": ("a b", "a:b", "", "\x1b[2J"),

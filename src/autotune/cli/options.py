@@ -105,6 +105,8 @@ _NAMED_OPTIONS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "rpc_key": ("rpc", "key", "KEY"),
         "rpc_priority": ("rpc", "priority", "N"),
         "session_timeout": ("rpc", "session_timeout", "SECONDS"),
+        "ray_address": ("ray", "address", "HOST:PORT"),
+        "ray_num_workers": ("ray", "num_workers", "N"),
     },
 }
 _NAMED_TEXTS = {
@@ -112,6 +114,8 @@ _NAMED_TEXTS = {
     "rpc_key": "Runner rpc: key that the servers have registered with.",
     "rpc_priority": "Runner rpc: priority among clients of the tracker; higher is served first.",
     "session_timeout": "Runner rpc: seconds after which a server ends a session by itself.",
+    "ray_address": "Runner ray: head of the cluster; by default the one on this machine.",
+    "ray_num_workers": "Runner ray: most machines that time; by default all.",
 }
 # A reference of Sphinx in a docstring; its text is kept.
 _REFERENCE = re.compile(r":\w+:`~?([^`]*)`")

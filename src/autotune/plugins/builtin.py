@@ -169,6 +169,18 @@ def autotune_parts() -> list[PluginSpec]:
             },
         ),
         PluginSpec(
+            "runner",
+            "ray",
+            "autotune.measure.engines.ray_engine:make_ray_engine",
+            "Machines of a Ray cluster; needs `tensor-autotune[ray]`",
+            {
+                "address": "HOST:PORT of the cluster's head, or 'auto' for one on this machine",
+                "num_workers": "Most machines that time; 0 for all",
+                "builders": "Processes that build on each node; 0 for one per processor",
+                "silence": "Seconds after which a machine that says nothing is given up",
+            },
+        ),
+        PluginSpec(
             "measurer",
             "external",
             "autotune.external.measurer:make_external_measurer",

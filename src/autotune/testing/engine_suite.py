@@ -225,6 +225,7 @@ class EngineSuite:
             engine.start(store)
             engine.start(store)
             host.timer()
+            host.wait(lambda: any("build" in it.roles for it in engine.machines()))
             host.tell()
             yield host
 

@@ -1,0 +1,420 @@
+"""Machines with supervisors behind the contract of engines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from operator import itemgetter
+from queue import Empty, SimpleQueue
+
+from attrs import define, frozen
+
+from autotune.backends import Backend
+from autotune.measure.engines.artefacts import ArtefactStore, DamagedArtefact
+from autotune.measure.engines.interface import (
+    EngineJob,
+    EngineReply,
+    Lease,
+    Machine,
+    MeasureEngine,
+)
+from autotune.measure.engines.leases import LeaseTable
+from autotune.measure.engines.ledger import JobLedger
+from autotune.measure.engines.supervised.cluster import Cluster
+from autotune.measure.engines.supervised.members import Member
+from autotune.measure.engines.supervised.roster import Roster
+from autotune.measure.engines.supervised.supervisor import decoded
+from autotune.plugins import Context
+from autotune.plugins.held import create_held_part
+from autotune.process.channel import ATTACHMENTS, Message
+from autotune.process.errors import WorkerStartFailed
+
+__all__ = ["SupervisedEngine"]
+
+# Builds before each process: a lease waits for what has begun, and it should not wait long.
+_AHEAD = 2
+# How long builds of a host are held back after somebody has asked for a lease.
+_WISH_SECONDS = 1.0
+# A supervisor ends what is late by itself; this much later, it is not to be reached.
+_GRACE_SECONDS = 10.0
+_LOOK_SECONDS, _WAIT_SECONDS = 0.25, 0.05
+
+
+@frozen
+class _Event:
+    epoch: int
+    data: bytes
+    end: str
+
+
+@define(eq=False)
+class _Told:
+    """A setup message of a task."""
+
+    message: Message
+    contents: Mapping[str, object]
+
+
+class SupervisedEngine(MeasureEngine):
+    """Machines of a cluster, on each of which a supervisor has isolated workers.
+
+    Each supervisor that times has one device for itself; what shares a host shares one timing
+    lease, and nothing builds on a host while there is a lease there. No job is done again by
+    itself.
+
+    Args:
+        context: Backend, threads and protocol.
+        cluster: Carries messages.
+        builders: Processes that build on each node; 0 for one per processor that it offers.
+        timers: Most machines that time; 0 for all.
+        silence: Seconds after which a supervisor that says nothing is given up.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        cluster: Cluster,
+        *,
+        builders: int = 0,
+        timers: int = 0,
+        silence: float = 30.0,
+    ) -> None:
+        self.name = cluster.name
+        self._context = context
+        self._cluster = cluster
+        self._silence = silence
+        self._backend: Backend = create_held_part("backend", context.backend)
+        self._ledger = JobLedger(self.name)
+        self._leases = LeaseTable()
+        self._tokens: dict[str, int] = {}
+        self._wishes: dict[str, float] = {}
+        self._events: SimpleQueue[_Event] = SimpleQueue()
+        self._roster = Roster(context, cluster, builders=builders, timers=timers)
+        self._queue: list[tuple[int, int, EngineJob]] = []
+        self._cancelled: set[int] = set()
+        self._told: dict[str, list[_Told]] = {}
+        self._store: ArtefactStore | None = None
+        self._epochs = 0
+        self._next_look = 0.0
+
+    @property
+    def simulates(self) -> bool:
+        return self._backend.simulated_times
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        ready = [it for it in self._roster.members if it.is_ready]
+        ready.sort(key=lambda it: it.setup.times)
+        return dict(ready[0].status["versions"]) if ready else {}
+
+    @property
+    def pids(self) -> Mapping[str, Sequence[int]]:
+        """Process ids of each machine's workers there, the supervisor's first."""
+        return {
+            it.name: [it.status["supervisor"], *it.status["pids"]]
+            for it in self._roster.members
+            if it.is_ready
+        }
+
+    def start(self, artefacts: ArtefactStore) -> None:
+        if self._store is not None:
+            return
+        self._cluster.connect()
+        self._store = artefacts
+        self._next_look = 0.0
+        self._look_at_nodes()
+
+    def machines(self) -> Sequence[Machine]:
+        if self._store is None:
+            return []
+        return [it.machine() for it in self._roster.members if it.is_ready]
+
+    def tell(
+        self, task: str, message: Message, artefacts: Sequence[str] = (), *, replace: bool = False
+    ) -> None:
+        store = self._started
+        contents = {it: self._cluster.put(store.content(it)) for it in artefacts}
+        told = _Told(message, contents)
+        if replace:
+            self._told[task] = []
+        self._told.setdefault(task, []).append(told)
+        for member in self._roster.members:
+            self._tell(member, task, told, replace=replace)
+
+    def _tell(self, member: Member, task: str, told: _Told, *, replace: bool) -> None:
+        # What only builds reads no arrays.
+        contents = told.contents if member.setup.times else {}
+        command = {"do": "tell", "task": task, "message": told.message, "replace": replace}
+        member.send(command, contents)
+
+    def release(self, task: str) -> None:
+        if self._told.pop(task, None) is not None:
+            for member in self._roster.members:
+                member.send({"do": "release", "task": task}, {})
+
+    def submit(self, job: EngineJob) -> Future[EngineReply]:
+        number, future = self._ledger.open()
+        again = EngineReply("again", job.machine or "")
+        if self._store is None:
+            self._ledger.answer(number, again)
+        elif job.kind == "build":
+            self._queue.append((-job.priority, number, job))
+            self._queue.sort(key=itemgetter(0, 1))
+            self._hand_out()
+        else:
+            member = self._roster.of_machine(job.machine or "")
+            is_same = member is not None and member.incarnation == job.incarnation
+            if member is None or not is_same or not self._leases.renew(member.name):
+                self._ledger.answer(number, again)
+            else:
+                self._send_job(member, number, job, member.generation)
+        return future
+
+    def poll(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._store is not None:
+            self._look_at_nodes()
+            self._hand_out()
+            left = max(0.0, end - time.monotonic())
+            self._take_events(min(left, _WAIT_SECONDS))
+            self._give_up_the_silent()
+            if self._ledger.deliver() or time.monotonic() >= end:
+                return
+        self._ledger.deliver()
+
+    def lease(self, machine: str, seconds: float) -> Lease | None:
+        member = self._roster.of_machine(machine)
+        if member is None or not member.setup.times:
+            return None
+        host = member.status["group"]
+        self._wishes[host] = time.monotonic()
+        # Builds that have begun there end first, and no other begins.
+        if any(it.jobs for it in self._roster.builders_on(host)):
+            return None
+        token = self._leases.acquire(member.group, machine, seconds)
+        if token is None:
+            return None
+        self._tokens[member.group] = token
+        return Lease(self, machine, token)
+
+    def holds_lease(self, lease: Lease) -> bool:
+        return self._leases.holds(lease.token)
+
+    def release_lease(self, lease: Lease) -> None:
+        self._leases.release(lease.token)
+        self._wishes.clear()
+
+    def cancel(self) -> None:
+        for member in self._roster.members:
+            if member.jobs:
+                self._cancelled.update(member.jobs)
+                member.jobs.clear()
+                member.send({"do": "cancel"}, {})
+        self._queue.clear()
+        self._ledger.give_back_all()
+
+    def check_speed(self, machine: str) -> float | None:
+        member = self._roster.of_machine(machine)
+        fingerprint = member.fingerprint if member is not None else None
+        if member is None or fingerprint is None or self.simulates:
+            return None
+        number, future = self._ledger.open()
+        run = {"run": self._context.protocol.deadlines["run"]}
+        job = EngineJob("time", {"op": "speed"}, run, (), machine, member.incarnation)
+        self._send_job(member, number, job, member.generation)
+        while not future.done():
+            self.poll(_WAIT_SECONDS)
+        seconds = future.result().body.get("seconds")
+        if seconds is None:
+            return None
+        member.drift = float(seconds) / fingerprint.reference_seconds
+        return float(seconds)
+
+    def take_warnings(self) -> list[str]:
+        return [*self._roster.take_warnings(), *self._ledger.take_warnings()]
+
+    def close(self) -> None:
+        if self._store is None:
+            return
+        self._store = None
+        for member in self._roster.members:
+            self._leases.drop(member.name)
+        self._roster.end_all()
+        self._queue.clear()
+        self._told.clear()
+        self._wishes.clear()
+        self._ledger.give_back_all()
+        self._cluster.close()
+
+    @property
+    def _started(self) -> ArtefactStore:
+        if self._store is None:
+            raise WorkerStartFailed(f"runner {self.name!r} has not been started, or was closed")
+        return self._store
+
+    def _look_at_nodes(self) -> None:
+        """Take in nodes that have come, and give up those that have gone."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        nodes = self._cluster.nodes()
+        for member in self._roster.gone(nodes):
+            self._lose(member, "its node has left the cluster")
+            self._roster.forget(member)
+        for member in self._roster.wanting(nodes, now):
+            self._epochs += 1
+            epoch = self._epochs
+            handle = self._roster.start(member, partial(self._note, epoch))
+            member.begin(handle, epoch, now)
+            for task, messages in self._told.items():
+                for told in messages:
+                    self._tell(member, task, told, replace=False)
+
+    def _note(self, epoch: int, data: bytes, end: str) -> None:
+        # On any thread.
+        self._events.put(_Event(epoch, data, end))
+
+    def _hand_out(self) -> None:
+        """Give builds to machines, unless somebody times there or is to do so next."""
+        while self._queue:
+            free = [
+                it
+                for it in self._roster.members
+                if it.is_ready
+                and not it.setup.times
+                and len(it.jobs) < _AHEAD * it.setup.workers
+                and not self._is_quiet(it.status["group"])
+            ]
+            if not free:
+                return
+            member = min(free, key=lambda it: len(it.jobs) / it.setup.workers)
+            _, number, job = self._queue.pop(0)
+            self._send_job(member, number, job, None)
+
+    def _is_quiet(self, host: str) -> bool:
+        """Whether nothing may be built on a host now."""
+        if time.monotonic() - self._wishes.get(host, float("-inf")) < _WISH_SECONDS:
+            return True
+        return any(
+            self._leases.holds(token)
+            for group, token in self._tokens.items()
+            if group.partition(" ")[0] == host
+        )
+
+    def _send_job(
+        self, member: Member, number: int, job: EngineJob, generation: int | None
+    ) -> None:
+        try:
+            # Checked here: what has been damaged since must not get to where a good copy was.
+            contents = {it: self._cluster.put(self._started.content(it)) for it in job.artefacts}
+        except DamagedArtefact as error:
+            message = f"{type(error).__name__}: {error}"
+            place = member.name, member.incarnation
+            self._ledger.answer(number, EngineReply("failed", *place, message=message))
+            return
+        before = max([time.monotonic(), *member.jobs.values()])
+        enough = sum(job.deadlines.values()) + sum(member.setup.deadlines.values())
+        member.jobs[number] = before + enough + _GRACE_SECONDS
+        command = {
+            "do": "job",
+            "number": number,
+            "message": job.message,
+            "deadlines": dict(job.deadlines),
+            "generation": generation,
+        }
+        member.send(command, contents)
+
+    def _take_events(self, seconds: float) -> None:
+        try:
+            event = self._events.get(timeout=seconds) if seconds else self._events.get_nowait()
+            while True:
+                self._take(event)
+                event = self._events.get_nowait()
+        except Empty:
+            return
+
+    def _take(self, event: _Event) -> None:
+        member = self._roster.of_epoch(event.epoch)
+        if event.end:
+            if member is not None:
+                self._lose(member, event.end)
+            return
+        message = decoded(event.data)
+        contents = iter(message.get(ATTACHMENTS, ()))
+        if member is not None:
+            self._take_status(member, message["status"])
+        for reply in message["replies"]:
+            content = next(contents) if "artefact" in reply["body"] else None
+            self._take_reply(member, reply, content)
+
+    def _take_status(self, member: Member, status: Message) -> None:
+        member.heard = time.monotonic()
+        if "failure" in status:
+            self._lose(member, status["failure"])
+            return
+        member.status = status
+        if member.is_ready:
+            member.failures = 0
+
+    def _take_reply(self, member: Member | None, reply: Message, content: bytes | None) -> None:
+        number = reply["number"]
+        if number in self._cancelled:
+            self._cancelled.discard(number)
+            return
+        if member is None or number not in member.jobs:
+            # Of a supervisor that has been given up, or a second one.
+            self._ledger.drop()
+            return
+        del member.jobs[number]
+        # A process that answered with an end has been replaced; the status may come later.
+        kind, message = reply["kind"], reply["message"]
+        if content is not None:
+            kind, message = self._keep(reply["body"]["artefact"], content, kind, message)
+        answer = EngineReply(
+            kind,
+            member.name,
+            member.base + reply["generation"],
+            reply["phase"],
+            reply["seconds"],
+            reply["body"],
+            message,
+        )
+        self._ledger.answer(number, answer)
+
+    def _keep(self, digest: str, content: bytes, kind: str, message: str) -> tuple[str, str]:
+        """Put what was built into the host's store; how the job ended then."""
+        store = self._started
+        try:
+            if store.has(digest):
+                store.path(digest)
+        except DamagedArtefact:
+            store.remove(digest)
+        try:
+            store.receive(digest, content)
+        except DamagedArtefact as error:
+            return "lost", str(error)
+        return kind, message
+
+    def _give_up_the_silent(self) -> None:
+        now = time.monotonic()
+        for member in list(self._roster.members):
+            if member.handle is None:
+                continue
+            limit = self._silence if member.is_ready else member.setup.deadlines["start"]
+            if now - member.heard > limit:
+                self._lose(member, f"it said nothing for {limit:g} s")
+            elif member.jobs and now > next(iter(member.jobs.values())):
+                self._lose(member, "it did not end a job that was late")
+
+    def _lose(self, member: Member, why: str) -> None:
+        """Give up a supervisor: what it was at may be to blame, the rest is not."""
+        self._leases.drop(member.name)
+        jobs, member.jobs = list(member.jobs), {}
+        machine, incarnation = member.name, member.incarnation
+        for position, number in enumerate(jobs):
+            kind = "again" if position else "lost"
+            self._ledger.answer(number, EngineReply(kind, machine, incarnation, message=why))
+        self._roster.end(member, why)

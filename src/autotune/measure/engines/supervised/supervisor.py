@@ -1,0 +1,318 @@
+"""The machine's side: isolated workers, and a thread that carries jobs to them and replies back.
+
+All that goes in and out are messages as bytes, which whatever lies between may carry.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from attrs import asdict, define, field, frozen
+
+from autotune.measure.engines.artefacts import ArtefactStore
+from autotune.measure.engines.reference_program import host_fingerprint
+from autotune.measure.jobs import Job, Reply
+from autotune.measure.pool import WorkerPool
+from autotune.plugins.held import create_held_part
+from autotune.process.channel import ATTACHMENTS, Decoder, Message, encode
+from autotune.process.child import describe
+from autotune.process.memory import default_memory_limit
+from autotune.process.private_folder import make_private_folder
+
+__all__ = ["Supervisor", "SupervisorSetup", "decoded"]
+
+# While workers are at something, and nothing of theirs wakes the thread that waits for commands.
+_BUSY_SECONDS, _IDLE_SECONDS = 0.01, 0.1
+_SPEED = 0
+
+
+@frozen
+class SupervisorSetup:
+    """What a supervisor is made for.
+
+    Attributes:
+        backend: Name of the backend.
+        threads: Threads that a program may use.
+        protocol: Identity of the measuring protocol.
+        deadlines: Seconds of its phases.
+        workers: How many processes; one that times.
+        times: Whether they time, and compile nothing; otherwise they build.
+        memory_bytes: Memory that each may allocate; None allows most of the machine's.
+        device: Model of a GPU that programs run on; "" for the CPU.
+    """
+
+    backend: str
+    threads: int
+    protocol: str
+    deadlines: dict[str, float]
+    workers: int
+    times: bool
+    memory_bytes: int | None = None
+    device: str = ""
+
+    def to_json(self) -> Message:
+        """As JSON data."""
+        return asdict(self)
+
+
+def decoded(data: bytes) -> Message:
+    """The one message that the bytes hold.
+
+    Raises:
+        NotAMessage: they hold none.
+        ValueError: they hold another number of messages than one.
+    """
+    [message] = Decoder().feed(data)
+    return message
+
+
+@define
+class _Files:
+    """Artefacts that jobs and tasks of this machine need still."""
+
+    store: ArtefactStore
+    of_tasks: dict[str, set[str]] = field(factory=dict)
+    of_jobs: dict[int, set[str]] = field(factory=dict)
+
+    def drop(self, digests: set[str]) -> None:
+        """Delete those that nothing else needs."""
+        needed = set[str]().union(*self.of_tasks.values(), *self.of_jobs.values())
+        for digest in digests - needed:
+            self.store.remove(digest)
+
+
+class Supervisor:
+    """Workers of one device or of one host's builds, on a thread of their own.
+
+    They die with this process: the kernel ends them when the thread is gone.
+
+    Args:
+        setup: What it is made for.
+        notify: Called on the thread whenever there is something to take.
+    """
+
+    def __init__(self, setup: SupervisorSetup, notify: Callable[[], None]) -> None:
+        self._setup = setup
+        self._notify = notify
+        self._commands: SimpleQueue[Message] = SimpleQueue()
+        self._early: dict[int, Message] = {}
+        self._next = 0
+        self._lock = threading.Lock()
+        self._replies: list[tuple[Message, bytes | None]] = []
+        self._status: Message = {"ready": False}
+        self._is_news = False
+        self._closing = False
+        self._simulates: bool = False
+        self._thread = threading.Thread(target=self._serve, name="supervisor", daemon=True)
+        self._thread.start()
+
+    def accept(self, command: bytes, *contents: bytes) -> None:
+        """Take a command; commands are done in the order of their numbers.
+
+        Args:
+            command: A message with ``do`` and ``sequence``.
+            contents: Of the artefacts that it names, in the same order.
+        """
+        message = decoded(command)
+        message["contents"] = contents
+        with self._lock:
+            self._early[message["sequence"]] = message
+            while self._next in self._early:
+                self._commands.put(self._early.pop(self._next))
+                self._next += 1
+
+    def take(self) -> bytes:
+        """What has happened since the last call: the state of the workers, and replies."""
+        with self._lock:
+            replies, self._replies = self._replies, []
+            self._is_news = False
+            status = dict(self._status)
+        contents = [content for _, content in replies if content is not None]
+        event: Message = {"status": status, "replies": [reply for reply, _ in replies]}
+        if contents:
+            event[ATTACHMENTS] = contents
+        return encode(event)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something has happened since the last :meth:`take`."""
+        return self._is_news
+
+    def close(self) -> None:
+        """End the workers, and wait for that."""
+        self._closing = True
+        self._thread.join()
+
+    def _serve(self) -> None:
+        try:
+            folder = make_private_folder()
+            try:
+                artefacts = Path(folder.path) / "artefacts"
+                artefacts.mkdir()
+                with_files = _Files(ArtefactStore(artefacts))
+                pool = self._pool(folder, artefacts)
+                try:
+                    self._loop(pool, with_files)
+                finally:
+                    pool.close()
+            finally:
+                folder.remove()
+        except Exception as error:  # the host decides what it means
+            self._say({"ready": False, "failure": describe(error)})
+
+    def _pool(self, folder: Any, artefacts: Path) -> WorkerPool:
+        setup = self._setup
+        backend = create_held_part("backend", setup.backend)
+        self._simulates = backend.simulated_times
+        hello = {"artefacts": str(artefacts), "only_times": setup.times}
+        memory = setup.memory_bytes
+        return WorkerPool(
+            setup.backend,
+            setup.threads,
+            backend.worker_environment(setup.threads),
+            workers=setup.workers,
+            deadlines=setup.deadlines,
+            memory_bytes=default_memory_limit() if memory is None else memory,
+            folder=folder,
+            clock=time.monotonic,
+            hello=lambda _index: hello,
+        )
+
+    def _loop(self, pool: WorkerPool, files: _Files) -> None:
+        pool.start()
+        while not self._closing:
+            self._obey(pool, files, _IDLE_SECONDS if pool.idle and pool.is_ready else 0.0)
+            for reply in pool.poll(_BUSY_SECONDS):
+                self._take_reply(pool, files, reply)
+            self._look(pool)
+
+    def _obey(self, pool: WorkerPool, files: _Files, seconds: float) -> None:
+        """Do what has been commanded; waits for a command where there is none."""
+        while True:
+            try:
+                command = self._commands.get(timeout=seconds) if seconds else None
+                command = command or self._commands.get_nowait()
+            except Empty:
+                return
+            seconds = 0.0
+            try:
+                self._do(pool, files, command)
+            except Exception as error:  # this job or task, and no other
+                number = command.get("number")
+                if number is not None:
+                    place = pool.place(0)
+                    self._take_reply(
+                        pool, files, Reply(number, "failed", place, message=describe(error))
+                    )
+
+    def _do(self, pool: WorkerPool, files: _Files, command: Message) -> None:
+        digests = command.get("artefacts", [])
+        kept = {
+            digest
+            for digest, content in zip(digests, command["contents"], strict=True)
+            if files.store.receive(digest, content)
+        }
+        what = command["do"]
+        if what == "tell":
+            task = command["task"]
+            old = files.of_tasks.pop(task, set()) if command["replace"] else set()
+            files.of_tasks.setdefault(task, set()).update(kept)
+            files.drop(old)
+            pool.tell(task, command["message"], replace=command["replace"])
+        elif what == "release":
+            pool.release(command["task"])
+            files.drop(files.of_tasks.pop(command["task"], set()))
+        elif what == "cancel":
+            pool.cancel()
+            jobs, files.of_jobs = files.of_jobs, {}
+            files.drop(set[str]().union(*jobs.values()))
+        else:
+            number, generation = command["number"], command["generation"]
+            files.of_jobs[number] = kept
+            place = None if generation is None else (0, generation)
+            pool.add([Job(number, command["message"], command["deadlines"], place)])
+
+    def _take_reply(self, pool: WorkerPool, files: _Files, reply: Reply) -> None:
+        if reply.number == _SPEED:
+            self._join(pool, reply)
+            return
+        files.drop(files.of_jobs.pop(reply.number, set()))
+        content = None
+        artefact = reply.body.get("artefact")
+        if artefact is not None:
+            content = files.store.content(artefact)
+            files.drop({artefact})
+        message = {
+            "number": reply.number,
+            "kind": reply.kind,
+            "generation": reply.place[1],
+            "phase": reply.phase,
+            "seconds": reply.seconds,
+            "body": reply.body,
+            "message": reply.message,
+        }
+        with self._lock:
+            self._replies.append((message, content))
+            self._is_news = True
+        self._look(pool)
+        self._notify()
+
+    def _look(self, pool: WorkerPool) -> None:
+        """Notice when workers are ready, or others than before."""
+        before = self._status
+        if not before.get("asked") and pool.is_ready:
+            if self._setup.times and not self._simulates:
+                run = {"run": self._setup.deadlines["run"]}
+                pool.add([Job(_SPEED, {"op": "speed"}, run, pool.place(0))])
+                self._say({**before, "asked": True})
+            else:
+                self._say({**self._facts(pool, 0.0), "asked": True})
+        elif before.get("ready") and before["generation"] != pool.place(0)[1]:
+            self._say(
+                {**before, "generation": pool.place(0)[1], "pids": list(pool.pids().values())}
+            )
+
+    def _join(self, pool: WorkerPool, reply: Reply) -> None:
+        if "seconds" in reply.body:
+            self._say({**self._facts(pool, float(reply.body["seconds"])), "asked": True})
+        else:  # its process ended meanwhile: ask the next one
+            self._say({**self._status, "asked": False})
+
+    def _facts(self, pool: WorkerPool, seconds: float) -> Message:
+        setup, versions = self._setup, pool.versions
+        names = ("backend_version", "compiler_version")
+        compiler = " ".join(str(versions.get(name, "")) for name in names)
+        fingerprint = asdict(host_fingerprint(setup.threads, compiler, setup.protocol, seconds))
+        if setup.device:
+            fingerprint["device"] = f"{setup.device}, {fingerprint['device']}"
+        return {
+            "ready": True,
+            "generation": pool.place(0)[1],
+            "pids": list(pool.pids().values()),
+            "supervisor": os.getpid(),
+            "host": socket.gethostname(),
+            "group": _host_identity(),
+            "fingerprint": fingerprint if setup.times else None,
+            "versions": dict(versions),
+        }
+
+    def _say(self, status: Message) -> None:
+        with self._lock:
+            self._status = status
+            self._is_news = True
+        self._notify()
+
+
+def _host_identity(root: Path = Path("/")) -> str:
+    """The same for all processes of one machine, in containers of it, too."""
+    try:
+        return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()

@@ -1,0 +1,73 @@
+"""Faults at random moments, in a cluster of threads: nothing is lost, and nothing doubled."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attrs import evolve
+from engine_chaos import are_gone, measure_through
+from thread_cluster import ThreadCluster, unchanged
+
+from autotune.ir.workloads import gemm
+from autotune.measure.engines import ArtefactStore
+from autotune.measure.engines.supervised import Node, SupervisedEngine
+from autotune.testing.engine_suite import EngineHost, engine_context
+
+FAULTS = ("worker", "actor", "node", "silent", "double", "late", "fingerprint")
+
+
+def inflict(
+    fault: str, cluster: ThreadCluster, host: EngineHost, rng: np.random.Generator
+) -> None:
+    """Have something go wrong now."""
+    alive = [it for it in cluster.handles if not it.is_over]
+    victim = alive[rng.integers(len(alive))]
+    if fault == "worker":
+        pids = [pid for _, *those in host.engine.pids.values() for pid in those]  # type: ignore[attr-defined]
+        os.kill(int(rng.choice(pids)), signal.SIGKILL)
+    elif fault == "actor":
+        victim.die()
+    elif fault == "node":
+        cluster.present.append(Node("joined", 1))
+        cluster.present.remove(victim.node)
+    elif fault == "silent":
+        victim.frozen.set()
+    elif fault == "double":
+        cluster.fault = lambda data: [data, data]
+    elif fault == "late":
+        held: list[bytes] = []
+
+        def swap(data: bytes) -> list[bytes]:
+            held.append(data)
+            return [held.pop(0)] if len(held) > 1 else []
+
+        cluster.fault = swap
+        cluster.fault = unchanged if rng.random() < 0.3 else cluster.fault
+    else:
+        cluster.supervisor_of = lambda setup: evolve(setup, protocol="another")
+        cluster.present.append(Node("stranger", 1))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(30))
+def test_nothing_is_lost_and_nothing_doubled(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    fault = FAULTS[seed % len(FAULTS)]
+    cluster = ThreadCluster(("one", "two", "three"))
+    context = engine_context()
+    pids: set[int] = set()
+    with SupervisedEngine(context, cluster, silence=2.0) as engine:
+        host = EngineHost(engine, ArtefactStore(tmp_path), context, gemm(m=8, n=8, k=8))
+        engine.start(host.store)
+        host.wait(lambda: len(engine.machines()) == 6)
+        host.tell()
+        pids.update(*(those[1:] for those in engine.pids.values()))
+        act: Callable[[], None] = lambda: inflict(fault, cluster, host, rng)  # noqa: E731
+        measure_through(host, 6, int(rng.integers(6)), act)
+        pids.update(*(those[1:] for those in engine.pids.values()))
+    assert are_gone(pids)

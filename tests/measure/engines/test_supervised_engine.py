@@ -1,0 +1,202 @@
+"""Machines with supervisors, in a cluster of threads."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from thread_cluster import ThreadCluster, unchanged
+
+from autotune.ir.workloads import gemm
+from autotune.measure.engines import ArtefactStore, MeasureEngine
+from autotune.measure.engines.supervised import (
+    Node,
+    SupervisedEngine,
+    Supervisor,
+    SupervisorSetup,
+)
+from autotune.measure.engines.supervised.supervisor import decoded
+from autotune.plugins import Context
+from autotune.process.channel import encode
+from autotune.process.errors import WorkerStartFailed
+from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
+
+CLUSTERS: dict[int, ThreadCluster] = {}
+
+
+class TestSupervisedEngine(EngineSuite):
+    @classmethod
+    def program(cls) -> str:
+        # Longer than the deadline of a job that is to be late.
+        return json.dumps({"build_seconds": 0.05})
+
+    @classmethod
+    def make_engine(cls, context: Context) -> MeasureEngine:
+        cluster = ThreadCluster()
+        engine = SupervisedEngine(context, cluster)
+        CLUSTERS[id(engine)] = cluster
+        return engine
+
+    def test_a_supervisor_that_ends_takes_no_job_with_it(self, host: EngineHost) -> None:
+        cluster = cluster_of(host)
+        artefact, machine = host.built(), host.timer()
+        with host.leased(machine) as lease:
+            assert host.reply(host.run(artefact, machine)).kind == "done"
+            waiting, behind = host.sample(machine), host.sample(machine)
+            cluster.living(times=True)[0].die("killed by SIGKILL")
+            # What it was at may be to blame, and nothing is done again by itself.
+            assert host.reply(waiting).kind == "lost" and host.reply(behind).kind == "again"
+            assert not lease.is_valid
+        host.wait(lambda: any(it.name == machine.name for it in host.engine.machines()))
+        assert host.timer().incarnation > machine.incarnation
+        assert host.engine.take_warnings() == [
+            f"machine {machine.name!r} is lost: killed by SIGKILL"
+        ]
+        with host.leased(host.timer()):
+            # The task was told to the new one, too.
+            assert host.reply(host.run(artefact, host.timer())).kind == "done"
+
+    def test_an_answer_that_comes_twice_counts_once(self, host: EngineHost) -> None:
+        cluster = cluster_of(host)
+        cluster.fault = lambda data: [data, data]
+        try:
+            replies = [host.reply(future) for future in [host.build() for _ in range(3)]]
+            assert [reply.kind for reply in replies] == ["done"] * 3
+            host.engine.poll(0.3)
+        finally:
+            cluster.fault = unchanged
+        [warning] = host.engine.take_warnings()
+        assert "dropped 3 answers that came late or twice" in warning
+
+    def test_nothing_builds_on_a_host_while_there_is_a_lease_there(self, host: EngineHost) -> None:
+        with host.leased(host.timer()):
+            waiting = host.build()
+            host.engine.poll(0.3)
+            assert not waiting.done()
+        assert host.reply(waiting).kind == "done"
+
+    def test_a_node_that_leaves_gives_its_builds_to_others(self, host: EngineHost) -> None:
+        cluster = cluster_of(host)
+        cluster.present.append(Node("two", 1))
+        host.wait(lambda: any(it.name == "two" for it in host.engine.machines()))
+        first, second = (it for it in host.engine.machines() if "time" in it.roles)
+        assert first.lease_group == second.lease_group
+        assert first.fingerprint is not None and second.fingerprint is not None
+        assert first.fingerprint.equals(second.fingerprint)
+        cluster.present.pop(0)
+        host.wait(lambda: all(it.name.startswith("two") for it in host.engine.machines()))
+        assert host.reply(host.build()).kind == "done"
+
+
+def test_a_machine_that_falls_silent_is_given_up_and_its_late_answer_dropped(
+    tmp_path: Path,
+) -> None:
+    cluster = ThreadCluster()
+    with started(cluster, tmp_path, silence=2.0) as host:
+        silent = cluster.living(times=False)[0]
+        silent.frozen.set()
+        assert host.reply(host.build()).kind == "lost"
+        host.wait(lambda: silent.is_over)
+        silent.frozen.clear()
+        host.wait(lambda: cluster.living(times=False))
+        assert host.reply(host.build()).kind == "done"
+        host.engine.poll(0.5)
+        lost, dropped = host.engine.take_warnings()
+        assert "said nothing for 2 s" in lost
+        assert "dropped an answer that came late or twice" in dropped
+
+
+def test_a_machine_without_the_backend_is_given_up_in_one_line(tmp_path: Path) -> None:
+    cluster = ThreadCluster()
+    cluster.supervisor_of = lambda setup: evolve(setup, backend="no such backend")
+    engine = SupervisedEngine(engine_context(), cluster)
+    with engine:
+        engine.start(ArtefactStore(tmp_path))
+        with pytest.raises(WorkerStartFailed, match="machine 'one.*no such backend"):
+            for _ in range(600):
+                engine.poll(0.05)
+    assert all(len(line.splitlines()) == 1 for line in engine.take_warnings())
+
+
+def test_a_node_with_too_few_processors_only_builds(tmp_path: Path) -> None:
+    context = evolve(engine_context(), threads=2)
+    with SupervisedEngine(context, ThreadCluster()) as engine:
+        engine.start(ArtefactStore(tmp_path))
+        for _ in range(600):
+            engine.poll(0.05)
+            if engine.machines():
+                break
+        assert [it.roles for it in engine.machines()] == [{"build"}]
+        assert engine.take_warnings() == [
+            "machine 'one' only builds: it offers 1 processors, and programs use 2"
+        ]
+
+
+def test_commands_are_done_in_the_order_of_their_numbers() -> None:
+    supervisor = Supervisor(setup_of(engine_context()), lambda: None)
+    try:
+        build = {"op": "build", "task": "none", "number": 1}
+        deadlines = {"build": 10.0, "observe": 10.0}
+        commands = [
+            {"do": "job", "number": at + 1, "generation": None, "deadlines": deadlines}
+            | {"message": build, "sequence": at, "artefacts": []}
+            for at in range(3)
+        ]
+        for command in reversed(commands):
+            supervisor.accept(encode(command))
+        numbers: list[int] = []
+        end = time.monotonic() + 60
+        while len(numbers) < 3 and time.monotonic() < end:
+            numbers += [it["number"] for it in decoded(supervisor.take())["replies"]]
+            time.sleep(0.02)
+        assert numbers == [1, 2, 3]
+    finally:
+        supervisor.close()
+
+
+def test_a_damaged_content_is_refused_by_the_machine() -> None:
+    supervisor = Supervisor(setup_of(engine_context()), lambda: None)
+    try:
+        command = {"do": "job", "number": 1, "generation": None, "deadlines": {"run": 1.0}}
+        command |= {"message": {"op": "run"}, "sequence": 0, "artefacts": ["0" * 64]}
+        supervisor.accept(encode(command), b"other content")
+        replies: list[Any] = []
+        end = time.monotonic() + 60
+        while not replies and time.monotonic() < end:
+            replies += decoded(supervisor.take())["replies"]
+            time.sleep(0.02)
+        [reply] = replies
+        assert reply["kind"] == "failed" and reply["message"].startswith("DamagedArtefact")
+    finally:
+        supervisor.close()
+
+
+def setup_of(context: Context) -> SupervisorSetup:
+    deadlines = dict(context.protocol.deadlines)
+    return SupervisorSetup(context.backend, 1, context.protocol.identity, deadlines, 1, False)
+
+
+def cluster_of(host: EngineHost) -> ThreadCluster:
+    cluster = CLUSTERS[id(host.engine)]
+    assert isinstance(cluster, ThreadCluster)
+    return cluster
+
+
+@contextmanager
+def started(cluster: ThreadCluster, folder: Path, silence: float) -> Iterator[EngineHost]:
+    """A started engine that knows a task."""
+    context = engine_context()
+    store = ArtefactStore(folder)
+    with SupervisedEngine(context, cluster, silence=silence) as engine:
+        host = EngineHost(engine, store, context, gemm(m=8, n=8, k=8))
+        engine.start(store)
+        host.timer()
+        host.wait(lambda: any("build" in it.roles for it in engine.machines()))
+        host.tell()
+        yield host

@@ -1,0 +1,95 @@
+"""Measuring while machines misbehave: every job ends once, whatever happens to who does it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from autotune.measure.engines import EngineReply, Machine
+from autotune.testing.engine_suite import EngineHost
+
+REPEATED = ("again", "lost", "died", "timeout")
+_ATTEMPTS = 30
+
+
+def measure_through(host: EngineHost, jobs: int, at: int, fault: Callable[[], None]) -> list[str]:
+    """Build and time so many programs, with a fault before one of them.
+
+    What was lost is asked for again here, as measurers do. Returns the warnings.
+    """
+    replies: Counter[int] = Counter()
+    futures: list[Future[EngineReply]] = []
+
+    def count(future: Future[EngineReply]) -> Future[EngineReply]:
+        number = len(futures)
+        futures.append(future)
+        future.add_done_callback(lambda _done: replies.update([number]))
+        return future
+
+    def until_done(ask: Callable[[], Future[EngineReply] | None]) -> EngineReply:
+        for _ in range(_ATTEMPTS):
+            future = ask()
+            if future is None:
+                continue
+            reply = host.reply(count(future))
+            assert reply.kind in ("done", *REPEATED), reply
+            if reply.kind == "done":
+                return reply
+        raise AssertionError("a job was not done in the end")
+
+    measured = 0
+    for number in range(jobs):
+        ahead = [count(host.build()) for _ in range(2)]
+        if number == at:
+            fault()
+        artefact = until_done(host.build).body["artefact"]
+        reply = until_done(lambda artefact=artefact: _timed(host, artefact))  # type: ignore[misc]
+        measured += len(reply.body["samples"]) > 0
+        for future in ahead:
+            assert host.reply(future).kind in ("done", *REPEATED)
+    host.engine.poll(0.5)
+    assert measured == jobs
+    assert set(replies.values()) == {1} and len(replies) == len(futures)
+    warnings = host.engine.take_warnings()
+    assert all(len(warning.splitlines()) == 1 for warning in warnings)
+    return warnings
+
+
+def _timed(host: EngineHost, artefact: str) -> Future[EngineReply] | None:
+    machine = host.timer()
+    lease = host.engine.lease(machine.name, 600.0)
+    if lease is None:
+        host.engine.poll(0.2)
+        return None
+    with lease:
+        future = host.run(artefact, current(host, machine))
+        host.wait(future.done)
+    return future
+
+
+def current(host: EngineHost, machine: Machine) -> Machine:
+    """A machine as it is now."""
+    alike = (it for it in host.engine.machines() if it.name == machine.name)
+    return next(alike, machine)
+
+
+def are_gone(pids: set[int], seconds: float = 30.0) -> bool:
+    """Whether all these processes end in time; one that waits to be reaped has ended."""
+    end = time.monotonic() + seconds
+    while any(_runs(pid) for pid in pids):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z" and os.path.exists(f"/proc/{pid}")
