@@ -281,12 +281,12 @@ class Worker:
         backend, task = self._ready(message)
         observers = self._observers_of(message)
         readings: dict[str, float | None] = {}
-        timings: dict[str, float] = dict(message.get("timings", {}))
+        known = task.held.get(message["number"])
+        timings = dict(message.get("timings", {})) if known is None else known.timings
         try:
             self._load(task)
             with self._connection.phase("load", timings):
                 held = self._held(backend, task, message, timings)
-                timings = held.timings
                 # A program that failed before may have written to them unnoticed.
                 task.data.arrays(0, fresh=True)
                 call = _call(task, held, 0)

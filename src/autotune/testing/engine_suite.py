@@ -315,7 +315,15 @@ class EngineSuite:
             assert host.reply(host.run(artefact, gone)).kind == "again"
 
     def test_a_job_that_is_late_is_ended(self, host: EngineHost) -> None:
-        late = host.reply(host.build(seconds=1e-4))
+        # On a busy machine an answer may be there before the host looks at the time.
+        late = next(
+            (
+                it
+                for it in (host.reply(host.build(seconds=1e-4)) for _ in range(9))
+                if it.kind != "done"
+            ),
+            EngineReply("done"),
+        )
         # Not a timeout where it ends before it has begun.
         assert late.kind in ("timeout", "lost") and "took more than" in late.message, late
         assert host.built()
