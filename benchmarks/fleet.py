@@ -34,6 +34,7 @@ from waiting_backend import WAIT_VARIABLE
 # Read when Ray is imported; without it Ray looks for an address of the network.
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
 WORKERS = (1, 2, 4, 8, 16)
 WAIT, SECONDS, QUICK_SECONDS, START_SECONDS = 2.0, 60.0, 20.0, 300.0
