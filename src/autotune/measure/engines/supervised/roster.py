@@ -94,7 +94,8 @@ class Roster:
         if member.setup.times and niceness > mine:
             self._warn(
                 f"machine {member.name!r} gives way to others while it times (niceness "
-                f"{niceness}, here {mine}): start its node with RAY_worker_niceness=0 in the environment"
+                f"{niceness}, here {mine}): start its node with RAY_worker_niceness=0 in the "
+                "environment"
             )
 
     def end(self, member: Member, why: str) -> None:
