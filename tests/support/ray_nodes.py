@@ -10,6 +10,7 @@ from typing import Any
 # Read when Ray is imported: without it, Ray looks for an address of the network.
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 # A node that is gone is noticed after so long.
 os.environ.setdefault("RAY_health_check_period_ms", "500")
 os.environ.setdefault("RAY_health_check_timeout_ms", "1000")

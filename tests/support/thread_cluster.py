@@ -9,7 +9,6 @@ from attrs import define, field
 
 from autotune.measure.engines.supervised import Node, Supervisor, SupervisorSetup
 from autotune.measure.engines.supervised.cluster import OnEvent
-from autotune.process.channel import Message, encode
 
 Fault = Callable[[bytes], Sequence[bytes]]
 """What arrives of an event: nothing, the same twice, or another one."""
@@ -30,6 +29,7 @@ class ThreadHandle:
     on_event: OnEvent
     news: threading.Event = field(factory=threading.Event)
     is_over: bool = False
+    is_dead: bool = False
     frozen: threading.Event = field(factory=threading.Event)
     supervisor: Supervisor = field(init=False)
 
@@ -47,7 +47,8 @@ class ThreadHandle:
             threading.Thread(target=self.supervisor.close, daemon=True).start()
 
     def die(self, why: str = "the actor died") -> None:
-        """End as a process that was killed."""
+        """End as a process that was killed, which says nothing more."""
+        self.is_dead = True
         self.kill()
         self.on_event(b"", why)
 
@@ -59,7 +60,8 @@ class ThreadHandle:
                 self.news.wait(0.05)
             data = self.supervisor.take()
             for arrived in self.cluster.fault(data):
-                self.on_event(arrived, "")
+                if not self.is_dead:
+                    self.on_event(arrived, "")
 
 
 class ThreadCluster:
@@ -102,9 +104,3 @@ class ThreadCluster:
     def living(self, *, times: bool) -> list[ThreadHandle]:
         """Supervisors that have not been killed."""
         return [it for it in self.handles if it.setup.times == times and not it.is_over]
-
-
-def empty_event() -> bytes:
-    """An event that says nothing."""
-    message: Message = {"status": {"ready": False}, "replies": []}
-    return encode(message)

@@ -64,6 +64,8 @@ class TestSupervisedEngine(EngineSuite):
 
     def test_an_answer_that_comes_twice_counts_once(self, host: EngineHost) -> None:
         cluster = cluster_of(host)
+        host.engine.poll(0.3)
+        host.engine.take_warnings()
         cluster.fault = lambda data: [data, data]
         try:
             replies = [host.reply(future) for future in [host.build() for _ in range(3)]]

@@ -30,6 +30,9 @@ class RayActor:
     """
 
     def __init__(self, setup: str) -> None:
+        # Ray has its processes give way to all others of the machine, which would be timed, too.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
         self._asked = time.monotonic()
         self._news: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

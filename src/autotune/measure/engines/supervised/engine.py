@@ -357,7 +357,7 @@ class SupervisedEngine(MeasureEngine):
             return
         member.status = status
         if member.is_ready:
-            member.failures = 0
+            self._roster.take_in(member)
 
     def _take_reply(self, member: Member | None, reply: Message, content: bytes | None) -> None:
         number = reply["number"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 
@@ -84,6 +85,18 @@ class Roster:
         # Builds take no processors from timings, during which they are held back.
         cpus = member.setup.threads if times and not gpus else 0
         return self._cluster.supervise(member.node, member.setup, cpus, gpus, on_event)
+
+    def take_in(self, member: Member) -> None:
+        """Note that a supervisor is ready."""
+        member.failures = 0
+        niceness = member.status["niceness"]
+        mine = os.getpriority(os.PRIO_PROCESS, 0)
+        if member.setup.times and niceness > mine:
+            self._warn(
+                f"machine {member.name!r} gives way to others while it times (niceness "
+                f"{niceness}, here {mine}): start its node with RAY_worker_niceness=0 in the "
+                "environment"
+            )
 
     def end(self, member: Member, why: str) -> None:
         """Do without a supervisor that is gone or not to be reached."""

@@ -297,6 +297,7 @@ class Supervisor:
             "generation": pool.place(0)[1],
             "pids": list(pool.pids().values()),
             "supervisor": os.getpid(),
+            "niceness": os.getpriority(os.PRIO_PROCESS, 0),
             "host": socket.gethostname(),
             "group": _host_identity(),
             "fingerprint": fingerprint if setup.times else None,
