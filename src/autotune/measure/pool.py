@@ -22,6 +22,7 @@ __all__ = ["WorkerPool"]
 
 # How long a death that closes no pipe (a grandchild holds it open) may go unnoticed.
 _POLL_SECONDS = 0.05
+_DEVICE_WORKER = "autotune.measure.devices.worker"
 _MOST_START_FAILURES = 3
 
 
@@ -38,6 +39,8 @@ class WorkerPool:
         folder: For temporary files.
         clock: Monotonic seconds.
         is_late: Asked while something is waited for: whether to wait no longer.
+        device: Whether there is one more process, the first, which owns a device: it is given
+            only what is for it.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class WorkerPool:
         folder: PrivateFolder,
         clock: Callable[[], float],
         is_late: Callable[[], bool] = lambda: False,
+        device: bool = False,
     ) -> None:
         self._backend = backend
         self._threads = threads
@@ -67,7 +71,8 @@ class WorkerPool:
         self._facts: dict[str, list[Message]] = {}
         self._queue: deque[Job] = deque()
         self._undelivered: list[Reply] = []
-        self._slots = [Slot(index) for index in range(workers)]
+        self._slots = [Slot(index) for index in range(workers + device)]
+        self._device = self._slots[0] if device else None
         self.versions: Message = {}
 
     def __len__(self) -> int:
@@ -127,6 +132,11 @@ class WorkerPool:
     def holds(self, place: Place) -> bool:
         """Whether the worker at ``place`` is still the same process."""
         return self._slots[place[0]].generation == place[1]
+
+    @property
+    def device_place(self) -> Place | None:
+        """The process that owns the device, as it is now; None where there is none."""
+        return None if self._device is None else self._device.place
 
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that run, by position."""
@@ -226,7 +236,7 @@ class WorkerPool:
             for_it = next((job for job in self._queue if job.place == slot.place), None)
             if for_it is not None:
                 return for_it, slot
-            if slot.reserved:
+            if slot.reserved or slot is self._device:
                 continue
             common = next((job for job in self._queue if job.place is None), None)
             if common is not None and (slot.jobs or self._has_room()):
@@ -294,6 +304,12 @@ class WorkerPool:
             kind = "failed" if "failed" in message else "done"
             body, why = message.get("done", {}), message.get("failed", "")
             reply = Reply(job.number, kind, slot.place, slot.phase, seconds, body, why)
+            if body.get("spent"):
+                # It works no more, through no fault of what it has not begun.
+                left = [Reply(other.number, "again", slot.place) for other in slot.jobs]
+                slot.jobs.clear()
+                self._replace(slot)
+                return [reply, *left]
             if slot.jobs:
                 self._begin(slot, next(iter(slot.jobs[0].deadlines)))
             else:
@@ -368,8 +384,8 @@ class WorkerPool:
         # What ran in another worker may have removed it.
         self._folder.restore()
         slot.process = WorkerProcess(
-            "autotune.measure.worker",
-            {"backend": self._backend},
+            _DEVICE_WORKER if slot is self._device else "autotune.measure.worker",
+            {} if slot is self._device else {"backend": self._backend},
             self._threads,
             self._environment,
             self._memory_bytes,

@@ -370,6 +370,8 @@ class TimingSession:
     ) -> bool:
         """Check a program and take its first samples; returns whether there are any."""
         message = {"op": "run", "number": trial.number, "incumbent": incumbent}
+        if trial.artifact is not None:
+            message["artifact"] = trial.artifact
         body = self._ask(trial, message, deadlines)
         if body is None:
             return False

@@ -19,6 +19,7 @@ from autotune.backends import (
     BoundCall,
     BuildFailed,
     BuildRequest,
+    CudaExecutable,
     Executable,
     InvalidSchedule,
 )
@@ -231,8 +232,13 @@ class Worker:
             return _failure("build_error", describe(error), timings)
         if lowered.digest:
             task.known.add(lowered.digest)
-        task.held[message["number"]] = _Held(executable, timings)
+        shipped = {}
+        if isinstance(executable, CudaExecutable):
+            shipped["artifact"] = executable.program.to_json()
+        else:
+            task.held[message["number"]] = _Held(executable, timings)
         return {
+            **shipped,
             "lowered": lowered.digest,
             "binary": binary,
             "timings": timings,
