@@ -31,6 +31,46 @@ _SECONDS = 300
 _SHOWN_CHARACTERS = 400
 
 
+# Headers of libcu++ that generated source includes, in as much as it needs: NVRTC's wheel has none.
+_HEADERS = {
+    "cuda/std/cstdint": """#pragma once
+namespace cuda { namespace std {
+typedef signed char int8_t; typedef unsigned char uint8_t;
+typedef short int16_t; typedef unsigned short uint16_t;
+typedef int int32_t; typedef unsigned int uint32_t;
+typedef long int64_t; typedef unsigned long uint64_t;
+} }
+""",
+    "cuda/std/type_traits": """#pragma once
+namespace cuda { namespace std {
+template <bool Value> struct bool_constant { static constexpr bool value = Value; };
+template <class A, class B> struct is_same : bool_constant<false> {};
+template <class A> struct is_same<A, A> : bool_constant<true> {};
+template <class A, class B> constexpr bool is_same_v = is_same<A, B>::value;
+template <class A> struct is_floating_point : bool_constant<false> {};
+template <> struct is_floating_point<float> : bool_constant<true> {};
+template <> struct is_floating_point<double> : bool_constant<true> {};
+template <class A> struct is_integral : bool_constant<false> {};
+template <class A> struct is_unsigned : bool_constant<false> {};
+#define INTEGER(type, positive) \\
+  template <> struct is_integral<type> : bool_constant<true> {}; \\
+  template <> struct is_unsigned<type> : bool_constant<positive> {};
+INTEGER(bool, true) INTEGER(char, false) INTEGER(signed char, false) INTEGER(unsigned char, true)
+INTEGER(short, false) INTEGER(unsigned short, true) INTEGER(int, false)
+INTEGER(unsigned int, true) INTEGER(long, false) INTEGER(unsigned long, true)
+INTEGER(long long, false) INTEGER(unsigned long long, true)
+#undef INTEGER
+template <class A> struct is_signed : bool_constant<
+    is_floating_point<A>::value || (is_integral<A>::value && !is_unsigned<A>::value)> {};
+template <bool Value, class A = void> struct enable_if {};
+template <class A> struct enable_if<true, A> { typedef A type; };
+template <bool Value, class A, class B> struct conditional { typedef A type; };
+template <class A, class B> struct conditional<false, A, B> { typedef B type; };
+} }
+""",
+}
+
+
 class NoCudaCompiler(AutotuneError):
     """Neither NVRTC nor nvcc is installed."""
 
@@ -112,12 +152,17 @@ class _Nvrtc:
     def compile(self, source: str, architecture: str, options: Sequence[str]) -> bytes:
         program = c_void_p()
         code = source.encode()
-        self._check("nvrtcCreateProgram", byref(program), code, b"kernels.cu", 0, None, None)
+        texts = (c_char_p * len(_HEADERS))(*(text.encode() for text in _HEADERS.values()))
+        names = (c_char_p * len(_HEADERS))(*(name.encode() for name in _HEADERS))
+        self._check(
+            "nvrtcCreateProgram",
+            *(byref(program), code, b"kernels.cu", len(_HEADERS), texts, names),
+        )
         try:
-            texts = [f"--gpu-architecture={architecture}", "--std=c++17", "-w", *options]
-            texts += [f"-I{folder}" for folder in _include_folders()]
-            given = (c_char_p * len(texts))(*(text.encode() for text in texts))
-            if self._library.nvrtcCompileProgram(program, len(texts), given) != 0:
+            flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-w", *options]
+            flags += [f"-I{folder}" for folder in _include_folders()]
+            given = (c_char_p * len(flags))(*(text.encode() for text in flags))
+            if self._library.nvrtcCompileProgram(program, len(flags), given) != 0:
                 log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
                 raise BuildFailed(f"nvrtc for {architecture}: {_errors_in(log.decode())}")
             return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
