@@ -271,7 +271,8 @@ class CudaDriver:
 
     def end_capture(self, stream: int) -> int:
         """An executable graph of what was recorded."""
-        graph = self._made("cuStreamEndCapture", stream)
+        graph = handle()
+        self._call("cuStreamEndCapture", stream, byref(graph))
         try:
             return self._made("cuGraphInstantiateWithFlags", graph, 0)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from ctypes import c_uint64
 from typing import Any
 
@@ -11,6 +12,7 @@ from attrs import define, field
 from autotune.backends import CudaProgram
 from autotune.errors import InvalidValueError
 from autotune.measure.devices.device import Block, Device
+from autotune.targets import CudaError
 
 __all__ = ["DeviceCall", "is_warm"]
 
@@ -148,8 +150,14 @@ class DeviceCall:
         if size not in self._graphs:
             driver, stream = self.device.driver, self.device.stream
             driver.begin_capture(stream)
-            for number in range(size):
-                self._launch(number)
+            try:
+                for number in range(size):
+                    self._launch(number)
+            except BaseException:
+                # The stream would go on recording.
+                with suppress(CudaError):
+                    driver.destroy_graph(driver.end_capture(stream))
+                raise
             self._graphs[size] = driver.end_capture(stream)
             # The first launch also uploads it.
             driver.launch_graph(self._graphs[size], stream)

@@ -140,8 +140,8 @@ class DeviceWorker:
         return {}
 
     def _forget(self, message: Message) -> Message:
-        task = self._tasks[message["task"]]
-        for number in message["numbers"]:
+        task = self._tasks.get(message["task"])
+        for number in message["numbers"] if task is not None else ():
             task.forget(number)
         return {}
 
