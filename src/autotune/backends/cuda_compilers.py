@@ -31,7 +31,7 @@ _SECONDS = 300
 _SHOWN_CHARACTERS = 400
 
 
-# Headers of libcu++ that generated source includes, in as much as it needs: NVRTC's wheel has none.
+# What generated source needs of the headers of libcu++ that it includes: NVRTC's wheel has none.
 _HEADERS = {
     "cuda/std/cstdint": """#pragma once
 namespace cuda { namespace std {
@@ -212,7 +212,9 @@ def _include_folders() -> list[str]:
             files = metadata.files(name) or []
         except metadata.PackageNotFoundError:
             continue
-        roots += [str(Path(str(it.locate())).parents[1]) for it in files if it.name == "cuda_fp16.h"]
+        roots += [
+            str(Path(str(it.locate())).parents[1]) for it in files if it.name == "cuda_fp16.h"
+        ]
     roots.append("/usr/local/cuda")
     folders = [Path(root, "include") for root in roots if root]
     return [str(folder) for folder in folders if (folder / "cuda_fp16.h").is_file()][:1]

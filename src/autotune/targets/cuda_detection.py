@@ -155,16 +155,6 @@ def _target(name: str, facts: dict[str, int]) -> Target:
     clock = facts["clock_khz"] * 1e3
     lanes = _LANES.get(capability, 128)
     shared = facts["shared_memory_per_multiprocessor"]
-    same = (
-        "multiprocessors",
-        "shared_memory_bytes",
-        "registers_per_block",
-        "max_threads_per_block",
-        "shared_memory_per_multiprocessor",
-        "registers_per_multiprocessor",
-        "max_threads_per_multiprocessor",
-        "max_blocks_per_multiprocessor",
-    )
     float32 = 2 * lanes * facts["multiprocessors"] * clock
     return Target(
         kind="cuda",
@@ -172,12 +162,21 @@ def _target(name: str, facts: dict[str, int]) -> Target:
         vector_bytes=WIDEST_ACCESS,
         processor=f"sm_{capability}",
         caches=tuple(
-            Cache(level, size, level == 2, LINE) for level, size in ((1, shared), (2, facts["l2"])) if size
+            Cache(level, size, level == 2, LINE)
+            for level, size in ((1, shared), (2, facts["l2"]))
+            if size
         ),
         memory_bandwidth=_EDGES * facts["memory_clock_khz"] * 1e3 * facts["bus_bits"] / 8,
         peak_flops={"float32": float32} if float32 else {},
         clock=clock,
         warp_size=facts["warp_size"] or WARP,
         warp_schedulers=4,
-        **{field: facts[field] for field in same},
+        multiprocessors=facts["multiprocessors"],
+        shared_memory_bytes=facts["shared_memory_bytes"],
+        registers_per_block=facts["registers_per_block"],
+        max_threads_per_block=facts["max_threads_per_block"],
+        shared_memory_per_multiprocessor=shared,
+        registers_per_multiprocessor=facts["registers_per_multiprocessor"],
+        max_threads_per_multiprocessor=facts["max_threads_per_multiprocessor"],
+        max_blocks_per_multiprocessor=facts["max_blocks_per_multiprocessor"],
     )

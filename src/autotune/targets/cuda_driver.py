@@ -339,6 +339,8 @@ def load_driver() -> CudaDriver:
                 "there is no CUDA device here: the driver finds none that this process may use"
             )
     except CudaError as error:
-        what = "there is no CUDA device here" if error.code == _NO_DEVICE else "CUDA does not start"
+        what = (
+            "there is no CUDA device here" if error.code == _NO_DEVICE else "CUDA does not start"
+        )
         raise UnsupportedTarget(f"{what}: {error}") from error
     return driver

@@ -25,7 +25,8 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
 
     Args:
         spec: `"cpu"` for this machine's CPU, `"cuda"` or `"cuda:N"` for its first or another GPU,
-            the name of a preset, the path of a JSON file that holds `Target.to_json()`, or a target, which is returned as it is.
+            the name of a preset, the path of a JSON file that holds `Target.to_json()`, or a
+            target, which is returned as it is.
         others: Further names that are allowed, for the message.
 
     Raises:

@@ -170,8 +170,8 @@ def _pointer(argument: Any, kernel: str) -> str:
 
 
 def _buffer(buffer: Any) -> DeviceBuffer:
-    extents = [getattr(extent, "value", None) for extent in buffer.shape]
-    if not all(isinstance(extent, int) for extent in extents):
+    extents = [int(extent.value) for extent in buffer.shape if hasattr(extent, "value")]
+    if len(extents) != len(buffer.shape):
         raise BuildFailed(f"buffer {buffer.name} has no constant shape")
     kind = element_type(str(buffer.dtype))
     return DeviceBuffer(str(buffer.name), kind.bytes * math.prod(extents), kind.is_float)

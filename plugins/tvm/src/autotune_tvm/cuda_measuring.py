@@ -9,7 +9,13 @@ from autotune.backends import CudaCompiler, find_cuda_compiler
 from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.targets import Target, load_driver, matching_device, version_text
 
-__all__ = ["FAST_MATH_VARIABLE", "check_cuda", "compiler_described", "compiler_options", "fast_math"]
+__all__ = [
+    "FAST_MATH_VARIABLE",
+    "check_cuda",
+    "compiler_described",
+    "compiler_options",
+    "fast_math",
+]
 
 FAST_MATH_VARIABLE = "AUTOTUNE_CUDA_FAST_MATH"
 """Environment variable that, set to 1, compiles with ``--use_fast_math``; records say so."""

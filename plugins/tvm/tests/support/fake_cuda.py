@@ -27,7 +27,7 @@ class FakeCuda:
     patch: pytest.MonkeyPatch
 
     def set(self, **settings: str) -> None:
-        """Change what the driver finds: ``DEVICES``, ``VERSION``, ``MEMORY``, ``USED``, ``MODE``."""
+        """Change what the driver finds: ``DEVICES``, ``VERSION``, ``MEMORY``, ``USED``, ...."""
         for name, value in settings.items():
             self.patch.setenv(f"FAKE_CUDA_{name}", value)
 
@@ -50,7 +50,7 @@ class FakeCuda:
 def build_library(folder: Path) -> Path:
     """Compile the fake driver."""
     library = folder / "libcuda.so.1"
-    command = ["g++", "-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-o", str(library)]
+    command = ["g++", "-std=c++20", "-O0", "-w", "-shared", "-fPIC", "-o", str(library)]
     subprocess.run([*command, str(HERE / "fake_cuda.cpp"), "-ldl"], check=True, timeout=120)
     # Most of a compiler's time goes into the standard library's headers.
     header = folder / "cuda_threads.hpp"
@@ -58,7 +58,9 @@ def build_library(folder: Path) -> Path:
     command = ["g++", *fake_nvcc.FLAGS, "-x", "c++-header", str(header)]
     subprocess.run(command, check=True, timeout=120)
     compiler = folder / "nvcc"
-    compiler.write_text(f'#!/bin/sh\nexec {sys.executable} -S {HERE / "fake_nvcc.py"} {folder} "$@"\n')
+    compiler.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -S {HERE / "fake_nvcc.py"} {folder} "$@"\n'
+    )
     compiler.chmod(0o755)
     return library
 

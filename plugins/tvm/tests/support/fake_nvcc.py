@@ -55,22 +55,23 @@ def main(headers: str, arguments: list[str]) -> int:
         arguments: Of the command.
     """
     if arguments == ["--version"]:
-        print("Cuda compilation tools, release 13.0, V13.0.88")
+        sys.stdout.write("Cuda compilation tools, release 13.0, V13.0.88\n")
         return 0
     out, source = Path(arguments[arguments.index("-o") + 1]), Path(arguments[-1])
     text = source.read_text()
     if "__CUDACC_RTC__" in text:
         # TVM's preamble includes headers of CUDA's.
-        text = "\n#define uchar unsigned char\n#define ushort unsigned short\n" + text[
-            text.index('extern "C"') :
-        ]
+        text = (
+            "\n#define uchar unsigned char\n#define ushort unsigned short\n"
+            + text[text.index('extern "C"') :]
+        )
     code = out.with_suffix(".cpp")
     code.write_text(text)
     plain = subprocess.run(
         ["g++", "-E", "-P", str(code)], capture_output=True, text=True, check=False
     )
     if plain.returncode != 0:
-        print(plain.stderr, file=sys.stderr)
+        sys.stderr.write(plain.stderr)
         return 1
     parts = ['#include "cuda_threads.hpp"', "#define __device__", LAUNCHER, plain.stdout]
     for name, parameters, end in KERNEL.findall(plain.stdout):
@@ -81,7 +82,7 @@ def main(headers: str, arguments: list[str]) -> int:
     command = ["g++", *FLAGS, "-shared", f"-I{headers}", "-o", str(out), str(code)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        print(done.stderr, file=sys.stderr)
+        sys.stderr.write(done.stderr)
         return 1
     # The driver is given no length: it stands in the padding of the header.
     image = bytearray(out.read_bytes())
@@ -91,15 +92,15 @@ def main(headers: str, arguments: list[str]) -> int:
 
 
 def _entry(name: str, parameters: list[str]) -> str:
+    """How the driver calls a kernel, which is given pointers to its arguments."""
     types = [re.sub(r"\s*__restrict__", "", each) for each in parameters]
-    types = [re.sub(r"\s+\w+$", "", each) if re.search(r"[\w*&]\s+\w+$", each) else each
-             for each in types]
-    types = [re.sub(r"\b\w+_ptr$", "", each) for each in types]
+    # Without the names, which some of TVM's declarations and none of ours leave out.
+    types = [re.sub(r"(?<=[\w*&])\s+\w+$", "", each) for each in types]
     values = ", ".join(f"*({kind}*)values[{at}]" for at, kind in enumerate(types))
     return (
         f'extern "C" int parameters_of_{name} = {len(types)};\n'
-        f'extern "C" void run_{name}(const unsigned* grid, const unsigned* block, void** values) {{'
-        f" launch_grid(grid, block, [=] {{ {name}({values}); }}); }}"
+        f'extern "C" void run_{name}(const unsigned* grid, const unsigned* block, void** values)'
+        f" {{ launch_grid(grid, block, [=] {{ {name}({values}); }}); }}"
     )
 
 

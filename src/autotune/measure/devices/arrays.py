@@ -107,7 +107,7 @@ class TaskArrays:
             self.device.driver.fill(block.pointer, byte, block.bytes)
 
     def wrong(self, intermediates: Sequence[Block]) -> str | None:
-        """What a program that has run on the first set did wrong; puts right its inputs.
+        """What a program that has run on the first set did wrong.
 
         Args:
             intermediates: Arrays that are the program's own.
@@ -118,9 +118,8 @@ class TaskArrays:
         if wrong is None:
             wrong = self._damaged([*first.values(), *intermediates])
         for name, pristine in self.pristine.items():
-            if self.checker.differs(first[name], pristine):
-                self.restore()
-                return wrong or f"input {name!r} was changed"
+            if wrong is None and self.checker.differs(first[name], pristine):
+                wrong = f"input {name!r} was changed"
         return wrong
 
     def _damaged(self, blocks: Sequence[Block]) -> str | None:

@@ -106,9 +106,7 @@ class DeviceCall:
     def poison(self) -> None:
         """Overwrite the intermediates, so that a kernel that writes nothing cannot pass."""
         for block, buffer in zip(self.intermediates, self.program.intermediates, strict=True):
-            self.device.driver.fill(
-                block.pointer, 0xFF if buffer.is_float else 0x80, block.bytes
-            )
+            self.device.driver.fill(block.pointer, 0xFF if buffer.is_float else 0x80, block.bytes)
 
     def run(self) -> float:
         """Run once on the first set; seconds on the device."""

@@ -10,7 +10,14 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from autotune.errors import UnsupportedTarget
-from autotune.targets import CudaDevice, CudaDriver, CudaError, Target, load_driver, matching_device
+from autotune.targets import (
+    CudaDevice,
+    CudaDriver,
+    CudaError,
+    Target,
+    load_driver,
+    matching_device,
+)
 
 __all__ = ["BUSY_VARIABLE", "GUARD", "GUARD_BYTES", "Block", "Device", "open_device"]
 
@@ -137,8 +144,9 @@ def open_device(target: Target, driver: CudaDriver | None = None) -> Device:
     if total - free > _IDLE_BYTES and os.environ.get(BUSY_VARIABLE) != "1":
         driver.release_context(handle)
         raise UnsupportedTarget(
-            f"{what} is busy: {(total - free) / _GIB:.1f} GiB of its {total / _GIB:.1f} GiB are in "
-            f"use; cuda:N names another device, {BUSY_VARIABLE}=1 times beside others all the same"
+            f"{what} is busy: {(total - free) / _GIB:.1f} GiB of its {total / _GIB:.1f} GiB are "
+            f"in use; cuda:N names another device, {BUSY_VARIABLE}=1 times beside others all "
+            "the same"
         )
     events = driver.create_event(), driver.create_event()
     return Device(driver, found, driver.create_stream(), events)

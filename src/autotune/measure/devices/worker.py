@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from attrs import define, field
+from attrs import define
 
 from autotune.backends import CudaProgram, find_cuda_compiler
 from autotune.errors import AutotuneError
@@ -141,8 +141,9 @@ class DeviceWorker:
 
     def _forget(self, message: Message) -> Message:
         task = self._tasks.get(message["task"])
-        for number in message["numbers"] if task is not None else ():
-            task.forget(number)
+        if task is not None:
+            for number in message["numbers"]:
+                task.forget(number)
         return {}
 
     def _run(self, message: Message) -> Message:
@@ -167,6 +168,8 @@ class DeviceWorker:
                     samples = self._first_samples(task, held, message["incumbent"], checked)
                     wrong = arrays.wrong(call.intermediates)
             if wrong is not None:
+                # It may have written to references and copies, too: all are copied here again.
+                task.unload()
                 return _failure("wrong_result", wrong, timings)
         except Exception as error:  # a program may do anything
             return _failed(error, timings)
@@ -278,7 +281,9 @@ def _check_fits(task: _Task, device: Device) -> None:
         AutotuneError: they are larger than the device's memory.
     """
     tensors = task.workload.tensors
-    outputs = sum(tensors[name].bytes + 4 * tensors[name].elements for name in task.workload.outputs)
+    outputs = sum(
+        tensors[name].bytes + 4 * tensors[name].elements for name in task.workload.outputs
+    )
     needed = 2 * task.workload.io_bytes + outputs
     if needed > device.device.memory_bytes:
         raise AutotuneError(

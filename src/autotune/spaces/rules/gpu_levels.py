@@ -9,7 +9,17 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import AffineForm, IntExpr, ceildiv, const, product, var
+from autotune.ir.expressions import (
+    AffineForm,
+    IntExpr,
+    ScalarExpr,
+    Select,
+    ceildiv,
+    const,
+    product,
+    var,
+)
+from autotune.ir.expressions.scalar import children
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.nest.loop_nest import hull
 from autotune.sketches import (
@@ -42,6 +52,7 @@ UNROLL_LIMITS = (0, 16, 64, 512)
 # Where there is too little work for the GPU, results that a thread may have all the same.
 RESULTS_OF_A_THREAD = 8
 
+_MOST_SELECTED_BYTES = 4
 # Extents worth padding to: multiples of these, which cost a quarter more where the extent is
 # short, but never more than so many.
 _USEFUL_MULTIPLES = (2, 4, 8, 16, 32, 64)
@@ -197,7 +208,9 @@ def tile_levels(
         _memory_constraints(workload, levels, target, limits, fetched, threads)
     )
     lanes = {
-        tensor: _fetch_lanes(workload.tensors[tensor], forms, levels, target)
+        tensor: _fetch_lanes(
+            workload.tensors[tensor], forms, levels, target, _is_selected(workload, tensor)
+        )
         for tensor, forms in fetched.items()
     }
     write = _write_factors(levels, target)
@@ -324,9 +337,24 @@ def _words(size: IntExpr) -> IntExpr:
     return (size + 3) // 4
 
 
-def _fetch_lanes(tensor: Tensor, forms: Forms, levels: _Levels, target: Target) -> IntExpr:
+def _is_selected(workload: Workload, tensor: str) -> bool:
+    """Whether a tensor is computed with a condition, such as padding: a fetch evaluates it."""
+    stages = [stage for stage in workload.stages if stage.name == tensor]
+    return any(_selects(stage.body) for stage in stages)
+
+
+def _selects(body: ScalarExpr) -> bool:
+    return isinstance(body, Select) or any(_selects(part) for part in children(body))
+
+
+def _fetch_lanes(
+    tensor: Tensor, forms: Forms, levels: _Levels, target: Target, padded: bool
+) -> IntExpr:
     """Width of the vectors in which an operand is fetched: whole vectors of a row."""
     widths = vector_widths(tensor.shape[-1], tensor.dtype, target)
+    if padded and tensor.element.bytes == 1:
+        # CUDA has no vectors of more than four bytes to hold the values of both cases.
+        widths = tuple(width for width in widths if width <= _MOST_SELECTED_BYTES)
     (axis, coefficient), *others = [*forms[-1].coefficients.items(), ("", 0)]
     if len(widths) == 1 or len(others) != 1 or coefficient != 1 or axis not in levels.factors:
         return const(1)
