@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from autotune_tvm.backend import TVMBackend
 from autotune_tvm.cuda_measuring import FAST_MATH_VARIABLE, check_versions, compiler_described
+from autotune_tvm.doctor import cuda_findings
 from fake_cuda import FakeCuda
 
 from autotune.backends import BuildRequest, CudaCompiler, CudaExecutable
@@ -173,6 +174,27 @@ def test_measuring_asks_for_the_device_that_is_here(cuda: FakeCuda) -> None:
     cuda.set(DEVICES="")
     with pytest.raises(UnsupportedTarget, match="there is no CUDA device here"):
         backend.check_measuring(preset("h100"))
+
+
+def test_doctor_says_what_there_is(cuda: FakeCuda) -> None:
+    cuda.set(DEVICES="h100,rtx4090")
+    found = {label: (status, message) for label, status, message in cuda_findings()}
+    assert found["cuda"] == ("ok", "driver for CUDA 13.0")
+    assert found["cuda:0"][1].endswith("sm_90, 80 GiB: target 'h100'")
+    assert found["cuda:1"][1].startswith("NVIDIA GeForce RTX 4090, sm_89")
+    assert found["cuda compiler"] == ("ok", "nvcc 13.0")
+    cuda.set(VERSION="12040")
+    status, why = {label: rest for label, *rest in cuda_findings()}["cuda compiler"]
+    assert status == "error"
+    assert "too old for nvcc 13.0" in why
+    cuda.set(VERSION="11040")
+    ((_, status, why),) = cuda_findings()
+    assert status == "warning"
+    assert "for CUDA 11.4" in why
+    cuda.patch.setenv("AUTOTUNE_LIBCUDA", "/nonexistent/libcuda.so.1")
+    ((_, status, why),) = cuda_findings()
+    assert status == "ok"
+    assert "there is no CUDA device here" in why
 
 
 def test_drivers_that_are_too_old_are_refused(cuda: FakeCuda) -> None:
