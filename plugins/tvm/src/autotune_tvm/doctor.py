@@ -8,11 +8,12 @@ import subprocess
 import sys
 from importlib import metadata, util
 
+from autotune.backends import find_cuda_compiler
 from autotune.errors import AutotuneError, UnsupportedTarget
 from autotune.targets import cuda_devices, load_driver, version_text
 from autotune_tvm import cuda_measuring
 
-__all__ = ["KNOWN_GOOD", "findings", "known_bad_pairs"]
+__all__ = ["KNOWN_GOOD", "cuda_findings", "findings", "known_bad_pairs"]
 
 Finding = tuple[str, str, str]
 """Label, status (``ok``, ``warning`` or ``error``), message."""
@@ -113,7 +114,7 @@ def cuda_findings() -> list[Finding]:
             found.append((f"cuda:{device.index}", "ok", f"{about}: target {device.target.name!r}"))
     try:
         compiler = cuda_measuring.compiler_described()
-        cuda_measuring.check_versions(cuda_measuring.find_cuda_compiler(), version)
+        cuda_measuring.check_versions(find_cuda_compiler(), version)
         found.append((f"{label} compiler", "ok", compiler))
     except AutotuneError as error:
         found.append((f"{label} compiler", "error", str(error)))
