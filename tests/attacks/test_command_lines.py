@@ -69,7 +69,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--pass": ("x", "x=", "=off", "x=on", "\x1b[2J=off", "nope=off", "check=nope:nope"),
     "--total-latency": PLACES,
     "--mlir": (*FILES, "/dev/zero"),
-    "--target": (*FILES, "avx3", "/dev/zero", ""),
+    "--target": (*FILES, "avx3", "cuda:99", "/dev/zero", ""),
     "--backend": PARTS,
     "--preset": ("nope", "", "\x1b[2J"),
     "--load-cost-model": (*FILES, "/dev/zero"),

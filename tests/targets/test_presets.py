@@ -43,7 +43,7 @@ def test_an_unknown_gpu_is_answered_with_the_nearest(name: str, nearest: str) ->
         resolve(name)
 
 
-@pytest.mark.parametrize("name", ["cuda", "a100-2core"])
+@pytest.mark.parametrize("name", ["cuda:x", "a100-2core"])
 def test_a_gpu_has_a_name_and_no_number_of_cores(name: str) -> None:
     with pytest.raises(UnknownNameError, match=r"GPUs: a100, .*v100\."):
         resolve(name)

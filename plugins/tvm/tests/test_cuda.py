@@ -6,6 +6,7 @@ interpreter of the same nest; that TVM's loops are those of the nest, by ``test_
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tvm")
@@ -36,6 +37,7 @@ from autotune.sketches import (
     TileCeil,
     UnrollLimit,
 )
+from autotune.spaces import SketchSpace
 from autotune.targets import preset
 
 needs_nvcc = pytest.mark.skipif(
@@ -334,3 +336,42 @@ ptxas info    : Used 39 registers, used 1 barriers, 5760 bytes smem, 384 bytes c
     assert read_report("") == ()
     with pytest.raises(BuildFailed, match="report on first is not understood"):
         read_report("Compiling entry function 'first' for 'sm_80'")
+
+
+def test_padded_bytes_are_fetched_in_vectors_that_cuda_has() -> None:
+    workload = conv2d(h=14, w=14, ci=16, co=32, pad=1, dtype="u8s8s32")
+    target = preset("h100")
+    space = SketchSpace(workload, target, TVMBackend().limits(target))
+    padded = {
+        param.name: param.values
+        for sketch in space.sketches()
+        for param in sketch.params
+        if param.name.endswith(".P.lanes")
+    }
+    assert padded
+    assert all(max(domain) == 4 for domain in padded.values())
+    # Without a condition, a vector may be as wide as an access.
+    plain = gemm(m=64, n=64, k=64, dtype="u8s8s32")
+    widest = [
+        max(param.values)
+        for sketch in SketchSpace(plain, target, TVMBackend().limits(target)).sketches()
+        for param in sketch.params
+        if param.name.endswith(".B.lanes")
+    ]
+    assert max(widest) == 16
+
+
+@needs_nvcc
+def test_padded_bytes_compile() -> None:
+    workload = conv2d(h=14, w=14, ci=16, co=32, pad=1, dtype="u8s8s32")
+    target = preset("h100")
+    space = SketchSpace(workload, target, TVMBackend().limits(target))
+    rows = [
+        row
+        for row in space.sample(60, np.random.default_rng(0))
+        if any(name.endswith(".P.lanes") and value == 4 for name, value in row.config.items())
+    ]
+    for row in rows[:3]:
+        source = TVMBackend().cuda_source(BuildRequest(workload, None, row, target, threads=1))
+        assert kernel_resources(source, "sm_90")
+    assert len(rows) >= 3

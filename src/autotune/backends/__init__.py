@@ -22,6 +22,18 @@ from autotune.backends.backend import (
     LoweredProgram,
     UnsupportedExport,
 )
+from autotune.backends.cuda_compilers import (
+    COMPILER_VARIABLE,
+    CudaCompiler,
+    NoCudaCompiler,
+    find_cuda_compiler,
+)
+from autotune.backends.cuda_program import (
+    CudaExecutable,
+    CudaProgram,
+    DeviceBuffer,
+    KernelLaunch,
+)
 from autotune.backends.native_call import (
     NativeCall,
     NativeCallFailed,
@@ -33,23 +45,31 @@ from autotune.backends.program_file import ProgramFile
 
 __all__ = [
     "ALIGNMENT",
+    "COMPILER_VARIABLE",
     "Backend",
     "BoundCall",
     "BuildFailed",
     "BuildRequest",
+    "CudaCompiler",
+    "CudaExecutable",
+    "CudaProgram",
+    "DeviceBuffer",
     "Executable",
     "ExportReport",
     "ImportedProgram",
     "InvalidSchedule",
-    "UnsupportedExport",
+    "KernelLaunch",
     "LoweredProgram",
+    "UnsupportedExport",
     "NativeCall",
     "NativeCallFailed",
+    "NoCudaCompiler",
     "ProgramFile",
     "aligned_copy",
     "aligned_empty",
     "bind_copies",
     "check_arguments",
+    "find_cuda_compiler",
     "park_threads",
     "poison_array",
     "sample_native_call",

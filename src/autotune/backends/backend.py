@@ -199,6 +199,10 @@ class Backend(ABC):
     :meth:`show` are given the candidate that :func:`autotune.sketches.baseline_candidate` makes,
     and raise InvalidSchedule where there is none for a program."""
 
+    device_kinds: frozenset[str] = frozenset()
+    """Kinds of targets whose programs are :class:`~autotune.backends.CudaExecutable`: workers only
+    build them, and one process that owns the device checks and times them."""
+
     fallback_space: str = ""
     """Name of a search space of schedules by the compiler's own rules, which takes programs that
     the space of a run refuses; "" where there is none. Tasks of networks fall back to it."""
@@ -209,6 +213,10 @@ class Backend(ABC):
     @abstractmethod
     def compiler_version(self) -> str:
         """Version of the compiler, found without importing it."""
+
+    def compiler_version_for(self, target: Target) -> str:
+        """The same for programs of a target, where another compiler takes part in those."""
+        return self.compiler_version()
 
     @abstractmethod
     def check_target(self, target: Target) -> None:

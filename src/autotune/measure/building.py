@@ -51,7 +51,12 @@ class Building:
             if not self.is_settled(trial) and trial.number not in self._in_flight:
                 if trial.place is not None:
                     trial.lose(blame=False)
-                if trial.outcome is None:
+                if trial.outcome is not None:
+                    continue
+                if trial.device_program is not None:
+                    # It is built, and the process that was to run it has been replaced.
+                    trial.place = self._dispatcher.pool.device_place
+                else:
                     self._post(trial)
         self._dispatcher.pump()
 
@@ -106,7 +111,9 @@ class Building:
             trial.timings = dict(body["timings"])
             trial.readings = dict(body["readings"])
             trial.lowered, trial.binary = body["lowered"], body["binary"]
-            trial.place = reply.place
+            trial.device_program = body.get("device_program")
+            shipped = trial.device_program is not None
+            trial.place = self._dispatcher.pool.device_place if shipped else reply.place
             self._assign_duplicate(trial)
 
     def _assign_duplicate(self, trial: Trial) -> None:

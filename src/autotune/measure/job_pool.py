@@ -31,6 +31,10 @@ class JobPool(Protocol):
         """Whether those that are reserved for timing have nothing to do."""
 
     @property
+    def device_place(self) -> Place | None:
+        """The process that owns a device, as it is now; None where there is none."""
+
+    @property
     def lanes(self) -> list[int]:
         """Positions that time at the same time, as they are of different, equal machines.
 

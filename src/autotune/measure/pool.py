@@ -22,6 +22,7 @@ __all__ = ["WorkerPool"]
 
 # How long a death that closes no pipe (a grandchild holds it open) may go unnoticed.
 _POLL_SECONDS = 0.05
+_DEVICE_WORKER = "autotune.measure.devices.worker"
 _MOST_START_FAILURES = 3
 
 
@@ -40,6 +41,8 @@ class WorkerPool:
         is_late: Asked while something is waited for: whether to wait no longer.
         hello: What else the worker at a position gets in its first message.
         module: What a worker runs.
+        device: Whether there is one more process, the first, which owns a device: it is given
+            only what is for it.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class WorkerPool:
         is_late: Callable[[], bool] = lambda: False,
         hello: Callable[[int], Message] = lambda _index: {},
         module: str = "autotune.measure.worker",
+        device: bool = False,
     ) -> None:
         self._module = module
         self._hello = hello
@@ -73,7 +77,8 @@ class WorkerPool:
         self._facts: dict[str, list[Message]] = {}
         self._queue: deque[Job] = deque()
         self._undelivered: list[Reply] = []
-        self._slots = [Slot(index) for index in range(workers)]
+        self._slots = [Slot(index) for index in range(workers + device)]
+        self._device = self._slots[0] if device else None
         self.versions: Message = {}
 
     @property
@@ -155,6 +160,11 @@ class WorkerPool:
     def awaited(self) -> list[WorkerProcess]:
         """The workers that owe an answer: each is readable when it has said something."""
         return [slot.process for slot in self._slots if slot.process and slot.waiting]
+
+    @property
+    def device_place(self) -> Place | None:
+        """The process that owns the device, as it is now; None where there is none."""
+        return None if self._device is None else self._device.place
 
     def pids(self) -> dict[int, int]:
         """Process ids of the workers that run, by position."""
@@ -254,7 +264,7 @@ class WorkerPool:
             for_it = next((job for job in self._queue if job.place == slot.place), None)
             if for_it is not None:
                 return for_it, slot
-            if slot.reserved:
+            if slot.reserved or slot is self._device:
                 continue
             common = next((job for job in self._queue if job.place is None), None)
             if common is not None and (slot.jobs or self._has_room()):
@@ -322,6 +332,12 @@ class WorkerPool:
             kind = "failed" if "failed" in message else "done"
             body, why = message.get("done", {}), message.get("failed", "")
             reply = Reply(job.number, kind, slot.place, slot.phase, seconds, body, why)
+            if body.get("spent"):
+                # It works no more, through no fault of what it has not begun.
+                left = [Reply(other.number, "again", slot.place) for other in slot.jobs]
+                slot.jobs.clear()
+                self._replace(slot)
+                return [reply, *left]
             if slot.jobs:
                 self._begin(slot, next(iter(slot.jobs[0].deadlines)))
             else:
@@ -396,8 +412,8 @@ class WorkerPool:
         # What ran in another worker may have removed it.
         self._folder.restore()
         slot.process = WorkerProcess(
-            self._module,
-            {"backend": self._backend},
+            _DEVICE_WORKER if slot is self._device else self._module,
+            {} if slot is self._device else {"backend": self._backend},
             self._threads,
             self._environment,
             self._memory_bytes,

@@ -422,6 +422,8 @@ class TimingSession:
     ) -> bool:
         """Check a program and take its first samples; returns whether there are any."""
         message = {"op": "run", "number": trial.number, "incumbent": incumbent}
+        if trial.device_program is not None:
+            message["device_program"] = trial.device_program
         body = self._ask(trial, message, deadlines)
         if body is None:
             return False

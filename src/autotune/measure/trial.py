@@ -42,6 +42,7 @@ class Trial:
         candidate: What to build; None is the untuned program.
         always: Whether to compile it although its program is known.
         place: The worker that holds it.
+        device_program: The program, where another process than the one that built it holds it.
         outcome: How it ended, once that is known.
         duplicate_of: The trial with the same program that is measured instead.
         lowered: Digest of its lowered program, or "".
@@ -59,6 +60,7 @@ class Trial:
     candidate: Candidate | None
     always: bool = False
     place: Place | None = None
+    device_program: Message | None = field(default=None, repr=False)
     outcome: Outcome | None = None
     duplicate_of: Trial | None = None
     lowered: str = ""

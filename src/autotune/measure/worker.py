@@ -22,6 +22,7 @@ from autotune.backends import (
     BoundCall,
     BuildFailed,
     BuildRequest,
+    CudaExecutable,
     Executable,
     InvalidSchedule,
 )
@@ -261,10 +262,13 @@ class Worker:
             return _failure("build_error", describe(error), timings)
         if lowered.digest:
             task.known.add(lowered.digest)
-        if artefact is None:
+        exported: Message = {} if artefact is None else {"artefact": artefact}
+        if isinstance(executable, CudaExecutable):
+            exported = {"device_program": executable.program.to_json()}
+        elif artefact is None:
             task.held[message["number"]] = _Held(executable, timings)
         return {
-            **({} if artefact is None else {"artefact": artefact}),
+            **exported,
             "lowered": lowered.digest,
             "binary": binary,
             "timings": timings,

@@ -149,6 +149,7 @@ class Workers:
         cpus: CPUs that programs are timed on.
         free_cpus: CPUs on which others may build meanwhile.
         overlaps: Whether building on those does not disturb.
+        on_device: Whether one more process, which owns a device, checks and times.
         simulates: Whether the backend gives times that no clock has shown.
         count: How many processes.
     """
@@ -164,6 +165,7 @@ class Workers:
         self.cpus, self.free_cpus = timing_cpus(setup.threads)
         self.overlaps = False
         self.simulates = False
+        self.on_device = False
         self._clock = clock
         self._is_late = is_late
         self._tasks = 0
@@ -190,10 +192,15 @@ class Workers:
         setup = self.setup
         backend: Backend = create_held_part("backend", setup.backend)
         self.simulates = backend.simulated_times
+        self.on_device = setup.target.kind in backend.device_kinds
         # What is found out about the machine is so before there are workers: CPUs have to be idle.
-        self.overlaps = bool(self.free_cpus) and not quiet_neighbour_matters(
-            self.cpus[0], self.free_cpus[0]
-        )
+        if self.on_device:
+            # Launches are recorded in graphs: what builds meanwhile delays no kernel.
+            self.free_cpus, self.overlaps = tuple(sorted(os.sched_getaffinity(0))), True
+        else:
+            self.overlaps = bool(self.free_cpus) and not quiet_neighbour_matters(
+                self.cpus[0], self.free_cpus[0]
+            )
         if not self.simulates:
             measure_rates(setup.target, setup.threads)
         memory = setup.protocol.memory_bytes
@@ -209,6 +216,7 @@ class Workers:
             folder=folder,
             clock=self._clock,
             is_late=self._is_late,
+            device=self.on_device,
         )
         end = weakref.finalize(self, _clean_up, pool, folder, os.getpid())
         self._running = _Running(pool, Dispatcher(pool, setup.observers), end)

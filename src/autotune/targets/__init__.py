@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from autotune.targets.cuda_detection import (
+    CudaDevice,
+    cuda_devices,
+    detect_cuda,
+    matching_device,
+)
+from autotune.targets.cuda_driver import CudaDriver, CudaError, load_driver, version_text
 from autotune.targets.detection import detect_cpu
 from autotune.targets.presets import preset, preset_names
 from autotune.targets.rates import (
@@ -22,9 +29,16 @@ __all__ = [
     "BANDWIDTH_PATTERNS",
     "PEAK_DTYPES",
     "Cache",
+    "CudaDevice",
+    "CudaDriver",
+    "CudaError",
     "Target",
+    "cuda_devices",
     "detect_cpu",
+    "detect_cuda",
     "fma_instruction_set",
+    "load_driver",
+    "matching_device",
     "measure_bandwidth",
     "measure_core_rates",
     "measure_peak",
@@ -34,4 +48,5 @@ __all__ = [
     "preset_names",
     "repeat_times",
     "resolve",
+    "version_text",
 ]

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.ir.text_files import read_text_file
+from autotune.targets.cuda_detection import detect_cuda, is_cuda_name
 from autotune.targets.detection import detect_cpu
 from autotune.targets.presets import gpu_hint, preset, preset_names
 from autotune.targets.target import Target
 
 __all__ = ["CORE_NAMES", "resolve"]
 
-CORE_NAMES = ("cpu", *preset_names())
+CORE_NAMES = ("cpu", "cuda", *preset_names())
 """Names of targets that no plugin may register."""
 
 
@@ -23,8 +24,9 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
     """Returns the target that a specification means.
 
     Args:
-        spec: `"cpu"` for this machine's CPU, the name of a preset, the path of a JSON file that
-            holds `Target.to_json()`, or a target, which is returned as it is.
+        spec: `"cpu"` for this machine's CPU, `"cuda"` or `"cuda:N"` for its first or another GPU,
+            the name of a preset, the path of a JSON file that holds `Target.to_json()`, or a
+            target, which is returned as it is.
         others: Further names that are allowed, for the message.
 
     Raises:
@@ -36,9 +38,11 @@ def resolve(spec: Target | str | os.PathLike[str], others: Iterable[str] = ()) -
         return spec
     if spec == "cpu":
         return detect_cpu()
+    if isinstance(spec, str) and is_cuda_name(spec):
+        return detect_cuda(spec)
     if not isinstance(spec, (str, os.PathLike)):
         raise InvalidValueError(
-            f"a target is 'cpu', a preset, a path or a Target, not {type(spec).__name__}"
+            f"a target is 'cpu', 'cuda', a preset, a path or a Target, not {type(spec).__name__}"
         )
     path = Path(spec)
     if isinstance(spec, os.PathLike) or path.suffix == ".json" or os.sep in spec:

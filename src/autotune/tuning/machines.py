@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from autotune.errors import DatabaseError
+from autotune.errors import DatabaseError, InvalidValueError
 from autotune.measure import SharedWorkers
 from autotune.measure.engines import Fingerprint, MeasureEngine, same_speed
 from autotune.measure.engines.engine_workers import EngineWorkers
@@ -28,9 +28,15 @@ def make_engine(options: TuneOptions, backend: str) -> MeasureEngine:
         backend: Name of the backend.
 
     Raises:
-        AutotuneError: the runner cannot be made, or an option of it is wrong.
+        AutotuneError: the runner cannot be made, an option of it is wrong, or the target is no CPU.
     """
     chosen = options.chosen["runner"]
+    if options.machine.kind != "cpu":
+        raise InvalidValueError(
+            f"runner {chosen.name!r} measures on CPUs so far; for target {options.machine.name!r} "
+            f"of kind {options.machine.kind!r}, leave --runner out: the device of this machine is "
+            "used"
+        )
     context = Context(
         backend=backend,
         target=options.machine,

@@ -118,7 +118,7 @@ class TaskOnBackend:
             target=options.machine.fingerprint,
             backend=self.backend_name,
             backend_version=self.backend.version,
-            compiler_version=self.backend.compiler_version(),
+            compiler_version=self.backend.compiler_version_for(options.machine),
             threads=options.machine.cores,
             protocol=options.measuring + self.machines,
         )

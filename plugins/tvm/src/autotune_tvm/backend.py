@@ -1,4 +1,4 @@
-"""The backend: candidates become TVM schedules, compiled by LLVM."""
+"""The backend: candidates become TVM schedules, compiled by LLVM, or by NVRTC or nvcc."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from attrs import frozen
 from autotune.backends import (
     Backend,
     BuildRequest,
+    CudaExecutable,
     Executable,
     ExportReport,
     ImportedProgram,
     LoweredProgram,
+    find_cuda_compiler,
     park_threads,
 )
 from autotune.errors import UnsupportedTarget
@@ -26,7 +28,7 @@ from autotune.sketches.steps import STEP_TYPES
 from autotune.spaces import ScheduleLimits
 from autotune.store.records import Record
 from autotune.targets import Target
-from autotune_tvm import compiler, runtime, untuned
+from autotune_tvm import compiler, cuda_measuring, runtime, untuned
 from autotune_tvm.default_schedule import DEFAULT_SCHEDULE
 from autotune_tvm.digests import module_digest
 from autotune_tvm.executable import PackedOperand, TVMExecutable
@@ -58,7 +60,7 @@ _CPU_STEPS = ("parallel", "interleave", "prepack", "stream", "tensorize")
 
 
 class TVMBackend(Backend):
-    """Apache TVM's TensorIR on x86-64 CPUs; for GPUs it schedules and generates CUDA source.
+    """Apache TVM's TensorIR on x86-64 CPUs and CUDA devices.
 
     Steps are replayed with ``tvm.s_tir.Schedule`` on the imported function, or on one made from
     the workload where nothing was imported.
@@ -68,23 +70,28 @@ class TVMBackend(Backend):
     version = "2"
     default_schedule = DEFAULT_SCHEDULE
     fallback_space = "trace"
+    device_kinds = frozenset({"cuda"})
 
     def compiler_version(self) -> str:
         """Versions of TVM and of its FFI layer."""
         return compiler.compiler_version()
+
+    def compiler_version_for(self, target: Target) -> str:
+        """On GPUs with what makes machine code of TVM's source, and whether by fast math."""
+        version = self.compiler_version()
+        if target.kind != "cuda":
+            return version
+        return f"{version}, {cuda_measuring.compiler_described()}"
 
     def check_target(self, target: Target) -> None:
         """Raises UnsupportedTarget unless ``target`` is an x86-64 CPU or a current CUDA GPU."""
         compiler.check_target(target)
 
     def check_measuring(self, target: Target, threads: int = 1) -> None:
-        """Raises UnsupportedTarget unless programs for ``target`` can be run: CPUs' can."""
+        """Raises UnsupportedTarget unless programs for ``target`` can be run here."""
         compiler.check_target(target)
-        if target.kind != "cpu":
-            raise UnsupportedTarget(
-                f"backend 'tvm' runs programs on CPUs only so far: for target {target.name!r} of "
-                f"kind {target.kind!r} it makes schedules and CUDA source, but measures nothing"
-            )
+        if target.kind == "cuda":
+            cuda_measuring.check_cuda(target)
 
     def limits(self, target: Target) -> ScheduleLimits:
         """What can be replayed; the numbers are explained where they are defined.
@@ -147,10 +154,15 @@ class TVMBackend(Backend):
         Raises:
             InvalidSchedule: a step cannot be applied.
             BuildFailed: one of TVM's passes rejected the scheduled program.
-            UnsupportedTarget: the target is no x86-64 CPU.
+            UnsupportedTarget: the target is neither an x86-64 CPU nor a current CUDA GPU.
         """
-        self.check_measuring(request.target)
+        compiler.check_target(request.target)
         module = scheduled_module(request)
+        if request.target.kind == "cuda":
+            from autotune_tvm import cuda_code
+
+            kernels = cuda_code.lower_kernels(module, request.target)
+            return LoweredProgram(request, kernels, module_digest(kernels.kernels))
         packed: tuple[PackedOperand, ...] = ()
         operands = prepacked_operands(request.candidate)
         if operands:
@@ -162,12 +174,15 @@ class TVMBackend(Backend):
         return LoweredProgram(request, _Lowered(module, packed), module_digest(module))
 
     def compile(self, lowered: LoweredProgram) -> Executable:
-        """Compile with LLVM.
+        """Compile with LLVM; for a GPU with NVRTC or nvcc, by way of CUDA source.
 
         Raises:
-            BuildFailed: LLVM rejected the program.
+            BuildFailed: the compiler rejected the program.
+            NoCudaCompiler: there is no compiler for CUDA source.
         """
         request = lowered.request
+        if request.target.kind == "cuda":
+            return _cuda_executable(lowered)
         made: _Lowered = lowered.program
         built, digest = compiler.generate_code(made.module, request.target, request.threads)
         names = argument_names_of(request)
@@ -206,7 +221,10 @@ class TVMBackend(Backend):
         compiler.check_target(request.target)
         if request.target.kind != "cuda":
             raise UnsupportedTarget(f"target {request.target.name!r} is no CUDA GPU")
-        return compiler.cuda_source(scheduled_module(request), request.target)
+        from autotune_tvm import cuda_code
+
+        kernels = cuda_code.lower_kernels(scheduled_module(request), request.target)
+        return cuda_code.cuda_source(kernels, request.target)
 
     def export_formats(self) -> Mapping[str, str]:
         """The format of TVM's own tuner, whose passes then apply our schedules."""
@@ -240,6 +258,17 @@ class _Lowered:
 
     module: Any
     packed: tuple[PackedOperand, ...]
+
+
+def _cuda_executable(lowered: LoweredProgram) -> CudaExecutable:
+    from autotune_tvm import cuda_code
+
+    target = lowered.request.target
+    source = cuda_code.cuda_source(lowered.program, target)
+    options = cuda_measuring.compiler_options()
+    cubin = find_cuda_compiler().compile(source, target.processor, options)
+    fast = cuda_measuring.fast_math()
+    return CudaExecutable(cuda_code.program_of(lowered.program, cubin, fast_math=fast))
 
 
 def argument_names_of(request: BuildRequest) -> tuple[str, ...]:

@@ -19,7 +19,6 @@ __all__ = [
     "check_target",
     "compile_module",
     "compiler_version",
-    "cuda_source",
     "cuda_target",
     "described_target",
     "generate_code",
@@ -174,23 +173,6 @@ def described_target(target: Target, threads: int) -> Any:
     """TVM's own target object, whatever the kind."""
     described = cuda_target(target) if target.kind == "cuda" else tvm_target(target, threads)
     return runtime.load().target.Target(described)
-
-
-def cuda_source(module: Any, target: Target) -> str:
-    """CUDA source of the kernels of ``module``. Needs no device and runs no CUDA compiler.
-
-    Raises:
-        BuildFailed: TVM rejected the module; the message is the start of its own.
-    """
-    tvm = runtime.load()
-    try:
-        built = tvm.compile(module, target=tvm.target.Target(cuda_target(target))).mod
-        sources = [str(part.inspect_source()) for part in built.imports if part.kind == "cuda"]
-    except Exception as error:  # TVM raises whatever its passes raise
-        raise BuildFailed(brief(error)) from error
-    if len(sources) != 1:
-        raise BuildFailed(f"the program has {len(sources)} CUDA modules where one is expected")
-    return sources[0]
 
 
 def brief(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from autotune.backends import InvalidSchedule
 from autotune.targets import Target
 from autotune_tvm import compiler
 
-__all__ = ["DEFAULT_SCHEDULE", "default_schedule"]
+__all__ = ["DEFAULT_SCHEDULE", "default_schedule", "fallback_schedule"]
 
 DEFAULT_SCHEDULE = "TVM's default schedule"
 
@@ -34,6 +34,23 @@ def default_schedule(module: Any, target: Target, threads: int) -> Any:
         rules = [gpu.Matmul, gpu.GEMV, gpu.Reduction, gpu.GeneralReduction, gpu.Fallback]
     else:
         rules = [dlight.cpu.GEMV, dlight.cpu.Reduction]
+    return _first_fitting(rules, module, target, threads)
+
+
+def fallback_schedule(module: Any, target: Target) -> Any:
+    """What a program for a GPU is that nobody has scheduled: dlight's rule for any program.
+
+    Without one, no loop is bound to threads, and nothing runs.
+
+    Raises:
+        InvalidSchedule: the rule fails.
+    """
+    from tvm.s_tir import dlight
+
+    return _first_fitting([dlight.gpu.Fallback], module, target, 1)
+
+
+def _first_fitting(rules: list[Any], module: Any, target: Target, threads: int) -> Any:
     described = compiler.described_target(target, threads)
     try:
         with described:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
 from importlib import metadata, util
 
-__all__ = ["KNOWN_GOOD", "findings", "known_bad_pairs"]
+from autotune.backends import find_cuda_compiler
+from autotune.errors import AutotuneError, UnsupportedTarget
+from autotune.targets import cuda_devices, load_driver, version_text
+from autotune_tvm import cuda_measuring
+
+__all__ = ["KNOWN_GOOD", "cuda_findings", "findings", "known_bad_pairs"]
 
 Finding = tuple[str, str, str]
 """Label, status (``ok``, ``warning`` or ``error``), message."""
@@ -28,6 +34,8 @@ print("cpu", codegen.llvm_get_system_cpu())
 print("threads", tvm.get_global_func("runtime.NumThreads")())
 """
 _PROBE_SECONDS = 60
+# What TVM's own CUDA runtime is linked to; tuning does without it.
+_CUDART = ("libcudart.so.13", "libcudart.so.12")
 
 
 def findings() -> list[Finding]:
@@ -82,7 +90,46 @@ def _tried() -> list[Finding]:
         ("code generator", "ok", llvm),
         _threads(found.get("threads", "")),
         *_imports(),
+        *cuda_findings(),
     ]
+
+
+def cuda_findings() -> list[Finding]:
+    """What ``--target cuda`` needs; nothing is wrong with a machine that has no such device."""
+    label = "cuda"
+    try:
+        driver = load_driver()
+        version, devices = driver.version(), cuda_devices(driver)
+    except UnsupportedTarget as error:
+        status = "warning" if "too old" in str(error) else "ok"
+        return [(label, status, f"{error}; only --target cuda needs one")]
+    except AutotuneError as error:
+        return [(label, "error", str(error))]
+    found: list[Finding] = [(label, "ok", f"driver for CUDA {version_text(version)}")]
+    for device in devices:
+        about = f"{device.name}, {device.target.processor}, {device.memory_bytes / 2**30:.0f} GiB"
+        if device.prohibited:
+            found.append((f"cuda:{device.index}", "warning", f"{about}; it allows no computing"))
+        else:
+            found.append((f"cuda:{device.index}", "ok", f"{about}: target {device.target.name!r}"))
+    try:
+        compiler = cuda_measuring.compiler_described()
+        cuda_measuring.check_versions(find_cuda_compiler(), version)
+        found.append((f"{label} compiler", "ok", compiler))
+    except AutotuneError as error:
+        found.append((f"{label} compiler", "error", str(error)))
+    if not any(map(_can_load, _CUDART)):
+        why = "programs of your own on TVM's runtime find no device, and TVM does not say why"
+        found.append((f"{label} runtime", "warning", f"libcudart cannot be loaded: {why}"))
+    return found
+
+
+def _can_load(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
 
 
 def _threads(found: str) -> Finding:

@@ -8,7 +8,7 @@ from autotune.backends import BuildRequest
 from autotune.ir.workloads import Workload
 from autotune.sketches import Candidate, is_default, prepacked_operands
 from autotune_tvm import runtime
-from autotune_tvm.default_schedule import default_schedule
+from autotune_tvm.default_schedule import default_schedule, fallback_schedule
 
 __all__ = ["program_of", "schedule_of", "scheduled_module"]
 
@@ -74,6 +74,8 @@ def _scheduled(request: BuildRequest) -> Any:
     if request.candidate is None or is_default(request.candidate):
         known = None if request.program is None else _imported(request.program)
         module = known or program_of(request.workload, None)
+        if request.candidate is None and request.target.kind == "cuda":
+            return fallback_schedule(module, request.target).mod
         if request.candidate is None:
             return module
         return default_schedule(module, request.target, request.threads).mod

@@ -23,7 +23,7 @@
 using uint = unsigned int;
 
 struct Index {
-  unsigned x;
+  unsigned x, y = 0, z = 0;
 };
 inline thread_local Index threadIdx, blockIdx;
 

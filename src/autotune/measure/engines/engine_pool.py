@@ -113,6 +113,11 @@ class EnginePool:
         return max(1, builders_of(self._engine.machines()))
 
     @property
+    def device_place(self) -> Place | None:
+        """There is none: each machine times on what it has."""
+        return None
+
+    @property
     def lanes(self) -> list[int]:
         """Positions of the machines that time, the first of which holds races."""
         return [self._index(machine.name) for machine in self._racers]

@@ -9,7 +9,17 @@ from attrs import frozen
 
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
-from autotune.ir.expressions import AffineForm, IntExpr, ceildiv, const, product, var
+from autotune.ir.expressions import (
+    AffineForm,
+    IntExpr,
+    ScalarExpr,
+    Select,
+    ceildiv,
+    const,
+    product,
+    var,
+)
+from autotune.ir.expressions.scalar import children
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune.nest.loop_nest import hull
 from autotune.sketches import (
@@ -47,6 +57,7 @@ UNROLL_LIMITS = (0, 16, 64, 512)
 # Where there is too little work for the GPU, results that a thread may have all the same.
 RESULTS_OF_A_THREAD = 8
 
+_MOST_SELECTED_BYTES = 4
 # Extents worth padding to: multiples of these, which cost a quarter more where the extent is
 # short, but never more than so many.
 _USEFUL_MULTIPLES = (2, 4, 8, 16, 32, 64)
@@ -224,7 +235,11 @@ def tile_levels(
     )
     lanes = {
         tensor: _fetch_lanes(
-            workload.tensors[tensor], forms, levels, target, whole, laid_out[tensor]
+            operand := workload.tensors[tensor],
+            forms,
+            levels,
+            _fetch_widths(workload, operand, target, laid_out[tensor]),
+            whole,
         )
         for tensor, forms in fetched.items()
     }
@@ -356,18 +371,36 @@ def _words(size: IntExpr) -> IntExpr:
     return (size + 3) // 4
 
 
+def _is_selected(workload: Workload, tensor: str) -> bool:
+    """Whether a tensor is computed with a condition, such as padding: a fetch evaluates it."""
+    stages = [stage for stage in workload.stages if stage.name == tensor]
+    return any(_selects(stage.body) for stage in stages)
+
+
+def _selects(body: ScalarExpr) -> bool:
+    return isinstance(body, Select) or any(_selects(part) for part in children(body))
+
+
+def _fetch_widths(
+    workload: Workload, tensor: Tensor, target: Target, layout: RowLayout
+) -> tuple[int, ...]:
+    """Widths of vectors that an operand may be fetched in, for which CUDA has types."""
+    most = MAX_SCATTERED if layout.is_turned else None
+    if tensor.element.bytes == 1 and _is_selected(workload, tensor.name):
+        # There are no vectors of more than four bytes to hold the values of both cases.
+        most = min(most or _MOST_SELECTED_BYTES, _MOST_SELECTED_BYTES)
+    widths = vector_widths(tensor.shape[-1], tensor.dtype, target)
+    return tuple(width for width in widths if most is None or width <= most)
+
+
 def _fetch_lanes(
     tensor: Tensor,
     forms: Forms,
     levels: _Levels,
-    target: Target,
+    widths: tuple[int, ...],
     whole: Collection[str],
-    layout: RowLayout,
 ) -> IntExpr:
     """Width of the vectors in which an operand is fetched: whole vectors of a row."""
-    widths = vector_widths(tensor.shape[-1], tensor.dtype, target)
-    if layout.is_turned:
-        widths = tuple(width for width in widths if width <= MAX_SCATTERED)
     moving = {
         axis: coefficient
         for axis, coefficient in forms[-1].coefficients.items()

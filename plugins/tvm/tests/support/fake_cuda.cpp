@@ -1,0 +1,380 @@
+// A CUDA driver without a device: libcuda's functions, with the prototypes of cuda.h, over the
+// memory of the host. A "cubin" is a shared library that fake_nvcc.py makes of CUDA source; its
+// kernels run on threads of the machine, once for each launch that is no part of a graph, and once
+// for each graph. Time is virtual, and waiting for an event really takes as long.
+//
+// Faults: the file "faults" in the folder FAKE_CUDA holds lines "ORDINAL FAULT"; the n-th module
+// of a candidate that any process loads gets the fault of its number.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+using CUresult = int;
+using CUdevice = int;
+using CUdeviceptr = unsigned long long;
+
+struct Module {
+  void* library;
+  std::string fault;
+  double seconds;
+};
+struct Function {
+  Module* module;
+  void (*run)(const unsigned*, const unsigned*, void**);
+  int parameters;
+  int shared_limit;
+};
+struct Launch {
+  Function* function;
+  unsigned grid[3], block[3];
+  std::vector<uint64_t> values;
+};
+struct Graph {
+  std::vector<Launch> launches;
+  bool ran = false;
+};
+struct Stream {
+  Graph* capturing = nullptr;
+};
+struct Event {
+  double at = 0;
+};
+
+namespace {
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100, kInvalidDevice = 101;
+constexpr int kUnavailable = 46, kInvalidImage = 200, kNotFound = 500;
+int initialized = 0, contexts = 0, lost = 0;
+double now = 0, slept = 0;
+std::map<CUdeviceptr, size_t> allocated;
+
+std::string setting(const char* name, const char* otherwise) {
+  const char* found = std::getenv(name);
+  return found != nullptr ? found : otherwise;
+}
+long long number(const char* name, long long otherwise) {
+  return std::atoll(setting(name, std::to_string(otherwise).c_str()).c_str());
+}
+std::vector<std::string> devices() {
+  std::vector<std::string> found;
+  std::string text = setting("FAKE_CUDA_DEVICES", "h100");
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    found.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return found;
+}
+long long total() { return number("FAKE_CUDA_MEMORY", 80LL << 30); }
+size_t used() {
+  size_t sum = 512u << 20;
+  for (auto& [_, size] : allocated) sum += size;
+  return sum + static_cast<size_t>(number("FAKE_CUDA_USED", 0));
+}
+// In which allocation a pointer lies; false if in none.
+bool inside(CUdeviceptr pointer, size_t size, CUdeviceptr* base = nullptr, size_t* whole = nullptr) {
+  auto after = allocated.upper_bound(pointer);
+  if (after == allocated.begin()) return false;
+  auto& [begin, length] = *std::prev(after);
+  if (base != nullptr) *base = begin, *whole = length;
+  return pointer + size <= begin + length;
+}
+void run(const Launch& launch) {
+  const std::string& fault = launch.function->module->fault;
+  if (fault == "nothing") return;
+  if (fault == "hang") for (;;) pause();
+  if (fault.rfind("error ", 0) == 0) {
+    lost = std::atoi(fault.c_str() + 6);
+    return;
+  }
+  std::vector<uint64_t> values = launch.values;
+  std::vector<void*> pointers;
+  for (uint64_t& value : values) pointers.push_back(&value);
+  launch.function->run(launch.grid, launch.block, pointers.data());
+  CUdeviceptr base;
+  size_t whole;
+  if (fault == "beside" && inside(values[0], 1, &base, &whole)) {
+    reinterpret_cast<char*>(base)[whole - 1] ^= 1;
+  }
+  if (fault == "input") *reinterpret_cast<char*>(values[0]) ^= 1;
+}
+}  // namespace
+
+#define API extern "C" __attribute__((visibility("default"))) CUresult
+#define ALIVE \
+  if (!initialized || !contexts) return 201; \
+  if (lost) return lost
+
+API cuInit(unsigned) {
+  if (devices().empty()) return kNoDevice;
+  initialized = 1;
+  return 0;
+}
+API cuDriverGetVersion(int* version) {
+  *version = static_cast<int>(number("FAKE_CUDA_VERSION", 13000));
+  return 0;
+}
+API cuDeviceGetCount(int* count) {
+  *count = static_cast<int>(devices().size());
+  return initialized ? 0 : 3;
+}
+API cuDeviceGet(CUdevice* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= static_cast<int>(devices().size())) return kInvalidDevice;
+  *device = ordinal;
+  return 0;
+}
+API cuDeviceGetName(char* name, int length, CUdevice device) {
+  const bool hopper = devices()[static_cast<size_t>(device)] == "h100";
+  std::snprintf(name, static_cast<size_t>(length), "%s",
+                hopper ? "NVIDIA H100 80GB HBM3" : "NVIDIA GeForce RTX 4090");
+  return 0;
+}
+API cuDeviceTotalMem_v2(size_t* bytes, CUdevice) {
+  *bytes = static_cast<size_t>(total());
+  return 0;
+}
+API cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
+  const bool hopper = devices()[static_cast<size_t>(device)] == "h100";
+  const std::map<int, int> h100 = {
+      {1, 1024}, {8, 49152}, {10, 32}, {12, 65536}, {13, 1980000}, {16, 132}, {36, 2619000},
+      {37, 5120}, {38, 52428800}, {39, 2048}, {75, 9}, {76, 0}, {81, 233472}, {82, 65536},
+      {106, 32}};
+  const std::map<int, int> rtx4090 = {
+      {1, 1024}, {8, 49152}, {10, 32}, {12, 65536}, {13, 2520000}, {16, 128}, {36, 10501000},
+      {37, 384}, {38, 75497472}, {39, 1536}, {75, 8}, {76, 9}, {81, 102400}, {82, 65536},
+      {106, 24}};
+  const auto& facts = hopper ? h100 : rtx4090;
+  if (attribute == 20) {
+    *value = static_cast<int>(number("FAKE_CUDA_MODE", 0));
+    return 0;
+  }
+  auto found = facts.find(attribute);
+  if (found == facts.end()) return kInvalidValue;
+  *value = found->second;
+  return 0;
+}
+API cuDevicePrimaryCtxRetain(void** context, CUdevice device) {
+  if (!initialized) return 3;
+  if (number("FAKE_CUDA_MODE", 0) == 3) return kUnavailable;
+  *context = reinterpret_cast<void*>(static_cast<uintptr_t>(device + 1));
+  return 0;
+}
+API cuDevicePrimaryCtxRelease_v2(CUdevice) { return 0; }
+API cuCtxSetCurrent(void* context) {
+  contexts = context != nullptr;
+  return 0;
+}
+API cuMemGetInfo_v2(size_t* free, size_t* all) {
+  ALIVE;
+  *all = static_cast<size_t>(total());
+  *free = *all - std::min(*all, used());
+  return 0;
+}
+API cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
+  ALIVE;
+  if (bytes == 0) return kInvalidValue;
+  if (used() + bytes > static_cast<size_t>(total())) return kOutOfMemory;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 256, bytes) != 0) return kOutOfMemory;
+  std::memset(memory, 0x5c, bytes);
+  *pointer = reinterpret_cast<CUdeviceptr>(memory);
+  allocated[*pointer] = bytes;
+  return 0;
+}
+API cuMemFree_v2(CUdeviceptr pointer) {
+  ALIVE;
+  if (allocated.erase(pointer) == 0) return kInvalidValue;
+  std::free(reinterpret_cast<void*>(pointer));
+  return 0;
+}
+API cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
+  ALIVE;
+  if (!inside(to, bytes)) return kInvalidValue;
+  std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+  return 0;
+}
+API cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+  ALIVE;
+  if (!inside(from, bytes)) return kInvalidValue;
+  std::memcpy(to, reinterpret_cast<void*>(from), bytes);
+  return 0;
+}
+API cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+  ALIVE;
+  if (!inside(to, bytes) || !inside(from, bytes)) return kInvalidValue;
+  std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes);
+  return 0;
+}
+API cuMemsetD8_v2(CUdeviceptr to, unsigned char byte, size_t bytes) {
+  ALIVE;
+  if (!inside(to, bytes)) return kInvalidValue;
+  std::memset(reinterpret_cast<void*>(to), byte, bytes);
+  return 0;
+}
+API cuModuleLoadDataEx(void** module, const void* image, unsigned, int*, void**) {
+  ALIVE;
+  if (std::memcmp(image, "\x7f" "ELF", 4) != 0) return kInvalidImage;
+  // How long it is, fake_nvcc.py has written to the header's padding, which dlopen wants empty.
+  const char* begin = static_cast<const char*>(image);
+  uint64_t length = 0;
+  std::memcpy(&length, begin + 9, 7);
+  std::vector<char> bytes(begin, begin + length);
+  std::memset(bytes.data() + 9, 0, 7);
+  const std::string folder = setting("FAKE_CUDA", "/nonexistent");
+  std::string path = folder + "/module-XXXXXX";
+  const int file = mkstemp(path.data());
+  if (file < 0 || write(file, bytes.data(), length) != static_cast<ssize_t>(length)) return 999;
+  close(file);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  unlink(path.c_str());
+  if (library == nullptr) return kInvalidImage;
+  auto* made = new Module{library, "", 0};
+  uint64_t hash = 1469598103934665603ull;
+  for (uint64_t at = 0; at < length; ++at) {
+    hash = (hash ^ static_cast<unsigned char>(begin[at])) * 1099511628211ull;
+  }
+  made->seconds = 4e-6 + static_cast<double>(hash % 97) * 1e-7;
+  if (dlsym(library, "run_check_bytes") == nullptr) {
+    std::ofstream(folder + "/modules", std::ios::app) << getpid() << "\n";
+    std::ifstream seen(folder + "/modules"), faults(folder + "/faults");
+    int ordinal = 0, faulty;
+    for (std::string line; std::getline(seen, line);) ++ordinal;
+    for (std::string line; std::getline(faults, line);) {
+      const size_t space = line.find(' ');
+      faulty = std::atoi(line.c_str());
+      if (faulty == ordinal) made->fault = line.substr(space + 1);
+    }
+  }
+  *module = made;
+  return 0;
+}
+API cuModuleUnload(void* module) {
+  ALIVE;
+  dlclose(static_cast<Module*>(module)->library);
+  return 0;
+}
+API cuModuleGetFunction(void** function, void* module, const char* name) {
+  ALIVE;
+  auto* in = static_cast<Module*>(module);
+  void* run = dlsym(in->library, (std::string("run_") + name).c_str());
+  void* count = dlsym(in->library, (std::string("parameters_of_") + name).c_str());
+  if (run == nullptr || count == nullptr) return kNotFound;
+  *function = new Function{in, reinterpret_cast<decltype(Function::run)>(run),
+                           *static_cast<int*>(count), 49152};
+  return 0;
+}
+API cuFuncSetAttribute(void* function, int attribute, int value) {
+  ALIVE;
+  if (attribute != 8 || value > 232448) return kInvalidValue;
+  static_cast<Function*>(function)->shared_limit = value;
+  return 0;
+}
+API cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                   unsigned bz, unsigned shared, void* stream, void** parameters, void** extra) {
+  ALIVE;
+  auto* kernel = static_cast<Function*>(function);
+  if (extra != nullptr || bx * by * bz > 1024 || bx * by * bz == 0 || gx * gy * gz == 0) {
+    return kInvalidValue;
+  }
+  if (static_cast<int>(shared) > kernel->shared_limit) return kInvalidValue;
+  Launch launch{kernel, {gx, gy, gz}, {bx, by, bz}, {}};
+  for (int at = 0; at < kernel->parameters; ++at) {
+    uint64_t value;
+    std::memcpy(&value, parameters[at], 8);
+    launch.values.push_back(value);
+  }
+  if (auto* graph = static_cast<Stream*>(stream)->capturing) {
+    graph->launches.push_back(launch);
+    return 0;
+  }
+  run(launch);
+  now += kernel->module->seconds;
+  return 0;
+}
+API cuStreamCreate(void** stream, unsigned) {
+  ALIVE;
+  *stream = new Stream;
+  return 0;
+}
+API cuStreamSynchronize(void*) {
+  ALIVE;
+  return 0;
+}
+API cuStreamBeginCapture_v2(void* stream, int) {
+  ALIVE;
+  static_cast<Stream*>(stream)->capturing = new Graph;
+  return 0;
+}
+API cuStreamEndCapture(void* stream, void** graph) {
+  ALIVE;
+  *graph = static_cast<Stream*>(stream)->capturing;
+  static_cast<Stream*>(stream)->capturing = nullptr;
+  return *graph == nullptr ? 901 : 0;
+}
+API cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long flags) {
+  ALIVE;
+  *executable = new Graph(*static_cast<Graph*>(graph));
+  return flags == 0 ? 0 : kInvalidValue;
+}
+API cuGraphLaunch(void* executable, void*) {
+  ALIVE;
+  auto* graph = static_cast<Graph*>(executable);
+  if (!graph->ran) {
+    run(graph->launches.front());
+    graph->ran = true;
+  }
+  for (const Launch& launch : graph->launches) now += launch.function->module->seconds;
+  return lost;
+}
+API cuGraphExecDestroy(void* executable) {
+  ALIVE;
+  delete static_cast<Graph*>(executable);
+  return 0;
+}
+API cuGraphDestroy(void* graph) {
+  ALIVE;
+  delete static_cast<Graph*>(graph);
+  return 0;
+}
+API cuEventCreate(void** event, unsigned) {
+  ALIVE;
+  *event = new Event;
+  return 0;
+}
+API cuEventRecord(void* event, void*) {
+  ALIVE;
+  static_cast<Event*>(event)->at = now;
+  return 0;
+}
+API cuEventSynchronize(void*) {
+  ALIVE;
+  const double wait = now - slept;
+  slept = now;
+  usleep(static_cast<useconds_t>(wait * 1e6) + 1);
+  return 0;
+}
+API cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
+  ALIVE;
+  *milliseconds =
+      static_cast<float>((static_cast<Event*>(end)->at - static_cast<Event*>(begin)->at) * 1e3);
+  return 0;
+}
+API cuGetErrorName(int code, const char** text) {
+  static const std::map<int, const char*> names = {
+      {2, "CUDA_ERROR_OUT_OF_MEMORY"},       {214, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+      {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},   {702, "CUDA_ERROR_LAUNCH_TIMEOUT"},
+      {716, "CUDA_ERROR_MISALIGNED_ADDRESS"}};
+  auto found = names.find(code);
+  if (found == names.end()) return kInvalidValue;
+  *text = found->second;
+  return 0;
+}
+API cuGetErrorString(int, const char**) { return kInvalidValue; }

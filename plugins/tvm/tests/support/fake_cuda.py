@@ -1,0 +1,81 @@
+"""A CUDA device that is none: a driver's library and a compiler, found as real ones are."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import fake_nvcc
+import pytest
+from attrs import frozen
+
+HERE = Path(__file__).parent
+
+
+@frozen
+class FakeCuda:
+    """The folder of a fake driver.
+
+    Attributes:
+        folder: Where it is, with the faults of modules.
+        patch: Changes the environment.
+    """
+
+    folder: Path
+    patch: pytest.MonkeyPatch
+
+    def set(self, **settings: str) -> None:
+        """Change what the driver finds: ``DEVICES``, ``VERSION``, ``MEMORY``, ``USED``, ...."""
+        for name, value in settings.items():
+            self.patch.setenv(f"FAKE_CUDA_{name}", value)
+
+    def fail(self, ordinal: int, fault: str) -> None:
+        """Give a fault to the module of a candidate that is loaded as the ``ordinal``-th one.
+
+        Faults: ``error CODE`` loses the context, ``hang``, ``nothing`` (no kernel runs),
+        ``beside`` (a guard zone is written to), ``input`` (the first argument is changed).
+        """
+        with (self.folder / "faults").open("a") as file:
+            file.write(f"{ordinal} {fault}\n")
+
+    @property
+    def processes(self) -> list[int]:
+        """Process ids that loaded modules of candidates, in order."""
+        path = self.folder / "modules"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def build_library(folder: Path) -> Path:
+    """Compile the fake driver."""
+    library = folder / "libcuda.so.1"
+    command = ["g++", "-std=c++20", "-O0", "-w", "-shared", "-fPIC", "-o", str(library)]
+    subprocess.run([*command, str(HERE / "fake_cuda.cpp"), "-ldl"], check=True, timeout=120)
+    # Most of a compiler's time goes into the standard library's headers.
+    header = folder / "cuda_threads.hpp"
+    shutil.copy(HERE / header.name, header)
+    command = ["g++", *fake_nvcc.FLAGS, "-x", "c++-header", str(header)]
+    subprocess.run(command, check=True, timeout=120)
+    compiler = folder / "nvcc"
+    compiler.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -S {HERE / "fake_nvcc.py"} {folder} "$@"\n'
+    )
+    compiler.chmod(0o755)
+    return library
+
+
+def has_compiler() -> bool:
+    """Whether the fake driver can be built."""
+    return shutil.which("g++") is not None
+
+
+def install(library: Path, folder: Path, patch: pytest.MonkeyPatch) -> FakeCuda:
+    """Have this process and its children find the fake driver and compiler."""
+    import os
+
+    patch.setenv("FAKE_CUDA", str(folder))
+    patch.setenv("AUTOTUNE_LIBCUDA", str(library))
+    patch.setenv("AUTOTUNE_CUDA_COMPILER", "nvcc")
+    patch.setenv("PATH", f"{library.parent}{os.pathsep}{os.environ['PATH']}")
+    return FakeCuda(folder, patch)

@@ -1,0 +1,109 @@
+"""Stands in for nvcc: makes a shared library of CUDA source that ``fake_cuda.cpp`` loads.
+
+Each kernel becomes a function that runs its blocks one after the other, their threads on threads
+of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+FLAGS = ("-std=c++20", "-O0", "-w", "-fPIC", "-pthread")
+KERNEL = re.compile(
+    r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\)\s*([;{])'
+)
+LAUNCHER = """
+template <class Kernel>
+void launch_grid(const unsigned* grid, const unsigned* block, Kernel kernel) {
+  const int threads = static_cast<int>(block[0] * block[1] * block[2]);
+  block_threads = threads;
+  block_barrier = std::make_unique<std::barrier<>>(threads);
+  warp_barriers.clear();
+  for (int first = 0; first < threads; first += kWarp) {
+    warp_barriers.push_back(std::make_unique<std::barrier<>>(std::min(kWarp, threads - first)));
+  }
+  std::vector<std::thread> running;
+  for (unsigned thread = 0; thread < block[0] * block[1] * block[2]; ++thread) {
+    running.emplace_back([=] {
+      threadIdx = {thread % block[0], thread / block[0] % block[1], thread / block[0] / block[1]};
+      for (unsigned at = 0; at < grid[0] * grid[1] * grid[2]; ++at) {
+        blockIdx = {at % grid[0], at / grid[0] % grid[1], at / grid[0] / grid[1]};
+        kernel();
+        __syncthreads();
+      }
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+}
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+"""
+
+
+def main(headers: str, arguments: list[str]) -> int:
+    """What nvcc does with ``--version`` or ``-cubin ... -o OUT IN``.
+
+    Args:
+        headers: Folder with the compiled ``cuda_threads.hpp``.
+        arguments: Of the command.
+    """
+    if arguments == ["--version"]:
+        sys.stdout.write("Cuda compilation tools, release 13.0, V13.0.88\n")
+        return 0
+    out, source = Path(arguments[arguments.index("-o") + 1]), Path(arguments[-1])
+    text = source.read_text()
+    if "__CUDACC_RTC__" in text:
+        # TVM's preamble includes headers of CUDA's.
+        text = (
+            "\n#define uchar unsigned char\n#define ushort unsigned short\n"
+            + text[text.index('extern "C"') :]
+        )
+    code = out.with_suffix(".cpp")
+    code.write_text(text)
+    plain = subprocess.run(
+        ["g++", "-E", "-P", str(code)], capture_output=True, text=True, check=False
+    )
+    if plain.returncode != 0:
+        sys.stderr.write(plain.stderr)
+        return 1
+    parts = ['#include "cuda_threads.hpp"', "#define __device__", LAUNCHER, plain.stdout]
+    for name, parameters, end in KERNEL.findall(plain.stdout):
+        if f"run_{name}(" in "".join(parts) or (end == "{" and f"{name}(" not in plain.stdout):
+            continue
+        parts.append(_entry(name, [each.strip() for each in parameters.split(",")]))
+    code.write_text("\n".join(parts))
+    command = ["g++", *FLAGS, "-shared", f"-I{headers}", "-o", str(out), str(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.stderr.write(done.stderr)
+        return 1
+    # The driver is given no length: it stands in the padding of the header.
+    image = bytearray(out.read_bytes())
+    image[9:16] = len(image).to_bytes(7, "little")
+    out.write_bytes(image)
+    return 0
+
+
+def _entry(name: str, parameters: list[str]) -> str:
+    """How the driver calls a kernel, which is given pointers to its arguments."""
+    types = [re.sub(r"\s*__restrict__", "", each) for each in parameters]
+    # Without the names, which some of TVM's declarations and none of ours leave out.
+    types = [re.sub(r"(?<=[\w*&])\s+\w+$", "", each) for each in types]
+    values = ", ".join(f"*({kind}*)values[{at}]" for at, kind in enumerate(types))
+    return (
+        f'extern "C" int parameters_of_{name} = {len(types)};\n'
+        f'extern "C" void run_{name}(const unsigned* grid, const unsigned* block, void** values)'
+        f" {{ launch_grid(grid, block, [=] {{ {name}({values}); }}); }}"
+    )
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,247 @@
+"""Measuring on a CUDA device, shown on a fake driver: real processes, real kernels on CPU threads.
+
+What is fake is the driver's library, whose functions have the prototypes of ``cuda.h``, and the
+compiler. Everything else is what runs where there is a device.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import fake_cuda
+import numpy as np
+import pytest
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.cuda_measuring import FAST_MATH_VARIABLE, check_versions, compiler_described
+from autotune_tvm.doctor import cuda_findings
+from fake_cuda import FakeCuda
+
+from autotune.backends import BuildRequest, CudaCompiler, CudaExecutable
+from autotune.errors import InvalidValueError, UnsupportedTarget
+from autotune.ir.workloads import Workload, gemm, softmax
+from autotune.measure import LocalMeasurer, MeasureProtocol, WorkerStartFailed
+from autotune.sketches import Candidate
+from autotune.spaces import SketchSpace
+from autotune.store.records import Outcome
+from autotune.targets import Target, load_driver, preset, resolve
+
+pytestmark = pytest.mark.skipif(
+    not fake_cuda.has_compiler(), reason="there is no g++: the fake driver cannot be built"
+)
+
+SMALL = gemm(m=16, n=16, k=16)
+# Of one thread block and few threads each: every thread of a block is one of the machine.
+DEADLINES = {"task": 100.0, "build": 60.0, "verify": 20.0, "run": 40.0}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fake_cuda.build_library(tmp_path_factory.mktemp("fake-cuda"))
+
+
+@pytest.fixture
+def cuda(library: Path, tmp_path: Path) -> Iterator[FakeCuda]:
+    with pytest.MonkeyPatch.context() as patch:
+        yield fake_cuda.install(library, tmp_path, patch)
+
+
+def candidates_of(workload: Workload, count: int) -> list[Candidate]:
+    target = preset("h100")
+    space = SketchSpace(workload, target, TVMBackend().limits(target))
+    rows = list(space.sample(4 * count, np.random.default_rng(5)))
+    return sorted(rows, key=lambda row: _threads(row, target))[:count]
+
+
+def _threads(candidate: Candidate, target: Target) -> int:
+    request = BuildRequest(candidate.sketch.workload, None, candidate, target, 1)
+    launches = TVMBackend().lower(request).program.launches
+    return max(int(np.prod(launch.block)) for launch in launches)
+
+
+@pytest.fixture(scope="module")
+def few() -> list[Candidate]:
+    return candidates_of(SMALL, 3)
+
+
+def measured(
+    candidates: Sequence[Candidate],
+    act: Callable[[LocalMeasurer], list[Outcome]],
+    **deadlines: float,
+) -> list[Outcome]:
+    protocol = MeasureProtocol(deadlines={**DEADLINES, **deadlines}, min_sample_seconds=1e-4)
+    workload = candidates[0].sketch.workload
+    with LocalMeasurer("tvm", resolve("cuda"), 1, workload, workers=2, protocol=protocol) as local:
+        return act(local)
+
+
+def statuses(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.status for outcome in outcomes]
+
+
+def test_candidates_and_the_untuned_program_run_in_one_process(
+    cuda: FakeCuda, few: list[Candidate]
+) -> None:
+    def act(local: LocalMeasurer) -> list[Outcome]:
+        outcomes = local.measure(few)
+        outcomes += local.measure_baselines([None])
+        assert local.versions["compiler_version"].startswith("apache-tvm")
+        return outcomes
+
+    outcomes = measured(few, act)
+    assert statuses(outcomes) == ["ok"] * 4, [it.message for it in outcomes]
+    assert all(outcome.latency and outcome.latency < 1e-3 for outcome in outcomes)
+    assert len(set(cuda.processes)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "status", "why"),
+    [
+        ("error 700", "crash", "CUDA error 700 .CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ("error 716", "crash", "CUDA error 716 .CUDA_ERROR_MISALIGNED_ADDRESS"),
+        ("error 702", "crash", "CUDA error 702 .CUDA_ERROR_LAUNCH_TIMEOUT"),
+        ("error 214", "crash", "CUDA error 214 .CUDA_ERROR_ECC_UNCORRECTABLE"),
+        ("hang", "timeout", "verify took more than 6 s"),
+    ],
+)
+def test_a_lost_context_is_the_outcome_of_its_candidate(
+    cuda: FakeCuda, few: list[Candidate], fault: str, status: str, why: str
+) -> None:
+    cuda.fail(1, fault)
+    outcomes = measured(few, lambda local: local.measure(few), verify=6.0)
+    assert sorted(statuses(outcomes)) == sorted([status, "ok", "ok"])
+    blamed = next(outcome for outcome in outcomes if not outcome.ok)
+    assert why.replace(".", "") in blamed.message.replace("(", "")
+    first, *later = cuda.processes
+    # The device is usable again, in another process.
+    assert len(later) >= 2
+    assert first not in later
+
+
+@pytest.mark.slow
+def test_what_a_kernel_must_not_do_is_found_and_leaves_the_device_usable(
+    cuda: FakeCuda, few: list[Candidate]
+) -> None:
+    for ordinal, fault in enumerate(("nothing", "beside", "input"), 1):
+        cuda.fail(ordinal, fault)
+
+    def act(local: LocalMeasurer) -> list[Outcome]:
+        return [*local.measure(few), *local.rematch(few[:1])]
+
+    *wrong, last = measured(few, act)
+    assert statuses(wrong) == ["wrong_result"] * 3
+    messages = " ".join(outcome.message for outcome in wrong)
+    assert "256 of 256 elements are wrong" in messages
+    assert "memory beside 'A' was written to" in messages
+    assert "input 'A' was changed" in messages
+    assert last.ok, last.message
+    assert len(set(cuda.processes)) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"USED": str(60 << 30)}, r"cuda:0 .NVIDIA H100 80GB HBM3. is busy: 60\.5 GiB of its 80"),
+        ({"MODE": "3"}, "is busy: another process has it for itself"),
+        ({"MEMORY": "3000"}, "out of device memory: workload"),
+    ],
+)
+def test_a_device_that_cannot_be_had_is_one_line(
+    cuda: FakeCuda, few: list[Candidate], settings: dict[str, str], why: str
+) -> None:
+    target = resolve("cuda")
+    if "MEMORY" in settings:
+        cuda.patch.setenv("AUTOTUNE_ALLOW_BUSY_GPU", "1")
+    cuda.set(**settings)
+    with (
+        LocalMeasurer("tvm", target, 1, SMALL, workers=1) as local,
+        pytest.raises(WorkerStartFailed, match=why) as refused,
+    ):
+        local.wait_ready()
+    assert "\n" not in str(refused.value)
+
+
+def test_measuring_asks_for_the_device_that_is_here(cuda: FakeCuda) -> None:
+    backend = TVMBackend()
+    backend.check_measuring(preset("h100"))
+    with pytest.raises(UnsupportedTarget, match=r"'a100' .*is no device of this machine: cuda:0"):
+        backend.check_measuring(preset("a100"))
+    cuda.set(DEVICES="rtx4090,h100")
+    assert resolve("cuda:1").name == "h100:1"
+    assert resolve("cuda").processor == "sm_89"
+    cuda.set(DEVICES="")
+    with pytest.raises(UnsupportedTarget, match="there is no CUDA device here"):
+        backend.check_measuring(preset("h100"))
+
+
+def test_doctor_says_what_there_is(cuda: FakeCuda) -> None:
+    cuda.set(DEVICES="h100,rtx4090")
+    found = {label: (status, message) for label, status, message in cuda_findings()}
+    assert found["cuda"] == ("ok", "driver for CUDA 13.0")
+    assert found["cuda:0"][1].endswith("sm_90, 80 GiB: target 'h100'")
+    assert found["cuda:1"][1].startswith("NVIDIA GeForce RTX 4090, sm_89")
+    assert found["cuda compiler"] == ("ok", "nvcc 13.0")
+    cuda.set(VERSION="12040")
+    status, why = {label: rest for label, *rest in cuda_findings()}["cuda compiler"]
+    assert status == "error"
+    assert "too old for nvcc 13.0" in why
+    cuda.set(VERSION="11040")
+    ((_, status, why),) = cuda_findings()
+    assert status == "warning"
+    assert "for CUDA 11.4" in why
+    cuda.patch.setenv("AUTOTUNE_LIBCUDA", "/nonexistent/libcuda.so.1")
+    ((_, status, why),) = cuda_findings()
+    assert status == "ok"
+    assert "there is no CUDA device here" in why
+
+
+def test_drivers_that_are_too_old_are_refused(cuda: FakeCuda) -> None:
+    cuda.set(VERSION="11080")
+    with pytest.raises(UnsupportedTarget, match=r"too old: it is for CUDA 11\.8, and 12\.0"):
+        load_driver()
+    compiler = CudaCompiler("nvrtc", (13, 5), lambda *_: b"")
+    check_versions(compiler, 13000)
+    with pytest.raises(UnsupportedTarget, match=r"too old for nvrtc 13\.5.*nvrtc-cu12"):
+        check_versions(compiler, 12080)
+
+
+def test_fast_math_is_a_choice_that_records_name(cuda: FakeCuda) -> None:
+    target = preset("h100")
+    backend = TVMBackend()
+    request = BuildRequest(softmax(m=4, n=32), None, None, target, 1)
+    exact = backend.build(request)
+    assert isinstance(exact, CudaExecutable)
+    assert not exact.program.fast_math
+    assert backend.compiler_version_for(target).endswith("nvcc 13.0")
+    cuda.patch.setenv(FAST_MATH_VARIABLE, "1")
+    assert compiler_described() == "nvcc 13.0, fast math"
+    cuda.patch.setenv(FAST_MATH_VARIABLE, "yes")
+    with pytest.raises(InvalidValueError, match="is 0 or 1, not 'yes'"):
+        compiler_described()
+
+
+def test_intermediates_are_the_launchers(cuda: FakeCuda) -> None:
+    request = BuildRequest(softmax(m=4, n=32), None, None, preset("h100"), 1)
+    lowered = TVMBackend().lower(request).program
+    assert [buffer.name for buffer in lowered.intermediates] == ["M", "S"]
+    assert [launch.arguments for launch in lowered.launches] == [
+        ("M", "X"),
+        ("M", "S", "X"),
+        ("M", "S", "X", "Y"),
+    ]
+
+
+@pytest.mark.slow
+def test_a_program_of_several_kernels_and_cold_caches(cuda: FakeCuda) -> None:
+    workload = softmax(m=4, n=32)
+    protocol = MeasureProtocol(cold=True, deadlines=DEADLINES, min_sample_seconds=1e-4)
+    target = resolve("cuda")
+    with LocalMeasurer("tvm", target, 1, workload, workers=1, protocol=protocol) as local:
+        (outcome,) = local.measure_baselines([None])
+    assert outcome.ok, outcome.message
+
+
+def test_the_environment_of_the_fake_driver_is_gone_afterwards() -> None:
+    assert "FAKE_CUDA" not in os.environ

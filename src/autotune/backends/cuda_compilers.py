@@ -1,0 +1,261 @@
+"""Cubins from CUDA source: by NVRTC in this process, or by nvcc. No device is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+from attrs import frozen
+
+from autotune.backends.backend import BuildFailed
+from autotune.errors import AutotuneError, UnknownNameError
+
+__all__ = ["COMPILER_VARIABLE", "CudaCompiler", "NoCudaCompiler", "find_cuda_compiler"]
+
+COMPILER_VARIABLE = "AUTOTUNE_CUDA_COMPILER"
+"""Environment variable that chooses ``nvrtc`` or ``nvcc``; otherwise NVRTC where there is one."""
+
+_NAMES = ("nvrtc", "nvcc")
+_SONAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
+_DISTRIBUTIONS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13", "nvidia-cuda-nvrtc-cu12")
+_SECONDS = 300
+_SHOWN_CHARACTERS = 400
+
+
+# What generated source needs of the headers of libcu++ that it includes: NVRTC's wheel has none.
+_HEADERS = {
+    "cuda/std/cstdint": """#pragma once
+namespace cuda { namespace std {
+typedef signed char int8_t; typedef unsigned char uint8_t;
+typedef short int16_t; typedef unsigned short uint16_t;
+typedef int int32_t; typedef unsigned int uint32_t;
+typedef long int64_t; typedef unsigned long uint64_t;
+} }
+""",
+    "cuda/std/type_traits": """#pragma once
+namespace cuda { namespace std {
+template <bool Value> struct bool_constant { static constexpr bool value = Value; };
+template <class A, class B> struct is_same : bool_constant<false> {};
+template <class A> struct is_same<A, A> : bool_constant<true> {};
+template <class A, class B> constexpr bool is_same_v = is_same<A, B>::value;
+template <class A> struct is_floating_point : bool_constant<false> {};
+template <> struct is_floating_point<float> : bool_constant<true> {};
+template <> struct is_floating_point<double> : bool_constant<true> {};
+template <class A> struct is_integral : bool_constant<false> {};
+template <class A> struct is_unsigned : bool_constant<false> {};
+#define INTEGER(type, positive) \\
+  template <> struct is_integral<type> : bool_constant<true> {}; \\
+  template <> struct is_unsigned<type> : bool_constant<positive> {};
+INTEGER(bool, true) INTEGER(char, false) INTEGER(signed char, false) INTEGER(unsigned char, true)
+INTEGER(short, false) INTEGER(unsigned short, true) INTEGER(int, false)
+INTEGER(unsigned int, true) INTEGER(long, false) INTEGER(unsigned long, true)
+INTEGER(long long, false) INTEGER(unsigned long long, true)
+#undef INTEGER
+template <class A> struct is_signed : bool_constant<
+    is_floating_point<A>::value || (is_integral<A>::value && !is_unsigned<A>::value)> {};
+template <bool Value, class A = void> struct enable_if {};
+template <class A> struct enable_if<true, A> { typedef A type; };
+template <bool Value, class A, class B> struct conditional { typedef A type; };
+template <class A, class B> struct conditional<false, A, B> { typedef B type; };
+} }
+""",
+}
+
+
+class NoCudaCompiler(AutotuneError):
+    """Neither NVRTC nor nvcc is installed."""
+
+
+@frozen(eq=False)
+class CudaCompiler:
+    """What makes cubins.
+
+    Attributes:
+        name: ``nvrtc`` or ``nvcc``.
+        version: Its CUDA version, such as ``(13, 0)``.
+        compile: From source, architecture (``sm_90``) and further options to a cubin; raises
+            BuildFailed with the first errors where the source is rejected.
+    """
+
+    name: str
+    version: tuple[int, int]
+    compile: Callable[[str, str, Sequence[str]], bytes]
+
+    @property
+    def described(self) -> str:
+        """Name and version, for records and people."""
+        return f"{self.name} {self.version[0]}.{self.version[1]}"
+
+
+def find_cuda_compiler() -> CudaCompiler:
+    """The compiler that is installed, NVRTC before nvcc.
+
+    Raises:
+        NoCudaCompiler: there is none, or not the one that the environment asks for.
+        UnknownNameError: the environment asks for something else.
+    """
+    asked = os.environ.get(COMPILER_VARIABLE, "")
+    if asked and asked not in _NAMES:
+        raise UnknownNameError(f"compiler in {COMPILER_VARIABLE}", asked, _NAMES)
+    return _find(asked, os.environ.get("PATH", ""))
+
+
+@lru_cache(maxsize=4)
+def _find(asked: str, _path: str) -> CudaCompiler:
+    found = _nvrtc() if asked != "nvcc" else None
+    if found is None and asked != "nvrtc":
+        found = _nvcc()
+    if found is None:
+        raise NoCudaCompiler(
+            f"no compiler for CUDA source is installed (looked for {asked or ' and '.join(_NAMES)}"
+            "): pip install nvidia-cuda-nvrtc, or put nvcc on the PATH"
+        )
+    return found
+
+
+class _Nvrtc:
+    """NVRTC's library."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        signatures = {
+            "nvrtcVersion": (POINTER(c_int), POINTER(c_int)),
+            "nvrtcCreateProgram": (
+                *(POINTER(c_void_p), c_char_p, c_char_p, c_int),
+                *(POINTER(c_char_p), POINTER(c_char_p)),
+            ),
+            "nvrtcDestroyProgram": (POINTER(c_void_p),),
+            "nvrtcCompileProgram": (c_void_p, c_int, POINTER(c_char_p)),
+            "nvrtcGetCUBINSize": (c_void_p, POINTER(c_size_t)),
+            "nvrtcGetCUBIN": (c_void_p, c_char_p),
+            "nvrtcGetProgramLogSize": (c_void_p, POINTER(c_size_t)),
+            "nvrtcGetProgramLog": (c_void_p, c_char_p),
+        }
+        for name, types in signatures.items():
+            getattr(library, name).argtypes = types
+            getattr(library, name).restype = c_int
+
+    def version(self) -> tuple[int, int]:
+        major, minor = c_int(), c_int()
+        self._check("nvrtcVersion", byref(major), byref(minor))
+        return major.value, minor.value
+
+    def compile(self, source: str, architecture: str, options: Sequence[str]) -> bytes:
+        program = c_void_p()
+        code = source.encode()
+        texts = (c_char_p * len(_HEADERS))(*(text.encode() for text in _HEADERS.values()))
+        names = (c_char_p * len(_HEADERS))(*(name.encode() for name in _HEADERS))
+        self._check(
+            "nvrtcCreateProgram",
+            *(byref(program), code, b"kernels.cu", len(_HEADERS), texts, names),
+        )
+        try:
+            flags = [f"--gpu-architecture={architecture}", "--std=c++17", "-w", *options]
+            flags += [f"-I{folder}" for folder in _include_folders()]
+            given = (c_char_p * len(flags))(*(text.encode() for text in flags))
+            if self._library.nvrtcCompileProgram(program, len(flags), given) != 0:
+                log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
+                raise BuildFailed(f"nvrtc for {architecture}: {_errors_in(log.decode())}")
+            return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+        finally:
+            self._library.nvrtcDestroyProgram(byref(program))
+
+    def _text(self, program: c_void_p, size_of: str, get: str) -> bytes:
+        size = c_size_t()
+        self._check(size_of, program, byref(size))
+        buffer = ctypes.create_string_buffer(max(1, size.value))
+        self._check(get, program, buffer)
+        return buffer.raw[: size.value]
+
+    def _check(self, name: str, *arguments: object) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code != 0:
+            raise BuildFailed(f"{name} failed with NVRTC's error {code}")
+
+
+def _nvrtc() -> CudaCompiler | None:
+    for path in (*_wheel_libraries(), *_SONAMES):
+        try:
+            library = _Nvrtc(ctypes.CDLL(path))
+        except (OSError, AttributeError):  # it is not there, or too old for cubins
+            continue
+        return CudaCompiler("nvrtc", library.version(), library.compile)
+    return None
+
+
+def _wheel_libraries() -> list[str]:
+    """NVRTC in wheels of PyPI, which lie beside other packages and not on the loader's path."""
+    found = []
+    for name in _DISTRIBUTIONS:
+        try:
+            files = metadata.files(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        found += [str(it.locate()) for it in files if re.search(r"libnvrtc\.so\.\d+$", str(it))]
+    return found
+
+
+def _include_folders() -> list[str]:
+    """Folders with the headers of halves, which NVRTC's own wheel lacks."""
+    roots = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
+    for name in ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"):
+        try:
+            files = metadata.files(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        roots += [
+            str(Path(str(it.locate())).parents[1]) for it in files if it.name == "cuda_fp16.h"
+        ]
+    roots.append("/usr/local/cuda")
+    folders = [Path(root, "include") for root in roots if root]
+    return [str(folder) for folder in folders if (folder / "cuda_fp16.h").is_file()][:1]
+
+
+def _nvcc() -> CudaCompiler | None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        return None
+    try:
+        said = subprocess.run(
+            [nvcc, "--version"], capture_output=True, text=True, timeout=_SECONDS, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = re.search(r"release (\d+)\.(\d+)", said)
+    if version is None:
+        return None
+
+    def compiled(source: str, architecture: str, options: Sequence[str]) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="autotune-cuda-") as folder:
+            code, cubin = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
+            code.write_text(source)
+            command = [nvcc, "-cubin", f"-arch={architecture}", "-std=c++17", "-w", *options]
+            try:
+                done = subprocess.run(
+                    [*command, "-o", str(cubin), str(code)],
+                    capture_output=True,
+                    text=True,
+                    timeout=_SECONDS,
+                    check=False,
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise BuildFailed(f"nvcc: {error}") from error
+            if done.returncode != 0:
+                raise BuildFailed(f"nvcc for {architecture}: {_errors_in(done.stderr)}")
+            return cubin.read_bytes()
+
+    return CudaCompiler("nvcc", (int(version.group(1)), int(version.group(2))), compiled)
+
+
+def _errors_in(log: str) -> str:
+    said = [line.strip() for line in log.splitlines() if re.search("error|fatal", line)]
+    return " ".join(said or log.split())[:_SHOWN_CHARACTERS]

@@ -1,0 +1,156 @@
+"""Programs of CUDA kernels as data: machine code and how it is launched.
+
+Nothing of a compiler is needed to run one. It travels to the process that owns a device as JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attrs import field, frozen
+
+from autotune.backends.backend import Array, BoundCall, Executable
+from autotune.errors import InvalidValueError, UnsupportedTarget
+
+__all__ = ["CudaExecutable", "CudaProgram", "DeviceBuffer", "KernelLaunch"]
+
+_MOST_THREADS, _MOST_BLOCKS = 1024, 2**31 - 1
+
+
+@frozen
+class DeviceBuffer:
+    """Memory that a program needs beside the tensors of its workload.
+
+    Attributes:
+        name: What launches call it.
+        bytes: Its size.
+        is_float: Whether it holds floating-point numbers, so that NaN can poison it.
+    """
+
+    name: str
+    bytes: int
+    is_float: bool
+
+
+@frozen
+class KernelLaunch:
+    """One launch of a kernel.
+
+    Attributes:
+        kernel: Name of the kernel in the machine code.
+        grid: Blocks in x, y and z.
+        block: Threads of a block in x, y and z.
+        shared_bytes: Dynamic shared memory of a block.
+        arguments: Names of the buffers that it takes, in its order; all its parameters are
+            pointers.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[str, ...]
+
+
+@frozen
+class CudaProgram:
+    """Machine code for one architecture, and its launches in order.
+
+    Attributes:
+        cubin: The machine code.
+        launches: What is launched, in order.
+        intermediates: Buffers that are no tensors of the workload.
+        fast_math: Whether it was compiled with ``--use_fast_math``.
+    """
+
+    cubin: bytes = field(repr=False)
+    launches: tuple[KernelLaunch, ...]
+    intermediates: tuple[DeviceBuffer, ...] = ()
+    fast_math: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Of the machine code and the launches."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON; the machine code is in base 64."""
+        return {
+            "cubin": base64.b64encode(self.cubin).decode("ascii"),
+            "fast_math": self.fast_math,
+            "launches": [
+                {
+                    "kernel": launch.kernel,
+                    "grid": list(launch.grid),
+                    "block": list(launch.block),
+                    "shared_bytes": launch.shared_bytes,
+                    "arguments": list(launch.arguments),
+                }
+                for launch in self.launches
+            ],
+            "intermediates": [
+                {"name": it.name, "bytes": it.bytes, "is_float": it.is_float}
+                for it in self.intermediates
+            ],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> CudaProgram:
+        """Read what :meth:`to_json` gave.
+
+        Raises:
+            InvalidValueError: it is something else, or a launch is out of range.
+        """
+        try:
+            return CudaProgram(
+                base64.b64decode(data["cubin"], validate=True),
+                tuple(_launch(launch) for launch in data["launches"]),
+                tuple(
+                    DeviceBuffer(str(it["name"]), _whole(it["bytes"], 2**48), bool(it["is_float"]))
+                    for it in data["intermediates"]
+                ),
+                bool(data["fast_math"]),
+            )
+        except (KeyError, TypeError, ValueError, binascii.Error) as error:
+            raise InvalidValueError(f"this is no program of CUDA kernels: {error}") from error
+
+
+class CudaExecutable(Executable):
+    """A program that another process, which owns a device, runs."""
+
+    def __init__(self, program: CudaProgram) -> None:
+        self.program = program
+        self.digest = program.digest
+
+    def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCall:
+        """Refused: arrays of the host are not what it runs on.
+
+        Raises:
+            UnsupportedTarget: always.
+        """
+        raise UnsupportedTarget(
+            "a CUDA program is run by the measurer's device process, not on arrays of the host"
+        )
+
+
+def _launch(data: Mapping[str, Any]) -> KernelLaunch:
+    grid, block = _three(data["grid"], _MOST_BLOCKS), _three(data["block"], _MOST_THREADS)
+    shared = _whole(data["shared_bytes"], 2**20, least=0)
+    arguments = tuple(str(name) for name in data["arguments"])
+    return KernelLaunch(str(data["kernel"]), grid, block, shared, arguments)
+
+
+def _three(values: Any, most: int) -> tuple[int, int, int]:
+    first, second, third = (_whole(value, most) for value in values)
+    return first, second, third
+
+
+def _whole(value: Any, most: int, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{value!r} is no whole number from {least} to {most}")
+    return value

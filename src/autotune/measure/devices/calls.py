@@ -1,0 +1,193 @@
+"""Launching and timing a program that is loaded on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from ctypes import c_uint64
+from typing import Any
+
+from attrs import define, field
+
+from autotune.backends import CudaProgram
+from autotune.errors import InvalidValueError
+from autotune.measure.devices.device import Block, Device
+from autotune.targets import CudaError
+
+__all__ = ["DeviceCall", "is_warm"]
+
+_MOST_IN_GRAPH = 64
+_WARM_SECONDS, _MOST_WARM_SECONDS = 5e-3, 0.1
+_STEADY = 1.01
+_STEADY_TURNS = 3
+
+
+@define(eq=False)
+class DeviceCall:
+    """A program whose kernels are loaded, with its arguments.
+
+    Successive calls use the sets of arguments in turn.
+
+    Attributes:
+        device: The device.
+        program: What is run.
+        module: Its machine code, loaded.
+        functions: Its kernels by name.
+        sets: Arrays by name, for one call each.
+        intermediates: Those of them that are its own.
+    """
+
+    device: Device
+    program: CudaProgram
+    module: int
+    functions: Mapping[str, int]
+    sets: Sequence[Mapping[str, Block]]
+    intermediates: Sequence[Block]
+    _parameters: list[list[list[Any]]] = field(init=False)
+    _graphs: dict[int, int] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._parameters = [
+            [
+                [c_uint64(blocks[name].pointer) for name in launch.arguments]
+                for launch in self.program.launches
+            ]
+            for blocks in self.sets
+        ]
+
+    @staticmethod
+    def load(
+        device: Device, program: CudaProgram, tensors: Sequence[Mapping[str, Block]]
+    ) -> DeviceCall:
+        """Load a program and allocate what it needs beside the tensors of its workload.
+
+        Args:
+            device: The device.
+            program: The program.
+            tensors: Tensors by name: one set, or several that are used in turn.
+
+        Raises:
+            CudaError: the device refuses the machine code, or has too little memory.
+            InvalidValueError: a launch takes something that is no tensor and no intermediate.
+        """
+        driver = device.driver
+        module = driver.load_module(program.cubin)
+        own: list[Block] = []
+        try:
+            own += [device.allocate(it.name, it.bytes) for it in program.intermediates]
+            mine = {block.name: block for block in own}
+            known = {*mine, *(tensors[0] if tensors else ())}
+            functions = {}
+            for launch in program.launches:
+                for name in launch.arguments:
+                    if name not in known:
+                        raise InvalidValueError(
+                            f"kernel {launch.kernel!r} takes {name!r}; known: {sorted(known)}"
+                        )
+                functions[launch.kernel] = function = driver.function(module, launch.kernel)
+                driver.allow_shared_memory(function, launch.shared_bytes)
+            sets = [{**blocks, **mine} for blocks in tensors]
+            return DeviceCall(device, program, module, functions, sets, own)
+        except Exception:
+            for block in own:
+                device.free(block)
+            driver.unload_module(module)
+            raise
+
+    def unload(self) -> None:
+        """Free what the program has on the device."""
+        driver = self.device.driver
+        for graph in self._graphs.values():
+            driver.destroy_graph(graph)
+        for block in self.intermediates:
+            self.device.free(block)
+        driver.unload_module(self.module)
+
+    def poison(self) -> None:
+        """Overwrite the intermediates, so that a kernel that writes nothing cannot pass."""
+        for block, buffer in zip(self.intermediates, self.program.intermediates, strict=True):
+            self.device.driver.fill(block.pointer, 0xFF if buffer.is_float else 0x80, block.bytes)
+
+    def run(self) -> float:
+        """Run once on the first set; seconds on the device."""
+        return self._timed(lambda: self._launch(0))
+
+    def time(self, number: int) -> float:
+        """Seconds per call over ``number`` calls or a few more.
+
+        Several calls are launched as one CUDA graph of up to 64, as one launch from here takes
+        longer than a short kernel.
+        """
+        if number == 1:
+            return self.run()
+        size = min(number, _MOST_IN_GRAPH)
+        turns = -(-number // size)
+        graph = self._graph(size)
+        driver, stream = self.device.driver, self.device.stream
+
+        def launched() -> None:
+            for _ in range(turns):
+                driver.launch_graph(graph, stream)
+
+        return self._timed(launched) / (size * turns)
+
+    def warm_up(self) -> None:
+        """Run until the clocks of the device have risen: until calls get no faster any more."""
+        turns: list[float] = []
+        size, spent = 1, 0.0
+        while spent < _MOST_WARM_SECONDS and not is_warm(turns, spent):
+            seconds = self.time(size)
+            turns.append(seconds)
+            spent += seconds * size
+            if seconds * size < _WARM_SECONDS / 16 and size < _MOST_IN_GRAPH:
+                size = min(_MOST_IN_GRAPH, size * 8)
+                # Those of other sizes have other shares of overhead.
+                turns.clear()
+
+    def _graph(self, size: int) -> int:
+        if size not in self._graphs:
+            driver, stream = self.device.driver, self.device.stream
+            driver.begin_capture(stream)
+            try:
+                for number in range(size):
+                    self._launch(number)
+            except BaseException:
+                # The stream would go on recording.
+                with suppress(CudaError):
+                    driver.destroy_graph(driver.end_capture(stream))
+                raise
+            self._graphs[size] = driver.end_capture(stream)
+            # The first launch also uploads it.
+            driver.launch_graph(self._graphs[size], stream)
+            driver.synchronize(stream)
+        return self._graphs[size]
+
+    def _launch(self, number: int) -> None:
+        driver, stream = self.device.driver, self.device.stream
+        parameters = self._parameters[number % len(self._parameters)]
+        for launch, arguments in zip(self.program.launches, parameters, strict=True):
+            function = self.functions[launch.kernel]
+            driver.launch(
+                function, launch.grid, launch.block, launch.shared_bytes, stream, arguments
+            )
+
+    def _timed(self, launch: Any) -> float:
+        driver, stream = self.device.driver, self.device.stream
+        begin, end = self.device.events
+        driver.record(begin, stream)
+        launch()
+        driver.record(end, stream)
+        return driver.seconds_between(begin, end)
+
+
+def is_warm(turns: Sequence[float], spent: float) -> bool:
+    """Whether a device has reached its clocks.
+
+    Args:
+        turns: Seconds per call of successive turns of one size.
+        spent: Seconds of all turns.
+    """
+    if spent < _WARM_SECONDS or len(turns) <= _STEADY_TURNS:
+        return False
+    latest = turns[-_STEADY_TURNS:]
+    return min(turns[:-_STEADY_TURNS]) <= _STEADY * min(latest)

@@ -1,0 +1,152 @@
+"""A CUDA device that this process owns: its context, stream and memory."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+from numpy.typing import NDArray
+
+from autotune.errors import UnsupportedTarget
+from autotune.targets import (
+    CudaDevice,
+    CudaDriver,
+    CudaError,
+    Target,
+    load_driver,
+    matching_device,
+)
+
+__all__ = ["BUSY_VARIABLE", "GUARD", "GUARD_BYTES", "Block", "Device", "open_device"]
+
+BUSY_VARIABLE = "AUTOTUNE_ALLOW_BUSY_GPU"
+"""Environment variable that, set to 1, allows a device that others use."""
+
+GUARD, GUARD_BYTES = 0xA7, 4096
+"""What lies before and after every array, to notice that it was written to."""
+
+# A context, with what drivers and displays keep, takes less than that.
+_IDLE_BYTES = 3 << 29
+_OUT_OF_MEMORY, _UNAVAILABLE = 2, 46
+_GIB = 1 << 30
+
+
+@define(eq=False)
+class Block:
+    """An array on the device, between two guard zones.
+
+    Attributes:
+        name: What it is called in messages.
+        pointer: Where it begins; a multiple of 256.
+        bytes: Its size.
+        base: What was allocated.
+    """
+
+    name: str
+    pointer: int
+    bytes: int
+    base: int
+
+
+@define(eq=False)
+class Device:
+    """A device with a context.
+
+    Attributes:
+        driver: The driver.
+        device: What it is.
+        stream: Where everything is launched.
+        events: Two, to take times with.
+    """
+
+    driver: CudaDriver
+    device: CudaDevice
+    stream: int
+    events: tuple[int, int]
+    _zone: NDArray[Any] = field(factory=lambda: np.empty(GUARD_BYTES, np.uint8), init=False)
+
+    def allocate(self, name: str, size: int) -> Block:
+        """Memory with guard zones around it.
+
+        Raises:
+            CudaError: there is not enough; the message names the array.
+        """
+        padded = -(-size // 256) * 256
+        try:
+            base = self.driver.allocate(padded + 2 * GUARD_BYTES)
+        except CudaError as error:
+            if error.code != _OUT_OF_MEMORY:
+                raise
+            free, total = self.driver.memory()
+            raise CudaError(
+                f"allocating {size} bytes for {name!r} on a device with {free} of {total} free",
+                error.code,
+                "out of memory",
+            ) from error
+        block = Block(name, base + GUARD_BYTES, size, base)
+        self.driver.fill(base, GUARD, GUARD_BYTES)
+        # What lies between the end of the array and the next multiple of 256 is guarded, too.
+        self.driver.fill(block.pointer + size, GUARD, padded - size + GUARD_BYTES)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Free it."""
+        self.driver.free(block.base)
+
+    def written_beside(self, block: Block) -> bool:
+        """Whether a guard zone of an array was written to."""
+        for begin in (block.base, block.pointer + block.bytes):
+            self.driver.download(self._zone, begin)
+            if not (self._zone == GUARD).all():
+                return True
+        return False
+
+    def upload(self, block: Block, array: NDArray[Any]) -> None:
+        """Copy an array of the host to the device."""
+        self.driver.upload(block.pointer, np.ascontiguousarray(array))
+
+    def download(self, block: Block, like: NDArray[Any]) -> NDArray[Any]:
+        """A copy on the host, of the shape and type of another array."""
+        copy = np.empty(like.shape, like.dtype)
+        self.driver.download(copy, block.pointer)
+        return copy
+
+    def synchronize(self) -> None:
+        """Wait for what was launched; raises what went wrong in it."""
+        self.driver.synchronize(self.stream)
+
+
+def open_device(target: Target, driver: CudaDriver | None = None) -> Device:
+    """Make a context on the device that a target describes.
+
+    Args:
+        target: As ``cuda``, ``cuda:N`` or a preset give it.
+        driver: The driver; that of this machine unless given.
+
+    Raises:
+        UnsupportedTarget: there is no such device, or others use it; says which.
+    """
+    driver = driver or load_driver()
+    found = matching_device(target, driver)
+    what = f"cuda:{found.index} ({found.name})"
+    handle = driver.device(found.index)
+    try:
+        driver.retain_context(handle)
+    except CudaError as error:
+        why = {
+            _UNAVAILABLE: "another process has it for itself (compute mode 'exclusive process')",
+            _OUT_OF_MEMORY: "its memory is in use",
+        }.get(error.code, str(error))
+        raise UnsupportedTarget(f"{what} is busy: {why}; cuda:N names another device") from error
+    free, total = driver.memory()
+    if total - free > _IDLE_BYTES and os.environ.get(BUSY_VARIABLE) != "1":
+        driver.release_context(handle)
+        raise UnsupportedTarget(
+            f"{what} is busy: {(total - free) / _GIB:.1f} GiB of its {total / _GIB:.1f} GiB are "
+            f"in use; cuda:N names another device, {BUSY_VARIABLE}=1 times beside others all "
+            "the same"
+        )
+    events = driver.create_event(), driver.create_event()
+    return Device(driver, found, driver.create_stream(), events)

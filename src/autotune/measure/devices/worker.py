@@ -1,0 +1,314 @@
+"""The main loop of the process that owns a device: ``python -m autotune.measure.devices.worker``.
+
+It answers the messages by which :class:`~autotune.measure.timing_session.TimingSession` has held
+programs checked and timed, as :mod:`autotune.measure.worker` does on CPUs; programs come with the
+first of them, built by other processes. It needs no compiler of programs, and imports none.
+
+After an error that loses the context it answers, says that it is ``spent``, and is replaced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from attrs import define
+
+from autotune.backends import CudaProgram, find_cuda_compiler
+from autotune.errors import AutotuneError
+from autotune.ir.workloads import Workload
+from autotune.measure.devices.arrays import TaskArrays
+from autotune.measure.devices.calls import DeviceCall
+from autotune.measure.devices.checking import CHECK_SOURCE, DeviceChecker
+from autotune.measure.devices.device import Device, open_device
+from autotune.measure.protocol import MeasureProtocol
+from autotune.measure.timing import CheckedCall, time_call
+from autotune.measure.validation import expectations, read_arrays
+from autotune.process.channel import Message
+from autotune.process.child import Connection, Handler, connect, describe, serve
+from autotune.store.records import Outcome
+from autotune.targets import CudaError, Target
+
+# A call this long is not repeated to make it warm, and a device that rested so long has cooled.
+_LONG_SECONDS, _REST_SECONDS = 0.02, 0.02
+_NO_BINARY = frozenset({200, 209, 218, 222, 300, 301})
+
+
+@define
+class _Held:
+    """A program of a trial.
+
+    Attributes:
+        program: What was built.
+        call: It on the device, while the arrays of its task are there.
+        number: How many calls make a sample.
+    """
+
+    program: CudaProgram
+    call: DeviceCall | None = None
+    number: int = 1
+
+
+class _Task:
+    """A task, and its arrays while its programs are being timed."""
+
+    def __init__(self, message: Message) -> None:
+        self.workload = Workload.from_json(message["workload"])
+        self.protocol = MeasureProtocol.from_json(message["protocol"])
+        self.target = Target.from_json(message["target"])
+        self.held: dict[int, _Held] = {}
+        self.arrays: TaskArrays | None = None
+        self._files: tuple[Sequence[str], Sequence[str]] = (message["inputs"], message["outputs"])
+
+    def load(self, checker: DeviceChecker) -> None:
+        """Copy the arrays to the device."""
+        inputs, outputs = map(read_arrays, self._files)
+        expected = expectations(self.workload, outputs)
+        self.arrays = TaskArrays.load(
+            checker, self.workload, inputs, expected, cold=self.protocol.cold
+        )
+
+    def call(self, held: _Held) -> DeviceCall:
+        """A program on the device, loaded on first use."""
+        if self.arrays is None:
+            raise RuntimeError("the arrays of a task are not loaded")
+        if held.call is None:
+            held.call = DeviceCall.load(self.arrays.device, held.program, self.arrays.sets)
+        return held.call
+
+    def forget(self, number: int) -> None:
+        """Free the program of a trial."""
+        held = self.held.pop(number, None)
+        if held is not None and held.call is not None:
+            held.call.unload()
+
+    def unload(self) -> None:
+        """Free what is on the device."""
+        for held in self.held.values():
+            if held.call is not None:
+                held.call.unload()
+                held.call = None
+        if self.arrays is not None:
+            self.arrays.unload()
+            self.arrays = None
+
+
+class DeviceWorker:
+    """Does what one host asks for, on one device.
+
+    Args:
+        connection: Where phases are announced.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._tasks: dict[str, _Task] = {}
+        self._checker: DeviceChecker | None = None
+        self._last_use = 0.0
+
+    @property
+    def handlers(self) -> dict[str, Handler]:
+        """What answers each kind of message."""
+        return {
+            "hello": self._hello,
+            "task": self._set_task,
+            "release": self._release,
+            "known": lambda _: {},
+            "run": self._run,
+            "sample": self._sample,
+            "forget": self._forget,
+        }
+
+    def _hello(self, _message: Message) -> Message:
+        with self._connection.phase("start"):
+            return {}
+
+    def _set_task(self, message: Message) -> Message:
+        with self._connection.phase("task"):
+            self._release(message)
+            task = _Task(message)
+            if self._checker is None:
+                self._checker = _checker_on(open_device(task.target))
+            _check_fits(task, self._checker.device)
+            self._tasks[message["task"]] = task
+        return {}
+
+    def _release(self, message: Message) -> Message:
+        task = self._tasks.pop(message["task"], None)
+        if task is not None:
+            task.unload()
+        return {}
+
+    def _forget(self, message: Message) -> Message:
+        task = self._tasks.get(message["task"])
+        if task is not None:
+            for number in message["numbers"]:
+                task.forget(number)
+        return {}
+
+    def _run(self, message: Message) -> Message:
+        """Check a program and take its first samples; answers with an outcome."""
+        task = self._tasks[message["task"]]
+        timings: dict[str, float] = {}
+        try:
+            held = _Held(CudaProgram.from_json(message["device_program"]))
+            task.forget(message["number"])
+            task.held[message["number"]] = held
+            arrays = self._load(task)
+            with self._connection.phase("load", timings):
+                arrays.restore()
+                call = task.call(held)
+            with self._connection.phase("verify", timings):
+                arrays.poison()
+                call.poison()
+                checked = call.run()
+                wrong = arrays.wrong(call.intermediates)
+            if wrong is None:
+                with self._connection.phase("run", timings):
+                    samples = self._first_samples(task, held, message["incumbent"], checked)
+                    wrong = arrays.wrong(call.intermediates)
+            if wrong is not None:
+                # It may have written to references and copies, too: all are copied here again.
+                task.unload()
+                return _failure("wrong_result", wrong, timings)
+        except Exception as error:  # a program may do anything
+            return _failed(error, timings)
+        finally:
+            self._last_use = time.monotonic()
+        return {
+            "samples": samples,
+            "calls": held.number,
+            "timings": timings,
+            "readings": {},
+            "warnings": [],
+        }
+
+    def _first_samples(
+        self, task: _Task, held: _Held, incumbent: float | None, checked: float
+    ) -> tuple[float, ...]:
+        timed = _Remembering(task.call(held))
+        self._warm(task.call(held), checked)
+        samples = time_call(CheckedCall(timed), task.protocol, incumbent, checked)
+        held.number = timed.number
+        return samples
+
+    def _sample(self, message: Message) -> Message:
+        """Time a held program a number of times; where its arrays lie does not change here."""
+        task = self._tasks[message["task"]]
+        held = task.held[message["number"]]
+        try:
+            self._load(task)
+            with self._connection.phase("load"):
+                call = task.call(held)
+            with self._connection.phase("run"):
+                self._warm(call, message["expected"])
+                timed = CheckedCall(call)
+                if message["expected"] < _LONG_SECONDS:
+                    timed.time(1)
+                samples = [timed.time(held.number) for _ in range(message["count"])]
+        except Exception as error:  # a program may do anything
+            return _failed(error, {})
+        finally:
+            self._last_use = time.monotonic()
+        return {"samples": samples, "calls": held.number}
+
+    def _warm(self, call: DeviceCall, expected: float) -> None:
+        """Have the clocks up, which fall while a device rests."""
+        rested = time.monotonic() - self._last_use
+        if expected < _LONG_SECONDS and rested > _REST_SECONDS:
+            call.warm_up()
+
+    def _load(self, task: _Task) -> TaskArrays:
+        """Have the arrays of a task on the device, and those of no other."""
+        if self._checker is None:
+            raise RuntimeError("a job came before its task")
+        if task.arrays is None:
+            with self._connection.phase("task"):
+                for other in self._tasks.values():
+                    other.unload()
+                task.load(self._checker)
+        if task.arrays is None:
+            raise RuntimeError("the arrays of a task are not loaded")
+        return task.arrays
+
+
+class _Remembering:
+    """A call that remembers how often it was repeated the last time."""
+
+    def __init__(self, call: DeviceCall) -> None:
+        self._call = call
+        self.number = 1
+
+    def time(self, number: int) -> float:
+        """Seconds per call over ``number`` calls."""
+        self.number = number
+        return self._call.time(number)
+
+
+def _checker_on(device: Device) -> DeviceChecker:
+    """What compares results on a device; its kernels are compiled now.
+
+    Raises:
+        NoCudaCompiler: nothing is installed that makes machine code.
+        BuildFailed: it does not know the device's architecture.
+        CudaError: the driver is too old for what it makes.
+    """
+    compiler = find_cuda_compiler()
+    cubin = compiler.compile(CHECK_SOURCE, device.device.target.processor, ())
+    try:
+        module = device.driver.load_module(cubin)
+    except CudaError as error:
+        if error.code not in _NO_BINARY:
+            raise
+        raise AutotuneError(
+            f"the driver does not run what {compiler.described} makes ({error}): a driver of its "
+            "CUDA version or later is needed, or an older compiler"
+        ) from error
+    functions: dict[str, int] = {}
+
+    def function(name: str) -> int:
+        if name not in functions:
+            functions[name] = device.driver.function(module, name)
+        return functions[name]
+
+    return DeviceChecker(device, function)
+
+
+def _check_fits(task: _Task, device: Device) -> None:
+    """Refuse a task whose arrays no emptying makes room for.
+
+    Raises:
+        AutotuneError: they are larger than the device's memory.
+    """
+    tensors = task.workload.tensors
+    outputs = sum(
+        tensors[name].bytes + 4 * tensors[name].elements for name in task.workload.outputs
+    )
+    needed = 2 * task.workload.io_bytes + outputs
+    if needed > device.device.memory_bytes:
+        raise AutotuneError(
+            f"out of device memory: workload {task.workload.name!r} needs {needed} bytes with "
+            f"copies and references, cuda:{device.device.index} has {device.device.memory_bytes}"
+        )
+
+
+def _failed(error: Exception, timings: dict[str, float]) -> Message:
+    """The outcome of a program that failed; the process is spent where the context is lost."""
+    lost = isinstance(error, CudaError) and error.loses_context
+    text = str(error) if isinstance(error, (CudaError, AutotuneError)) else describe(error)
+    answer = _failure("crash", text, timings)
+    return {**answer, "spent": True} if lost else answer
+
+
+def _failure(status: str, message: str, timings: dict[str, float]) -> Message:
+    return {"outcome": Outcome(status, timings=timings, message=message).to_json()}
+
+
+def main() -> None:
+    """Run a worker; started by ``WorkerProcess`` only."""
+    connection, _ = connect("autotune.measure.devices.worker")
+    serve(connection, DeviceWorker(connection).handlers)
+
+
+if __name__ == "__main__":
+    main()

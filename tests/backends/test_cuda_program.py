@@ -1,0 +1,134 @@
+"""CUDA programs as data, and the compilers that make their machine code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.backends import (
+    COMPILER_VARIABLE,
+    BuildFailed,
+    CudaExecutable,
+    CudaProgram,
+    DeviceBuffer,
+    KernelLaunch,
+    NoCudaCompiler,
+    find_cuda_compiler,
+)
+from autotune.backends import cuda_compilers as compilers
+from autotune.errors import InvalidValueError, UnknownNameError, UnsupportedTarget
+from autotune.measure.devices.checking import CHECK_SOURCE
+
+PROGRAM = CudaProgram(
+    b"\x7fELF code",
+    (KernelLaunch("main_kernel", (16, 1, 1), (128, 2, 1), 73728, ("A", "B", "C")),),
+    (DeviceBuffer("S", 256, True),),
+)
+
+
+@given(
+    st.binary(),
+    st.lists(st.tuples(st.integers(1, 2**31 - 1), st.integers(1, 1024), st.integers(0, 2**20))),
+    st.booleans(),
+)
+def test_a_program_survives_json(
+    code: bytes, launched: list[tuple[int, int, int]], fast: bool
+) -> None:
+    launches = tuple(
+        KernelLaunch(f"k{n}", (grid, 1, 1), (block, 1, 1), shared, ("A", "S"))
+        for n, (grid, block, shared) in enumerate(launched)
+    )
+    program = CudaProgram(code, launches, PROGRAM.intermediates, fast)
+    back = CudaProgram.from_json(json.loads(json.dumps(program.to_json())))
+    assert back == program
+    assert back.digest == program.digest
+
+
+def test_the_digest_is_of_code_and_launches() -> None:
+    more = evolve(PROGRAM.launches[0], shared_bytes=0)
+    others = [
+        evolve(PROGRAM, cubin=b"\x7fELF other"),
+        evolve(PROGRAM, launches=(more,)),
+        evolve(PROGRAM, fast_math=True),
+    ]
+    assert len({PROGRAM.digest, *(other.digest for other in others)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"cubin": "no base 64!"}, "no program"),
+        ({"launches": [{"kernel": "k"}]}, "grid"),
+        ({"intermediates": [{"name": "S", "bytes": 0, "is_float": True}]}, "0 is no whole number"),
+        ({"launches": 3}, "not iterable"),
+    ],
+)
+def test_what_is_no_program_is_refused(changed: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        CudaProgram.from_json({**PROGRAM.to_json(), **changed})
+
+
+@pytest.mark.parametrize("block", [[2048, 1, 1], [0, 1, 1], [1, 1], [True, 1, 1], ["1", 1, 1]])
+def test_launches_out_of_range_are_refused(block: list[Any]) -> None:
+    data = PROGRAM.to_json()
+    data["launches"][0]["block"] = block
+    with pytest.raises(InvalidValueError, match="no program of CUDA kernels"):
+        CudaProgram.from_json(data)
+
+
+def test_arrays_of_the_host_are_not_bound() -> None:
+    executable = CudaExecutable(PROGRAM)
+    assert executable.digest == PROGRAM.digest
+    with pytest.raises(UnsupportedTarget, match="device process"):
+        executable.bind([], [])
+
+
+def test_a_compiler_that_there_is_not_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv(COMPILER_VARIABLE, "nvcc")
+    with pytest.raises(NoCudaCompiler, match=r"looked for nvcc\): pip install nvidia-cuda-nvrtc"):
+        find_cuda_compiler()
+    monkeypatch.setenv(COMPILER_VARIABLE, "nvc")
+    with pytest.raises(UnknownNameError, match="nvcc"):
+        find_cuda_compiler()
+
+
+@pytest.mark.parametrize("name", ["nvrtc", "nvcc"])
+def test_compilers_make_machine_code_or_say_why_not(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COMPILER_VARIABLE, name)
+    try:
+        compiler = find_cuda_compiler()
+    except NoCudaCompiler:
+        pytest.skip(f"{name} is not installed: it compiles nothing here")
+    assert compiler.described.startswith(name)
+    # The kernels that check results on a device: all that may run there but candidates.
+    assert compiler.compile(CHECK_SOURCE, "sm_90", ()).startswith(b"\x7fELF")
+    with pytest.raises(BuildFailed, match=f"{name} for sm_90: .*error"):
+        compiler.compile('extern "C" __global__ void k() { wrong }', "sm_90", ())
+    with pytest.raises(BuildFailed, match="sm_12345"):
+        compiler.compile('extern "C" __global__ void k() {}', "sm_12345", ())
+
+
+def test_headers_that_a_wheel_lacks_are_given_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COMPILER_VARIABLE, "nvrtc")
+    try:
+        compiler = find_cuda_compiler()
+    except NoCudaCompiler:
+        pytest.skip("NVRTC is not installed: it compiles nothing here")
+    includes = "".join(f"#include <{header}>\n" for header in compilers._HEADERS)
+    source = includes + (
+        "using namespace cuda::std;\n"
+        "static_assert(sizeof(uint64_t) == 8 && sizeof(int16_t) == 2);\n"
+        "static_assert(is_integral<int64_t>::value && !is_integral<float>::value);\n"
+        "static_assert(is_signed<float>::value && is_unsigned<uint8_t>::value);\n"
+        "static_assert(is_same_v<conditional<false, int, char>::type, char>);\n"
+        'extern "C" __global__ void k(enable_if<true, uint8_t>::type* p) { *p = 1; }'
+    )
+    assert compiler.compile(source, "sm_80", ()).startswith(b"\x7fELF")

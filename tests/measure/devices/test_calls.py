@@ -1,0 +1,45 @@
+"""How a device is warmed up, and how many sets of arrays calls rotate between."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.measure.devices.arrays import rotation
+from autotune.measure.devices.calls import is_warm
+
+MIB = 1 << 20
+
+
+def test_a_device_is_warm_when_calls_get_no_faster() -> None:
+    rising = [2e-3, 1.8e-3, 1.5e-3, 1.2e-3]
+    assert not is_warm(rising, sum(rising))
+    steady = [*rising, 1.0e-3, 1.0e-3, 1.001e-3, 0.999e-3]
+    assert is_warm(steady, sum(steady))
+    # Too short to tell.
+    assert not is_warm([1e-5] * 10, 1e-4)
+    assert not is_warm([1.0] * 3, 3.0)
+
+
+@given(st.lists(st.floats(1e-6, 1e-2), min_size=4, max_size=20))
+def test_what_still_falls_by_more_than_a_hundredth_is_not_warm(times: list[float]) -> None:
+    falling = list(np.minimum.accumulate(times) * 0.9 ** np.arange(len(times)))
+    assert not is_warm(falling, 1.0)
+
+
+@given(st.integers(1, 1 << 32), st.integers(0, 1 << 30), st.integers(0, 1 << 37))
+def test_a_rotation_exceeds_the_cache_where_memory_allows(io: int, cache: int, free: int) -> None:
+    count = rotation(io, cache, free)
+    assert 1 <= count <= 64
+    if 1 < count < 64:
+        assert count * io <= 0.4 * free
+    affordable = int(0.4 * free) // io
+    if affordable >= 64 and 64 * io > 3 * cache + io:
+        # What others leave of the cache between two calls on one set is nothing of that set.
+        assert (count - 1) * io >= 3 * cache
+
+
+def test_one_set_is_enough_for_arrays_that_fit_no_cache() -> None:
+    assert rotation(500 * MIB, 50 * MIB, 80 << 30) == 2
+    assert rotation(64 * MIB, 50 * MIB, 100 * MIB) == 1
