@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.sketches.intrinsics.declared import INTRINSICS, find_intrinsic
+from autotune.sketches.intrinsics.fragment import Digit, Fragment
 from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand
 
-__all__ = ["INTRINSICS", "Intrinsic", "IntrinsicOperand", "find_intrinsic"]
+__all__ = ["INTRINSICS", "Digit", "Fragment", "Intrinsic", "IntrinsicOperand", "find_intrinsic"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from attrs import evolve
+
 from autotune.errors import PluginError, UnknownNameError
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
 from autotune.plugins.manager import manager
 from autotune.plugins.parts import create_part
+from autotune.sketches.intrinsics.fragment import accumulator_fragment, factor_fragments
 from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand
 
 __all__ = ["INTRINSICS", "find_intrinsic"]
@@ -51,6 +54,7 @@ def _product(
     kind: str = "cuda",
     capacities: Mapping[str, int] = MappingProxyType({}),
     transposed: bool = False,
+    architecture: int = 0,
 ) -> Intrinsic:
     """A product of two small matrices, the second one possibly transposed."""
     rows, columns, depth = extents
@@ -69,6 +73,27 @@ def _product(
         ),
         kind=kind,
         capacities=capacities,
+        architecture=architecture,
+    )
+
+
+def _mma(suffix: str, description: str, depth: int, dtypes: tuple[str, str]) -> Intrinsic:
+    """``mma.sync.aligned.m16n8kDEPTH.row.col``: a warp's product, in registers all over."""
+    declared = _product(
+        f"mma-m16n8k{depth}{suffix}",
+        f"a warp's product of 16x{depth} and {depth}x8 {description}",
+        (16, 8, depth),
+        dtypes,
+        _REGISTERS,
+        transposed=True,
+        architecture=80,
+    )
+    left, right = factor_fragments(depth, dtypes[0])
+    return evolve(
+        declared,
+        left=evolve(declared.left, fragment=left),
+        right=evolve(declared.right, fragment=right),
+        result=evolve(declared.result, fragment=accumulator_fragment()),
     )
 
 
@@ -121,15 +146,12 @@ INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType(
                 (16, 16, 16),
                 ("float16", "float32"),
                 _FRAGMENTS,
+                architecture=70,
             ),
-            _product(
-                "mma-m16n8k16",
-                "a warp's product of 16x16 and 16x8 halves in registers",
-                (16, 8, 16),
-                ("float16", "float32"),
-                _REGISTERS,
-                transposed=True,
-            ),
+            _mma("", "halves in registers", 16, ("float16", "float32")),
+            _mma("-bf16", "bfloat16 in registers", 16, ("bfloat16", "float32")),
+            _mma("-tf32", "floats, rounded to TF32, in registers", 8, ("float32", "float32")),
+            _mma("-int8", "signed bytes in registers", 32, ("int8", "int32")),
             _product(
                 "vta-1x16x16",
                 "VTA's product of a row and a 16x16 block of bytes, from its three buffers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,9 +14,19 @@ from attrs import Attribute, field, frozen
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
+from autotune.sketches.intrinsics.fragment import Fragment
 from autotune.targets import Target
 
-__all__ = ["Intrinsic", "IntrinsicOperand"]
+__all__ = ["Intrinsic", "IntrinsicOperand", "compute_capability"]
+
+# Letters mark what only this architecture has (`sm_90a`).
+_ARCHITECTURE = re.compile(r"sm_(\d+)[a-z]?")
+
+
+def compute_capability(processor: str) -> int:
+    """The compute capability in NVIDIA's name of an architecture: 80 of ``sm_80``; else 0."""
+    found = _ARCHITECTURE.fullmatch(processor)
+    return int(found.group(1)) if found else 0
 
 
 @frozen
@@ -32,6 +43,8 @@ class IntrinsicOperand:
             other name is a memory of its own, with a capacity.
         row_stride: Whether rows of the outermost dimension may be apart in memory. Otherwise all
             elements lie together.
+        fragment: Which lane of a warp holds which of its elements; None for an instruction of
+            one thread, or where the hardware does not say.
     """
 
     name: str
@@ -39,6 +52,7 @@ class IntrinsicOperand:
     layout: tuple[tuple[str, int], ...]
     scope: str = "global"
     row_stride: bool = False
+    fragment: Fragment | None = None
 
     @dtype.validator
     def _check_dtype(self, attribute: Attribute[Any], value: str) -> None:
@@ -81,6 +95,7 @@ class Intrinsic:
         result: What is updated.
         kind: Kind of target that has it.
         features: Features that the target must have.
+        architecture: CUDA: the first compute capability that has it, such as 80; 0: all have.
         implementations: By the name of a backend, the import string ``"module:attribute"`` of
             what that backend makes its calls of.
         capacities: Bytes of each scope except ``"global"``; a scope that is missing is bounded
@@ -98,6 +113,7 @@ class Intrinsic:
     result: IntrinsicOperand
     kind: str = "cpu"
     features: tuple[str, ...] = ()
+    architecture: int = 0
     implementations: Mapping[str, str] = field(factory=dict, converter=_frozen_map, hash=False)
     capacities: Mapping[str, int] = field(factory=dict, converter=_frozen_map, hash=False)
 
@@ -115,8 +131,19 @@ class Intrinsic:
                         f"of axis {axis!r}, which has {extents.get(axis, 'no')}; axes: "
                         + ", ".join(f"{name} {size}" for name, size in extents.items())
                     )
+            self._check_fragment(operand)
         if reduced & {axis for axis, _ in self.result.layout}:
             raise InvalidValueError(f"intrinsic {self.name!r}: the result has a reduce axis")
+
+    def _check_fragment(self, operand: IntrinsicOperand) -> None:
+        if operand.fragment is None:
+            return
+        held, used = operand.fragment.extents, dict(operand.layout)
+        if held != used:
+            raise InvalidValueError(
+                f"intrinsic {self.name!r}: the fragment of operand {operand.name!r} is of "
+                f"{held}, the operand of {used}"
+            )
 
     @property
     def operands(self) -> tuple[IntrinsicOperand, ...]:
@@ -135,7 +162,9 @@ class Intrinsic:
 
     def supported_by(self, target: Target) -> bool:
         """Whether ``target`` has the instruction."""
-        return target.kind == self.kind and set(self.features) <= set(target.features)
+        if target.kind != self.kind or not set(self.features) <= set(target.features):
+            return False
+        return self.architecture <= compute_capability(target.processor)
 
     def implementation(self, backend: str) -> Any:
         """What ``backend`` makes calls of.

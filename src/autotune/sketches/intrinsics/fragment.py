@@ -1,0 +1,139 @@
+"""Fragments: which lane of a warp holds which elements of an operand, in which register.
+
+A warp's matrix instruction reads its operands from registers. The layouts here are those of
+``mma.sync.aligned.m16n8kK.row.col`` (PTX ISA, "Matrix Fragments for mma"), written as data: what
+loads, stores and tests do follows from them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from attrs import Attribute, field, frozen
+
+from autotune.errors import InvalidValueError
+from autotune.ir.element_types import element_type
+
+__all__ = ["Digit", "Fragment", "accumulator_fragment", "factor_fragments"]
+
+WARP_LANES = 32
+"""Lanes of a warp that executes one instruction together."""
+
+_REGISTER_BYTES = 4
+# An 8x8 matrix of 32-bit words is held by 8 groups of 4 lanes.
+_GROUPS, _GROUP_LANES = 8, 4
+
+
+@frozen
+class Digit:
+    """One digit of a mixed-radix number: each step moves ``stride`` elements along ``axis``."""
+
+    extent: int
+    axis: str
+    stride: int
+
+
+def _digits(values: Any) -> tuple[Digit, ...]:
+    return tuple(value if isinstance(value, Digit) else Digit(*value) for value in values)
+
+
+@frozen
+class Fragment:
+    """The share of an operand that each lane of a warp holds.
+
+    Attributes:
+        lanes: The digits of the lane's number, most significant first.
+        slots: The digits of the number of an element within a lane. Elements that share a 32-bit
+            register follow each other.
+
+    Raises:
+        InvalidValueError: the lanes are not those of a warp, or two places hold one element.
+    """
+
+    lanes: tuple[Digit, ...] = field(converter=_digits)
+    slots: tuple[Digit, ...] = field(converter=_digits)
+
+    @lanes.validator
+    def _check_lanes(self, attribute: Attribute[Any], value: tuple[Digit, ...]) -> None:
+        count = math.prod(digit.extent for digit in value)
+        if count != WARP_LANES:
+            raise InvalidValueError(f"a fragment is of {count} lanes; a warp has {WARP_LANES}")
+
+    def __attrs_post_init__(self) -> None:
+        places = [
+            tuple(sorted(self.position(lane, slot).items()))
+            for lane, slot in itertools.product(range(WARP_LANES), range(self.elements))
+        ]
+        if len(set(places)) != len(places):
+            twice = next(place for place in places if places.count(place) > 1)
+            raise InvalidValueError(f"a fragment holds element {dict(twice)} in two places")
+
+    @property
+    def elements(self) -> int:
+        """Elements that one lane holds."""
+        return math.prod(digit.extent for digit in self.slots)
+
+    @property
+    def extents(self) -> dict[str, int]:
+        """Values of each axis that the warp holds together."""
+        found: dict[str, int] = {}
+        for digit in (*self.lanes, *self.slots):
+            found[digit.axis] = found.get(digit.axis, 1) * digit.extent
+        return found
+
+    def registers(self, dtype: str) -> int:
+        """32-bit registers of a lane for elements of ``dtype``."""
+        return -(-self.elements * element_type(dtype).bytes // _REGISTER_BYTES)
+
+    def position(self, lane: int, slot: int) -> dict[str, int]:
+        """The index along each axis of the element in one place."""
+        found = dict.fromkeys((digit.axis for digit in (*self.lanes, *self.slots)), 0)
+        for number, digits in ((lane, self.lanes), (slot, self.slots)):
+            for digit in reversed(digits):
+                number, value = divmod(number, digit.extent)
+                found[digit.axis] += value * digit.stride
+        return found
+
+    def row_starts(self, dtype: str) -> tuple[dict[str, int], ...]:
+        """Where the rows begin whose addresses lanes give to ``ldmatrix``, in the order of lanes.
+
+        ``ldmatrix`` fills register ``m`` of all lanes from an 8x8 matrix of 32-bit words: its row
+        ``g``, of 16 bytes, goes to the lanes of group ``g``. Lane ``8 m + g`` gives its address.
+        So the row begins with the element that the first lane of the group holds first in that
+        register. Rows must follow the axis along which elements share a register.
+        """
+        packed = max(1, _REGISTER_BYTES // element_type(dtype).bytes)
+        return tuple(
+            self.position(group * _GROUP_LANES, register * packed)
+            for register in range(self.registers(dtype))
+            for group in range(_GROUPS)
+        )
+
+
+def factor_fragments(depth: int, dtype: str) -> tuple[Fragment, Fragment]:
+    """Fragments of the factors of ``m16n8kDEPTH``: 16 rows, and 8 columns, of elements ``dtype``.
+
+    Raises:
+        InvalidValueError: no such instruction has so many products.
+    """
+    packed = max(1, _REGISTER_BYTES // element_type(dtype).bytes)
+    word = _GROUP_LANES * packed
+    allowed = (word, 2 * word)
+    if depth not in allowed:
+        nearest = min(allowed, key=lambda known: abs(known - depth))
+        raise InvalidValueError(
+            f"no matrix instruction adds {depth} products of {dtype}; allowed: "
+            f"{', '.join(map(str, allowed))}; nearest: {nearest}"
+        )
+    within, halves = (_GROUP_LANES, "k", packed), (depth // word, "k", word)
+    left = Fragment(((_GROUPS, "i", 1), within), (halves, (2, "i", _GROUPS), (packed, "k", 1)))
+    right = Fragment(((_GROUPS, "j", 1), within), (halves, (packed, "k", 1)))
+    return left, right
+
+
+def accumulator_fragment() -> Fragment:
+    """The fragment of the 16x8 sums of 32 bits of every ``m16n8kK``."""
+    lanes = ((_GROUPS, "i", 1), (_GROUP_LANES, "j", 2))
+    return Fragment(lanes, ((2, "i", _GROUPS), (2, "j", 1)))
