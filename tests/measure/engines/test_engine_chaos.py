@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from engine_chaos import are_gone, measure_through
-from thread_cluster import ThreadCluster, unchanged
+from thread_cluster import ThreadCluster
 
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore
@@ -40,14 +41,12 @@ def inflict(
     elif fault == "double":
         cluster.fault = lambda data: [data, data]
     elif fault == "late":
-        held: list[bytes] = []
 
-        def swap(data: bytes) -> list[bytes]:
-            held.append(data)
-            return [held.pop(0)] if len(held) > 1 else []
+        def slow(data: bytes) -> list[bytes]:
+            time.sleep(0.4)
+            return [data]
 
-        cluster.fault = swap
-        cluster.fault = unchanged if rng.random() < 0.3 else cluster.fault
+        cluster.fault = slow
     else:
         cluster.supervisor_of = lambda setup: evolve(setup, protocol="another")
         cluster.present.append(Node("stranger", 1))
