@@ -28,7 +28,8 @@ def make_engine(options: TuneOptions, backend: str) -> MeasureEngine:
         backend: Name of the backend.
 
     Raises:
-        AutotuneError: the runner cannot be made, an option of it is wrong, or the target is no CPU.
+        AutotuneError: the runner cannot be made, an option of it is wrong, or it cannot measure
+            on the target.
     """
     chosen = options.chosen["runner"]
     if options.machine.kind != "cpu":
