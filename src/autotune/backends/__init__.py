@@ -29,6 +29,7 @@ from autotune.backends.cuda_compilers import (
     find_cuda_compiler,
 )
 from autotune.backends.cuda_program import (
+    Cubin,
     CudaExecutable,
     CudaProgram,
     DeviceBuffer,
@@ -50,6 +51,7 @@ __all__ = [
     "BoundCall",
     "BuildFailed",
     "BuildRequest",
+    "Cubin",
     "CudaCompiler",
     "CudaExecutable",
     "CudaProgram",

@@ -17,6 +17,7 @@ from pathlib import Path
 from attrs import frozen
 
 from autotune.backends.backend import BuildFailed
+from autotune.backends.cuda_program import Cubin
 from autotune.errors import AutotuneError, UnknownNameError
 
 __all__ = ["COMPILER_VARIABLE", "CudaCompiler", "NoCudaCompiler", "find_cuda_compiler"]
@@ -88,7 +89,7 @@ class CudaCompiler:
 
     name: str
     version: tuple[int, int]
-    compile: Callable[[str, str, Sequence[str]], bytes]
+    compile: Callable[[str, str, Sequence[str]], Cubin]
 
     @property
     def described(self) -> str:
@@ -149,7 +150,7 @@ class _Nvrtc:
         self._check("nvrtcVersion", byref(major), byref(minor))
         return major.value, minor.value
 
-    def compile(self, source: str, architecture: str, options: Sequence[str]) -> bytes:
+    def compile(self, source: str, architecture: str, options: Sequence[str]) -> Cubin:
         program = c_void_p()
         code = source.encode()
         texts = (c_char_p * len(_HEADERS))(*(text.encode() for text in _HEADERS.values()))
@@ -165,7 +166,7 @@ class _Nvrtc:
             if self._library.nvrtcCompileProgram(program, len(flags), given) != 0:
                 log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
                 raise BuildFailed(f"nvrtc for {architecture}: {_errors_in(log.decode())}")
-            return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+            return Cubin(self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN"))
         finally:
             self._library.nvrtcDestroyProgram(byref(program))
 
@@ -234,7 +235,7 @@ def _nvcc() -> CudaCompiler | None:
     if version is None:
         return None
 
-    def compiled(source: str, architecture: str, options: Sequence[str]) -> bytes:
+    def compiled(source: str, architecture: str, options: Sequence[str]) -> Cubin:
         with tempfile.TemporaryDirectory(prefix="autotune-cuda-") as folder:
             code, cubin = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
             code.write_text(source)
@@ -251,7 +252,7 @@ def _nvcc() -> CudaCompiler | None:
                 raise BuildFailed(f"nvcc: {error}") from error
             if done.returncode != 0:
                 raise BuildFailed(f"nvcc for {architecture}: {_errors_in(done.stderr)}")
-            return cubin.read_bytes()
+            return Cubin(cubin.read_bytes())
 
     return CudaCompiler("nvcc", (int(version.group(1)), int(version.group(2))), compiled)
 

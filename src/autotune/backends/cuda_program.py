@@ -10,14 +10,17 @@ import binascii
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NewType
 
 from attrs import field, frozen
 
 from autotune.backends.backend import Array, BoundCall, Executable
 from autotune.errors import InvalidValueError, UnsupportedTarget
 
-__all__ = ["CudaExecutable", "CudaProgram", "DeviceBuffer", "KernelLaunch"]
+__all__ = ["Cubin", "CudaExecutable", "CudaProgram", "DeviceBuffer", "KernelLaunch"]
+
+Cubin = NewType("Cubin", bytes)
+"""Machine code of CUDA kernels for one architecture."""
 
 _MOST_THREADS, _MOST_BLOCKS = 1024, 2**31 - 1
 
@@ -68,7 +71,7 @@ class CudaProgram:
         fast_math: Whether it was compiled with ``--use_fast_math``.
     """
 
-    cubin: bytes = field(repr=False)
+    cubin: Cubin = field(repr=False)
     launches: tuple[KernelLaunch, ...]
     intermediates: tuple[DeviceBuffer, ...] = ()
     fast_math: bool = False
@@ -108,7 +111,7 @@ class CudaProgram:
         """
         try:
             return CudaProgram(
-                base64.b64decode(data["cubin"], validate=True),
+                Cubin(base64.b64decode(data["cubin"], validate=True)),
                 tuple(_launch(launch) for launch in data["launches"]),
                 tuple(
                     DeviceBuffer(str(it["name"]), _whole(it["bytes"], 2**48), bool(it["is_float"]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.backends import BuildFailed, CudaProgram, DeviceBuffer, KernelLaunch
+from autotune.backends import BuildFailed, Cubin, CudaProgram, DeviceBuffer, KernelLaunch
 from autotune.ir.element_types import element_type
 from autotune.targets import Target
 from autotune_tvm import runtime
@@ -83,7 +83,7 @@ def cuda_source(lowered: LoweredKernels, target: Target) -> str:
         raise BuildFailed(brief(error)) from error
 
 
-def program_of(lowered: LoweredKernels, cubin: bytes, *, fast_math: bool) -> CudaProgram:
+def program_of(lowered: LoweredKernels, cubin: Cubin, *, fast_math: bool) -> CudaProgram:
     """Machine code of the kernels with their launches."""
     return CudaProgram(cubin, lowered.launches, lowered.intermediates, fast_math)
 
