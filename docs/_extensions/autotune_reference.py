@@ -7,6 +7,7 @@ descriptions.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import attrs
 import click
 from docutils import nodes
 from docutils.parsers.rst import directives
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -207,8 +209,16 @@ def _row(cells: Sequence[str]) -> nodes.row:
     return row
 
 
+def unlink_builtin_types(_app: Sphinx, document: nodes.document) -> None:
+    """Let types of Python be no references: attributes of classes here are called so, too."""
+    for reference in list(document.findall(addnodes.pending_xref)):
+        if reference.get("refdomain") == "py" and hasattr(builtins, reference["reftarget"]):
+            reference.replace_self(reference.children)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
+    app.connect("doctree-read", unlink_builtin_types)
     app.add_directive("cli-reference", CliReference)
     app.add_directive("options-table", OptionsTable)
     app.add_directive("parts", Parts)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("tvm")
 
 import tvm
-from autotune_tvm.compiler import cuda_source
+from autotune_tvm.cuda_code import cuda_source, lower_kernels
 from autotune_tvm.nvcc import find_nvcc, kernel_resources
 from tvm.script import tirx as T
 
@@ -78,7 +78,8 @@ def program_of(name: str) -> Any:
 
 
 def source_of(name: str) -> str:
-    return cuda_source(program_of(name), preset("a100"))
+    target = preset("a100")
+    return cuda_source(lower_kernels(program_of(name), target), target)
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)

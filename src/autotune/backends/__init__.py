@@ -29,7 +29,6 @@ from autotune.backends.cuda_compilers import (
     find_cuda_compiler,
 )
 from autotune.backends.cuda_program import (
-    Cubin,
     CudaExecutable,
     CudaProgram,
     DeviceBuffer,
@@ -51,7 +50,6 @@ __all__ = [
     "BoundCall",
     "BuildFailed",
     "BuildRequest",
-    "Cubin",
     "CudaCompiler",
     "CudaExecutable",
     "CudaProgram",

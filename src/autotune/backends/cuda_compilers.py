@@ -17,7 +17,6 @@ from pathlib import Path
 from attrs import frozen
 
 from autotune.backends.backend import BuildFailed
-from autotune.backends.cuda_program import Cubin
 from autotune.errors import AutotuneError, UnknownNameError
 
 __all__ = ["COMPILER_VARIABLE", "CudaCompiler", "NoCudaCompiler", "find_cuda_compiler"]
@@ -89,7 +88,7 @@ class CudaCompiler:
 
     name: str
     version: tuple[int, int]
-    compile: Callable[[str, str, Sequence[str]], Cubin]
+    compile: Callable[[str, str, Sequence[str]], bytes]
 
     @property
     def described(self) -> str:
@@ -150,7 +149,7 @@ class _Nvrtc:
         self._check("nvrtcVersion", byref(major), byref(minor))
         return major.value, minor.value
 
-    def compile(self, source: str, architecture: str, options: Sequence[str]) -> Cubin:
+    def compile(self, source: str, architecture: str, options: Sequence[str]) -> bytes:
         program = c_void_p()
         code = source.encode()
         texts = (c_char_p * len(_HEADERS))(*(text.encode() for text in _HEADERS.values()))
@@ -166,7 +165,7 @@ class _Nvrtc:
             if self._library.nvrtcCompileProgram(program, len(flags), given) != 0:
                 log = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
                 raise BuildFailed(f"nvrtc for {architecture}: {_errors_in(log.decode())}")
-            return Cubin(self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN"))
+            return self._text(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
         finally:
             self._library.nvrtcDestroyProgram(byref(program))
 
@@ -235,7 +234,7 @@ def _nvcc() -> CudaCompiler | None:
     if version is None:
         return None
 
-    def compiled(source: str, architecture: str, options: Sequence[str]) -> Cubin:
+    def compiled(source: str, architecture: str, options: Sequence[str]) -> bytes:
         with tempfile.TemporaryDirectory(prefix="autotune-cuda-") as folder:
             code, cubin = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
             code.write_text(source)
@@ -252,7 +251,7 @@ def _nvcc() -> CudaCompiler | None:
                 raise BuildFailed(f"nvcc: {error}") from error
             if done.returncode != 0:
                 raise BuildFailed(f"nvcc for {architecture}: {_errors_in(done.stderr)}")
-            return Cubin(cubin.read_bytes())
+            return cubin.read_bytes()
 
     return CudaCompiler("nvcc", (int(version.group(1)), int(version.group(2))), compiled)
 

@@ -10,17 +10,14 @@ import binascii
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NewType
+from typing import Any
 
 from attrs import field, frozen
 
 from autotune.backends.backend import Array, BoundCall, Executable
 from autotune.errors import InvalidValueError, UnsupportedTarget
 
-__all__ = ["Cubin", "CudaExecutable", "CudaProgram", "DeviceBuffer", "KernelLaunch"]
-
-Cubin = NewType("Cubin", bytes)
-"""Machine code of CUDA kernels for one architecture."""
+__all__ = ["CudaExecutable", "CudaProgram", "DeviceBuffer", "KernelLaunch"]
 
 _MOST_THREADS, _MOST_BLOCKS = 1024, 2**31 - 1
 
@@ -71,7 +68,7 @@ class CudaProgram:
         fast_math: Whether it was compiled with ``--use_fast_math``.
     """
 
-    cubin: Cubin = field(repr=False)
+    cubin: bytes = field(repr=False)
     launches: tuple[KernelLaunch, ...]
     intermediates: tuple[DeviceBuffer, ...] = ()
     fast_math: bool = False
@@ -111,7 +108,7 @@ class CudaProgram:
         """
         try:
             return CudaProgram(
-                Cubin(base64.b64decode(data["cubin"], validate=True)),
+                base64.b64decode(data["cubin"], validate=True),
                 tuple(_launch(launch) for launch in data["launches"]),
                 tuple(
                     DeviceBuffer(str(it["name"]), _whole(it["bytes"], 2**48), bool(it["is_float"]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from autotune.backends import BuildFailed, Cubin, CudaProgram, DeviceBuffer, KernelLaunch
+from autotune.backends import BuildFailed, CudaProgram, DeviceBuffer, KernelLaunch
 from autotune.ir.element_types import element_type
 from autotune.targets import Target
 from autotune_tvm import runtime
@@ -83,7 +83,7 @@ def cuda_source(lowered: LoweredKernels, target: Target) -> str:
         raise BuildFailed(brief(error)) from error
 
 
-def program_of(lowered: LoweredKernels, cubin: Cubin, *, fast_math: bool) -> CudaProgram:
+def program_of(lowered: LoweredKernels, cubin: bytes, *, fast_math: bool) -> CudaProgram:
     """Machine code of the kernels with their launches."""
     return CudaProgram(cubin, lowered.launches, lowered.intermediates, fast_math)
 
@@ -173,8 +173,11 @@ def _buffer(buffer: Any) -> DeviceBuffer:
     extents = [int(extent.value) for extent in buffer.shape if hasattr(extent, "value")]
     if len(extents) != len(buffer.shape):
         raise BuildFailed(f"buffer {buffer.name} has no constant shape")
-    kind = element_type(str(buffer.dtype))
-    return DeviceBuffer(str(buffer.name), kind.bytes * math.prod(extents), kind.is_float)
+    # Of vectors, where every access is one.
+    name, _, lanes = str(buffer.dtype).partition("x")
+    kind = element_type(name)
+    size = kind.bytes * int(lanes or 1) * math.prod(extents)
+    return DeviceBuffer(str(buffer.name), size, kind.is_float)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ def layer(number: int, axis: str) -> Any:
 def test_the_usual_parts_are_those_that_know_traces() -> None:
     chosen = chosen_parts(TRACE, {})
     assert {kind: choice.name for kind, choice in chosen.items()} == {
+        "runner": "local",
         "strategy": "evolutionary",
         "cost_model": "lowered",
         "pruning_model": NONE,

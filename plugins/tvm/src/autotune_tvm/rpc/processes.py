@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.engines import ArtefactStore
 from autotune.measure.pool import WorkerPool
 from autotune.plugins import Context
@@ -71,6 +71,11 @@ def check_context(context: Context) -> None:
         raise InvalidValueError(
             f"runner 'rpc' sends programs of backend 'tvm' to TVM's servers, not those of "
             f"{context.backend!r}"
+        )
+    if context.target.kind != "cpu":
+        raise UnsupportedTarget(
+            f"runner 'rpc' runs programs on CPUs only so far; target {context.target.name!r} is of "
+            f"kind {context.target.kind!r}"
         )
     TVMBackend().check_measuring(context.target, context.threads)
     if context.protocol.cold:
