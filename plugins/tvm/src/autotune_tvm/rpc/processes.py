@@ -74,8 +74,8 @@ def check_context(context: Context) -> None:
         )
     if context.target.kind != "cpu":
         raise UnsupportedTarget(
-            f"runner 'rpc' runs programs on CPUs only so far; target {context.target.name!r} is of "
-            f"kind {context.target.kind!r}"
+            f"runner 'rpc' runs programs on CPUs only so far; target {context.target.name!r} is "
+            f"of kind {context.target.kind!r}"
         )
     TVMBackend().check_measuring(context.target, context.threads)
     if context.protocol.cold:
