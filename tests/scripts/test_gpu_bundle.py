@@ -150,7 +150,7 @@ def test_a_step_that_fails_is_in_the_table_and_ends_the_check(
     assert done.stdout.splitlines()[-1] == table[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_whole_bundle_installs_and_runs(tmp_path: Path) -> None:
     running = "{}.{}".format(*sys.version_info[:2])
     command = [sys.executable, str(SCRIPTS / "gpu_bundle.py"), "bundle", f"--python={running}"]

@@ -14,7 +14,7 @@ from autotune.plugins import Context
 from autotune.targets import detect_cpu
 from autotune.testing.engine_suite import EngineSuite, engine_context
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 class TestRPCEngine(EngineSuite):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from engine_chaos import are_gone, measure_through
 from ray_nodes import add_node, ray_cluster
 
+from autotune import open_database
 from autotune.ir.workloads import gemm
 from autotune.measure.engines import ArtefactStore, MeasureEngine
 from autotune.measure.engines.ray_engine import make_ray_engine
@@ -23,11 +25,8 @@ from autotune.plugins import Context
 from autotune.testing.engine_suite import EngineHost, EngineSuite, engine_context
 
 pytest.importorskip("ray")
-pytestmark = [
-    pytest.mark.slow,
-    # Ray's own, of its start-up.
-    pytest.mark.filterwarnings("ignore"),
-]
+# Ray's own, of its start-up.
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 FAULTS = ("worker", "actor", "node", "stopped", "driver")
 DRIVER = """
@@ -55,6 +54,25 @@ def cluster() -> Iterator[Any]:
         yield found
 
 
+@pytest.mark.slow
+def test_tuning_through_a_cluster(cluster: Any, tmp_path: Path) -> None:
+    database = tmp_path / "ray.db"
+    command = [sys.executable, "-m", "autotune", "tune", "gemm", "--shape", "m=64,n=64,k=64"]
+    command += ["--backend", "autotune.testing.reference_backend:ReferenceBackend"]
+    command += ["--threads", "1", "--trials", "8", "--round-size", "8", "--seed", "0"]
+    command += ["--runner", "ray", "--ray-address", cluster.address]
+    command += ["--database", str(database), "--json", "-", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trials"] == 8
+    with open_database(str(database), read_only=True) as opened:
+        records = list(opened.records())
+    assert len(records) >= 8
+    assert all("+machine-" in record.key.protocol for record in records)
+    assert {record.outcome.status for record in records} == {"ok"}
+
+
+@pytest.mark.long
 class TestRayEngine(EngineSuite):
     address: ClassVar[str]
 
