@@ -41,6 +41,8 @@ from autotune_tvm.rpc.tracker import Tracker, TrackerError
 __all__ = ["RPCEngine", "make_rpc_engine"]
 
 _WORKER_BYTES = 1 << 30
+# For what a process is at when it is not needed any more: its server survives the end then.
+_FINISHING_SECONDS = 2.0
 _POLL_SECONDS = 0.05
 _AHEAD = 2
 # How often to ask the tracker for servers that have come, or come back.
@@ -239,6 +241,9 @@ class RPCEngine(MeasureEngine):
         self._wants_lease = False
 
     def cancel(self) -> None:
+        if self._running is not None:
+            for slot in self._running.slots:
+                slot.finish(_FINISHING_SECONDS)
         for pool in self._pools():
             pool.cancel()
         self._queue.clear()
@@ -473,6 +478,7 @@ def _end(
     if os.getpid() != owner:
         return
     for slot in slots:
+        slot.finish(_FINISHING_SECONDS)
         slot.end("")
     builders.close()
     folder.remove()

@@ -13,7 +13,7 @@ from autotune.measure.engines import EngineReply, Fingerprint
 from autotune.measure.jobs import Job, Reply
 from autotune.measure.pool import WorkerPool
 from autotune.process.channel import Message
-from autotune.process.errors import WorkerStartFailed
+from autotune.process.errors import TimeIsOver, WorkerStartFailed
 from autotune.process.private_folder import PrivateFolder, make_private_folder
 from autotune_tvm.rpc.machine import RemoteMachine
 
@@ -127,6 +127,21 @@ class ServerSlot:
             reply.body,
             reply.message,
         )
+
+    def finish(self, seconds: float) -> None:
+        """Wait for so long until the process is at nothing; replies are dropped.
+
+        A server whose client is killed between a request and its answer serves no more.
+        """
+        end = time.monotonic() + seconds
+        while self.pool is not None and (self.pool.awaited() or not self.pool.idle):
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            try:
+                self.pool.poll(left)
+            except (WorkerStartFailed, TimeIsOver):
+                return
 
     def end(self, why: str) -> list[Numbered]:
         """End the process; the replies to what it was given."""
