@@ -177,7 +177,7 @@ def autotune_parts() -> list[PluginSpec]:
                 "address": "HOST:PORT of the cluster's head, or 'auto' for one on this machine",
                 "num_workers": "Most machines that time; 0 for all",
                 "builders": "Processes that build on each node; 0 for one per processor",
-                "silence": "Seconds after which a machine that says nothing is given up",
+                "silence": "Seconds after which a machine that sends nothing is given up",
             },
         ),
         PluginSpec(

@@ -20,7 +20,7 @@ class RayOptions:
         address: ``auto`` for the cluster that runs on this machine, or ``HOST:PORT`` of its head.
         num_workers: Most machines that time; 0 for all.
         builders: Processes that build on each node; 0 for one per processor that it offers.
-        silence: Seconds after which a machine that says nothing is given up.
+        silence: Seconds after which a machine that sends nothing is given up.
     """
 
     address: str = option("auto")

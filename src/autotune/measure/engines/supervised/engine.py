@@ -69,7 +69,7 @@ class SupervisedEngine(MeasureEngine):
         cluster: Carries messages.
         builders: Processes that build on each node; 0 for one per processor that it offers.
         timers: Most machines that time; 0 for all.
-        silence: Seconds after which a supervisor that says nothing is given up.
+        silence: Seconds after which a supervisor that sends nothing is given up.
     """
 
     def __init__(
