@@ -27,6 +27,7 @@ from autotune.backends.cuda_compilers import (
     CudaCompiler,
     NoCudaCompiler,
     find_cuda_compiler,
+    run_nvcc,
 )
 from autotune.backends.cuda_program import (
     CudaExecutable,
@@ -70,6 +71,7 @@ __all__ = [
     "bind_copies",
     "check_arguments",
     "find_cuda_compiler",
+    "run_nvcc",
     "park_threads",
     "poison_array",
     "sample_native_call",

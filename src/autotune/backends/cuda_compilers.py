@@ -19,7 +19,13 @@ from attrs import frozen
 from autotune.backends.backend import BuildFailed
 from autotune.errors import AutotuneError, UnknownNameError
 
-__all__ = ["COMPILER_VARIABLE", "CudaCompiler", "NoCudaCompiler", "find_cuda_compiler"]
+__all__ = [
+    "COMPILER_VARIABLE",
+    "CudaCompiler",
+    "NoCudaCompiler",
+    "find_cuda_compiler",
+    "run_nvcc",
+]
 
 COMPILER_VARIABLE = "AUTOTUNE_CUDA_COMPILER"
 """Environment variable that chooses ``nvrtc`` or ``nvcc``; otherwise NVRTC where there is one."""
@@ -235,25 +241,45 @@ def _nvcc() -> CudaCompiler | None:
         return None
 
     def compiled(source: str, architecture: str, options: Sequence[str]) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="autotune-cuda-") as folder:
-            code, cubin = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
-            code.write_text(source)
-            command = [nvcc, "-cubin", f"-arch={architecture}", "-std=c++17", "-w", *options]
-            try:
-                done = subprocess.run(
-                    [*command, "-o", str(cubin), str(code)],
-                    capture_output=True,
-                    text=True,
-                    timeout=_SECONDS,
-                    check=False,
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise BuildFailed(f"nvcc: {error}") from error
-            if done.returncode != 0:
-                raise BuildFailed(f"nvcc for {architecture}: {_errors_in(done.stderr)}")
-            return cubin.read_bytes()
+        return run_nvcc(nvcc, source, architecture, ("-std=c++17", *options))[0]
 
     return CudaCompiler("nvcc", (int(version.group(1)), int(version.group(2))), compiled)
+
+
+def run_nvcc(
+    nvcc: str, source: str, architecture: str, options: Sequence[str]
+) -> tuple[bytes, str]:
+    """Compile CUDA source with nvcc; no device is needed.
+
+    Args:
+        nvcc: Path of nvcc.
+        source: CUDA C++.
+        architecture: Such as ``sm_90``.
+        options: Further ones; warnings are off.
+
+    Returns:
+        The cubin, and what nvcc wrote to its standard error.
+
+    Raises:
+        BuildFailed: it rejects the source or the architecture, takes too long, or does not run.
+    """
+    with tempfile.TemporaryDirectory(prefix="autotune-cuda-") as folder:
+        code, cubin = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
+        code.write_text(source)
+        command = [nvcc, "-cubin", f"-arch={architecture}", "-w", *options]
+        try:
+            done = subprocess.run(
+                [*command, "-o", str(cubin), str(code)],
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BuildFailed(f"nvcc: {error}") from error
+        if done.returncode != 0:
+            raise BuildFailed(f"nvcc for {architecture}: {_errors_in(done.stderr)}")
+        return cubin.read_bytes(), done.stderr
 
 
 def _errors_in(log: str) -> str:

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
 from attrs import frozen
 
-from autotune.backends import BuildFailed
+from autotune.backends import BuildFailed, run_nvcc
 
 __all__ = ["KernelResources", "find_nvcc", "kernel_resources", "read_report"]
 
-_SECONDS = 300
 _ENTRY = re.compile(r"Compiling entry function '(\S+)'")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
@@ -64,24 +60,8 @@ def kernel_resources(source: str, architecture: str) -> tuple[KernelResources, .
     nvcc = find_nvcc()
     if nvcc is None:
         raise BuildFailed("nvcc is not on the PATH")
-    with tempfile.TemporaryDirectory(prefix="autotune-nvcc-") as folder:
-        code, cubin = Path(folder, "kernels.cu"), Path(folder, "kernels.cubin")
-        code.write_text(source)
-        command = [nvcc, "-cubin", f"-arch={architecture}", "-Xptxas", "-v", "-w"]
-        try:
-            done = subprocess.run(
-                [*command, "-o", str(cubin), str(code)],
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise BuildFailed(f"nvcc: {error}") from error
-    if done.returncode != 0:
-        said = [line for line in done.stderr.splitlines() if re.search("error|fatal", line)]
-        raise BuildFailed(f"nvcc for {architecture}: {' '.join(said)[:400]}")
-    return read_report(done.stderr)
+    _, report = run_nvcc(nvcc, source, architecture, ("-Xptxas", "-v"))
+    return read_report(report)
 
 
 def read_report(text: str) -> tuple[KernelResources, ...]:

@@ -22,7 +22,7 @@ Answer = Callable[[socket.socket], None]
 
 @contextmanager
 def listening(answer: Answer) -> Iterator[Address]:
-    """What accepts one connection, and answers as it is told."""
+    """What accepts one connection, and gives the answers that it was made with."""
     with socket.create_server((HOST, 0)) as server:
 
         def serve() -> None:

@@ -21,9 +21,9 @@ __all__ = ["RunFailed", "tune_once"]
 
 _NOTHING_FOUND = 1
 _MESSAGE_WIDTH = 400
-# `python -m autotune`, in a process that is told to end when this one dies, whatever it dies of: a
-# run that nobody waits for any more would disturb the next ones. It is not told by `preexec_fn`,
-# because hooks of Python's that run at such a fork swallow an interrupt.
+# `python -m autotune`, in a process that the kernel ends when this one dies: a run that nobody
+# waits for any more would disturb the next ones. That is not set by `preexec_fn`, because hooks of
+# Python's that run at such a fork swallow an interrupt.
 _AUTOTUNE = """
 import ctypes, os, runpy, signal, sys
 parent = int(sys.argv.pop(1))

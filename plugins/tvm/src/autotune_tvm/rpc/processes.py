@@ -38,8 +38,8 @@ def worker_pool(
         options: Of the runner.
         folder: For temporary files.
         store: What builds make, and what jobs need.
-        hello: What else a process that holds a session is told first; None for processes that
-            build.
+        hello: What else is in the first message to a process that holds a session; None for
+            processes that build.
         workers: How many.
     """
     holds = hello is not None

@@ -33,7 +33,7 @@ class ServerSlot:
 
     Attributes:
         name: Of the machine.
-        make_pool: Makes a pool of one process, given a folder and what it is told first.
+        make_pool: Makes a pool of one process, given a folder and what its first message holds.
         told: Setup messages, by task.
         pool: The process; None while there is none.
         folder: Of that process.
