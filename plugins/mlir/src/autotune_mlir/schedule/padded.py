@@ -44,14 +44,13 @@ def pad_stage_extents(
     """
     stage = own.stage
     axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
-    dimensions = [axes.index(name) for name in own.padded]
-    extents = list(own.padded.values())
     values = padding_values(workload, stage, operands)
-    (reader, _, _) = script.apply(
-        f"transform.structured.pad {{}} pad_to_multiple_of {extents} {{{{padding_values = "
-        f'[{values}], padding_dimensions = {dimensions}, copy_back_op = "none"}}}}',
+    sizes = [own.padded.get(name, 0) for name in axes]
+    (reader, _) = script.apply(
+        f"transform.structured.pad_tiling_interface {{}} to padding_sizes {sizes} "
+        f"pad_to_multiple_of {{{{padding_values = [{values}]}}}}",
         [script.match(tag("stage", stage.name))],
-        3,
+        2,
     )
     for operand in _padded_operands(own):
         if operand not in [packed.operand for packed in own.packed]:

@@ -164,4 +164,4 @@ def _pack_at(
             transpose_operand(script, own.stage, packed, operands)
             split_transposed(script, own.stage, packed)
         else:
-            copy_operand(script, plan.workload, own.stage, packed, operands)
+            copy_operand(script, plan.workload, own, packed, operands)

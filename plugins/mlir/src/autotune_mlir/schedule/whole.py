@@ -38,7 +38,7 @@ def copy_whole_operands(
         InvalidSchedule: the stage reads an operand at other indices than its axes.
     """
     for whole in own.whole:
-        reader = isolate_operand(script, workload, own.stage, whole.operand, operands)
+        reader = isolate_operand(script, workload, own, whole.operand, operands)
         pads = script.producer(reader, list(operands).index(whole.operand))
         text = "transform.structured.rewrite_in_destination_passing_style {}"
         (copy,) = script.apply(text, [pads])
