@@ -40,7 +40,7 @@ def pad_stage_extents(
         operands: Tensors that the stage's operation reads, in the order of its operands.
 
     Raises:
-        InvalidSchedule: an operand that depends on a padded axis is not packed inside a loop.
+        InvalidSchedule: an operand that depends on a padded axis is not packed.
     """
     stage = own.stage
     axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
@@ -52,9 +52,10 @@ def pad_stage_extents(
         [script.match(tag("stage", stage.name))],
         2,
     )
+    copied = {packed.operand for packed in (*own.packed, *own.whole)}
     for operand in _padded_operands(own):
-        if operand not in [packed.operand for packed in own.packed]:
-            raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed in a loop")
+        if operand not in copied:
+            raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed")
         made = script.producer(reader, list(operands).index(operand))
         script.annotate(made, "pack", f"{stage.name}.{operand}")
     function = script.match_kind("func.func")
@@ -70,9 +71,9 @@ def clipped_tags(own: StagePlan) -> list[str]:
     return [tag(kind, own.stage.name) for kind in ("clip", "tile") if own.padded]
 
 
-def is_padded(own: StagePlan, packed: PackedOperand) -> bool:
+def is_padded(own: StagePlan, operand: str) -> bool:
     """Whether the copy of an operand is one that pads it."""
-    return bool(own.padded) and packed.operand in _padded_operands(own)
+    return bool(own.padded) and operand in _padded_operands(own)
 
 
 def split_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:

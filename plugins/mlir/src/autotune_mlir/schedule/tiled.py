@@ -70,7 +70,7 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
         _pack_at(script, plan, own, loop, operands)
     take_apart(script, own)
     for packed in own.packed:
-        apart = packed.operand in inside or is_padded(own, packed)
+        apart = packed.operand in inside or is_padded(own, packed.operand)
         if not apart and not is_transposed(own.stage, packed):
             split_copy(script, plan.workload, own.stage, packed)
 
@@ -109,7 +109,7 @@ def _members(own: StagePlan, top: str, inside: list[str]) -> list[str]:
     found.extend(
         tag("pack", f"{own.stage.name}.{packed.operand}")
         for packed in own.packed
-        if is_padded(own, packed)
+        if is_padded(own, packed.operand)
     )
     if own.stage.reduce_axes:
         found.append(tag("init", own.stage.name))
@@ -156,7 +156,7 @@ def _pack_at(
         # What has been computed inside a loop instead is still there, and would be given a copy.
         script.add(f"transform.apply_dce to {script.match_kind('func.func')} : !transform.any_op")
         source = plan.stages.get(packed.operand)
-        if is_padded(own, packed):
+        if is_padded(own, packed.operand):
             split_padded(script, own, packed)
         elif source is not None and source.inlined:
             split_padding(script, plan, source)
