@@ -10,11 +10,13 @@ from autotune_mlir.schedule.pack import padding_values
 from autotune_mlir.schedule.padding import assume_inside
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
+from autotune_mlir.schedule.transposed import is_transposed, read_sizes
 
 __all__ = [
     "clipped_tags",
     "is_padded",
     "pad_stage_extents",
+    "padding_tag",
     "split_padded",
     "vectorize_padded",
 ]
@@ -57,7 +59,7 @@ def pad_stage_extents(
         if operand not in copied:
             raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed")
         made = script.producer(reader, list(operands).index(operand))
-        script.annotate(made, "pack", f"{stage.name}.{operand}")
+        script.annotate(made, _kind(own, operand), f"{stage.name}.{operand}")
     function = script.match_kind("func.func")
     script.patterns(function, ["canonicalization"])
     _put_into_tiles(script, own, values)
@@ -76,23 +78,32 @@ def is_padded(own: StagePlan, operand: str) -> bool:
     return bool(own.padded) and operand in _padded_operands(own)
 
 
+def padding_tag(own: StagePlan, operand: str) -> str:
+    """Attribute of what pads an operand: of its copy, unless that is another operation."""
+    return tag(_kind(own, operand), f"{own.stage.name}.{operand}")
+
+
 def split_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:
     """Make the loops of a copy that pads, around vectors of its innermost dimension."""
-    script.tile(script.match(_copy(own, packed)), _vector_sizes(own, packed))
+    script.tile(script.match(padding_tag(own, packed.operand)), _vector_sizes(own, packed))
     assume_inside(script)
 
 
 def vectorize_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:
     """Turn what a copy that pads reads into loads of which lanes in the margin are masked."""
     sizes = _vector_sizes(own, packed)
-    script.vectorize(script.match(_copy(own, packed)), f" vector_sizes {sizes}")
+    padding = script.match(padding_tag(own, packed.operand))
+    script.vectorize(padding, f" vector_sizes {sizes}")
 
 
-def _copy(own: StagePlan, packed: PackedOperand) -> str:
-    return tag("pack", f"{own.stage.name}.{packed.operand}")
+def _kind(own: StagePlan, operand: str) -> str:
+    transposed = [packed.operand for packed in own.packed if is_transposed(own.stage, packed)]
+    return "margin" if operand in transposed else "pack"
 
 
 def _vector_sizes(own: StagePlan, packed: PackedOperand) -> list[int]:
+    if is_transposed(own.stage, packed):
+        return read_sizes(own, packed)
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == packed.operand)
     return [*[1] * (rank - 1), packed.lanes]
 
