@@ -55,7 +55,7 @@ def pad_stage_extents(
         2,
     )
     copied = {packed.operand for packed in (*own.packed, *own.whole)}
-    for operand in _padded_operands(own):
+    for operand in sorted(own.padded_operands):
         if operand not in copied:
             raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed")
         made = script.producer(reader, list(operands).index(operand))
@@ -75,7 +75,7 @@ def clipped_tags(own: StagePlan) -> list[str]:
 
 def is_padded(own: StagePlan, operand: str) -> bool:
     """Whether the copy of an operand is one that pads it."""
-    return bool(own.padded) and operand in _padded_operands(own)
+    return operand in own.padded_operands
 
 
 def padding_tag(own: StagePlan, operand: str) -> str:
@@ -106,16 +106,6 @@ def _vector_sizes(own: StagePlan, packed: PackedOperand) -> list[int]:
         return read_sizes(own, packed)
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == packed.operand)
     return [*[1] * (rank - 1), packed.lanes]
-
-
-def _padded_operands(own: StagePlan) -> list[str]:
-    """Operands that depend on a padded axis."""
-    found = []
-    for load in own.stage.loads:
-        axes = {name for index in load.indices for name in index.variables}
-        if axes & set(own.padded) and load.tensor not in found:
-            found.append(load.tensor)
-    return found
 
 
 def _put_into_tiles(script: Script, own: StagePlan, values: str) -> None:
