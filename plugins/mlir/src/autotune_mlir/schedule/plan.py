@@ -198,17 +198,20 @@ def _computed_before(
 ) -> list[str]:
     """Inlined stages that cannot be computed in a stage's copies of them.
 
-    These are copies of whole operands, and those that pad what is more than a padding itself: only
-    the running program would know how much of a tile there is to compute.
+    These are copies of whole operands, and those that pad something else than an operand of the
+    program: only the running program would know how much of a tile there is to compute.
     """
     inlined = {name for name in plan.stage.reads if name in plans and plans[name].inlined}
     whole = inlined & {whole.operand for whole in plan.whole}
-    padded = inlined & {packed.operand for packed in plan.packed} & plan.padded_operands
-    return [
+    copied = inlined & {packed.operand for packed in plan.packed}
+    margins = {name for name in copied if padding_of_stage(plans[name].stage, workload)}
+    behind = {
         name
-        for name in sorted(whole | padded)
-        if name in whole or padding_of_stage(plans[name].stage, workload) is None
-    ]
+        for margin in margins
+        for name in plans[margin].stage.reads
+        if name in plans and plans[name].inlined
+    }
+    return sorted(whole | behind | (copied & plan.padded_operands) - margins)
 
 
 def _compute_before(plan: StagePlan) -> None:
