@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from autotune.backends import InvalidSchedule
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Stage, Workload
-from autotune_mlir.scalar_emit import memory_type
+from autotune_mlir.emit import identity_of
+from autotune_mlir.scalar_emit import literal, memory_type
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
@@ -86,10 +87,17 @@ def isolate_operand(
 
 
 def padding_values(workload: Workload, stage: Stage, operands: Sequence[str]) -> str:
-    """Zeros to pad with, for each operand of a stage's operation and for its result."""
+    """What to pad with: zeros for the operands of a stage's operation, and for its result.
+
+    That of a reduction is what it starts with, which is then no more than a larger tensor of it.
+    """
     output = stage.output.dtype
-    dtypes = [workload.tensors[name].dtype if name else output for name in (*operands, "")]
-    return ", ".join(_zero(dtype) for dtype in dtypes)
+    dtypes = [workload.tensors[name].dtype if name else output for name in operands]
+    start = _zero(output)
+    if stage.combiner is not None:
+        kind = "int8" if output == "bool" else output
+        start = f"{literal(identity_of(stage), kind)} : {memory_type(output)}"
+    return ", ".join([*(_zero(dtype) for dtype in dtypes), start])
 
 
 def split_copy(script: Script, workload: Workload, stage: Stage, packed: PackedOperand) -> None:

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 _ANY = "!transform.any_op"
+_FILL = '!transform.op<"linalg.fill">'
 _GENERIC = '!transform.op<"linalg.generic">'
 
 
@@ -65,6 +66,12 @@ def pad_stage_extents(
     _put_into_tiles(script, own, values)
     script.clean(function, "tensor.fold_tensor_empty")
     start = script.producer(script.match(tag("stage", stage.name)), len(operands))
+    if stage.combiner is not None:
+        # What starts with another number has been padded, and not made larger.
+        fill, again = script.handle(), script.handle()
+        script.add(f"{fill} = transform.cast {start} : {_ANY} to {_FILL}")
+        script.add(f"{again} = transform.cast {fill} : {_FILL} to {_ANY}")
+        start = again
     script.annotate(start, "init", stage.name)
 
 

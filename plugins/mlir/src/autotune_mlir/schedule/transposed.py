@@ -149,7 +149,9 @@ def _write_out(
             f"{', '.join(unused)} = transform.structured.lower_pack {cast} : "
             f"({_PACK}) -> ({plain})"
         )
-    script.clean(function)
+    # More would simplify away that a padded result is put into tiles and taken out of them.
+    script.patterns(function, ["linalg.tiling_canonicalization"])
+    script.merge(function)
 
 
 _LOWERED = ("tensor.pad", "tensor.expand_shape", "linalg.transpose")
