@@ -11,6 +11,7 @@ from autotune_mlir.schedule.padding import assume_inside
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import is_transposed, read_sizes
+from autotune_mlir.schedule.windows import window_axes
 
 __all__ = [
     "clipped_tags",
@@ -48,13 +49,24 @@ def pad_stage_extents(
     stage = own.stage
     axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
     values = padding_values(workload, stage, operands)
-    sizes = [own.padded.get(name, 0) for name in axes]
-    (reader, _) = script.apply(
-        f"transform.structured.pad_tiling_interface {{}} to padding_sizes {sizes} "
-        f"pad_to_multiple_of {{{{padding_values = [{values}]}}}}",
-        [script.match(tag("stage", stage.name))],
-        2,
-    )
+    target = script.match(tag("stage", stage.name))
+    if set(own.padded) & set(window_axes(stage)):
+        sizes = [own.padded.get(name, 0) for name in axes]
+        (reader, _) = script.apply(
+            f"transform.structured.pad_tiling_interface {{}} to padding_sizes {sizes} "
+            f"pad_to_multiple_of {{{{padding_values = [{values}]}}}}",
+            [target],
+            2,
+        )
+    else:
+        dimensions = [axes.index(name) for name in own.padded]
+        (reader, _, _) = script.apply(
+            f"transform.structured.pad {{}} pad_to_multiple_of {list(own.padded.values())} "
+            f"{{{{padding_values = [{values}], padding_dimensions = {dimensions}, "
+            'copy_back_op = "none"}}',
+            [target],
+            3,
+        )
     copied = {packed.operand for packed in (*own.packed, *own.whole)}
     for operand in sorted(own.padded_operands):
         if operand not in copied:
