@@ -12,7 +12,16 @@ from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 from autotune_mlir.padding import Padding, padding_of_stage
 from autotune_mlir.scalar_emit import BodyWriter, literal, memory_type, value_type
 
-__all__ = ["ENTRY", "INIT", "STAGE", "iterator_axes", "operand_names", "payload", "quoted"]
+__all__ = [
+    "ENTRY",
+    "INIT",
+    "STAGE",
+    "identity_of",
+    "iterator_axes",
+    "operand_names",
+    "payload",
+    "quoted",
+]
 
 ENTRY = "kernel"
 """Name of the one function of every program."""
@@ -219,7 +228,7 @@ class _Program:
         empty = self._operation(f"tensor.empty() : {kind}")
         if stage.combiner is None:
             return empty
-        value = self._constant(_identity(stage), output.dtype)
+        value = self._constant(identity_of(stage), output.dtype)
         return self._operation(
             f"linalg.fill {{{INIT} = {quoted(stage.name)}}} "
             f"ins({value} : {memory_type(output.dtype)}) outs({empty} : {kind}) -> {kind}"
@@ -323,7 +332,7 @@ def _sum(form: AffineForm, numbers: Mapping[str, int]) -> str:
     return " + ".join([*terms, str(form.constant)] if form.constant else terms)
 
 
-def _identity(stage: Stage) -> float | int:
+def identity_of(stage: Stage) -> float | int:
     """The initial value of a reduction, in its storage type."""
     if stage.output.dtype == "bool":
         return 0 if stage.combiner in ("add", "max") else 1

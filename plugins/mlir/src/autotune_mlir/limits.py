@@ -39,13 +39,8 @@ LIMITS = ScheduleLimits(
     without=frozenset(
         {
             "chunk_reduction.results",
-            "inline.into_whole_copy",
             "pack.reversed",
             "pack.whole_transposed",
-            "pad_extent.computed",
-            "pad_extent.transposed",
-            "pad_extent.whole",
-            "pad_extent.window",
         }
     ),
     empty_tiles=False,

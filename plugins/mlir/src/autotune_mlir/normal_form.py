@@ -353,7 +353,8 @@ class _Rewriter:
             self._check_tensor(old)
         neutral = given is not None and is_identity(combiner, given, old.type.element_type)
         name = str(operation.attributes[STAGE].value)
-        start = given if neutral else self._build.identity(combiner, old.type.element_type)
+        # Neutral elements are written in several ways; a padded result starts with this one.
+        start = self._build.identity(combiner, old.type.element_type)
         filled = self._build.filled(old.type, start, name)
         result = self._moved(operation, values, maps, filled, reduced)
         if neutral:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from autotune.backends import InvalidSchedule
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Stage, Workload
-from autotune_mlir.scalar_emit import memory_type
-from autotune_mlir.schedule.plan import PackedOperand
+from autotune_mlir.emit import identity_of
+from autotune_mlir.scalar_emit import literal, memory_type
+from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
 __all__ = ["copy_operand", "isolate_operand", "padding_values", "split_copy"]
@@ -17,7 +18,7 @@ __all__ = ["copy_operand", "isolate_operand", "padding_values", "split_copy"]
 def copy_operand(
     script: Script,
     workload: Workload,
-    stage: Stage,
+    own: StagePlan,
     packed: PackedOperand,
     operands: Sequence[str],
 ) -> None:
@@ -29,7 +30,7 @@ def copy_operand(
     Args:
         script: Where to write.
         workload: Says what the elements are.
-        stage: The stage that reads.
+        own: The stage that reads.
         packed: What to copy.
         operands: Tensors that the stage's operation reads, in the order of its operands; an empty
             name is of an operand that is no tensor of the workload.
@@ -37,7 +38,7 @@ def copy_operand(
     Raises:
         InvalidSchedule: the stage reads the operand element by element.
     """
-    reader = isolate_operand(script, workload, stage, packed.operand, operands)
+    reader = isolate_operand(script, workload, own, packed.operand, operands)
     found = [at for at, name in enumerate(operands) if name == packed.operand]
     pads = script.together([script.producer(reader, at) for at in found])
     buffer, made = script.handle(), script.handle()
@@ -46,19 +47,23 @@ def copy_operand(
         '{memory_space = 0 : i64, memcpy_op = "linalg.copy"} : !transform.any_op'
     )
     (copy,) = script.apply('transform.select "linalg.copy" in {}', [made])
-    script.annotate(copy, "pack", f"{stage.name}.{packed.operand}")
+    script.annotate(copy, "pack", f"{own.stage.name}.{packed.operand}")
 
 
 def isolate_operand(
-    script: Script, workload: Workload, stage: Stage, operand: str, operands: Sequence[str]
+    script: Script, workload: Workload, own: StagePlan, operand: str, operands: Sequence[str]
 ) -> str:
     """Pad an operand by nothing, in a way that is not folded away.
+
+    In a stage with padded extents, no dimension is named: the others of its operands whose tiles
+    have extents that are computed would be padded along with it.
 
     Arguments and errors are those of :func:`copy_operand`.
 
     Returns:
         The stage's operation, which reads the padding.
     """
+    stage = own.stage
     if operand not in operands:
         raise InvalidSchedule(
             f"stage {stage.name!r} reads {operand!r} beyond its bounds, element by "
@@ -68,7 +73,8 @@ def isolate_operand(
     flags = [int(name == operand) for name in (*operands, "")]
     read = [index for load in stage.loads if load.tensor == operand for index in load.indices]
     axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
-    dimensions = sorted({axes.index(name) for index in read for name in index.variables})
+    found = {axes.index(name) for index in read for name in index.variables}
+    dimensions = [] if own.padded else sorted(found)
     reader, _, _ = script.apply(
         "transform.structured.pad {} {{padding_values = ["
         + values
@@ -81,10 +87,17 @@ def isolate_operand(
 
 
 def padding_values(workload: Workload, stage: Stage, operands: Sequence[str]) -> str:
-    """Zeros to pad with, for each operand of a stage's operation and for its result."""
+    """What to pad with: zeros for the operands of a stage's operation, and for its result.
+
+    That of a reduction is what it starts with, which is then no more than a larger tensor of it.
+    """
     output = stage.output.dtype
-    dtypes = [workload.tensors[name].dtype if name else output for name in (*operands, "")]
-    return ", ".join(_zero(dtype) for dtype in dtypes)
+    dtypes = [workload.tensors[name].dtype if name else output for name in operands]
+    start = _zero(output)
+    if stage.combiner is not None:
+        kind = "int8" if output == "bool" else output
+        start = f"{literal(identity_of(stage), kind)} : {memory_type(output)}"
+    return ", ".join([*(_zero(dtype) for dtype in dtypes), start])
 
 
 def split_copy(script: Script, workload: Workload, stage: Stage, packed: PackedOperand) -> None:

@@ -10,16 +10,20 @@ from autotune_mlir.schedule.pack import padding_values
 from autotune_mlir.schedule.padding import assume_inside
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
+from autotune_mlir.schedule.transposed import is_transposed, read_sizes
+from autotune_mlir.schedule.windows import window_axes
 
 __all__ = [
     "clipped_tags",
     "is_padded",
     "pad_stage_extents",
+    "padding_tag",
     "split_padded",
     "vectorize_padded",
 ]
 
 _ANY = "!transform.any_op"
+_FILL = '!transform.op<"linalg.fill">'
 _GENERIC = '!transform.op<"linalg.generic">'
 
 
@@ -40,29 +44,46 @@ def pad_stage_extents(
         operands: Tensors that the stage's operation reads, in the order of its operands.
 
     Raises:
-        InvalidSchedule: an operand that depends on a padded axis is not packed inside a loop.
+        InvalidSchedule: an operand that depends on a padded axis is not packed.
     """
     stage = own.stage
     axes = [axis.name for axis in (*stage.spatial_axes, *stage.reduce_axes)]
-    dimensions = [axes.index(name) for name in own.padded]
-    extents = list(own.padded.values())
     values = padding_values(workload, stage, operands)
-    (reader, _, _) = script.apply(
-        f"transform.structured.pad {{}} pad_to_multiple_of {extents} {{{{padding_values = "
-        f'[{values}], padding_dimensions = {dimensions}, copy_back_op = "none"}}}}',
-        [script.match(tag("stage", stage.name))],
-        3,
-    )
-    for operand in _padded_operands(own):
-        if operand not in [packed.operand for packed in own.packed]:
-            raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed in a loop")
+    target = script.match(tag("stage", stage.name))
+    if set(own.padded) & set(window_axes(stage)):
+        sizes = [own.padded.get(name, 0) for name in axes]
+        (reader, _) = script.apply(
+            f"transform.structured.pad_tiling_interface {{}} to padding_sizes {sizes} "
+            f"pad_to_multiple_of {{{{padding_values = [{values}]}}}}",
+            [target],
+            2,
+        )
+    else:
+        dimensions = [axes.index(name) for name in own.padded]
+        (reader, _, _) = script.apply(
+            f"transform.structured.pad {{}} pad_to_multiple_of {list(own.padded.values())} "
+            f"{{{{padding_values = [{values}], padding_dimensions = {dimensions}, "
+            'copy_back_op = "none"}}',
+            [target],
+            3,
+        )
+    copied = {packed.operand for packed in (*own.packed, *own.whole)}
+    for operand in sorted(own.padded_operands):
+        if operand not in copied:
+            raise InvalidSchedule(f"padding {stage.name} needs {operand} to be packed")
         made = script.producer(reader, list(operands).index(operand))
-        script.annotate(made, "pack", f"{stage.name}.{operand}")
+        script.annotate(made, _kind(own, operand), f"{stage.name}.{operand}")
     function = script.match_kind("func.func")
     script.patterns(function, ["canonicalization"])
     _put_into_tiles(script, own, values)
     script.clean(function, "tensor.fold_tensor_empty")
     start = script.producer(script.match(tag("stage", stage.name)), len(operands))
+    if stage.combiner is not None:
+        # What starts with another number has been padded, and not made larger.
+        fill, again = script.handle(), script.handle()
+        script.add(f"{fill} = transform.cast {start} : {_ANY} to {_FILL}")
+        script.add(f"{again} = transform.cast {fill} : {_FILL} to {_ANY}")
+        start = again
     script.annotate(start, "init", stage.name)
 
 
@@ -71,40 +92,39 @@ def clipped_tags(own: StagePlan) -> list[str]:
     return [tag(kind, own.stage.name) for kind in ("clip", "tile") if own.padded]
 
 
-def is_padded(own: StagePlan, packed: PackedOperand) -> bool:
+def is_padded(own: StagePlan, operand: str) -> bool:
     """Whether the copy of an operand is one that pads it."""
-    return bool(own.padded) and packed.operand in _padded_operands(own)
+    return operand in own.padded_operands
+
+
+def padding_tag(own: StagePlan, operand: str) -> str:
+    """Attribute of what pads an operand: of its copy, unless that is another operation."""
+    return tag(_kind(own, operand), f"{own.stage.name}.{operand}")
 
 
 def split_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:
     """Make the loops of a copy that pads, around vectors of its innermost dimension."""
-    script.tile(script.match(_copy(own, packed)), _vector_sizes(own, packed))
+    script.tile(script.match(padding_tag(own, packed.operand)), _vector_sizes(own, packed))
     assume_inside(script)
 
 
 def vectorize_padded(script: Script, own: StagePlan, packed: PackedOperand) -> None:
     """Turn what a copy that pads reads into loads of which lanes in the margin are masked."""
     sizes = _vector_sizes(own, packed)
-    script.vectorize(script.match(_copy(own, packed)), f" vector_sizes {sizes}")
+    padding = script.match(padding_tag(own, packed.operand))
+    script.vectorize(padding, f" vector_sizes {sizes}")
 
 
-def _copy(own: StagePlan, packed: PackedOperand) -> str:
-    return tag("pack", f"{own.stage.name}.{packed.operand}")
+def _kind(own: StagePlan, operand: str) -> str:
+    transposed = [packed.operand for packed in own.packed if is_transposed(own.stage, packed)]
+    return "margin" if operand in transposed else "pack"
 
 
 def _vector_sizes(own: StagePlan, packed: PackedOperand) -> list[int]:
+    if is_transposed(own.stage, packed):
+        return read_sizes(own, packed)
     rank = next(len(load.indices) for load in own.stage.loads if load.tensor == packed.operand)
     return [*[1] * (rank - 1), packed.lanes]
-
-
-def _padded_operands(own: StagePlan) -> list[str]:
-    """Operands that depend on a padded axis."""
-    found = []
-    for load in own.stage.loads:
-        axes = {name for index in load.indices for name in index.variables}
-        if axes & set(own.padded) and load.tensor not in found:
-            found.append(load.tensor)
-    return found
 
 
 def _put_into_tiles(script: Script, own: StagePlan, values: str) -> None:

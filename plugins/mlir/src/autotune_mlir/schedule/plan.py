@@ -29,6 +29,7 @@ from autotune.sketches.steps import (
     Unroll,
     Vectorize,
 )
+from autotune_mlir.padding import padding_of_stage
 
 __all__ = ["PackedOperand", "Plan", "StagePlan", "WholeOperand", "plan_of"]
 
@@ -147,6 +148,15 @@ class StagePlan:
         """Iterations of an axis, with those beyond its own extent."""
         return self.padded.get(axis, self.stage.axis(axis).extent)
 
+    @property
+    def padded_operands(self) -> set[str]:
+        """Operands that depend on a padded axis."""
+        return {
+            load.tensor
+            for load in self.stage.loads
+            if any(set(index.variables) & set(self.padded) for index in load.indices)
+        }
+
     def is_reduction(self, loop: str) -> bool:
         """Whether a loop is of a reduced axis."""
         return self.axis_of(loop) in {axis.name for axis in self.stage.reduce_axes}
@@ -178,7 +188,40 @@ def plan_of(candidate: Candidate, workload: Workload) -> Plan:
         plan.packed = [
             evolve(packed, lanes=_copy_lanes(workload, plan, packed)) for packed in plan.packed
         ]
+        for operand in _computed_before(workload, plan, plans):
+            _compute_before(plans[operand])
     return Plan(workload, plans)
+
+
+def _computed_before(
+    workload: Workload, plan: StagePlan, plans: Mapping[str, StagePlan]
+) -> list[str]:
+    """Inlined stages that cannot be computed in a stage's copies of them.
+
+    These are copies of whole operands, and those that pad something else than an operand of the
+    program: only the running program would know how much of a tile there is to compute.
+    """
+    inlined = {name for name in plan.stage.reads if name in plans and plans[name].inlined}
+    whole = inlined & {whole.operand for whole in plan.whole}
+    copied = inlined & {packed.operand for packed in plan.packed}
+    margins = {name for name in copied if padding_of_stage(plans[name].stage, workload)}
+    behind = {
+        name
+        for margin in margins
+        for name in plans[margin].stage.reads
+        if name in plans and plans[name].inlined
+    }
+    return sorted(whole | behind | (copied & plan.padded_operands) - margins)
+
+
+def _compute_before(plan: StagePlan) -> None:
+    """Give an inlined stage loops of its own: its first axis on all cores, its last in vectors."""
+    plan.inlined = False
+    axes = plan.stage.spatial_axes
+    lanes = math.gcd(axes[-1].extent, _VECTOR_BYTES // plan.stage.output.element.bytes)
+    plan.split(axes[-1].name, (axes[-1].extent // lanes, lanes))
+    plan.vector = f"{axes[-1].name}.1"
+    plan.parallel = (f"{axes[0].name}.0",)
 
 
 def _copy_lanes(workload: Workload, plan: StagePlan, packed: PackedOperand) -> int:

@@ -133,7 +133,7 @@ class Script:
         """One handle of what several are of."""
         if len(handles) == 1:
             return handles[0]
-        text = f"transform.merge_handles {', '.join(handles)} : {_ANY}"
+        text = f"transform.merge_handles deduplicate {', '.join(handles)} : {_ANY}"
         merged = self.handle()
         self.add(f"{merged} = {text}")
         return merged

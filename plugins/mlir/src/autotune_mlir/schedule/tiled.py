@@ -9,6 +9,7 @@ from autotune_mlir.schedule.pack import copy_operand, split_copy
 from autotune_mlir.schedule.padded import (
     clipped_tags,
     is_padded,
+    padding_tag,
     split_padded,
 )
 from autotune_mlir.schedule.padding import assume_inside, is_padding, split_padding
@@ -18,6 +19,7 @@ from autotune_mlir.schedule.transposed import (
     drop_block,
     is_transposed,
     place_to_drop_block,
+    split_padded_transposed,
     split_transposed,
     transpose_operand,
 )
@@ -70,7 +72,7 @@ def tile_stage(script: Script, plan: Plan, name: str, operands: Sequence[str]) -
         _pack_at(script, plan, own, loop, operands)
     take_apart(script, own)
     for packed in own.packed:
-        apart = packed.operand in inside or is_padded(own, packed)
+        apart = packed.operand in inside or is_padded(own, packed.operand)
         if not apart and not is_transposed(own.stage, packed):
             split_copy(script, plan.workload, own.stage, packed)
 
@@ -107,9 +109,9 @@ def _members(own: StagePlan, top: str, inside: list[str]) -> list[str]:
             found.extend(clipped_tags(own))
         found.append(tag("stage", name))
     found.extend(
-        tag("pack", f"{own.stage.name}.{packed.operand}")
+        padding_tag(own, packed.operand)
         for packed in own.packed
-        if is_padded(own, packed)
+        if is_padded(own, packed.operand)
     )
     if own.stage.reduce_axes:
         found.append(tag("init", own.stage.name))
@@ -156,7 +158,10 @@ def _pack_at(
         # What has been computed inside a loop instead is still there, and would be given a copy.
         script.add(f"transform.apply_dce to {script.match_kind('func.func')} : !transform.any_op")
         source = plan.stages.get(packed.operand)
-        if is_padded(own, packed):
+        if is_padded(own, packed.operand) and is_transposed(own.stage, packed):
+            transpose_operand(script, own.stage, packed, operands)
+            split_padded_transposed(script, own, packed)
+        elif is_padded(own, packed.operand):
             split_padded(script, own, packed)
         elif source is not None and source.inlined:
             split_padding(script, plan, source)
@@ -164,4 +169,4 @@ def _pack_at(
             transpose_operand(script, own.stage, packed, operands)
             split_transposed(script, own.stage, packed)
         else:
-            copy_operand(script, plan.workload, own.stage, packed, operands)
+            copy_operand(script, plan.workload, own, packed, operands)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from autotune.ir.expressions import Load
 from autotune.ir.workloads import Stage
+from autotune_mlir.schedule.padding import assume_inside
 from autotune_mlir.schedule.plan import PackedOperand, StagePlan
 from autotune_mlir.schedule.script import Script, tag
 
@@ -13,6 +15,8 @@ __all__ = [
     "drop_block",
     "is_transposed",
     "place_to_drop_block",
+    "read_sizes",
+    "split_padded_transposed",
     "split_transposed",
     "transpose_operand",
     "transposes",
@@ -106,11 +110,22 @@ def transpose_operand(
     operation = script.handle()
     script.add(f"{operation} = transform.cast {compute} : {_GENERIC} to {_ANY}")
     script.annotate(operation, "stage", stage.name)
-    _write_out(script, stage, packed, copy)
+    others = [at for at, name in enumerate(operands) if name != packed.operand]
+    _write_out(script, stage, packed, copy, [script.producer(operation, at) for at in others])
 
 
-def _write_out(script: Script, stage: Stage, packed: PackedOperand, copy: str) -> None:
-    """Make operations that can be tiled of what blocks the operands."""
+def _write_out(
+    script: Script, stage: Stage, packed: PackedOperand, copy: str, producers: Sequence[str]
+) -> None:
+    """Make operations that can be tiled of what blocks the operands.
+
+    Args:
+        script: Where to write.
+        stage: The stage that reads.
+        packed: The operand that is copied.
+        copy: What blocks it.
+        producers: What produces the others.
+    """
     plain = ", ".join(f'!transform.op<"{kind}">' for kind in _LOWERED)
     function = script.match_kind("func.func")
     pad, expand, transposed = (script.handle() for _ in range(3))
@@ -123,13 +138,20 @@ def _write_out(script: Script, stage: Stage, packed: PackedOperand, copy: str) -
         f'{found} = transform.cast {transposed} : !transform.op<"linalg.transpose"> to {_ANY}'
     )
     script.annotate(found, "pack", f"{stage.name}.{packed.operand}")
-    others, cast = script.match_kind("linalg.pack"), script.handle()
-    script.add(f"{cast} = transform.cast {others} : {_ANY} to {_PACK}")
-    unused = [script.handle() for _ in _LOWERED]
-    script.add(
-        f"{', '.join(unused)} = transform.structured.lower_pack {cast} : ({_PACK}) -> ({plain})"
-    )
-    script.clean(function)
+    if producers:
+        (others,) = script.apply(
+            'transform.select "linalg.pack" in {}', [script.together(producers)]
+        )
+        cast = script.handle()
+        script.add(f"{cast} = transform.cast {others} : {_ANY} to {_PACK}")
+        unused = [script.handle() for _ in _LOWERED]
+        script.add(
+            f"{', '.join(unused)} = transform.structured.lower_pack {cast} : "
+            f"({_PACK}) -> ({plain})"
+        )
+    # More would simplify away that a padded result is put into tiles and taken out of them.
+    script.patterns(function, ["linalg.tiling_canonicalization"])
+    script.merge(function)
 
 
 _LOWERED = ("tensor.pad", "tensor.expand_shape", "linalg.transpose")
@@ -140,6 +162,29 @@ def split_transposed(script: Script, stage: Stage, packed: PackedOperand) -> Non
     rank = len(_load(stage, packed.operand).indices)
     sizes = [*[1] * (rank - 1), packed.lanes, 1]
     script.tile(script.match(tag("pack", f"{stage.name}.{packed.operand}")), sizes)
+
+
+def split_padded_transposed(script: Script, own: StagePlan, packed: PackedOperand) -> None:
+    """As :func:`split_transposed`, of a copy that pads: around vectors of what is read.
+
+    What pads moves into the loops, through the dimension of one iteration that the copy has more.
+    """
+    name = f"{own.stage.name}.{packed.operand}"
+    # The operand's last dimension is the last one before that which is the innermost.
+    *outer, lanes = read_sizes(own, packed)
+    loop = script.tile(script.match(tag("pack", name)), [*outer[1:], lanes, 1, 0])[-1]
+    script.annotate(loop, "loop", name)
+    script.patterns(script.match(tag("loop", name)), ["tensor.bubble_up_extract_slice"])
+    script.fuse_into(script.match(tag("margin", name)), script.match(tag("loop", name)))
+    assume_inside(script)
+
+
+def read_sizes(own: StagePlan, packed: PackedOperand) -> list[int]:
+    """Extents of what a copy that pads reads at once: a vector of the operand's last dimension."""
+    indices = _load(own.stage, packed.operand).indices
+    last = indices[-1]
+    extent = own.extent_inside(packed.at, str(last.args[0])) if last.op == "var" else 1
+    return [*[1] * (len(indices) - 1), math.gcd(extent, packed.lanes)]
 
 
 def _load(stage: Stage, operand: str) -> Load:

@@ -15,6 +15,7 @@ from autotune_mlir.schedule.plan import Plan, StagePlan
 from autotune_mlir.schedule.reductions import is_split
 from autotune_mlir.schedule.script import Script, tag
 from autotune_mlir.schedule.transposed import is_transposed, place_to_drop_block, transposes
+from autotune_mlir.schedule.whole import vectorize_whole
 from autotune_mlir.schedule.windows import has_vectors, pieces, window_axes
 
 __all__ = ["lower_to_vectors"]
@@ -69,12 +70,12 @@ def lower_to_vectors(script: Script, plan: Plan) -> None:
             script.vectorize(script.match(tag("init", name)))
         for packed in stage.packed:
             source = plan.stages.get(packed.operand)
-            if is_padded(stage, packed):
+            if is_padded(stage, packed.operand):
                 vectorize_padded(script, stage, packed)
             elif (source is None or not source.inlined) and not is_transposed(stage.stage, packed):
                 script.vectorize(script.match(tag("pack", f"{name}.{packed.operand}")))
         for whole in stage.whole:
-            script.vectorize(script.match(tag("pack", f"{name}.{whole.operand}")))
+            vectorize_whole(script, stage, whole)
     script.patterns(function, _CONTRACTIONS)
     script.clean(function, "tensor.fold_tensor_subset_ops_into_vector_transfers")
     _hoist_results(script)

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from autotune.backends import InvalidSchedule
 from autotune.ir.workloads import Stage, Workload
 from autotune_mlir.schedule.pack import isolate_operand
+from autotune_mlir.schedule.padded import is_padded
+from autotune_mlir.schedule.padding import assume_inside
 from autotune_mlir.schedule.plan import StagePlan, WholeOperand
 from autotune_mlir.schedule.script import Script, tag
 
-__all__ = ["copy_whole_operands", "read_blocks", "unpack_tags"]
+__all__ = ["copy_whole_operands", "read_blocks", "unpack_tags", "vectorize_whole"]
 
 _ANY = "!transform.any_op"
 _GENERIC = '!transform.op<"linalg.generic">'
@@ -38,16 +40,31 @@ def copy_whole_operands(
         InvalidSchedule: the stage reads an operand at other indices than its axes.
     """
     for whole in own.whole:
-        reader = isolate_operand(script, workload, own.stage, whole.operand, operands)
+        if whole.block is None and is_padded(own, whole.operand):
+            _split_margins(script, own, whole, tag("pack", _name(own, whole)))
+            continue
+        reader = isolate_operand(script, workload, own, whole.operand, operands)
         pads = script.producer(reader, list(operands).index(whole.operand))
         text = "transform.structured.rewrite_in_destination_passing_style {}"
         (copy,) = script.apply(text, [pads])
         if whole.block is None:
             script.annotate(copy, "pack", _name(own, whole))
         else:
-            _block(script, own, whole, copy)
-            script.clean(script.match_kind("func.func"))
+            pack = _block(script, own, whole, copy)
+            if is_padded(own, whole.operand):
+                _pad_blocks(script, own, whole)
+                continue
+            _write_out(script, own, whole, pack)
         _split(script, workload, own, whole)
+
+
+def vectorize_whole(script: Script, own: StagePlan, whole: WholeOperand) -> None:
+    """Turn the copy of a whole operand into vectors, of which lanes in margins are masked."""
+    copy = script.match(tag("pack", _name(own, whole)))
+    if is_padded(own, whole.operand):
+        script.vectorize(copy, f" vector_sizes {_vector_sizes(own, whole)}")
+    else:
+        script.vectorize(copy)
 
 
 def unpack_tags(own: StagePlan) -> list[str]:
@@ -71,12 +88,15 @@ def _name(own: StagePlan, whole: WholeOperand) -> str:
     return f"{own.stage.name}.{whole.operand}"
 
 
-def _block(script: Script, own: StagePlan, whole: WholeOperand, copy: str) -> None:
+def _block(script: Script, own: StagePlan, whole: WholeOperand, copy: str) -> str:
     """Change the layout that a copy has, and then change it back for the stage.
 
     All dimensions are split by what a tile reads of them, so that a tile reads a single block: its
     slice of the copy has no other dimensions than the operand. Blocks of the last dimension come
     first.
+
+    Returns:
+        What changes it first.
     """
     sizes = _tile_extents(own, whole)
     order = _order(len(sizes))
@@ -92,6 +112,11 @@ def _block(script: Script, own: StagePlan, whole: WholeOperand, copy: str) -> No
     )
     _, _, unpack = _transposed(script, unpack, packed, _UNPACK, order)
     script.annotate(unpack, "unpack", _name(own, whole))
+    return pack
+
+
+def _write_out(script: Script, own: StagePlan, whole: WholeOperand, pack: str) -> None:
+    """Make an operation that can be tiled of what makes blocks."""
     kinds = ", ".join(f'!transform.op<"{kind}">' for kind in _LOWERED)
     lowered = [script.handle() for _ in _LOWERED]
     script.add(
@@ -103,6 +128,44 @@ def _block(script: Script, own: StagePlan, whole: WholeOperand, copy: str) -> No
         f'{made} = transform.cast {lowered[-1]} : !transform.op<"linalg.transpose"> to {_ANY}'
     )
     script.annotate(made, "pack", _name(own, whole))
+    script.clean(script.match_kind("func.func"))
+
+
+def _pad_blocks(script: Script, own: StagePlan, whole: WholeOperand) -> None:
+    """Pad an operand where its blocks are made, and make the loops of that: blocks on all cores.
+
+    What pads the whole operand becomes a part of what makes blocks, and is a padding of slices
+    again when there are loops over the blocks.
+    """
+    function = script.match_kind("func.func")
+    # Without padding, what makes blocks and what takes them apart would be simplified away.
+    script.patterns(function, ["tensor.fold_into_pack_and_unpack"])
+    script.clean(function)
+    pack = script.producer(script.match(tag("unpack", _name(own, whole))), 0)
+    blocks = script.tile_parallel(pack, [1] * len(_vector_sizes(own, whole)))
+    script.patterns(blocks, ["linalg.decompose_pack_unpack"])
+    pads = script.match_kind("tensor.pad", blocks)
+    script.annotate(pads, "pack", _name(own, whole))
+    _split_margins(script, own, whole, tag("pack", _name(own, whole)), parallel=False)
+
+
+def _split_margins(
+    script: Script, own: StagePlan, whole: WholeOperand, copy: str, *, parallel: bool = True
+) -> None:
+    """Make the loops of a copy that pads, around vectors of its innermost dimension."""
+    sizes = _vector_sizes(own, whole)
+    if parallel and len(sizes) > 1:
+        outer = len(sizes) - 1
+        script.tile_parallel(script.match(copy), [*sizes[:outer], 0])
+        assume_inside(script)
+        sizes = [*[0] * outer, sizes[-1]]
+    script.tile(script.match(copy), sizes)
+    assume_inside(script)
+
+
+def _vector_sizes(own: StagePlan, whole: WholeOperand) -> list[int]:
+    rank = next(len(load.indices) for load in own.stage.loads if load.tensor == whole.operand)
+    return [*[1] * (rank - 1), whole.lanes]
 
 
 def _transposed(
