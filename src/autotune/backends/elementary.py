@@ -167,7 +167,8 @@ def _bounded_exp(on: Arithmetic, x: Value) -> Value:
     square = on.mul(rest, rest)
     tail = on.add(on.mul(square, on.polynomial(rest, _EXP)), rest)
     scale = on.of_bits(on.integers("shl", on.bits(shifted), _MANTISSA_BITS))
-    return on.mul(on.mul(on.add(tail, 1.0), scale), scale)
+    # (tail + 1) * scale, rounded as that is: products with a power of two are exact.
+    return on.mul(on.add(on.mul(tail, scale), scale), scale)
 
 
 def _exp(on: Arithmetic, x: Value) -> Value:
