@@ -113,8 +113,8 @@ def _window_of(realize: Any) -> _Window | None:
         if not _is_range(axis.dom) or (reduces and block.init is None):
             return None
         outer[axis.var] = Axis(f"d{place}", int(axis.dom.extent.value))
-    known = (tirx.IterVar.DataPar, tirx.IterVar.CommReduce)
-    if any(int(axis.iter_type) not in known for axis in (*block.iter_vars, *inner.block.iter_vars)):
+    kinds = {int(axis.iter_type) for axis in (*block.iter_vars, *inner.block.iter_vars)}
+    if not kinds <= {tirx.IterVar.DataPar, tirx.IterVar.CommReduce}:
         return None
     pairs = zip(inner.block.iter_vars, inner.iter_values, strict=True)
     reduced = [value for axis, value in pairs if int(axis.iter_type) == tirx.IterVar.CommReduce]
@@ -216,7 +216,7 @@ def _reduced(
     if not same or not isinstance(start, (tirx.IntImm, tirx.FloatImm)):
         raise Unsupported("T.init() does not store a constant to what the block writes")
     kind, other = _update(store)
-    value = moved(other)
+    before, value = tirx.BufferLoad(store.buffer, indices), moved(other)
     if not isinstance(inside, tirx.IntImm):
         value = tirx.if_then_else(inside, value, start)
     return SBlock(
@@ -224,7 +224,7 @@ def _reduced(
         [region(it) for it in block.reads if not it.source.same_as(store.buffer)],
         [region(it) for it in block.writes],
         str(block.name_hint),
-        tirx.BufferStore(store.buffer, kind(tirx.BufferLoad(store.buffer, indices), value), indices),
+        tirx.BufferStore(store.buffer, kind(before, value), indices),
         tirx.BufferStore(store.buffer, start, indices),
         block.alloc_buffers,
         block.match_buffers,

@@ -42,8 +42,8 @@ _SCALE: Mapping[int, tuple[str, str, str]] = {
     8: ("i8", "", ""),
     4: ("i8", "", ""),
 }
-"""By lanes of AVX-512's instruction that multiplies by powers of two: the type of its mask, and the
-type and value of what says how it rounds."""
+"""How AVX-512 multiplies vectors by powers of two, by lanes: the type of the intrinsic's mask, and
+the type and value of what says how it rounds."""
 
 _FORMS: Mapping[str, Callable[[Arithmetic, Any], Any]] = {
     **ELEMENTARY,
