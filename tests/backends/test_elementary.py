@@ -57,20 +57,35 @@ class Numpy(Arithmetic):
         return value.astype(np.float32)
 
 
-def applied(function: str, values: Any) -> Any:
-    return ELEMENTARY[function](Numpy(), values)
+class Scaling(Numpy):
+    """Products with powers of two are operations, too."""
+
+    scales = True
+
+    def scaled(self, value: Any, power: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return (value * np.exp2(power.astype(np.float64))).astype(np.float32)
 
 
+KINDS = {"plain": Numpy(), "scaling": Scaling()}
+
+
+def applied(function: str, values: Any, kind: str = "plain") -> Any:
+    return ELEMENTARY[function](KINDS[kind], values)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", ELEMENTARY)
-def test_errors_over_all_arguments(function: str) -> None:
-    check_errors(function, ARGUMENTS, applied(function, ARGUMENTS))
+def test_errors_over_all_arguments(function: str, kind: str) -> None:
+    check_errors(function, ARGUMENTS, applied(function, ARGUMENTS, kind))
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", ELEMENTARY)
 @given(values=st.lists(st.floats(width=32), min_size=1, max_size=50))
-def test_errors_of_any_arguments(function: str, values: list[float]) -> None:
+def test_errors_of_any_arguments(function: str, kind: str, values: list[float]) -> None:
     array = np.array(values, np.float32)
-    check_errors(function, array, applied(function, array))
+    check_errors(function, array, applied(function, array, kind))
 
 
 _PRECISE = {
@@ -99,7 +114,8 @@ def test_the_double_precision_of_these_tests_is_exact_for_single(function: str) 
             assert single == np.float32(double) or abs(precise - double) < 1e-6 * step, value
 
 
-def test_special_values() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_values(kind: str) -> None:
     inf, nan = math.inf, math.nan
     at = np.array([0.0, -0.0, inf, -inf, nan], np.float32)
     expected = {
@@ -111,7 +127,7 @@ def test_special_values() -> None:
     }
     assert list(expected) == list(ELEMENTARY) == list(MAX_ERRORS)
     for function, values in expected.items():
-        results = applied(function, at)
+        results = applied(function, at, kind)
         np.testing.assert_array_equal(results, np.array(values, np.float32))
         signed = ~np.isnan(results)
         np.testing.assert_array_equal(
@@ -119,10 +135,11 @@ def test_special_values() -> None:
         )
 
 
-def test_small_results_are_not_flushed() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_results_are_not_flushed(kind: str) -> None:
     tiny = np.array([-87.5, -95.0, -103.0], np.float32)
     for function in ("exp", "sigmoid"):
-        results = applied(function, tiny)
+        results = applied(function, tiny, kind)
         assert (results > 0).all() and (results < np.finfo(np.float32).tiny).all()
     denormal = np.array([1e-45, -1e-40], np.float32)
     np.testing.assert_array_equal(applied("tanh", denormal), denormal)

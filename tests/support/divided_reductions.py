@@ -1,4 +1,4 @@
-"""Reductions that read at quotients: convolutions in groups, and with fractional strides."""
+"""Reductions at quotients: convolutions in groups or with fractional strides, adaptive pooling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from autotune.ir.expressions import (
 )
 from autotune.ir.workloads import Axis, Stage, Tensor, Workload
 
-__all__ = ["fractional_convolution", "grouped_convolution", "multiplied_channels"]
+__all__ = [
+    "adaptive_pooling",
+    "fractional_convolution",
+    "grouped_convolution",
+    "multiplied_channels",
+]
 
 
 def grouped_convolution(
@@ -82,6 +87,27 @@ def fractional_convolution(
     data = Select(condition, read, Constant(0.0, "float32"))
     weight = Load("W", (taps[0] - 1 - a, taps[1] - 1 - b, k, c))
     return _sum("fractional", axes, Binary("mul", data, weight), inputs)
+
+
+def adaptive_pooling(extent: int = 13, out: int = 5, channels: int = 16) -> Workload:
+    """Channels last: sums over windows of which the largest bounds the reduce axes."""
+    starts = [at * extent // out for at in range(out)]
+    stops = [-(-(at + 1) * extent // out) for at in range(out)]
+    most = max(stop - start for start, stop in zip(starts, stops, strict=True))
+    axes = (
+        *(Axis("h", out), Axis("w", out), Axis("c", channels)),
+        *(Axis("a", most, "reduce"), Axis("b", most, "reduce")),
+    )
+    h, w, c, a, b = (var(axis.name) for axis in axes)
+
+    def within(place: IntExpr, at: IntExpr) -> ScalarExpr:
+        size = (place * extent + extent + out - 1) // out - place * extent // out
+        return Binary("lt", IndexValue(at), IndexValue(size))
+
+    read = Load("X", (h * extent // out + a, w * extent // out + b, c))
+    inside = Binary("and", within(h, a), within(w, b))
+    inputs = (Tensor("X", (extent, extent, channels), "float32"),)
+    return _sum("adaptive", axes, Select(inside, read, Constant(0.0, "float32")), inputs)
 
 
 def _divides(divisor: int, index: IntExpr) -> ScalarExpr:

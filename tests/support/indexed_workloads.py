@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from divided_reductions import (
+    adaptive_pooling,
     fractional_convolution,
     grouped_convolution,
     multiplied_channels,
@@ -187,4 +188,5 @@ INDEXED_WORKLOADS = (
     grouped_convolution(),
     multiplied_channels(),
     fractional_convolution(),
+    adaptive_pooling(),
 )

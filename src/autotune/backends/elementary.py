@@ -47,6 +47,7 @@ _SMALLEST_NORMAL = 2.0**-126
 
 # Coefficients begin with that of the highest power.
 _EXP = (1.96309236e-4, 1.41055661e-3, 8.33596475e-3, 4.16611955e-2, 1.66666165e-1, 5.00000358e-1)
+_SCALED_EXP = (1.38145534e-3, 8.36874451e-3, 4.16683890e-2, 1.66665211e-1, 4.99999940e-1, 1.0, 1.0)
 _LOG = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -83,7 +84,12 @@ class Arithmetic(ABC):
 
     Operands may be Python numbers. A product that is added may be fused with the sum; beyond that
     no operation may be reordered, nor computed more precisely.
+
+    Attributes:
+        scales: Whether there is :meth:`scaled`.
     """
+
+    scales: bool = False
 
     @abstractmethod
     def floats(self, operation: FloatOperation, left: Value, right: Value) -> Value:
@@ -110,6 +116,13 @@ class Arithmetic(ABC):
     @abstractmethod
     def converted(self, value: Value) -> Value:
         """Integers as floats."""
+
+    def scaled(self, value: Value, power: Value) -> Value:
+        """``value * 2**power``, rounded once, in one operation; ``power`` is a whole float.
+
+        Only where :attr:`scales` says so.
+        """
+        raise NotImplementedError
 
     def add(self, left: Value, right: Value) -> Value:
         """Their sum."""
@@ -153,7 +166,21 @@ class Arithmetic(ABC):
 
 
 def _bounded_exp(on: Arithmetic, x: Value) -> Value:
-    """``4**m * exp(r)``, ``m`` the integer nearest to ``x / log(4)``: for x from -104 to 89.
+    """The exponential of x from -104 to 89."""
+    return _exp_by_scaling(on, x) if on.scales else _exp_by_squares(on, x)
+
+
+def _exp_by_scaling(on: Arithmetic, x: Value) -> Value:
+    """``2**m * exp(r)``, ``m`` the integer nearest to ``x / log(2)``."""
+    power = on.sub(on.add(on.mul(x, 1.44269504088896341), _MAGIC), _MAGIC)
+    # log(2) in two parts, of which the first is exact times any m.
+    rest = on.sub(x, on.mul(power, 0.693359375))
+    rest = on.add(rest, on.mul(power, 2.12194440e-4))
+    return on.scaled(on.polynomial(rest, _SCALED_EXP), power)
+
+
+def _exp_by_squares(on: Arithmetic, x: Value) -> Value:
+    """``4**m * exp(r)``, ``m`` the integer nearest to ``x / log(4)``.
 
     2**m is always a normal number, and its square comes into the result in two steps: the second
     one alone overflows or rounds below the normal numbers.
@@ -167,7 +194,8 @@ def _bounded_exp(on: Arithmetic, x: Value) -> Value:
     square = on.mul(rest, rest)
     tail = on.add(on.mul(square, on.polynomial(rest, _EXP)), rest)
     scale = on.of_bits(on.integers("shl", on.bits(shifted), _MANTISSA_BITS))
-    return on.mul(on.mul(on.add(tail, 1.0), scale), scale)
+    # (tail + 1) * scale, rounded as that is: products with a power of two are exact.
+    return on.mul(on.add(on.mul(tail, scale), scale), scale)
 
 
 def _exp(on: Arithmetic, x: Value) -> Value:

@@ -5,7 +5,9 @@ is summed for one of the tensors does not depend on the others, so that each can
 own. So can an extreme value and its index (``argmax``), in this order: see
 :mod:`autotune_tvm.arg_reductions`. That is the first thing done to an imported program before it
 is scheduled; the program itself stays as it came. A reduction of truth values becomes one of bytes
-and a comparison: see :mod:`autotune_tvm.logical_reductions`.
+and a comparison: see :mod:`autotune_tvm.logical_reductions`. A reduction over windows of different
+sizes (adaptive pooling) becomes one over windows of one size: see
+:mod:`autotune_tvm.varying_windows`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from autotune_tvm.emit import ENTRY
 from autotune_tvm.logical_reductions import as_numbers
 from autotune_tvm.passes.statements import at, region_at, store_at
 from autotune_tvm.scalar_import import Unsupported
+from autotune_tvm.varying_windows import with_equal_windows
 
 __all__ = ["separated"]
 
@@ -37,10 +40,11 @@ def separated(module: IRModule) -> IRModule:
         module: One function ``main``, whose blocks have names of their own.
 
     Returns:
-        ``module`` itself where every block stores once.
+        ``module`` itself where every block stands in loops alone and stores once.
 
     Raises:
-        UnsupportedWorkload: names the block whose tensors depend on one another.
+        UnsupportedWorkload: names the block whose tensors depend on one another, or whose windows
+            differ in a way that has no other form.
     """
     function = module[ENTRY]
     root = function.body
@@ -50,15 +54,15 @@ def separated(module: IRModule) -> IRModule:
     nests = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     numbers = _Numbers(function, nests)
     parts = [numbers.parts(nest) for nest in nests]
-    if all(len(part) == 1 for part in parts):
+    if all(part[0] is nest for part, nest in zip(parts, nests, strict=True)):
         return module
-    block = root.block
+    block, made = root.block, [nest for part in parts for nest in part]
     whole = SBlock(
         block.iter_vars,
         block.reads,
         block.writes,
         str(block.name_hint),
-        tirx.SeqStmt([nest for part in parts for nest in part]),
+        tirx.SeqStmt(made) if len(made) > 1 else made[0],
         block.init,
         [*block.alloc_buffers, *numbers.allocated],
         block.match_buffers,
@@ -90,6 +94,8 @@ class _Numbers:
         loops, inner = _loops_around(nest)
         if not isinstance(inner, SBlockRealize):
             return [nest]
+        nest = _in_equal_windows(nest, loops, inner)
+        loops, inner = _loops_around(nest)
         found = as_numbers(inner, self._unique(f"{inner.block.name_hint}_number"))
         if found is not None:
             buffer, reduced, compared = found
@@ -104,6 +110,15 @@ class _Numbers:
         while name in self._taken:
             name, count = f"{stem}_{count}", count + 1
         return name
+
+
+def _in_equal_windows(nest: Any, loops: list[Any], realize: Any) -> Any:
+    """A nest with windows of one size; the very ``nest`` if it reduces over no others."""
+    try:
+        made = with_equal_windows(loops, realize)
+    except Unsupported as reason:
+        raise UnsupportedWorkload(f"block {str(realize.block.name_hint)!r}: {reason}") from None
+    return nest if made is None else made
 
 
 def _loops_around(nest: Any) -> tuple[list[Any], Any]:

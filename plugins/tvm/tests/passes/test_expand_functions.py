@@ -25,9 +25,11 @@ from autotune.ir.workloads import softmax
 from autotune.targets import Target, detect_cpu
 
 LIBRARY = re.compile(r"\b(?:exp|log|tanh|erf|pow)f?\b@?")
+_SCALING = ("avx512f", "avx512vl")
 CPUS = {
     "fused": Target(kind="cpu", name="avx2", processor="x86-64-v3", features=("avx2", "fma")),
     "plain": Target(kind="cpu", name="sse", processor="x86-64"),
+    "scaling": Target(kind="cpu", name="avx512", processor="x86-64-v4", features=_SCALING),
 }
 
 
@@ -60,21 +62,31 @@ def compiled(function: str, n: int, lanes: int, cpu: str) -> tuple[Any, str]:
     return built, str(built.inspect_source("s"))
 
 
-def skip_unless_fused() -> None:
-    if not {"avx2", "fma"} <= set(detect_cpu().features):
-        pytest.skip("this machine does not fuse products with sums")
+def skip_unless_here(cpu: str) -> None:
+    if not set(CPUS[cpu].features) <= set(detect_cpu().features):
+        pytest.skip(f"this machine has no {', '.join(CPUS[cpu].features)}")
 
 
 @pytest.mark.parametrize("lanes", [1, 16])
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("function", ELEMENTARY)
 def test_errors_over_all_arguments(function: str, cpu: str, lanes: int) -> None:
-    if cpu == "fused":
-        skip_unless_fused()
+    skip_unless_here(cpu)
     values = np.resize(ARGUMENTS, -(-len(ARGUMENTS) // 16) * 16)
     built, text = compiled(function, len(values), lanes, cpu)
     check_errors(function, values, results(built, values))
     assert not LIBRARY.search(text) and f"autotune_{function}" not in text
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 12, 16, 32, 64])
+def test_vectors_are_scaled_by_an_instruction_whole_or_in_parts(lanes: int) -> None:
+    skip_unless_here("scaling")
+    values = np.resize(ARGUMENTS, 192 * (len(ARGUMENTS) // 192))
+    built, text = compiled("exp", len(values), lanes, "scaling")
+    check_errors("exp", values, results(built, values))
+    # Three parts have no pairs.
+    assert ("vscalefps" in text) == (lanes != 12)
+    assert "vscalefps" not in compiled("exp", len(values), lanes, "fused")[1]
 
 
 @pytest.mark.parametrize("function", ELEMENTARY)
