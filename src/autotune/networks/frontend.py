@@ -62,7 +62,7 @@ class PassReport:
 
 @frozen
 class NetworkTensor:
-    """An input or an output of a network; ``dtype`` is the name of a numpy type."""
+    """An input or an output of a network; ``dtype`` is a name of numpy or ``ml_dtypes``."""
 
     name: str
     shape: tuple[int, ...]

@@ -13,14 +13,17 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+import numpy as np
+
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.arrays import as_numpy
 from autotune_tvm.compiler import brief
 from autotune_tvm.networks.sources.converters import CONVERTERS
+from autotune_tvm.networks.sources.decompositions import decompose
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
 from autotune_tvm.networks.sources.source import Array, Source
-from autotune_tvm.networks.sources.torch_decompositions import decompose
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
+from autotune_tvm.networks.sources.type_promotion import promote_types
 
 __all__ = ["from_exported", "from_pt2", "from_torch"]
 
@@ -42,7 +45,7 @@ def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
             "compute something else; call eval() on it first"
         )
     inputs = tuple(
-        value if isinstance(value, torch.Tensor) else torch.as_tensor(as_numpy(value))
+        value if isinstance(value, torch.Tensor) else _as_tensor(as_numpy(value))
         for value in example_inputs
     )
     said = io.StringIO()
@@ -89,8 +92,8 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
             f"{name}: torch cannot decompose the model: {brief(error)}; export it again"
         ) from error
     _check_signature(decomposed, name)
-    _check_types(decomposed, name)
     _count_from_the_beginning(decomposed)
+    promote_types(decomposed)
     _keep_tensors(decomposed, name)
     try:
         with quiet_torch():
@@ -205,22 +208,20 @@ def _check_signature(program: Any, name: str) -> None:
         )
 
 
-def _check_types(program: Any, name: str) -> None:
-    import torch
-
-    for node in program.graph.find_nodes(op="placeholder"):
-        if getattr(node.meta.get("val"), "dtype", None) == torch.bfloat16:
-            raise UnsupportedWorkload(
-                f"{name}: {node.name!r} is bfloat16, which numpy has no arrays of; networks take "
-                "float16 and float32: call half() or float() on the model and its inputs"
-            )
-
-
 def _tensors(values: Sequence[object]) -> list[Any]:
     """The tensors in example inputs, which may be nested as a model's arguments are."""
     from torch.utils._pytree import tree_leaves
 
     return [value for value in tree_leaves(tuple(values)) if hasattr(value, "shape")]
+
+
+def _as_tensor(array: Array) -> Any:
+    """A copy of an array as a tensor of torch's."""
+    import torch
+
+    if str(array.dtype) == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
 
 
 class _Run:
@@ -233,7 +234,7 @@ class _Run:
         import torch
         from torch.utils._pytree import tree_leaves, tree_unflatten
 
-        tensors = [torch.from_numpy(array.copy()) for array in inputs]
+        tensors = list(map(_as_tensor, inputs))
         arguments: Any = (tuple(tensors), {})
         if self._program.call_spec.in_spec is not None:
             arguments = tree_unflatten(tensors, self._program.call_spec.in_spec)

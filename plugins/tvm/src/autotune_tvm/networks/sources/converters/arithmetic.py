@@ -1,4 +1,4 @@
-"""Divisions of whole numbers and by a number of another type, and shifts of bits."""
+"""Arithmetic of whole numbers: divisions, shifts of bits, and bounds."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from autotune_tvm.networks.sources.converters.emission import (
     as_type,
     emit,
     node_type,
+    own_converter,
 )
 
 __all__ = ["ARITHMETIC"]
@@ -44,6 +45,24 @@ def _shift(name: str) -> Converter:
     return convert
 
 
+def _bounded(node: Any, translator: Any) -> Any:
+    """``clamp``: TVM has no infinite bound of whole numbers."""
+    from tvm import relax
+
+    dtype = node_type(node)
+    if "int" not in dtype:
+        return own_converter(translator, node)
+    name = node.target.__name__
+    least = None if name == "clamp_max.default" else argument(node, 1, "min")
+    most = argument(node, 1 if name == "clamp_max.default" else 2, "max")
+    result = translator.env[node.args[0]]
+    if least is not None:
+        result = emit(translator, relax.op.maximum(result, relax.const(least, dtype)))
+    if most is not None:
+        result = emit(translator, relax.op.minimum(result, relax.const(most, dtype)))
+    return result
+
+
 def _operand(translator: Any, value: Any, dtype: str) -> Any:
     from tvm import relax
 
@@ -58,6 +77,9 @@ ARITHMETIC: Mapping[str, Converter] = MappingProxyType(
         "div.Scalar": _division,
         "div.Tensor_mode": _division,
         "div.Scalar_mode": _division,
+        "clamp.default": _bounded,
+        "clamp_min.default": _bounded,
+        "clamp_max.default": _bounded,
         "__lshift__.Scalar": _shift("left_shift"),
         "__lshift__.Tensor": _shift("left_shift"),
         "bitwise_left_shift.Tensor": _shift("left_shift"),
@@ -68,4 +90,4 @@ ARITHMETIC: Mapping[str, Converter] = MappingProxyType(
         "bitwise_right_shift.Tensor_Scalar": _shift("right_shift"),
     }
 )
-"""Divisions and shifts by name of the operator."""
+"""Divisions, shifts and bounds by name of the operator."""

@@ -29,7 +29,7 @@ def argument(node: Any, position: int, name: str, default: Any = None) -> Any:
 
 
 def node_type(node: Any) -> str:
-    """The element type of what a node computes, such as ``"float16"``; "" for what is no tensor."""
+    """The element type of what a node computes, such as ``"float16"``; "" if it is no tensor."""
     return str(getattr(node.meta.get("val"), "dtype", "")).removeprefix("torch.")
 
 

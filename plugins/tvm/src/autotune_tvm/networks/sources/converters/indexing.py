@@ -49,9 +49,8 @@ class _Rows:
 
 
 def _rows(node: Any, translator: Any) -> _Rows:
-    from tvm import relax
-
     import torch
+    from tvm import relax
 
     given = list(node.args[1])
     indexed = tuple(dim for dim, index in enumerate(given) if index is not None)
@@ -106,9 +105,11 @@ def _read(node: Any, translator: Any) -> Any:
 
 
 def _write(node: Any, translator: Any) -> Any:
-    """``x[i, :, j] = values``, or ``+= values``."""
+    """``x[i, :, j] = values``, or ``+= values``; and ``x[mask] = value``."""
     from tvm import relax
 
+    if (masked := _masked(node, translator)) is not None:
+        return masked
     rows = _rows(node, translator)
     count = len(rows.shared)
     others = [rows.shape[dim] for dim in rows.rest]
@@ -125,6 +126,23 @@ def _write(node: Any, translator: Any) -> Any:
     reduction = "add" if argument(node, 3, "accumulate", False) else "update"
     changed = emit(translator, relax.op.scatter_nd(rows.data, places, values, reduction))
     return _as_it_was(translator, changed, rows)
+
+
+def _masked(node: Any, translator: Any) -> Any:
+    """``x[mask] = value`` of one value; None for all else."""
+    import torch
+    from tvm import relax
+
+    masks = [it for it in node.args[1] if it is not None]
+    mask, value = masks[0].meta["val"], node.args[2].meta["val"]
+    is_simple = len(masks) == 1 and node.args[1][0] is not None and value.numel() == 1
+    if not is_simple or mask.dtype != torch.bool or argument(node, 3, "accumulate", False):
+        return None
+    rest = node.args[0].meta["val"].dim() - mask.dim()
+    over = relax.op.reshape(translator.env[masks[0]], (*mask.shape, *[1] * rest))
+    one = emit(translator, relax.op.reshape(translator.env[node.args[2]], ()))
+    chosen = relax.op.where(emit(translator, over), one, translator.env[node.args[0]])
+    return emit(translator, chosen)
 
 
 def _as_it_was(translator: Any, data: Any, rows: _Rows) -> Any:
