@@ -14,6 +14,8 @@ def elementwise(aten: Any) -> dict[Any, Any]:
         aten.hypot.default: _hypotenuse,
         aten.exp2.default: _power_of_two,
         aten.erfc.default: _complementary_error,
+        aten.signbit.default: _is_negative,
+        aten.copysign.Tensor: _with_sign,
         aten.fmax.default: _fmax,
         aten.fmin.default: _fmin,
         aten.elu.default: _scaled_elu,
@@ -25,6 +27,17 @@ def _complementary_error(x: Any) -> Any:
     import torch
 
     return 1.0 - torch.erf(x)
+
+
+def _is_negative(x: Any) -> Any:
+    """Negative zeros count as zeros."""
+    return x < 0
+
+
+def _with_sign(x: Any, sign: Any) -> Any:
+    import torch
+
+    return torch.where(sign < 0, -torch.abs(x), torch.abs(x))
 
 
 def _scaled_elu(x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
