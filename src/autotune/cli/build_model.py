@@ -92,20 +92,26 @@ def timed_and_saved(
     """
     from attrs import evolve
 
-    from autotune.networks.running import TIMING_SECONDS, check_network
+    from autotune.networks.running import SAVED_BYTES_PER_SECOND, TIMING_SECONDS, check_network
 
     compiled = result.build(check=False)
-    calls = max(left(), TIMING_SECONDS) / max(result.expected, 1e-9)
-    checks, times = check and calls >= 1, calls >= _TIMED_CALLS + check
+    saving = result.network.weight_bytes / SAVED_BYTES_PER_SECOND if library_path else 0.0
+
+    def calls(then: float) -> float:
+        """How many inferences there is time for, with so many seconds kept for what follows."""
+        return max(left() - then, TIMING_SECONDS) / max(result.expected, 1e-9)
+
+    checks = check and calls(saving) >= 1
     if checks:
         check_network(result.network, compiled)
+    if library_path is not None:
+        for remark in compiled.save(Path(library_path)):
+            notify(remark)
+    times = calls(0.0) >= _TIMED_CALLS
     skipped = [
         name
         for name, is_left_out in (("checked", check and not checks), ("timed", not times))
         if is_left_out
     ]
     result = evolve(result, skipped=tuple(skipped))
-    if library_path is not None:
-        for remark in compiled.save(Path(library_path)):
-            notify(remark)
     return result.timed(compiled, most_seconds) if times else result

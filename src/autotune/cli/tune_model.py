@@ -113,7 +113,9 @@ def command(
                 listeners=[*logs, *totals, *watchers, *listeners],
             )
             source = model.source()
-            result = run_model(source, reading, asked, began=began, builds=True)
+            result = run_model(
+                source, reading, asked, began=began, builds=True, saves=library_path is not None
+            )
     except TuningInterrupted as interrupted:
         notify_interrupted(interrupted, options.fresh)
         return INTERRUPTED

@@ -13,7 +13,12 @@ from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram, PassReport
 from autotune.networks.loading import UniqueTask, load_network, unique_tasks
 from autotune.networks.model_result import ModelResult, ModelTask
-from autotune.networks.running import TIMING_SECONDS, build_network, check_network
+from autotune.networks.running import (
+    SAVED_BYTES_PER_SECOND,
+    TIMING_SECONDS,
+    build_network,
+    check_network,
+)
 from autotune.networks.source import Source, as_inputs
 from autotune.process.stopwatch import Clock
 from autotune.store.database import RecordFilter
@@ -40,6 +45,8 @@ MOST_EARLY_FLOP = 4e9
 """Networks of more are not run before they are tuned: without a schedule that takes too long."""
 # A tuned network takes at most so many times as long to compile as an untuned one.
 _TUNED_BUILD = 2.5
+# Weights are copied, and packed for the schedules that take them so, at this rate.
+_BUILT_BYTES_PER_SECOND = 1e8
 # To compare the outputs of a tuned network, it and its model are called, at so much at least.
 _TUNED_FLOP_PER_SECOND = 2e10
 
@@ -143,6 +150,7 @@ def run_model(
     *,
     began: float | None = None,
     builds: bool = False,
+    saves: bool = False,
 ) -> ModelResult:
     """As :func:`tune_model`, from a source and checked options.
 
@@ -153,6 +161,7 @@ def run_model(
         clock: Monotonic seconds.
         began: When the caller began, by ``clock``.
         builds: Whether the caller builds, checks and times the network within the same time.
+        saves: Whether it also writes the network to a file then.
     """
     began = clock() if began is None else began
     network, tasks, options = _loaded(source, reading, options)
@@ -164,7 +173,9 @@ def run_model(
         if reading.check and flop <= MOST_EARLY_FLOP:
             built, checked = _check_import(network, options, clock)
             reserve = Reserve(TIMING_SECONDS + _TUNED_BUILD * built + checked)
-        reserve = reserve if builds else Reserve()
+        copying = network.weight_bytes / _BUILT_BYTES_PER_SECOND
+        copying += saves * network.weight_bytes / SAVED_BYTES_PER_SECOND
+        reserve = evolve(reserve, seconds=reserve.seconds + copying) if builds else Reserve()
         _warn_of_time(options, network.name, clock() - began, reserve)
         return reserve
 

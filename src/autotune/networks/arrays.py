@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,37 @@ from autotune.backends import ALIGNMENT, aligned_copy
 from autotune.errors import InvalidValueError
 from autotune.networks.frontend import NetworkTensor
 
-__all__ = ["aligned_inputs", "as_numpy", "check_examples", "converter_to", "random_examples"]
+__all__ = [
+    "aligned_inputs",
+    "as_numpy",
+    "check_examples",
+    "converter_to",
+    "numpy_type",
+    "random_examples",
+    "read_array",
+    "write_array",
+]
 
 Array = NDArray[Any]
+
+_BFLOAT16 = "bfloat16"
+_BFLOAT16_FILE = ".bfloat16.npy"
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The numpy type of this name; bfloat16 is that of the package ``ml_dtypes``.
+
+    Raises:
+        InvalidValueError: the package is missing.
+    """
+    if name != _BFLOAT16:
+        return np.dtype(name)
+    try:
+        return np.dtype(getattr(import_module("ml_dtypes"), _BFLOAT16))
+    except ImportError as error:
+        raise InvalidValueError(
+            "numpy has no bfloat16 without the package ml_dtypes: pip install ml_dtypes"
+        ) from error
 
 
 def as_numpy(value: Any) -> Array:
@@ -26,6 +55,9 @@ def as_numpy(value: Any) -> Array:
     """
     if hasattr(value, "detach"):
         value = value.detach()
+    if str(getattr(value, "dtype", "")) == f"torch.{_BFLOAT16}":
+        bits = value.view(sys.modules["torch"].uint16)
+        return as_numpy(bits).view(numpy_type(_BFLOAT16))
     try:
         array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except (BufferError, RuntimeError, TypeError, ValueError):
@@ -63,8 +95,33 @@ def _aligned(tensor: NetworkTensor, value: Any) -> Array:
 def converter_to(like: Any) -> Callable[[Any], Any]:
     """What makes an output of the kind of an input: ``from_dlpack`` of its package, or numpy's."""
     package = sys.modules.get(type(like).__module__.split(".")[0])
-    converter: Callable[[Any], Any] = getattr(package, "from_dlpack", np.from_dlpack)
+    if package in (None, np):
+        return _array_of
+    converter: Callable[[Any], Any] = getattr(package, "from_dlpack", _array_of)
     return converter
+
+
+def _array_of(tensor: Any) -> Array:
+    """A tensor as an array, in place where numpy has its type."""
+    try:
+        return np.from_dlpack(tensor)
+    except (BufferError, RuntimeError, TypeError):  # bfloat16
+        return np.asarray(tensor.numpy())
+
+
+def write_array(stem: str, array: Any) -> str:
+    """Write an array to a file whose name begins so; returns its path, for :func:`read_array`."""
+    given = as_numpy(array)
+    is_bfloat16 = str(given.dtype) == _BFLOAT16
+    path = f"{stem}{_BFLOAT16_FILE if is_bfloat16 else '.npy'}"
+    np.save(path, given.view(np.uint16) if is_bfloat16 else given, allow_pickle=False)
+    return path
+
+
+def read_array(path: str) -> Array:
+    """An array that :func:`write_array` wrote."""
+    array: Array = np.load(path, allow_pickle=False)
+    return array.view(numpy_type(_BFLOAT16)) if path.endswith(_BFLOAT16_FILE) else array
 
 
 def check_examples(
@@ -95,8 +152,8 @@ def random_examples(inputs: Sequence[NetworkTensor]) -> tuple[Array, ...]:
     rng = np.random.default_rng(0)
     found = []
     for tensor in inputs:
-        kind = np.dtype(tensor.dtype)
-        if kind.kind == "f":
+        kind = numpy_type(tensor.dtype)
+        if "float" in tensor.dtype:
             found.append(rng.standard_normal(tensor.shape).astype(kind))
         else:
             # 0 and 1 index every table that is one.

@@ -11,6 +11,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from autotune.ir.element_types import element_type
+from autotune.networks.arrays import as_numpy
 from autotune.networks.frontend import NetworkTensor
 
 __all__ = ["TOLERANCE", "Difference", "compare_outputs"]
@@ -70,9 +71,15 @@ def compare_outputs(
         problem = f"is one of {len(wanted)} of the model, and the network has {len(found)}"
         return [Difference(tensors[0].name if tensors else "", math.inf, 0, 0, 0, problem)]
     return [
-        _difference(tensor, np.asarray(want), np.asarray(got))
+        _difference(tensor, as_numpy(want), as_numpy(got))
         for tensor, want, got in zip(tensors, wanted, found, strict=True)
     ]
+
+
+def _eps(dtype: str) -> float:
+    """From 1 to the next larger number of a type; 0 for integers, also those that no task has."""
+    is_integer = dtype.removeprefix("u").startswith("int")
+    return 0.0 if is_integer else element_type(dtype).eps
 
 
 def _difference(tensor: NetworkTensor, want: NDArray[Any], got: NDArray[Any]) -> Difference:
@@ -81,11 +88,11 @@ def _difference(tensor: NetworkTensor, want: NDArray[Any], got: NDArray[Any]) ->
             f"is {got.dtype}{list(got.shape)}, and the model's {want.dtype}{list(want.shape)}"
         )
         return Difference(tensor.name, math.inf, 0.0, 0.0, got.size, problem)
-    kind = element_type(tensor.dtype)
+    eps = _eps(tensor.dtype)
     wide_want, wide_got = want.astype(np.float64), got.astype(np.float64)
     finite = np.where(np.isfinite(wide_want), wide_want, 0.0)
     scale = math.sqrt(float(np.mean(finite * finite))) if finite.size else 0.0
-    bound = TOLERANCE * math.sqrt(kind.eps) * (np.abs(finite) + scale)
+    bound = TOLERANCE * math.sqrt(eps) * (np.abs(finite) + scale)
     with np.errstate(all="ignore"):
         error = np.abs(wide_got - wide_want)
     same = (wide_got == wide_want) | (np.isnan(wide_got) & np.isnan(wide_want))

@@ -62,7 +62,7 @@ class PassReport:
 
 @frozen
 class NetworkTensor:
-    """An input or an output of a network; ``dtype`` is the name of a numpy type."""
+    """An input or an output of a network; ``dtype`` is a name of numpy or ``ml_dtypes``."""
 
     name: str
     shape: tuple[int, ...]
@@ -138,6 +138,8 @@ class NetworkProgram(ABC):
     """What was done to the graph, in order."""
     inputs: tuple[NetworkTensor, ...]
     outputs: tuple[NetworkTensor, ...]
+    weight_bytes: int = 0
+    """What building the network copies, and :meth:`CompiledNetwork.save` writes, beside code."""
 
     @abstractmethod
     def example_inputs(self) -> tuple[Any, ...]:

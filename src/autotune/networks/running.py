@@ -18,6 +18,7 @@ from autotune.targets import Target
 
 __all__ = [
     "NAIVE_FLOP_PER_SECOND",
+    "SAVED_BYTES_PER_SECOND",
     "TIMING_SECONDS",
     "Timing",
     "WrongOutputs",
@@ -34,6 +35,11 @@ TIMING_SECONDS = 2.0
 
 NAIVE_FLOP_PER_SECOND = 1e9
 """About what a program without a schedule does: a program that nobody timed is counted so."""
+
+
+SAVED_BYTES_PER_SECOND = 1.5e7
+"""How fast weights are written into a shared library: the compiler makes an object of them, which
+the linker copies."""
 
 
 class WrongOutputs(AutotuneError):

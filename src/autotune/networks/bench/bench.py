@@ -14,6 +14,7 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from autotune.errors import AutotuneError, InvalidValueError, UnknownNameError, one_line
+from autotune.networks.arrays import read_array
 from autotune.networks.bench.result import BenchResult, BenchRow
 from autotune.networks.bench.runtimes import RUNTIMES, TUNED, UNTUNED
 from autotune.networks.comparison import compare_outputs
@@ -208,7 +209,7 @@ def _prepare(one: _Running, question: Message) -> None:
     answer = one.ask(message, _PREPARE_SECONDS)
     if answer is None:
         return
-    one.outputs = [np.load(path, allow_pickle=False) for path in answer["outputs"]]
+    one.outputs = [read_array(path) for path in answer["outputs"]]
     one.inputs = list(map(str, answer["inputs"]))
     one.row = evolve(
         one.row,

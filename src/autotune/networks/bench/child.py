@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from attrs import evolve
 
 from autotune.networks.api import ModelOptions
+from autotune.networks.arrays import read_array, write_array
 from autotune.networks.bench.runtimes import RUNTIMES, Prepared
 from autotune.networks.loading import read_passes
 from autotune.networks.source import Source, read_network, read_source
@@ -43,7 +43,7 @@ class Child:
         source = _source(question)
         inputs = question["inputs"]
         if inputs and source.example_inputs is None:
-            source = evolve(source, example_inputs=tuple(np.load(path) for path in inputs))
+            source = evolve(source, example_inputs=tuple(map(read_array, inputs)))
         reading = ModelOptions(
             frontend=question["frontend"], passes=read_passes(question["passes"])
         )
@@ -95,11 +95,7 @@ def _timed(prepared: Prepared, calls: int) -> list[float]:
 
 
 def _write(arrays: Iterable[Any], stem: Path) -> list[str]:
-    paths = []
-    for number, array in enumerate(arrays):
-        paths.append(f"{stem}-{number}.npy")
-        np.save(paths[-1], np.asarray(array), allow_pickle=False)
-    return paths
+    return [write_array(f"{stem}-{number}", array) for number, array in enumerate(arrays)]
 
 
 def _peak_bytes() -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from autotune.errors import InvalidValueError
 from autotune.networks.api import ModelOptions, build_recorded
+from autotune.networks.arrays import as_numpy
 from autotune.networks.bench.runtimes import Prepared
 from autotune.networks.frontend import CompiledNetwork, NetworkProgram
 from autotune.networks.loading import load_network
@@ -38,7 +37,7 @@ def _prepared(network: NetworkProgram, compiled: CompiledNetwork) -> Prepared:
     inputs = network.example_inputs()
     return Prepared(
         run=lambda: compiled(*inputs),
-        outputs=lambda: [np.asarray(it) for it in compiled(*inputs)],
+        outputs=lambda: list(map(as_numpy, compiled(*inputs))),
         version=network.backend,
         seconds=lambda calls: compiled.time_calls(inputs, calls),
         inputs=inputs,

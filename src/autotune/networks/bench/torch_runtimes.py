@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
 from autotune.networks.api import ModelOptions
+from autotune.networks.arrays import as_numpy
 from autotune.networks.bench.runtimes import Prepared
 from autotune.networks.source import Source
 from autotune.tuning.options import TuneOptions
@@ -53,7 +53,7 @@ def as_module(source: Source) -> tuple[Any, tuple[Any, ...]]:
 def as_arrays(outputs: object) -> list[NDArray[Any]]:
     """The tensors of nested outputs, in order."""
     if isinstance(outputs, torch.Tensor):
-        return [np.asarray(outputs.detach())]
+        return [as_numpy(outputs)]
     if isinstance(outputs, dict):
         outputs = list(outputs.values())
     if hasattr(outputs, "to_tuple"):

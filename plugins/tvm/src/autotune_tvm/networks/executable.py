@@ -10,6 +10,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autotune.errors import InvalidValueError
@@ -127,8 +128,16 @@ class RelaxNetwork(CompiledNetwork):
         return tvm.relax.VirtualMachine(self._library, tvm.cpu())
 
     def _arguments(self, inputs: Sequence[Any]) -> list[Any]:
-        from_dlpack = runtime.load().runtime.from_dlpack
-        return [from_dlpack(array) for array in aligned_inputs(self._inputs, inputs)]
+        return [_as_tensor(array) for array in aligned_inputs(self._inputs, inputs)]
+
+
+def _as_tensor(array: Array) -> Any:
+    """An array as a tensor of TVM's, in place."""
+    from_dlpack = runtime.load().runtime.from_dlpack
+    if str(array.dtype) != "bfloat16":
+        return from_dlpack(array)
+    # numpy hands over its own types only.
+    return from_dlpack(array.view(np.uint16))._create_view(array.shape, "bfloat16")
 
 
 class _Watch:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
-from tvm import relax, tirx
+from tvm import DataType, relax, tirx
 from tvm.ir import Call, GenericConst, IRModule, Op, Tuple, Var
 from tvm.runtime import empty
 
@@ -25,6 +25,7 @@ __all__ = [
     "array_of",
     "bindings_of",
     "constant",
+    "constant_bytes",
     "dtype_of",
     "operator_of",
     "rewrite",
@@ -63,6 +64,20 @@ def constant(array: Array) -> Any:
     except (BufferError, RuntimeError, TypeError):  # bfloat16 and 8-bit floats
         tensor.copyfrom(np.ascontiguousarray(array))
     return relax.const(tensor)
+
+
+def constant_bytes(module: IRModule) -> int:
+    """Bytes of the constants that ``main`` reads, each once."""
+    found: dict[int, int] = {}
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, GenericConst):
+            tensor = expression.value
+            bits = DataType(str(tensor.dtype)).bits
+            found[int(tensor.data_ptr())] = int(tensor.numel()) * ((bits + 7) // 8)
+
+    relax.analysis.post_order_visit(module[ENTRY], visit)
+    return sum(found.values())
 
 
 def shape_of(expression: Any) -> tuple[int, ...] | None:

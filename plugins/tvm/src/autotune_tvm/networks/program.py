@@ -20,7 +20,7 @@ from autotune_tvm import compiler
 from autotune_tvm.networks.apply import apply_functions, default_function, scheduled_function
 from autotune_tvm.networks.executable import RelaxNetwork
 from autotune_tvm.networks.extraction import extract_tasks
-from autotune_tvm.networks.graph import ENTRY
+from autotune_tvm.networks.graph import ENTRY, constant_bytes
 from autotune_tvm.networks.pipeline import run_passes
 from autotune_tvm.networks.prepack import prepack_weights
 from autotune_tvm.networks.sources.source import (
@@ -52,6 +52,7 @@ class RelaxProgram(NetworkProgram):
             source.module, options.target, options.threads, options.passes, options.on_pass
         )
         self.tasks: tuple[NetworkTask, ...] = extract_tasks(self.module)
+        self.weight_bytes = constant_bytes(self.module)
 
     def example_inputs(self) -> tuple[Any, ...]:
         """Those it was loaded with, else random ones of one seed."""

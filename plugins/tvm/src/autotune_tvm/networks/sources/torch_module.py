@@ -8,17 +8,22 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
+from functools import lru_cache
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+import numpy as np
+
 from autotune.errors import InvalidValueError, UnsupportedWorkload
 from autotune.networks.arrays import as_numpy
 from autotune_tvm.compiler import brief
-from autotune_tvm.networks.sources.half_products import half_products
+from autotune_tvm.networks.sources.converters import CONVERTERS
+from autotune_tvm.networks.sources.decompositions import decompose
 from autotune_tvm.networks.sources.parsing import parse_pt2, quiet_torch
 from autotune_tvm.networks.sources.source import Array, Source
 from autotune_tvm.networks.sources.translation import NotTranslated, translated
+from autotune_tvm.networks.sources.type_promotion import promote_types, widen_bfloat16
 
 __all__ = ["from_exported", "from_pt2", "from_torch"]
 
@@ -40,7 +45,7 @@ def from_torch(model: Any, example_inputs: Sequence[object] | None) -> Source:
             "compute something else; call eval() on it first"
         )
     inputs = tuple(
-        value if isinstance(value, torch.Tensor) else torch.as_tensor(as_numpy(value))
+        value if isinstance(value, torch.Tensor) else _as_tensor(as_numpy(value))
         for value in example_inputs
     )
     said = io.StringIO()
@@ -81,21 +86,23 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
 
     try:
         with quiet_torch():
-            decomposed = program.run_decompositions()
+            decomposed = decompose(program, _known_operators())
     except Exception as error:  # whatever torch meets
         raise UnsupportedWorkload(
             f"{name}: torch cannot decompose the model: {brief(error)}; export it again"
         ) from error
     _check_signature(decomposed, name)
-    _check_types(decomposed, name)
     _count_from_the_beginning(decomposed)
+    promote_types(decomposed)
+    widen_bfloat16(decomposed)
+    _keep_tensors(decomposed, name)
     try:
         with quiet_torch():
             module = translated(
                 lambda: from_exported_program(
                     decomposed,
                     run_ep_decomposition=False,
-                    custom_convert_map=half_products(decomposed.graph),
+                    custom_convert_map=dict(CONVERTERS),
                 )
             )
     except NotTranslated as error:
@@ -108,40 +115,43 @@ def from_exported(program: Any, example_inputs: Sequence[object] | None, name: s
         arguments, keywords = program.example_inputs
         given = (*arguments, *keywords.values())
     examples = None if given is None else tuple(map(as_numpy, _tensors(given)))
-    outputs = tuple(str(output) for output in program.graph_signature.user_outputs)
+    returned = next(iter(decomposed.graph.find_nodes(op="output"))).args[0]
+    outputs = tuple(str(node) for node in returned)
     return Source(name, module, examples, outputs, _Run(program))
 
 
+@lru_cache(maxsize=1)
+def _known_operators() -> frozenset[str]:
+    """Names of torch's operators that are translated."""
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
+
+    return frozenset(ExportedProgramImporter().create_convert_map()) | frozenset(CONVERTERS)
+
+
 def _count_from_the_beginning(program: Any) -> None:
-    """Write ``x[:, -1]`` and ``x[[-1]]`` with positions from the beginning.
+    """Write ``x[:, -1]`` with a position from the beginning.
 
     TVM counts on from the beginning of ``x`` whatever the sign, and reads in front of it.
     """
     import torch
 
-    graph, aten = program.graph, torch.ops.aten
-    for node in graph.find_nodes(op="call_function", target=aten.select.int):
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.select.int):
         data, dim, index = node.args
         if index < 0:
             node.update_arg(2, index + data.meta["val"].shape[dim])
-    known = {**program.state_dict, **program.constants}
-    signature = program.graph_signature
-    held = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
-    for node in graph.find_nodes(op="call_function", target=aten.index.Tensor):
-        data, indices = node.args
-        counted = list(indices)
-        for dim, index in enumerate(indices):
-            origin = index
-            while origin is not None and origin.target is aten.clone.default:
-                origin = origin.args[0]
-            value = None if origin is None else known.get(held.get(origin.name, ""))
-            if value is None or value.dtype == torch.bool or not bool((value < 0).any()):
-                continue
-            with graph.inserting_before(node):
-                size = data.meta["val"].shape[dim]
-                counted[dim] = graph.call_function(aten.remainder.Scalar, (index, size))
-            counted[dim].meta.update(index.meta)
-        node.update_arg(1, counted)
+
+
+def _keep_tensors(program: Any, name: str) -> None:
+    """Leave numbers and None out of the outputs, which are the same in every call."""
+    output = next(iter(program.graph.find_nodes(op="output")))
+    found = tuple(it for it in output.args[0] if _is_tensor(it))
+    if not found:
+        raise UnsupportedWorkload(f"{name} returns no tensor: there is nothing to compute")
+    output.update_arg(0, found)
+
+
+def _is_tensor(node: Any) -> bool:
+    return hasattr(getattr(node, "meta", {}).get("val"), "shape")
 
 
 def _why(error: Exception) -> str:
@@ -199,22 +209,20 @@ def _check_signature(program: Any, name: str) -> None:
         )
 
 
-def _check_types(program: Any, name: str) -> None:
-    import torch
-
-    for node in program.graph.find_nodes(op="placeholder"):
-        if getattr(node.meta.get("val"), "dtype", None) == torch.bfloat16:
-            raise UnsupportedWorkload(
-                f"{name}: {node.name!r} is bfloat16, which numpy has no arrays of; networks take "
-                "float16 and float32: call half() or float() on the model and its inputs"
-            )
-
-
 def _tensors(values: Sequence[object]) -> list[Any]:
     """The tensors in example inputs, which may be nested as a model's arguments are."""
     from torch.utils._pytree import tree_leaves
 
     return [value for value in tree_leaves(tuple(values)) if hasattr(value, "shape")]
+
+
+def _as_tensor(array: Array) -> Any:
+    """A copy of an array as a tensor of torch's."""
+    import torch
+
+    if str(array.dtype) == "bfloat16":
+        return torch.from_numpy(array.view(np.uint16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
 
 
 class _Run:
@@ -227,10 +235,10 @@ class _Run:
         import torch
         from torch.utils._pytree import tree_leaves, tree_unflatten
 
-        tensors = [torch.from_numpy(array.copy()) for array in inputs]
+        tensors = list(map(_as_tensor, inputs))
         arguments: Any = (tuple(tensors), {})
         if self._program.call_spec.in_spec is not None:
             arguments = tree_unflatten(tensors, self._program.call_spec.in_spec)
         with torch.no_grad(), quiet_torch():
             found = self._program.module()(*arguments[0], **arguments[1])
-        return tuple(tensor.detach().numpy() for tensor in tree_leaves(found))
+        return tuple(as_numpy(leaf) for leaf in tree_leaves(found) if hasattr(leaf, "shape"))

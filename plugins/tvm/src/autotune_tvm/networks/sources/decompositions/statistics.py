@@ -1,0 +1,104 @@
+"""Normalization and statistics, of types and options that TVM lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["statistics"]
+
+_DIRECT = ("torch.float32", "torch.float16")
+
+
+def statistics(aten: Any) -> dict[Any, Any]:
+    """By operator."""
+    return {
+        aten.native_group_norm.default: _group_norm,
+        aten.native_layer_norm.default: _layer_norm,
+        aten.var_mean.correction: _variance_and_mean,
+        aten.topk.default: _sorted_topk,
+        aten.kthvalue.default: _kth_value,
+    }
+
+
+def _group_norm(
+    data: Any,
+    weight: Any,
+    bias: Any,
+    batch: int,
+    channels: int,
+    positions: int,
+    groups: int,
+    eps: float,
+) -> Any:
+    """In single precision where TVM has no other; with factors where there are none."""
+    import torch
+
+    if str(data.dtype) in _DIRECT and weight is not None and bias is not None:
+        return NotImplemented
+    wide = _wide(data)
+    rows = wide.reshape(batch, groups, channels // groups * positions)
+    centred, mean, scale = _normalized(rows, [2], eps)
+    result = centred.reshape(batch, channels, positions)
+    if weight is not None:
+        result = result * weight.to(wide.dtype).reshape(1, channels, 1)
+    if bias is not None:
+        result = result + bias.to(wide.dtype).reshape(1, channels, 1)
+    flat = (batch, groups)
+    moments = mean.reshape(flat).to(data.dtype), scale.reshape(flat).to(data.dtype)
+    return (torch.reshape(result, data.shape).to(data.dtype), *moments)
+
+
+def _layer_norm(data: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """In single or double precision, where TVM has no other."""
+    if str(data.dtype) in _DIRECT:
+        return NotImplemented
+    wide = _wide(data)
+    result, mean, scale = _normalized(wide, list(range(-len(shape), 0)), eps)
+    if weight is not None:
+        result = result * weight.to(wide.dtype)
+    if bias is not None:
+        result = result + bias.to(wide.dtype)
+    return result.to(data.dtype), mean, scale
+
+
+def _wide(data: Any) -> Any:
+    """The numbers in the type that moments are computed in."""
+    import torch
+
+    return data if data.dtype == torch.float64 else data.to(torch.float32)
+
+
+def _normalized(data: Any, dims: list[int], eps: float) -> tuple[Any, Any, Any]:
+    """Numbers without their mean and of variance 1, the mean, and what they were multiplied by."""
+    import torch
+
+    mean = torch.mean(data, dims, keepdim=True)
+    centred = data - mean
+    scale = torch.rsqrt(torch.mean(centred * centred, dims, keepdim=True) + eps)
+    return centred * scale, mean, scale
+
+
+def _variance_and_mean(
+    data: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    import torch
+
+    variance = torch.var(data, dim, correction=correction, keepdim=keepdim)
+    return variance, torch.mean(data, dim, keepdim=keepdim)
+
+
+def _sorted_topk(
+    data: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Any:
+    """Any order is one in which a caller that asks for none may find them."""
+    import torch
+
+    return NotImplemented if sorted else torch.topk(data, k, dim, largest, True)
+
+
+def _kth_value(data: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    import torch
+
+    values, places = torch.sort(data, dim)
+    found = values.narrow(dim, k - 1, 1), places.narrow(dim, k - 1, 1)
+    return found if keepdim else tuple(it.squeeze(dim) for it in found)
