@@ -125,16 +125,18 @@ def _loads(
     packed = max(1, _WORD_BYTES // size)
     bases = [fragment.position(0, register * packed) for register in range(held)]
     together = max(1, _MATRICES // held)
-    result, reduced = (
-        f"{_bits([bases[m % held].get(key, 0) + (m // held * extent if key == axis else 0) for m in range(_MATRICES)])}"  # noqa: E501
-        for key in (axis, "k")
+    fragments = [number // held for number in range(_MATRICES)]
+    places = [bases[number % held] for number in range(_MATRICES)]
+    result = _bits(
+        [place[axis] + extent * at for place, at in zip(places, fragments, strict=True)]
     )
+    reduced = _bits([place["k"] for place in places])
     # Along the reduction, rows of a matrix are results; along results, steps of the reduction,
     # and the matrix is transposed while it is loaded.
-    result, reduced = (
-        (f"row + {result}", reduced) if along else (result, f"row + {reduced}")
-    )
-    steps = (f"{name}_row", str(size)) if along else (str(size), f"{name}_row")
+    if along:
+        result, steps = f"row + {result}", (f"{name}_row", str(size))
+    else:
+        reduced, steps = f"row + {reduced}", (str(size), f"{name}_row")
     place = f"({result} - {own}) * {steps[0]} + ({reduced}) * {steps[1]}"
     suffix = "" if along else "_trans"
     lines = [f"  const char* {name}_at = static_cast<const char*>({name}) + {place};"]
@@ -161,9 +163,13 @@ def _own_place(call: Intrinsic, operand: IntrinsicOperand) -> tuple[str, int, st
     parts, inner = [], 1
     for digit in reversed(fragment.lanes):
         if digit.axis == spatial.name:
-            parts.append(f"lane / {inner} % {digit.extent} * {digit.stride}")
+            parts.append(_scaled(f"lane / {inner} % {digit.extent}", digit.stride))
         inner *= digit.extent
     return spatial.name, spatial.extent, " - ".join(parts) or "0"
+
+
+def _scaled(value: str, factor: int) -> str:
+    return value if factor == 1 else f"{value} * {factor}"
 
 
 def _bits(values: Sequence[int]) -> str:
@@ -173,7 +179,7 @@ def _bits(values: Sequence[int]) -> str:
         raise InvalidValueError(f"matrices at {list(values)} are not at sums of two distances")
     parts = [f"(matrix & 1) * {first}"] if first else []
     parts += [f"(matrix >> 1) * {second}"] if second else []
-    return "(" + (" + ".join(parts) or "0") + ")"
+    return " + ".join(parts) or "0"
 
 
 def _products(tile: WarpTile) -> list[str]:

@@ -62,6 +62,8 @@ _INSTRUCTIONS = ("mma-m16n8k16", "mma-m16n8k16-bf16", "mma-m16n8k32-int8")
 # Fetches of less than a word per thread only cost instructions.
 _NARROWEST_BYTES = 4
 _WORD_BYTES = 4
+# Where there is too little work for the GPU, results that a warp may have all the same.
+_RESULTS_OF_A_WARP = 1024
 
 
 @frozen
@@ -329,7 +331,7 @@ def _limits(draft: SketchDraft, product_: _Product) -> list[Constraint]:
         AtMost(threads * kept, target.registers_per_block, "registers of a block", hard=False),
     ]
     whole = math.prod(axis.extent for axis in stage.spatial_axes)
-    blocks = min(target.multiprocessors, whole // call.result.elements)
+    blocks = min(target.multiprocessors, whole // _RESULTS_OF_A_WARP)
     if blocks > 1:
         source = "every multiprocessor gets a block, as far as there are so many"
         found.append(AtLeast(grid, blocks, source, hard=False))
