@@ -89,13 +89,13 @@ class StageSchedule:
         """Put the loops into an order; an axis may have an inner level outside an outer one."""
         self.order = list(order)
         for axis in self.stage.axes:
-            levels = [_level(name) for name in self._levels(axis.name)]
-            if levels == sorted(levels):
-                continue
-            unit = const(1)
-            for name in sorted(self._levels(axis.name), key=_level, reverse=True):
+            names, unit = self._levels(axis.name), const(1)
+            for name in sorted(names, key=_level, reverse=True):
                 loop = self.loops[name]
-                self.loops[name] = evolve(loop, units=(unit,))
+                inside = names[names.index(name) + 1 :]
+                deeper = [other for other in names if _level(other) > _level(name)]
+                if set(inside) != set(deeper):
+                    self.loops[name] = evolve(loop, units=(unit,))
                 unit = unit * loop.extent
 
     def levels_inside(self, axis: str, path: tuple[Loop, ...]) -> list[tuple[str, Loop]]:
