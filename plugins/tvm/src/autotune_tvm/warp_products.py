@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from attrs import frozen
 from tvm import tirx
 from tvm.backend.cuda.op import cuda_func_call
 from tvm.ir import Range
@@ -21,7 +22,6 @@ from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Stage
 from autotune.sketches import Step, WarpTensorize
 from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
-from autotune_tvm.dot_products import TensorCall
 from autotune_tvm.schedule_state import ScheduleState, WarpLoops
 from autotune_tvm.warp_source import WarpTile, function_name, function_source
 
@@ -87,7 +87,11 @@ def make_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
     )
     if len(buffers) < 3:
         raise InvalidSchedule(f"{step}: its factors are one tensor")
-    name = _registered(WarpTile(call, down, across, left, right))
+    one_row, one_column = (
+        axis.extent == own.extent
+        for axis, own in zip(stage.spatial_axes[-2:], call.spatial_axes, strict=True)
+    )
+    name = _registered(WarpTile(call, down, across, left, right), one_row, one_column)
     state.sch.tensorize(state.loops[step.stage, step.loops[0]], name)
 
 
@@ -108,17 +112,44 @@ def _is_along_reduction(
     raise InvalidSchedule(f"{step}: no factor moves with {axis}")
 
 
+@frozen
+class _ThreadBuffers:
+    """A thread's results, and the hull of what they read of either factor.
+
+    Attributes:
+        sums: The results. TVM leaves dimensions of one value out of their buffer, which are those
+            of fragments where the whole axis is one.
+        left: Of the left factor.
+        right: Of the right factor.
+        dims: The dimensions of the results that are there.
+    """
+
+    sums: Any
+    left: Any
+    right: Any
+    dims: tuple[int, ...]
+
+    def at(self, f: Any, h: Any, g: Any, p: Any) -> list[Any]:
+        """The place of one result: fragment and row of the lane, fragment and column."""
+        whole = (f, h, 0, g, 0, p)
+        return [whole[dim] for dim in self.dims]
+
+
 @cache
-def _registered(tile: WarpTile) -> str:
-    """Register the calls of a tile with TVM; returns TVM's name for them."""
-    call = _tensor_call(tile)
-    name = f"autotune.{function_name(tile)}"
-    TensorIntrin.register(name, call.description, call.implementation, override=True)
+def _registered(tile: WarpTile, one_row: bool, one_column: bool) -> str:
+    """Register the calls of a tile with TVM; returns TVM's name for them.
+
+    ``one_row`` and ``one_column`` say whether one fragment is as long as the axis.
+    """
+    dims = tuple(dim for dim in range(6) if not (one_row and dim == 0 or one_column and dim == 3))
+    description = _description(tile, dims)
+    name = f"autotune.{function_name(tile)}/{''.join(map(str, dims))}"
+    TensorIntrin.register(name, description, _implementation(tile, dims), override=True)
     return name
 
 
-def _tensor_call(tile: WarpTile) -> TensorCall:
-    """The loops of a thread, and the call that replaces them.
+def _description(tile: WarpTile, dims: tuple[int, ...]) -> Any:
+    """The loops of a thread.
 
     A thread has ``down`` times two by ``across`` times two results. TVM leaves variables of one
     value out of the block whose loops it compares.
@@ -126,41 +157,34 @@ def _tensor_call(tile: WarpTile) -> TensorCall:
     call = tile.call
     (row_count, row_stride), (row_lanes, _) = _levels(call, 0)
     (column_lanes, _), (column_count, column_stride) = _levels(call, 1)
-    rows, columns = row_count * row_lanes, column_lanes * column_count
-    depth = call.reduce_axes[0].extent
-    extents = (tile.down, row_count, tile.across, column_count, depth)
+    extents = (tile.down, row_count, tile.across, column_count, call.reduce_axes[0].extent)
     variables = [tirx.Var(name, "int32") for name in ("f", "h", "g", "p", "k")]
     f, h, g, p, k = (
         var if extent > 1 else 0 for var, extent in zip(variables, extents, strict=True)
     )
-    sums, left, right = _buffers(
-        tile,
-        (tile.down - 1) * rows + (row_count - 1) * row_stride + 1,
-        (tile.across - 1) * columns + (column_count - 1) * column_stride + 1,
-    )
-    total = sums[f, h, 0, g, 0, p]
-    row, column = f * rows + h * row_stride, g * columns + p * column_stride
-    a = left[(row, k) if tile.left_along_reduction else (k, row)]
-    b = right[(column, k) if tile.right_along_reduction else (k, column)]
+    buffers = _buffers(tile, dims)
+    row = f * (row_count * row_lanes) + h * row_stride
+    column = g * (column_lanes * column_count) + p * column_stride
+    a = buffers.left[(row, k) if tile.left_along_reduction else (k, row)]
+    b = buffers.right[(column, k) if tile.right_along_reduction else (k, column)]
+    place = buffers.at(f, h, g, p)
+    total = buffers.sums[tuple(place)]
     dtype = call.result.dtype
     value = total + tirx.Cast(dtype, a) * tirx.Cast(dtype, b)
-    body = tirx.BufferStore(sums, value, [f, h, 0, g, 0, p])
+    body = tirx.BufferStore(buffers.sums, value, place)
     loops = [tirx.Var(f"{var.name}_loop", "int32") for var in variables]
     used = [at for at, extent in enumerate(extents) if extent > 1]
     axes = [
         tirx.IterVar(Range(0, extents[at]), variables[at], _REDUCED if at == 4 else _SPATIAL)
         for at in used
     ]
-    element = [
-        BufferRegion(sums, [Range.from_min_extent(at, 1) for at in (f, h, 0, g, 0, p)]),
-        _element(left, a),
-        _element(right, b),
-    ]
+    element = [_element(buffers.sums, total), _element(buffers.left, a)]
+    element.append(_element(buffers.right, b))
     block = SBlock(axes, element, element[:1], "product", body)
     statement: Any = SBlockRealize([loops[at] for at in used], True, block)
     for at in reversed(_LOOP_ORDER):
         statement = tirx.For(loops[at], 0, extents[at], tirx.ForKind.SERIAL, statement)
-    return TensorCall(_function(sums, left, right, statement), _implementation(tile))
+    return _function(buffers, statement)
 
 
 # The order of a thread's loops; variables of the block are in that of the stage's axes.
@@ -168,65 +192,60 @@ _LOOP_ORDER = (0, 2, 1, 3, 4)
 _SPATIAL, _REDUCED = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 
 
-def _implementation(tile: WarpTile) -> Any:
+def _implementation(tile: WarpTile, dims: tuple[int, ...]) -> Any:
     """One call of the function of :mod:`autotune_tvm.warp_source`."""
+    buffers = _buffers(tile, dims)
+    size = element_type(tile.call.left.dtype).bytes
+    made = cuda_func_call(
+        function_name(tile),
+        buffers.sums.access_ptr("rw"),
+        buffers.left.access_ptr("r"),
+        buffers.left.strides[0] * size,
+        buffers.right.access_ptr("r"),
+        buffers.right.strides[0] * size,
+        source_code=function_source(tile),
+    )
+    return _function(buffers, tirx.Evaluate(made))
+
+
+def _buffers(tile: WarpTile, dims: tuple[int, ...]) -> _ThreadBuffers:
     call = tile.call
+    depth = call.reduce_axes[0].extent
     (row_count, row_stride), (row_lanes, _) = _levels(call, 0)
     (column_lanes, _), (column_count, column_stride) = _levels(call, 1)
     rows, columns = row_count * row_lanes, column_lanes * column_count
-    sums, left, right = _buffers(
-        tile,
-        (tile.down - 1) * rows + (row_count - 1) * row_stride + 1,
-        (tile.across - 1) * columns + (column_count - 1) * column_stride + 1,
-    )
-    size = element_type(call.left.dtype).bytes
-    made = cuda_func_call(
-        function_name(tile),
-        sums.access_ptr("rw"),
-        left.access_ptr("r"),
-        left.strides[0] * size,
-        right.access_ptr("r"),
-        right.strides[0] * size,
-        source_code=function_source(tile),
-    )
-    return _function(sums, left, right, tirx.Evaluate(made))
-
-
-def _buffers(tile: WarpTile, left_reach: int, right_reach: int) -> tuple[Any, Any, Any]:
-    """A thread's results, and the hull of what they read of either factor."""
-    call = tile.call
-    depth = call.reduce_axes[0].extent
-    (row_count, _), _ = _levels(call, 0)
-    _, (column_count, _) = _levels(call, 1)
-    shape = (tile.down, row_count, 1, tile.across, 1, column_count)
+    down = (tile.down - 1) * rows + (row_count - 1) * row_stride + 1
+    across = (tile.across - 1) * columns + (column_count - 1) * column_stride + 1
+    whole = (tile.down, row_count, 1, tile.across, 1, column_count)
+    shape = [whole[dim] for dim in dims]
     sums = tirx.decl_buffer(shape, call.result.dtype, "sums", scope="local", offset_factor=1)
-    factors = []
-    for name, along, reach, operand in (
-        ("left", tile.left_along_reduction, left_reach, call.left),
-        ("right", tile.right_along_reduction, right_reach, call.right),
-    ):
-        factors.append(
-            tirx.decl_buffer(
-                (reach, depth) if along else (depth, reach),
-                operand.dtype,
-                name,
-                strides=[tirx.Var(f"{name}_row", "int32"), tirx.Var(f"{name}_next", "int32")],
-                scope="shared",
-                offset_factor=1,
-            )
+    factors = [
+        tirx.decl_buffer(
+            (reach, depth) if along else (depth, reach),
+            operand.dtype,
+            name,
+            strides=[tirx.Var(f"{name}_row", "int32"), tirx.Var(f"{name}_next", "int32")],
+            scope="shared",
+            offset_factor=1,
         )
-    return sums, factors[0], factors[1]
+        for name, along, reach, operand in (
+            ("left", tile.left_along_reduction, down, call.left),
+            ("right", tile.right_along_reduction, across, call.right),
+        )
+    ]
+    return _ThreadBuffers(sums, factors[0], factors[1], dims)
 
 
 def _element(buffer: Any, load: Any) -> Any:
     return BufferRegion(buffer, [Range.from_min_extent(index, 1) for index in load.indices])
 
 
-def _function(sums: Any, left: Any, right: Any, body: Any) -> Any:
+def _function(buffers: _ThreadBuffers, body: Any) -> Any:
     """A function of the three buffers, as TVM takes intrinsics."""
-    whole = [BufferRegion(it, [Range(0, n) for n in it.shape]) for it in (sums, left, right)]
+    taken = [buffers.sums, buffers.left, buffers.right]
+    whole = [BufferRegion(it, [Range(0, extent) for extent in it.shape]) for it in taken]
     root = SBlockRealize([], True, SBlock([], whole, whole[:1], "root", body))
-    return tirx.PrimFunc([sums, left, right], root)
+    return tirx.PrimFunc(taken, root)
 
 
 def _levels(call: Intrinsic, axis: int) -> list[tuple[int, int]]:
