@@ -103,9 +103,7 @@ def compare_nest(nest: LoopNest, candidate: Candidate, lowered: LoweredNest) -> 
 
 def with_sizes_of_tiles(shapes: list[Allocation]) -> list[Allocation]:
     """Allocations of which those of threads have their elements in place of extents."""
-    return [
-        (scope, (math.prod(shape),) if scope == "local" else shape) for scope, shape in shapes
-    ]
+    return [(scope, (math.prod(shape),) if scope == "local" else shape) for scope, shape in shapes]
 
 
 @pytest.mark.parametrize("target", ["haswell-2core", "skylake-avx512-4core"])

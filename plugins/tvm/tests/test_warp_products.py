@@ -135,7 +135,7 @@ def check(program: Program, found: dict[str, Array]) -> None:
 
 @pytest.mark.parametrize("workload", WORKLOADS[:4], ids=named)
 def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
-    """All loops but those that became calls; what a thread keeps has a dimension for each level."""
+    """But for loops that became calls; what a thread keeps has a dimension for each level."""
     for candidate in sampled(workload, 4):
         lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
         nest = derive_nest(candidate.sketch)

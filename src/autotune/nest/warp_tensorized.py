@@ -51,9 +51,7 @@ def _is_of_lanes(intrinsic: Intrinsic, digit: Digit) -> bool:
     return fragment is not None and digit in fragment.lanes
 
 
-def _thread_conflict(
-    statement: Statement, lanes: list[Digit], candidate: Candidate
-) -> str | None:
+def _thread_conflict(statement: Statement, lanes: list[Digit], candidate: Candidate) -> str | None:
     """Whether the fastest threads are the lanes of the fragment of the result."""
     threads = [loop for loop in statement.loops if loop.kind == "thread"]
     parts = threads[-1].parts[-len(lanes) :] if threads else ()

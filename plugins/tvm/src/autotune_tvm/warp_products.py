@@ -250,6 +250,5 @@ def _function(buffers: _ThreadBuffers, body: Any) -> Any:
 
 def _levels(call: Intrinsic, axis: int) -> list[tuple[int, int]]:
     return [
-        (digit.extent, digit.stride)
-        for digit in result_levels(call, call.spatial_axes[axis].name)
+        (digit.extent, digit.stride) for digit in result_levels(call, call.spatial_axes[axis].name)
     ]

@@ -1,8 +1,9 @@
 """Runs CUDA source on the CPU, so that generated kernels can be checked without a device.
 
 Every thread of a block is a thread of the machine; shared memory, barriers and shuffles are those
-of ``cuda_threads.hpp``, halves and the matrix instructions of warps those of ``cuda_warps.hpp``. The address sanitizer watches every array, and misaligned vectors end the
-program. Meant for small grids: a barrier costs microseconds times threads.
+of ``cuda_threads.hpp``, halves and the matrix instructions of warps those of ``cuda_warps.hpp``.
+The address sanitizer watches every array, and misaligned vectors end the program. Meant for small
+grids: a barrier costs microseconds times threads.
 """
 
 from __future__ import annotations
@@ -131,9 +132,7 @@ def _outputs(program: Program, name: str, folder: Path) -> dict[str, Array]:
     found = {}
     for output in program.workload.outputs:
         tensor = program.workload.tensors[output]
-        array: Array = np.fromfile(
-            folder / f"{name}.{output}.out", dtype=tensor.element.storage
-        )
+        array: Array = np.fromfile(folder / f"{name}.{output}.out", dtype=tensor.element.storage)
         found[output] = array.reshape(tensor.shape)
     return found
 

@@ -10,4 +10,12 @@ from autotune.sketches.intrinsics.intrinsic import (
     result_levels,
 )
 
-__all__ = ["INTRINSICS", "Digit", "Fragment", "Intrinsic", "IntrinsicOperand", "find_intrinsic", "result_levels"]
+__all__ = [
+    "INTRINSICS",
+    "Digit",
+    "Fragment",
+    "Intrinsic",
+    "IntrinsicOperand",
+    "find_intrinsic",
+    "result_levels",
+]

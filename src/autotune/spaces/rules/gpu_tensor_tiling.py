@@ -148,8 +148,7 @@ def _matched(draft: SketchDraft, stage: Stage, call: Intrinsic) -> _Product | No
     reduce = stage.reduce_axes[0]
     extents = [axis.extent for axis in call.axes]
     if any(
-        axis.extent % extent
-        for axis, extent in zip((rows, reduce, columns), extents, strict=True)
+        axis.extent % extent for axis, extent in zip((rows, reduce, columns), extents, strict=True)
     ):
         return None
     for first, second in (loads, loads[::-1]) if loads else ():

@@ -28,7 +28,8 @@ class GpuTilingRule(SketchRule):
     an operand lie along the reduction, they are also laid out along results. Reading them
     directly is tried as well for short reductions. Reductions with few results are also split
     across the threads of a block, and long ones with too few results for all multiprocessors
-    across blocks. Products of matrices that tensor cores multiply are tiled for these, too. A second such stage of the same workload is treated like the first.
+    across blocks. Products of matrices that tensor cores multiply are tiled for these as well. A
+    second such stage of the same workload is treated like the first.
     """
 
     name = "gpu-tiling"
