@@ -40,7 +40,7 @@ SOURCES, CUBINS = 4.0, 0.4
 PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-cccl", "nvidia-cuda-runtime")
 NO_COMPILER = f"neither nvcc on the PATH nor NVRTC: pip install {' '.join(PACKAGES)}"
 
-WORKLOADS: dict[str, tuple[str, dict[str, int]]] = {
+WORKLOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemm1024": ("gemm", {"m": 1024, "n": 1024, "k": 1024}),
     "gemm4096": ("gemm", {"m": 4096, "n": 4096, "k": 1024}),
     "dense128": ("dense", {"m": 128, "n": 768, "k": 3072, "bias": 1, "relu": 1}),
@@ -52,6 +52,9 @@ WORKLOADS: dict[str, tuple[str, dict[str, int]]] = {
     "softmax512x4096": ("softmax", {"m": 512, "n": 4096}),
     "softmax4096x1024": ("softmax", {"m": 4096, "n": 1024}),
     "elementwise4096": ("elementwise", {"m": 4096, "n": 4096}),
+    "gemm1024-half": ("gemm", {"m": 1024, "n": 1024, "k": 1024, "dtype": "float16"}),
+    "dense128-half": ("dense", {"m": 128, "n": 768, "k": 3072, "dtype": "bfloat16"}),
+    "bmm-int8": ("batch_matmul", {"b": 12, "m": 128, "n": 128, "k": 64, "dtype": "int8"}),
 }
 
 

@@ -86,6 +86,26 @@ def cooperative_copy(
     )
 
 
+def fragment_loops(
+    schedule: StageSchedule, name: str, path: tuple[Loop, ...], names: dict[str, str]
+) -> list[Loop]:
+    """The loops over what a thread has of a warp's tile inside ``path``, each level by itself.
+
+    Args:
+        schedule: Of the stage that the tile is of.
+        name: Of the statement.
+        path: The loops around.
+        names: What the statement calls the stage's axes, where it calls them otherwise.
+    """
+    loops = []
+    for axis in schedule.stage.spatial_axes:
+        own = names.get(axis.name, axis.name)
+        for level, loop in schedule.levels_inside(axis.name, path):
+            label = f"{name}.{own}.{level.rpartition('.')[2]}"
+            loops.append(Loop(label, loop.extent, ((own, loop.extent),), "unrolled", loop.units))
+    return [*loops[:-1], evolve(loops[-1], kind="vectorized")]
+
+
 def laid_out(
     region: tuple[IntExpr, ...], layout: SharedLayout | None
 ) -> tuple[tuple[IntExpr, ...], tuple[int, ...] | None]:

@@ -50,6 +50,7 @@ from autotune.sketches import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    WarpTensorize,
     is_prepackable,
     partial_name,
     per_sketch,
@@ -121,7 +122,7 @@ class _Derivation:
         elif isinstance(step, Tile):
             schedule.split(step.axis, step.factors)
         elif isinstance(step, Order):
-            schedule.order = list(step.loops)
+            schedule.arrange(step.loops)
         elif isinstance(step, Pack):
             schedule.packs.append(step)
         elif isinstance(step, Interleave):
@@ -162,6 +163,9 @@ class _Derivation:
         elif isinstance(step, Tensorize):
             self._mark(schedule, step.loops[:-1], "unrolled")
             self._mark(schedule, step.loops[-1:], "vectorized")
+        elif isinstance(step, WarpTensorize):
+            self._mark(schedule, step.loops, "unrolled")
+            schedule.intrinsic = step.intrinsic
 
     def _check_output(self, step: Stream) -> None:
         """What passes the caches moves the same elements in the same loops."""
@@ -203,12 +207,16 @@ class _Derivation:
 
     def _fuse(self, schedule: StageSchedule, names: tuple[str, ...], kind: str) -> None:
         parts: list[tuple[str, IntExpr]] = []
+        units: list[IntExpr | None] = []
         extent = const(1)
         for name in names:
-            parts.extend(schedule.loops[name].parts)
-            extent = extent * schedule.loops[name].extent
+            loop = schedule.loops[name]
+            parts.extend(loop.parts)
+            units.extend(loop.units or [None] * len(loop.parts))
+            extent = extent * loop.extent
         label = "*".join(schedule.loops[name].name for name in names)
-        fused = Loop(label, extent, tuple(parts), kind)
+        known = tuple(units) if any(unit is not None for unit in units) else ()
+        fused = Loop(label, extent, tuple(parts), kind, known)
         schedule.loops.update(dict.fromkeys(names, fused))
 
     def _mark(self, schedule: StageSchedule, names: tuple[str, ...], kind: str) -> None:

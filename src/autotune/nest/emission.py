@@ -24,6 +24,7 @@ from autotune.nest.copies import (
     body_of_copy,
     cooperative_copy,
     corner_steps,
+    fragment_loops,
     interleaved_copy,
     laid_out,
     parallel_copy,
@@ -223,6 +224,7 @@ class _Emission:
                 schedule.body,
                 self._sources(schedule),
                 guards=self._guards(schedule),
+                intrinsic=schedule.intrinsic,
             )
         )
         tile_loop = self._tile_loop(schedule)
@@ -383,6 +385,8 @@ class _Emission:
         name = f"{stage.name}.write"
         inside = schedule.reach_inside(path)
         loops = self._tile_loops(schedule, name, inside, schedule.write_factors)
+        if schedule.intrinsic:
+            loops = fragment_loops(schedule, name, path, {})
         tile = evolve(self._write_access(schedule, f"{stage.name}.tile"), write=False)
         forms = tile.forms
         shape = tuple(const(extent) for extent in stage.output.shape)
@@ -434,6 +438,8 @@ class _Emission:
         inside = {own: reach[theirs] for theirs, own in names.items()}
         fused.extents = {own: producer.extents[theirs] for theirs, own in names.items()}
         loops = self._tile_loops(fused, fused.stage.name, inside, fused.write_factors)
+        if producer.intrinsic:
+            loops = fragment_loops(producer, fused.stage.name, path, names)
         reads = self._accesses(fused)
         shape = tuple(const(extent) for extent in fused.stage.output.shape)
         write = evolve(self._write_access(fused, fused.stage.name), shape=shape)

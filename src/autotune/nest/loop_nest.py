@@ -40,12 +40,22 @@ ELEMENT = "element"
 
 @frozen(eq=False)
 class Loop:
-    """One loop. ``parts`` says how far each axis moves in it (several for a fused loop)."""
+    """One loop.
+
+    Attributes:
+        name: Its name.
+        extent: How often it runs.
+        parts: How far each axis moves in it (several for a fused loop).
+        kind: One of :data:`LOOP_KINDS`.
+        units: For each part the values of its axis between two iterations; None, or no entry,
+            where these are what the loops inside run through.
+    """
 
     name: str
     extent: IntExpr
     parts: tuple[tuple[str, IntExpr], ...]
     kind: str = "serial"
+    units: tuple[IntExpr | None, ...] = ()
 
 
 @frozen
@@ -89,6 +99,7 @@ class Statement:
         guards: Axes whose loops may pass their extent, with that extent: what lies beyond is
             skipped.
         unroll_limit: Statements that the compiler may make by unrolling loops; 0: unrolls none.
+        intrinsic: The matrix instruction that the threads of a warp run its innermost loops as.
     """
 
     name: str
@@ -104,6 +115,7 @@ class Statement:
     flattened: tuple[tuple[str, IntExpr], ...] = ()
     guards: dict[str, IntExpr] = field(factory=dict)
     unroll_limit: IntExpr = const(0)
+    intrinsic: str = ""
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -143,6 +155,22 @@ class Statement:
             inner = inner * extent
         reach = self.moved_inside(axis, depth)
         return minimum(reach, self.guards[axis]) if axis in self.guards else reach
+
+    def unit(self, index: int, position: int) -> IntExpr:
+        """Values of its axis between two iterations of one part of loop ``index``."""
+        loop = self.loops[index]
+        known = loop.units[position] if loop.units else None
+        if known is not None:
+            return known
+        own = loop.parts[position][0]
+        inner = const(1)
+        for axis, extent in loop.parts[position + 1 :]:
+            inner = inner * extent if axis == own else inner
+        for further in self.loops[index + 1 :]:
+            if further.name not in self.cooperating:
+                for axis, extent in further.parts:
+                    inner = inner * extent if axis == own else inner
+        return inner
 
     def moved_inside(self, axis: str, depth: int) -> IntExpr:
         """Product of the extents by which loops from ``depth`` on move ``axis``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from autotune.ir.expressions import IntExpr, const
 from autotune.ir.expressions.scalar import ScalarExpr
@@ -37,6 +37,7 @@ class StageSchedule:
         layouts: How fetched copies are laid out where that is not as they are indexed, by operand.
         covered: Axes whose loops may pass their extent.
         unroll_limit: Statements that the compiler may make by unrolling.
+        intrinsic: The matrix instruction that warps run the innermost loops as.
     """
 
     stage: Stage
@@ -58,6 +59,7 @@ class StageSchedule:
     layouts: dict[str, SharedLayout] = field(factory=dict)
     covered: set[str] = field(factory=set)
     unroll_limit: IntExpr = const(0)
+    intrinsic: str = ""
 
     @property
     def copied(self) -> set[str]:
@@ -83,6 +85,31 @@ class StageSchedule:
             self.loops[name] = Loop(f"{self.stage.name}.{name}", factor, ((axis, factor),))
         self.order[position : position + 1] = names
 
+    def arrange(self, order: Sequence[str]) -> None:
+        """Put the loops into an order; an axis may have an inner level outside an outer one."""
+        self.order = list(order)
+        for axis in self.stage.axes:
+            names, unit = self._levels(axis.name), const(1)
+            for name in sorted(names, key=_level, reverse=True):
+                loop = self.loops[name]
+                inside = names[names.index(name) + 1 :]
+                deeper = [other for other in names if _level(other) > _level(name)]
+                if set(inside) != set(deeper):
+                    self.loops[name] = evolve(loop, units=(unit,))
+                unit = unit * loop.extent
+
+    def levels_inside(self, axis: str, path: tuple[Loop, ...]) -> list[tuple[str, Loop]]:
+        """Names and loops of the levels of an axis that are inside the loops of ``path``."""
+        outside = {loop.name for loop in path}
+        return [
+            (name, self.loops[name])
+            for name in sorted(self._levels(axis), key=_level)
+            if self.loops[name].name not in outside
+        ]
+
+    def _levels(self, axis: str) -> list[str]:
+        return [name for name in self.order if name.rpartition(".")[0] == axis]
+
     def reach_inside(self, path: tuple[Loop, ...]) -> dict[str, IntExpr]:
         """How far each axis of the stage moves inside the loops of ``path``."""
         reach = {axis.name: const(1) for axis in self.stage.axes}
@@ -97,3 +124,7 @@ class StageSchedule:
         return {
             name: value if name in outside else self.extents[name] for name, value in reach.items()
         }
+
+
+def _level(name: str) -> int:
+    return int(name.rpartition(".")[2])

@@ -6,7 +6,8 @@ from autotune.ir.expressions.integer import evaluate
 from autotune.nest.derive import derive_nest
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities.strides import Walk
-from autotune.sketches import Candidate, Tensorize
+from autotune.nest.warp_tensorized import warp_conflict
+from autotune.sketches import Candidate, Tensorize, WarpTensorize
 from autotune.sketches.intrinsics import Intrinsic, IntrinsicOperand, find_intrinsic
 
 __all__ = ["layout_conflict"]
@@ -24,16 +25,20 @@ def layout_conflict(candidate: Candidate) -> str | None:
     Raises:
         UnknownNameError: there is no such intrinsic.
     """
-    steps = [step for step in candidate.sketch.core_steps if isinstance(step, Tensorize)]
+    kinds = (Tensorize, WarpTensorize)
+    steps = [step for step in candidate.sketch.core_steps if isinstance(step, kinds)]
     if not steps:
         return None
     nest = derive_nest(candidate.sketch)
     for step in steps:
         intrinsic = find_intrinsic(step.intrinsic)
         statement = next(item for item in nest.statements if item.name == step.stage)
-        problem = _loop_conflict(statement, step, intrinsic, candidate)
-        if problem is None:
-            problem = _stride_conflict(nest, statement, intrinsic, candidate)
+        if isinstance(step, WarpTensorize):
+            problem = warp_conflict(nest, statement, step, intrinsic, candidate)
+        else:
+            problem = _loop_conflict(statement, step, intrinsic, candidate)
+            if problem is None:
+                problem = _stride_conflict(nest, statement, intrinsic, candidate)
         if problem is not None:
             return f"{step.intrinsic} in stage {step.stage!r}: {problem}"
     return None

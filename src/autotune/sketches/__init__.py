@@ -52,6 +52,7 @@ from autotune.sketches.steps import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    WarpTensorize,
 )
 from autotune.sketches.variants import STEP_VARIANTS, names_used, step_names
 
@@ -99,6 +100,7 @@ __all__ = [
     "Unroll",
     "UnrollLimit",
     "Vectorize",
+    "WarpTensorize",
     "added_axis",
     "baseline_candidate",
     "chunk_axis",

@@ -222,6 +222,22 @@ class Tensorize:
 
 
 @frozen
+class WarpTensorize:
+    """Run the given innermost loops of all threads of a warp as matrix instructions of the warp.
+
+    ``intrinsic`` names a declaration whose operands have fragments. The last level, or the last
+    two, of each axis of the stage are as one call has them: a thread keeps the results that the
+    fragment of the declaration gives to its lane, and ``loops`` are what is left to a thread of
+    the tile of its warp, with one call's steps of the reduction. Factors are read from copies in
+    shared memory. All these loops are unrolled.
+    """
+
+    stage: str
+    loops: tuple[str, ...]
+    intrinsic: str
+
+
+@frozen
 class Bind:
     """Fuse the given consecutive loops of ``stage`` and run them on one level of a GPU.
 
@@ -325,6 +341,7 @@ Step = (
     | Vectorize
     | Unroll
     | Tensorize
+    | WarpTensorize
     | Bind
     | CooperativeFetch
     | SharedLayout
@@ -351,6 +368,7 @@ STEP_TYPES: dict[str, type[Any]] = {
     "vectorize": Vectorize,
     "unroll": Unroll,
     "tensorize": Tensorize,
+    "warp_tensorize": WarpTensorize,
     "bind": Bind,
     "fetch": CooperativeFetch,
     "shared_layout": SharedLayout,

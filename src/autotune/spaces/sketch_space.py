@@ -25,6 +25,7 @@ from autotune.spaces.rules import (
     TensorTilingRule,
     generate_sketches,
 )
+from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL
 from autotune.targets import Target
 
 BUILT_IN_RULES: tuple[SketchRule, ...] = (
@@ -102,4 +103,7 @@ class SketchSpace(FeasibleSpace):
         self.loosened = loosened
         if loosened:
             self.version += "+loosened"
+        if any(TENSOR_LABEL in sketch.name.split("+") for sketch in feasible_sets):
+            # Spaces without them are what they were before there were any.
+            self.version += "+tensor"
         super().__init__(feasible_sets)

@@ -230,10 +230,12 @@ class _Interpreter:
     def _axes(self, statement: Statement, loops: Mapping[str, Any]) -> dict[str, Any]:
         """Value of every axis: digits of its loops, the last the fastest; corners added.
 
-        Loops of cooperating threads move nothing.
+        Where loops say by how much they move an axis, that counts. Loops of cooperating threads
+        move nothing.
         """
         result: dict[str, Any] = {}
-        for loop in statement.loops:
+        own_units = any(loop.units for loop in statement.loops)
+        for depth, loop in enumerate(statement.loops):
             if loop.name in statement.cooperating:
                 continue
             rest = loops[loop.name]
@@ -242,8 +244,13 @@ class _Interpreter:
                 size = int(evaluate(extent, self.config))
                 digits.append((axis, rest % size, size))
                 rest = rest // size
-            for axis, digit, size in reversed(digits):
-                result[axis] = result.get(axis, 0) * size + digit
+            for position, (axis, digit, size) in enumerate(reversed(digits)):
+                known = result.get(axis, 0)
+                if own_units:
+                    unit = evaluate(statement.unit(depth, position), self.config)
+                    result[axis] = known + digit * int(unit)
+                else:
+                    result[axis] = known * size + digit
         rest = result.get(ELEMENT, 0)
         for axis, extent in reversed(statement.flattened):
             size = int(evaluate(extent, self.config))

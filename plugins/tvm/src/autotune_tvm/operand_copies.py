@@ -107,6 +107,7 @@ def lay_out(state: ScheduleState, step: SharedLayout) -> None:
     if sorted(step.dims) != list(range(len(region))):
         raise InvalidSchedule(f"{step}: dims are no order of {len(region)} dimensions")
     if step.dims != tuple(range(len(region))):
+        state.layouts[step.stage, step.operand] = step.dims
 
         def laid_out(*indices: Any) -> list[Any]:
             return [indices[dimension] for dimension in step.dims]

@@ -41,6 +41,7 @@ from autotune.sketches import (
     Unroll,
     UnrollLimit,
     Vectorize,
+    WarpTensorize,
     added_axis,
     is_prepackable,
     partial_name,
@@ -54,6 +55,7 @@ from autotune_tvm.pad_reduction import with_padded_reductions
 from autotune_tvm.passes import STREAM
 from autotune_tvm.schedule_state import THREAD_TAGS, ScheduleState
 from autotune_tvm.threads import check_threads
+from autotune_tvm.warp_products import lay_out_fragments, make_warp_call
 
 __all__ = ["schedule", "sorted_schedule"]
 
@@ -90,6 +92,7 @@ def schedule(
         state.start(with_padded_reductions(module, candidate, workload, state.known))
         note_groups(state, candidate.sketch.core_steps)
         pad_stages(state, candidate.sketch.core_steps)
+        lay_out_fragments(state, candidate.sketch.core_steps)
         state.name_loops()
         for step in candidate.sketch.core_steps:
             state.current = step
@@ -192,7 +195,9 @@ def _bind(state: ScheduleState, step: Bind) -> None:
 
 def _accumulate(state: ScheduleState, step: Accumulate) -> None:
     main = state.blocks[step.stage]
-    if step.stage in state.padded:
+    if step.stage in state.warps:
+        copy = state.warps[step.stage].write
+    elif step.stage in state.padded:
         copy = state.padded[step.stage].write
     else:
         copy = state.sch.cache_write(main, 0, "global")
@@ -203,6 +208,10 @@ def _accumulate(state: ScheduleState, step: Accumulate) -> None:
 def _fuse_consumer(state: ScheduleState, step: FuseConsumer) -> None:
     if step.producer in state.padded:
         state.sch.compute_inline(state.padded[step.producer].write)
+    if step.producer in state.warps:
+        # What threads collected is written by one block, which the consumer becomes.
+        state.sch.reverse_compute_inline(state.blocks[step.stage])
+        state.blocks[step.stage] = state.warps[step.producer].write
     block = state.blocks[step.stage]
     _write_back(state, block, state.loops[step.producer, step.at], step.write_factors)
     state.placed[step.producer] = step.producer, step.at
@@ -210,7 +219,13 @@ def _fuse_consumer(state: ScheduleState, step: FuseConsumer) -> None:
 
 def _write_back(state: ScheduleState, copy: Any, loop: Any, factors: tuple[IntExpr, ...]) -> None:
     state.sch.reverse_compute_at(copy, loop, preserve_unit_loops=True)
-    last = state.loops_inside(copy, loop)[-1]
+    *others, last = state.loops_inside(copy, loop)
+    if any(copy is warp.write for warp in state.warps.values()):
+        # Each level has a loop already. Registers have no addresses: indices must be constants.
+        for other in others:
+            state.sch.unroll(other)
+        state.sch.vectorize(last)
+        return
     values = [state.value(factor) for factor in factors]
     parts = state.sch.split(last, values, preserve_unit_iters=True)
     state.sch.vectorize(parts[-1])
@@ -257,6 +272,11 @@ def _note_call(state: ScheduleState, step: Tensorize) -> None:
     state.called.append(step)
 
 
+def _note_warp_call(state: ScheduleState, step: WarpTensorize) -> None:
+    """As calls of one thread."""
+    state.warp_calls.append(step)
+
+
 def _nothing(state: ScheduleState, step: PadExtent | Interleave) -> None:
     """It is done already: all that is padded before the steps, groups where they are copied."""
 
@@ -278,6 +298,7 @@ _HANDLERS: Mapping[type[Any], Callable[[ScheduleState, Any], None]] = {
     Vectorize: _vectorize,
     Unroll: _unroll,
     Tensorize: _note_call,
+    WarpTensorize: _note_warp_call,
     Bind: _bind,
     CooperativeFetch: fetch,
     SharedLayout: lay_out,
@@ -299,6 +320,9 @@ def _finish(state: ScheduleState) -> None:
     for step in state.called:
         state.current = step
         _tensorize(state, step)
+    for warp_step in state.warp_calls:
+        state.current = warp_step
+        make_warp_call(state, warp_step)
     if state.bound:
         check_threads(state.sch.mod["main"])
 
@@ -321,6 +345,11 @@ def _hoist_init(state: ScheduleState, stage: Stage) -> None:
         init = state.sch.decompose_reduction(main, state.loops[stage.name, first])
         if any(step.stage == stage.name for step in state.called):
             state.sch.vectorize(state.sch.get_loops(init)[-1])
+        for step in state.warp_calls:
+            if step.stage == stage.name:
+                # The same loops but for those of the reduction.
+                for loop in state.sch.get_loops(init)[1 - len(step.loops) :]:
+                    state.sch.unroll(loop)
 
 
 def _tensorize(state: ScheduleState, step: Tensorize) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 from tvm import s_tir
 from tvm.ir import IRModule
 
@@ -13,16 +13,29 @@ from autotune.backends import InvalidSchedule
 from autotune.ir.expressions import IntExpr
 from autotune.ir.expressions.integer import evaluate
 from autotune.ir.workloads import Workload
-from autotune.sketches import Interleave, Step, Tensorize
+from autotune.sketches import Interleave, Step, Tensorize, WarpTensorize
 from autotune_tvm.blocks import Block
 from autotune_tvm.pad import PaddedBlock
 
-__all__ = ["THREAD_TAGS", "ScheduleState"]
+__all__ = ["THREAD_TAGS", "ScheduleState", "WarpLoops"]
 
 THREAD_TAGS = {"block": "blockIdx.x", "vthread": "vthread.x", "thread": "threadIdx.x"}
 """The levels of a GPU by the roles of loops, as TVM calls them."""
 
 _LOCAL_TAGS = {THREAD_TAGS["vthread"], THREAD_TAGS["thread"]}
+
+
+@frozen(eq=False)
+class WarpLoops:
+    """What splitting the block of a stage for the lanes of a warp made.
+
+    Attributes:
+        write: The block that writes what threads collected.
+        inner: The loops of one instruction, by axis, outermost first.
+    """
+
+    write: Any
+    inner: Mapping[str, Sequence[Any]]
 
 
 @define(eq=False)
@@ -33,7 +46,9 @@ class ScheduleState:
     by its stage and its name. ``groups`` says how copies of operands are interleaved, by stage and
     operand; ``called`` which loops become calls; ``features`` what a target surely has, by the
     stage whose calls need it. ``bound`` says whether any loop is bound to a level of a GPU;
-    ``fetched`` which blocks copy operands to shared memory, with the extents of what they copy.
+    ``fetched`` which blocks copy operands to shared memory, with the extents of what they copy,
+    and ``layouts`` the order of their dimensions where it is another. ``warps`` holds the stages
+    that warps compute together.
     """
 
     workload: Workload
@@ -51,6 +66,9 @@ class ScheduleState:
     features: dict[str, tuple[str, ...]] = field(factory=dict)
     bound: bool = False
     fetched: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = field(factory=dict)
+    layouts: dict[tuple[str, str], tuple[int, ...]] = field(factory=dict)
+    warps: dict[str, WarpLoops] = field(factory=dict)
+    warp_calls: list[WarpTensorize] = field(factory=list)
 
     def value(self, expression: IntExpr) -> int:
         """The value of an expression for the candidate's parameters."""
@@ -79,7 +97,8 @@ class ScheduleState:
     def name_loops(self) -> None:
         """Name the loops of every stage after its axes."""
         for stage, block in self.blocks.items():
-            self.name_axes(stage, self.sch.get_loops(block))
+            if stage not in self.warps:
+                self.name_axes(stage, self.sch.get_loops(block))
 
     def name_axes(self, stage: str, loops: list[Any]) -> None:
         """Name loops after the axes of a stage, one each."""
@@ -90,7 +109,10 @@ class ScheduleState:
     def split(self, stage: str, axis: str, factors: Sequence[int]) -> None:
         """Split the one loop of an axis into ``AXIS.0``, ``AXIS.1``, ..., outermost first."""
         loop = self.loops.pop((stage, f"{axis}.0"))
-        for level, part in enumerate(self.sch.split(loop, factors, preserve_unit_iters=True)):
+        inner = self.warps[stage].inner[axis] if stage in self.warps else ()
+        outer = factors[: len(factors) - len(inner)]
+        parts = self.sch.split(loop, outer, preserve_unit_iters=True)
+        for level, part in enumerate((*parts, *inner)):
             self.loops[stage, f"{axis}.{level}"] = part
 
     def fuse(self, stage: str, names: tuple[str, ...]) -> Any:

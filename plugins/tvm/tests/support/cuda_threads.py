@@ -1,8 +1,9 @@
 """Runs CUDA source on the CPU, so that generated kernels can be checked without a device.
 
 Every thread of a block is a thread of the machine; shared memory, barriers and shuffles are those
-of ``cuda_threads.hpp``. The address sanitizer watches every array, and misaligned vectors end the
-program. Meant for small grids: a barrier costs microseconds times threads.
+of ``cuda_threads.hpp``, halves and the matrix instructions of warps those of ``cuda_warps.hpp``.
+The address sanitizer watches every array, and misaligned vectors end the program. Meant for small
+grids: a barrier costs microseconds times threads.
 """
 
 from __future__ import annotations
@@ -24,8 +25,17 @@ from autotune.sketches import partial_name
 
 Array = NDArray[Any]
 
-_SHIM = Path(__file__).with_name("cuda_threads.hpp")
-_TYPES = {"float32": "float", "float64": "double", "int32": "int", "int8": "signed char"}
+_SHIMS = [Path(__file__).with_name(f"cuda_{name}.hpp") for name in ("threads", "warps")]
+_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "half",
+    "bfloat16": "nv_bfloat16",
+    "int32": "int",
+    "int8": "signed char",
+}
+# Where what the kernels call begins: TVM's own preamble is left out.
+_CALLED = "#ifndef AUTOTUNE_"
 _DECLARED = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\);'
 )
@@ -61,8 +71,9 @@ def run_all(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]]
     Raises:
         RuntimeError: the compiler rejects the source, or a kernel touches what is not its own.
     """
-    shutil.copy(_SHIM, folder)
-    parts = [f'#include "{_SHIM.name}"']
+    for shim in _SHIMS:
+        shutil.copy(shim, folder)
+    parts = [f'#include "{_SHIMS[-1].name}"']
     parts += [_unit(program, f"p{n}", folder) for n, program in enumerate(programs)]
     calls = " ".join(f"p{n}::run();" for n in range(len(programs)))
     parts.append(f"int main() {{ {calls} }}")
@@ -76,7 +87,8 @@ def run_all(programs: Sequence[Program], folder: Path) -> list[dict[str, Array]]
 
 def _unit(program: Program, name: str, folder: Path) -> str:
     """A namespace with the kernels and a function that launches them."""
-    body = program.source[program.source.index('extern "C"') :]
+    first = program.source.find(_CALLED)
+    body = program.source[first if first >= 0 else program.source.index('extern "C"') :]
     kernels = _DECLARED.findall(body)
     if len(kernels) != len(program.launches):
         raise RuntimeError(f"{len(kernels)} kernels for {len(program.launches)} launches")
@@ -120,7 +132,7 @@ def _outputs(program: Program, name: str, folder: Path) -> dict[str, Array]:
     found = {}
     for output in program.workload.outputs:
         tensor = program.workload.tensors[output]
-        array: Array = np.fromfile(folder / f"{name}.{output}.out", dtype=tensor.dtype)
+        array: Array = np.fromfile(folder / f"{name}.{output}.out", dtype=tensor.element.storage)
         found[output] = array.reshape(tensor.shape)
     return found
 

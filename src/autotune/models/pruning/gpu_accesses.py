@@ -30,6 +30,7 @@ from autotune.models.pruning.gpu_loops import (
     unroll_limit,
     unrolled,
 )
+from autotune.models.pruning.gpu_matrices import fragment_loads
 from autotune.models.pruning.launches import executions, trip_count
 from autotune.nest.loop_nest import Access, LoopNest, Statement
 from autotune.nest.quantities import region_dimensions, unique_elements
@@ -91,6 +92,13 @@ def access_costs(nest: LoopNest, statement: Statement) -> AccessCosts:
 
 
 def _shared_costs(nest: LoopNest, statement: Statement, access: Access) -> AccessCosts:
+    if statement.intrinsic and not access.write:
+        loads = fragment_loads(nest, statement, access)
+        return AccessCosts(
+            instructions=loads.instructions,
+            shared_wavefronts=loads.wavefronts,
+            exposed_shared=loads.steps,
+        )
     count, width = executions(statement) // _lanes(statement), _lanes(statement)
     if statement.flattened and layout_of(nest, access.buffer).dims is not None:
         # Neighbours that are loaded together are stored one by one, each in a row of its own.
@@ -178,12 +186,14 @@ def _thread_parts(nest: LoopNest, statement: Statement, access: Access) -> list[
         if is_element(loop) and layout_of(nest, access.buffer).dims is not None:
             found += _parts_across_rows(nest, statement, access)
             continue
-        for axis, extent in reversed(loop.parts):
+        for position, (axis, extent) in reversed(list(enumerate(loop.parts))):
             if is_element(loop):
                 found.append((extent, _lanes(statement) * size))
             else:
-                moved = strides.get(axis, _ZERO) * statement.moved_inside(axis, depth + 1)
-                found.append((extent, moved * size))
+                unit = statement.moved_inside(axis, depth + 1)
+                if loop.units:
+                    unit = statement.unit(depth, position)
+                found.append((extent, strides.get(axis, _ZERO) * unit * size))
     return found
 
 

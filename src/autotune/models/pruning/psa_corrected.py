@@ -16,6 +16,12 @@ from autotune.models.pruning.gpu_loops import (
     tile_loops,
     unrolled,
 )
+from autotune.models.pruning.gpu_matrices import (
+    fragment_loads,
+    fragment_registers,
+    matrix_slots,
+    waiting_slots,
+)
 from autotune.models.pruning.launches import Launch, executions, launches, trip_count
 from autotune.nest.loop_nest import LoopNest, Statement
 from autotune.nest.quantities import (
@@ -108,7 +114,8 @@ def _residency(nest: LoopNest, launch: Launch) -> dict[str, IntExpr]:
             held = held + ceildiv(buffer.bytes * launch.vthreads, 4)
     spill = const(0)
     for statement in launch.statements:
-        if statement.role == "compute":
+        # The loops around a warp's instructions are always unrolled.
+        if statement.role == "compute" and not statement.intrinsic:
             spill = _larger(spill, accumulators_spill(statement, held, launch.vthreads))
     return {
         "blocks": launch.blocks,
@@ -149,7 +156,13 @@ def _instructions(nest: LoopNest, launch: Launch, target: Target) -> dict[str, I
     costs = AccessCosts()
     for statement in launch.statements:
         costs = costs + access_costs(nest, statement)
-        if statement.role == "compute":
+        if statement.intrinsic:
+            # What keeps the tensor core busy beyond what its results are waited for.
+            waiting = waiting_slots(statement)
+            arithmetic = arithmetic + waiting
+            busy = maximum(matrix_slots(statement, target) - waiting, 0)
+            others = others + busy // _SLOTS_PER_MULTIPLY_ADD
+        elif statement.role == "compute":
             arithmetic = arithmetic + _slots(nest, statement, target)
             # Two instructions of control for each iteration that is left.
             others = others + executions(statement) // unrolled(statement) // 2
@@ -190,6 +203,8 @@ def _dtype(nest: LoopNest, buffer: str) -> str:
 
 def _operand_registers(nest: LoopNest, statement: Statement) -> IntExpr:
     """Registers for the operands of one step of a reduction, over the tile of a thread."""
+    if statement.intrinsic:
+        return fragment_registers(statement)
     stored = next(access for access in statement.accesses if access.write)
     axes = {axis for form in stored.forms for axis in form.coefficients}
     loops = [
@@ -208,6 +223,8 @@ def _operand_registers(nest: LoopNest, statement: Statement) -> IntExpr:
 
 def _slots(nest: LoopNest, statement: Statement, target: Target) -> IntExpr:
     """Sixteenths of a float32 multiply-add that one thread starts."""
+    if statement.intrinsic:
+        return matrix_slots(statement, target)
     runs = executions(statement)
     dtype = _dtype(nest, next(a.buffer for a in statement.accesses if a.write))
     slots = runs * slot_cost(statement.operations, dtype, target)
@@ -246,6 +263,11 @@ def _shared_traffic(nest: LoopNest, statement: Statement) -> IntExpr:
         if loop.kind not in ("block", "thread", "vthread") and loop.name not in names
     )
     total = const(0)
+    if statement.intrinsic:
+        for access in statement.accesses:
+            if scope_of(nest, access.buffer) == "shared":
+                total = total + fragment_loads(nest, statement, access).bytes
+        return total
     for buffer in buffers_of(statement):
         if scope_of(nest, buffer) == "shared":
             count = executions(statement)

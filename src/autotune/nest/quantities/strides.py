@@ -169,7 +169,7 @@ class Walk:
         loop = self.statement.loops[index]
         found = []
         for position, (axis, extent) in enumerate(loop.parts):
-            inner = self._inside(axis, index, position)
+            inner = self.statement.unit(index, position)
             strides = [
                 stride
                 for access in self._accesses()
@@ -248,19 +248,6 @@ class Walk:
         for beyond, stride in reversed(slower):
             result = stride if result.value == 0 else select(less(step, beyond), stride, result)
         return [result] if slower else []
-
-    def _inside(self, axis: str, index: int, position: int) -> IntExpr:
-        """Values of ``axis`` that the loops and parts inside one part run through."""
-        result = const(1)
-        for name, extent in self.statement.loops[index].parts[position + 1 :]:
-            if name == axis:
-                result = result * extent
-        for loop in self.statement.loops[index + 1 :]:
-            if loop.name not in self.statement.cooperating:
-                for name, extent in loop.parts:
-                    if name == axis:
-                        result = result * extent
-        return result
 
 
 def counted(statement: Statement, index: int, *, annotated: bool) -> IntExpr:

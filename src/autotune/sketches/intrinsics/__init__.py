@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from autotune.sketches.intrinsics.declared import INTRINSICS, find_intrinsic
 from autotune.sketches.intrinsics.fragment import Digit, Fragment
-from autotune.sketches.intrinsics.intrinsic import Intrinsic, IntrinsicOperand
+from autotune.sketches.intrinsics.intrinsic import (
+    Intrinsic,
+    IntrinsicOperand,
+    result_levels,
+)
 
-__all__ = ["INTRINSICS", "Digit", "Fragment", "Intrinsic", "IntrinsicOperand", "find_intrinsic"]
+__all__ = [
+    "INTRINSICS",
+    "Digit",
+    "Fragment",
+    "Intrinsic",
+    "IntrinsicOperand",
+    "find_intrinsic",
+    "result_levels",
+]

@@ -14,10 +14,10 @@ from attrs import Attribute, field, frozen
 from autotune.errors import InvalidValueError
 from autotune.ir.element_types import element_type
 from autotune.ir.workloads import Axis
-from autotune.sketches.intrinsics.fragment import Fragment
+from autotune.sketches.intrinsics.fragment import Digit, Fragment
 from autotune.targets import Target
 
-__all__ = ["Intrinsic", "IntrinsicOperand", "compute_capability"]
+__all__ = ["Intrinsic", "IntrinsicOperand", "compute_capability", "result_levels"]
 
 # Letters mark what only this architecture has (`sm_90a`).
 _ARCHITECTURE = re.compile(r"sm_(\d+)[a-z]?")
@@ -185,3 +185,18 @@ class Intrinsic:
             raise InvalidValueError(
                 f"implementation of {self.name!r}: {path!r} cannot be imported: {error}"
             ) from error
+
+
+def result_levels(intrinsic: Intrinsic, axis: str) -> tuple[Digit, ...]:
+    """The digits of a spatial axis in the fragment of the result, the largest stride first.
+
+    Some are of lanes, the others of the elements of one lane.
+
+    Raises:
+        InvalidValueError: the declaration does not say which lane holds which result.
+    """
+    fragment = intrinsic.result.fragment
+    if fragment is None:
+        raise InvalidValueError(f"intrinsic {intrinsic.name!r} declares no fragment of its result")
+    own = [digit for digit in (*fragment.lanes, *fragment.slots) if digit.axis == axis]
+    return tuple(sorted(own, key=lambda digit: -digit.stride))

@@ -43,7 +43,7 @@ from autotune.spaces.rules.access import (
 from autotune.spaces.rules.draft import SketchDraft
 from autotune.spaces.rules.gpu_levels import UNROLL_LIMITS, GpuLevels, tile_levels
 
-__all__ = ["Kernel", "fetchable", "tiled_kernel"]
+__all__ = ["Kernel", "fetchable", "inlined_operand", "tiled_kernel"]
 
 Fetched = dict[str, tuple[AffineForm, ...]]
 
@@ -140,7 +140,7 @@ def tiled_kernel(
             steps.append(CooperativeFetch(stage.name, tensor, at, levels.threads, lanes))
             laid_out = levels.layouts[tensor].step(stage.name, tensor)
             steps += [] if laid_out is None else [laid_out]
-        if _inlined(draft, workload, stage, tensor, copied=tensor in fetched):
+        if inlined_operand(draft, workload, stage, tensor, copied=tensor in fetched):
             steps.append(Inline(tensor))
             settled.add(tensor)
     consumer = draft.epilogues.get(stage.name)
@@ -159,7 +159,7 @@ def tiled_kernel(
     )
 
 
-def _inlined(
+def inlined_operand(
     draft: SketchDraft, workload: Workload, stage: Stage, tensor: str, *, copied: bool
 ) -> bool:
     """Whether an operand is computed where it is read, or on the way into its copy."""

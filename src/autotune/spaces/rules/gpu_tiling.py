@@ -12,9 +12,10 @@ from autotune.spaces.rules.gpu_kernel import Fetched, fetchable, tiled_kernel
 from autotune.spaces.rules.gpu_layouts import transposable
 from autotune.spaces.rules.gpu_levels import check_gpu
 from autotune.spaces.rules.gpu_split_reduction import SPLIT_LABELS, split_drafts
+from autotune.spaces.rules.gpu_tensor_tiling import TENSOR_LABEL, tensor_drafts
 from autotune.spaces.rules.rule import SketchRule
 
-LABELS = ("shared", "shared-transposed", "direct", "cross-thread", *SPLIT_LABELS)
+LABELS = (TENSOR_LABEL, "shared", "shared-transposed", "direct", "cross-thread", *SPLIT_LABELS)
 
 # A reduction of more steps than this per result gains by what its threads fetch together.
 _SHORT_REDUCTION = 64
@@ -27,7 +28,8 @@ class GpuTilingRule(SketchRule):
     an operand lie along the reduction, they are also laid out along results. Reading them
     directly is tried as well for short reductions. Reductions with few results are also split
     across the threads of a block, and long ones with too few results for all multiprocessors
-    across blocks. A second such stage of the same workload is treated like the first.
+    across blocks. Products of matrices that tensor cores multiply are tiled for these as well. A
+    second such stage of the same workload is treated like the first.
     """
 
     name = "gpu-tiling"
@@ -39,7 +41,7 @@ class GpuTilingRule(SketchRule):
         fetched = fetchable(stage)
         tileable = any(axis.extent > 1 for axis in stage.spatial_axes)
         reduce = math.prod(axis.extent for axis in stage.reduce_axes)
-        choices: dict[str, SketchDraft] = {}
+        choices = tensor_drafts(draft, stage)
         if tileable and fetched:
             padded = draft.can("shared_layout")
             layouts = "padded" if padded else "plain"

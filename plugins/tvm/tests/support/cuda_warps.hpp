@@ -1,0 +1,143 @@
+// Elements of 16 bits and the instructions of a warp for cuda_threads.hpp: `ldmatrix` and
+// `mma.sync` by the figures of the PTX ISA, each lane's registers taken from the others'. Generated
+// source finds its own definitions done and leaves them out.
+#pragma once
+
+#include "cuda_threads.hpp"
+
+#define __device__
+#define __forceinline__ inline
+
+inline uint16_t rounded_half(float value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double size = std::fabs(static_cast<double>(value));
+  if (std::isnan(value)) return 0x7e00;
+  if (size >= 65520.0) return sign | 0x7c00;
+  if (size < std::ldexp(1.0, -14)) {
+    return sign | static_cast<uint16_t>(std::nearbyint(std::ldexp(size, 24)));
+  }
+  int exponent = std::ilogb(size);
+  double mantissa = std::nearbyint(std::ldexp(size, 10 - exponent));
+  if (mantissa == 2048.0) {
+    mantissa = 1024.0;
+    ++exponent;
+  }
+  return sign | static_cast<uint16_t>(((exponent + 15) << 10) + (static_cast<int>(mantissa) - 1024));
+}
+
+inline float half_number(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  double size = std::ldexp(mantissa, -24);
+  if (exponent == 31) size = mantissa ? NAN : INFINITY;
+  else if (exponent) size = std::ldexp(mantissa + 1024, exponent - 25);
+  return static_cast<float>(bits & 0x8000 ? -size : size);
+}
+
+inline float leading_number(uint16_t bits) {
+  const uint32_t whole = static_cast<uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &whole, sizeof value);
+  return value;
+}
+
+inline uint16_t rounded_leading(float value) {
+  uint32_t whole;
+  std::memcpy(&whole, &value, sizeof whole);
+  return static_cast<uint16_t>((whole + 0x7fff + (whole >> 16 & 1)) >> 16);
+}
+
+struct half {
+  uint16_t bits;
+  half() = default;
+  half(float value) : bits(rounded_half(value)) {}
+  operator float() const { return half_number(bits); }
+};
+
+struct nv_bfloat16 {
+  uint16_t bits;
+  nv_bfloat16() = default;
+  nv_bfloat16(float value) : bits(rounded_leading(value)) {}
+  operator float() const { return leading_number(bits); }
+};
+
+struct __attribute__((aligned(4))) half2 { half x, y; };
+struct __attribute__((aligned(8))) half4 { half x, y, z, w; };
+struct __attribute__((aligned(4))) nv_bfloat162 { nv_bfloat16 x, y; };
+struct __attribute__((aligned(8))) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
+
+inline const unsigned char* row_of[1024];
+inline uint left_of[1024][4], right_of[1024][2];
+
+inline std::barrier<>& own_warp() { return *warp_barriers[threadIdx.x / kWarp]; }
+
+// Matrices of eight rows of 16 bytes; lane 8m + r gives the address of row r of matrix m.
+inline void load_matrices(uint* to, const void* row, int count, bool transposed) {
+  const int self = static_cast<int>(threadIdx.x), lane = self % kWarp, first = self - lane;
+  if (lane < 8 * count && reinterpret_cast<uintptr_t>(row) % 16 != 0) std::exit(6);
+  row_of[self] = static_cast<const unsigned char*>(row);
+  own_warp().arrive_and_wait();
+  for (int matrix = 0; matrix < count; ++matrix) {
+    const unsigned char* const* rows = row_of + first + 8 * matrix;
+    if (transposed) {
+      for (int part = 0; part < 2; ++part) {
+        std::memcpy(reinterpret_cast<char*>(to + matrix) + 2 * part,
+                    rows[lane % 4 * 2 + part] + 2 * (lane / 4), 2);
+      }
+    } else {
+      std::memcpy(to + matrix, rows[lane / 4] + 4 * (lane % 4), 4);
+    }
+  }
+  own_warp().arrive_and_wait();
+}
+
+// Rows of the left factor are those of groups of four lanes, and eight further; so are columns of
+// the right one. A register holds neighbours along the reduction, four lanes hold `word` of them.
+template <class Sum, int kDepth, class Decode>
+void multiply(Sum* upper, Sum* lower, const uint* a, const uint* b, Decode element) {
+  const int self = static_cast<int>(threadIdx.x), lane = self % kWarp, first = self - lane;
+  std::memcpy(left_of[self], a, sizeof left_of[self]);
+  std::memcpy(right_of[self], b, sizeof right_of[self]);
+  own_warp().arrive_and_wait();
+  constexpr int kWord = kDepth / 2, kPacked = kWord / 4;
+  for (int k = 0; k < kDepth; ++k) {
+    const int member = k % kWord / kPacked, part = k % kPacked, later = k / kWord;
+    for (int column = 0; column < 2; ++column) {
+      const int n = lane % 4 * 2 + column;
+      const Sum right = element(right_of[first + 4 * n + member][later], part);
+      const uint* registers = left_of[first + 4 * (lane / 4) + member];
+      upper[column] += static_cast<Sum>(element(registers[2 * later], part)) * right;
+      lower[column] += static_cast<Sum>(element(registers[2 * later + 1], part)) * right;
+    }
+  }
+  own_warp().arrive_and_wait();
+}
+
+#define AUTOTUNE_LDMATRIX
+inline void autotune_ldmatrix_x4(uint* to, const void* row) { load_matrices(to, row, 4, false); }
+inline void autotune_ldmatrix_x2(uint* to, const void* row) { load_matrices(to, row, 2, false); }
+#define AUTOTUNE_LDMATRIX_TRANS
+inline void autotune_ldmatrix_x4_trans(uint* to, const void* row) {
+  load_matrices(to, row, 4, true);
+}
+inline void autotune_ldmatrix_x2_trans(uint* to, const void* row) {
+  load_matrices(to, row, 2, true);
+}
+
+#define AUTOTUNE_MMA_M16N8K16
+inline void autotune_mma_m16n8k16(float* upper, float* lower, const uint* a, const uint* b) {
+  multiply<float, 16>(upper, lower, a, b, [](uint word, int part) {
+    return half_number(static_cast<uint16_t>(word >> 16 * part));
+  });
+}
+#define AUTOTUNE_MMA_M16N8K16_BF16
+inline void autotune_mma_m16n8k16_bf16(float* upper, float* lower, const uint* a, const uint* b) {
+  multiply<float, 16>(upper, lower, a, b, [](uint word, int part) {
+    return leading_number(static_cast<uint16_t>(word >> 16 * part));
+  });
+}
+#define AUTOTUNE_MMA_M16N8K32_INT8
+inline void autotune_mma_m16n8k32_int8(int* upper, int* lower, const uint* a, const uint* b) {
+  multiply<int, 32>(upper, lower, a, b, [](uint word, int part) {
+    return static_cast<int>(static_cast<int8_t>(word >> 8 * part));
+  });
+}

@@ -1,0 +1,226 @@
+"""Tensor-core sketches through TVM: they compute the reference, and nvcc writes the instructions.
+
+There is no device here: the kernels run on the CPU, a warp's instructions lane by lane.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+pytest.importorskip("tvm")
+
+from autotune_tvm.backend import TVMBackend
+from autotune_tvm.emit import module_for
+from autotune_tvm.nvcc import find_nvcc, kernel_resources
+from autotune_tvm.replay import schedule
+from autotune_tvm.warp_source import WarpTile, function_name, function_source
+from cuda_threads import Array, Program, find_compiler, run_all
+from thinning import thinned
+from tvm_lowered import lowered_nest, numbers_of
+
+from autotune.backends import BuildRequest, InvalidSchedule
+from autotune.errors import InvalidValueError
+from autotune.ir.expressions import Binary, Cast, Load, var
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    dense,
+    gemm,
+    random_inputs,
+    reference_outputs,
+)
+from autotune.measure.validation import error_bound, relative_bound
+from autotune.nest import derive_nest, nest_tape
+from autotune.sketches import Candidate, WarpTensorize
+from autotune.sketches.intrinsics import find_intrinsic
+from autotune.spaces import SketchSpace
+from autotune.targets import preset
+
+TARGET = preset("a100")
+ARCHITECTURES = ("sm_80", "sm_90a")
+
+
+def turned_gemm(dtype: str) -> Workload:
+    """A product whose left factor lies [k, m]."""
+    axes = (Axis("i", 64), Axis("j", 32), Axis("k", 64, "reduce"))
+    total = "int32" if dtype == "int8" else "float32"
+    left, right = Load("A", (var("k"), var("i"))), Load("B", (var("j"), var("k")))
+    body = Binary("mul", Cast(total, left), Cast(total, right))
+    inputs = (Tensor("A", (64, 64), dtype), Tensor("B", (32, 64), dtype))
+    stage = Stage(Tensor("C", (64, 32), total), axes, body, "add")
+    return Workload("turned", inputs, (stage,), ("C",))
+
+
+WORKLOADS = (
+    gemm(m=64, n=64, k=64, dtype="float16"),
+    gemm(m=64, n=64, k=96, dtype="bfloat16"),
+    gemm(m=64, n=32, k=64, dtype="int8"),
+    dense(m=64, n=48, k=64, dtype="float16"),
+    batch_matmul(b=3, m=32, n=40, k=32, dtype="bfloat16"),
+    turned_gemm("float16"),
+    turned_gemm("int8"),
+    gemm(m=16, n=8, k=32, dtype="float16"),
+)
+
+
+def named(workload: Workload) -> str:
+    return f"{workload.name} {' '.join(map(str, workload.parameters.values()))}"
+
+
+def sampled(workload: Workload, count: int, seed: int = 3) -> list[Candidate]:
+    """Candidates of the sketch on tensor cores."""
+    space = SketchSpace(workload, TARGET, TVMBackend().limits(TARGET))
+    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(seed))
+    return [candidate for candidate in drawn if candidate.sketch.name == "tensor-cores"]
+
+
+def source_of(candidate: Candidate) -> str:
+    workload = candidate.sketch.workload
+    return TVMBackend().cuda_source(BuildRequest(workload, None, candidate, TARGET, threads=1))
+
+
+def launches_of(candidate: Candidate) -> tuple[tuple[int, int], ...]:
+    workload = candidate.sketch.workload
+    lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
+    return tuple((kernel.blocks, kernel.threads) for kernel in lowered.kernels)
+
+
+def programs_of(workload: Workload, count: int) -> Iterator[Program]:
+    """Programs that differ in the tiles of warps, with few enough threads for this machine."""
+    inputs = random_inputs(workload, np.random.default_rng(7))
+    seen: set[tuple[int, ...]] = set()
+    for candidate in sampled(workload, 60):
+        config = candidate.config
+        tile = tuple(value for name, value in config.items() if name.endswith((".1", ".2")))
+        launches = launches_of(candidate) if tile not in seen else ()
+        if launches and sum(blocks * threads for blocks, threads in launches) <= 3000:
+            seen.add(tile)
+            yield Program(source_of(candidate), launches, workload, inputs)
+        if len(seen) == count:
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    find_compiler() is None, reason="there is no g++: generated CUDA source is not run"
+)
+def test_kernels_compute_the_reference(tmp_path: Path) -> None:
+    programs = [program for workload in WORKLOADS[:-1] for program in programs_of(workload, 3)]
+    programs += programs_of(WORKLOADS[-1], 1)
+    assert len(programs) == 3 * (len(WORKLOADS) - 1) + 1
+    assert any("_x2" in program.source for program in programs)
+    for program, found in zip(programs, run_all(programs, tmp_path), strict=True):
+        check(program, found)
+
+
+def check(program: Program, found: dict[str, Array]) -> None:
+    expected = reference_outputs(program.workload, dict(program.inputs))
+    for name, array in expected.items():
+        element = program.workload.tensors[name].element
+        wanted, got = element.numbers(array), element.numbers(found[name])
+        bound = error_bound(wanted, relative_bound(program.workload, name))
+        assert np.all(np.abs(got.astype(np.float64) - wanted) <= bound), named(program.workload)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS[:4], ids=named)
+def test_loops_and_memory_are_those_of_the_lowered_program(workload: Workload) -> None:
+    """But for loops that became calls; what a thread keeps has a dimension for each level."""
+    for candidate in sampled(workload, 4):
+        lowered = lowered_nest(schedule(module_for(workload), candidate, workload).mod)
+        nest = derive_nest(candidate.sketch)
+        stores = [
+            numbers_of((loop.extent for loop in statement.loops), candidate)
+            for statement in nest.statements
+            if not statement.intrinsic
+        ]
+        assert Counter(stores) == Counter(lowered.stores)
+        allocated = [
+            (buffer.scope, extents if buffer.scope == "shared" else math.prod(extents))
+            for buffer in nest.buffers
+            for extents in [numbers_of(buffer.shape, candidate)]
+        ]
+        found = [
+            (scope, extents if scope == "shared" else math.prod(extents))
+            for scope, extents in zip(lowered.scopes, lowered.allocations, strict=True)
+        ]
+        assert Counter(allocated) == Counter(found)
+        tape = nest_tape(candidate.sketch)
+        row = tape.tape.evaluate(np.array([candidate.values], dtype=np.int64))[0]
+        value = {name: int(row[column]) for name, column in tape.tape.output_index.items()}
+        (kernel,) = lowered.kernels
+        assert value["shared_bytes"] == kernel.shared_bytes
+        assert value["local_bytes"] == kernel.local_bytes
+
+
+@pytest.mark.skipif(find_compiler() is None, reason="there is no g++: no kernel is run")
+def test_one_kernel_computes_the_reference(tmp_path: Path) -> None:
+    (program,) = programs_of(gemm(m=16, n=16, k=64, dtype="int8"), 1)
+    # A fragment that is loaded from elsewhere does not go unnoticed.
+    moved = evolve(program, source=program.source.replace("row + (matrix & 1) * 8", "row"))
+    assert moved.source != program.source
+    right, wrong = run_all([program, moved], tmp_path)
+    check(program, right)
+    with pytest.raises(AssertionError):
+        check(program, wrong)
+
+
+@pytest.mark.skipif(find_nvcc() is None, reason="there is no nvcc: nothing is assembled")
+@pytest.mark.parametrize("workload", thinned((WORKLOADS[0], WORKLOADS[2]), 2), ids=named)
+def test_kernels_use_tensor_cores(workload: Workload, tmp_path: Path) -> None:
+    candidate = sampled(workload, 1)[0]
+    source = source_of(candidate)
+    (kernel,) = kernel_resources(source, ARCHITECTURES[1])
+    assert kernel.stack_bytes == kernel.spill_loads == 0
+    code, assembly = tmp_path / "kernel.cu", tmp_path / "kernel.ptx"
+    code.write_text(source)
+    command = ["nvcc", "-ptx", f"-arch={ARCHITECTURES[0]}", "-w", "-o", str(assembly), str(code)]
+    subprocess.run(command, check=True, capture_output=True)
+    text = assembly.read_text()
+    kinds = {"float16": "f32.f16.f16.f32", "int8": "s32.s8.s8.s32"}
+    shape = {"float16": "m16n8k16", "int8": "m16n8k32"}
+    dtype = workload.inputs[0].dtype
+    assert f"mma.sync.aligned.{shape[dtype]}.row.col.{kinds[dtype]}" in text
+    assert "ldmatrix.sync.aligned.m8n8" in text
+    assert ".local" not in text
+
+
+def test_one_function_serves_every_call_of_a_tile() -> None:
+    """Instructions that several tiles share are defined once in a file."""
+    call = find_intrinsic("mma-m16n8k16")
+    tiles = [WarpTile(call, down, 2, True, False) for down in (1, 2)]
+    assert len({function_name(tile) for tile in tiles}) == 2
+    text = "".join(function_source(tile) for tile in tiles)
+    assert text.count("#ifndef AUTOTUNE_MMA_M16N8K16\n") == 2
+    assert "_trans" in text and function_name(tiles[0]).endswith("1x2_kr")
+
+
+def test_declarations_without_fragments_or_names_in_ptx_are_refused() -> None:
+    wmma = find_intrinsic("wmma-16x16x16")
+    with pytest.raises(InvalidValueError, match="declares no fragment of operand 'data'"):
+        function_source(WarpTile(wmma, 1, 1, True, True))
+    call = find_intrinsic("mma-m16n8k16")
+    wide = evolve(call, result=evolve(call.result, dtype="float64"))
+    with pytest.raises(InvalidValueError, match="matrix instructions of float64 are not written"):
+        function_source(WarpTile(wide, 1, 1, True, True))
+
+
+def test_a_step_that_is_no_tile_of_warps_is_invalid() -> None:
+    candidate = sampled(WORKLOADS[0], 1)[0]
+    steps = tuple(
+        evolve(step, intrinsic="mma-m16n8k32-int8") if isinstance(step, WarpTensorize) else step
+        for step in candidate.sketch.steps
+    )
+    other = evolve(candidate, sketch=evolve(candidate.sketch, steps=steps))
+    with pytest.raises(InvalidSchedule, match=r"have extents \[2, 2, 16\], a call has"):
+        schedule(module_for(WORKLOADS[0]), other, WORKLOADS[0])

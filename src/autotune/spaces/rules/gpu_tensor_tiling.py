@@ -1,0 +1,342 @@
+"""Matrix products on the tensor cores of a GPU: tiles of blocks, of warps, and of fragments.
+
+The nest, for the rows ``i`` and columns ``j`` of the result and the reduce axis ``k``: ``i.0 j.0``
+blocks, ``i.1 j.1`` warps, then the lanes of a warp as the fragment of the instruction's result has
+them; ``k.0``, fetch of both factors into shared memory, ``k.1``, and the tile of a warp, which is
+one group of instructions: ``i.2 j.2``, what a lane has of each fragment, and the instruction's own
+steps of ``k``. Lanes and warps are the threads of a block. Results stay in registers over all of
+``k`` and are written once, through the epilogue if there is one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from attrs import frozen
+
+from autotune.errors import UnsupportedWorkload
+from autotune.ir.element_types import element_type
+from autotune.ir.expressions import AffineForm, Binary, Cast, IntExpr, Load, const, product, var
+from autotune.ir.workloads import Stage
+from autotune.nest.loop_nest import is_axis
+from autotune.sketches import (
+    Accumulate,
+    AtLeast,
+    AtMost,
+    Bind,
+    Constraint,
+    CooperativeFetch,
+    Factor,
+    FuseConsumer,
+    Inline,
+    OneOf,
+    Order,
+    Ordinal,
+    Param,
+    ProductEquals,
+    Step,
+    Tile,
+    UnrollLimit,
+    WarpTensorize,
+)
+from autotune.sketches.intrinsics import Intrinsic, find_intrinsic, result_levels
+from autotune.spaces.rules.access import operand_forms
+from autotune.spaces.rules.draft import SketchDraft
+from autotune.spaces.rules.gpu_kernel import inlined_operand
+from autotune.spaces.rules.gpu_layouts import RowLayout
+from autotune.spaces.rules.gpu_levels import (
+    MAX_SCATTERED,
+    REGISTERS_PER_THREAD,
+    SHARED_ALIGNMENT,
+    SPARE_REGISTERS,
+    UNROLL_LIMITS,
+    vector_widths,
+)
+
+__all__ = ["TENSOR_LABEL", "tensor_drafts"]
+
+TENSOR_LABEL = "tensor-cores"
+
+# Exact products of what the workload says. TF32 is none: it rounds the factors of float32.
+_INSTRUCTIONS = ("mma-m16n8k16", "mma-m16n8k16-bf16", "mma-m16n8k32-int8")
+# Fetches of less than a word per thread only cost instructions.
+_NARROWEST_BYTES = 4
+_WORD_BYTES = 4
+# Where there is too little work for the GPU, results that a warp may have all the same.
+_RESULTS_OF_A_WARP = 1024
+
+
+@frozen
+class _Factor:
+    """One factor of the product.
+
+    Attributes:
+        tensor: The tensor.
+        forms: Where it is read; the last two dimensions are its spatial axis and the reduce axis.
+        axis: Its spatial axis.
+        layout: How it lies in shared memory.
+    """
+
+    tensor: str
+    forms: tuple[AffineForm, ...]
+    axis: str
+    layout: RowLayout
+
+
+@frozen
+class _Product:
+    """A stage as calls of an instruction."""
+
+    stage: Stage
+    call: Intrinsic
+    left: _Factor
+    right: _Factor
+
+    @property
+    def axes(self) -> tuple[str, str, str]:
+        """Rows and columns of the result, and the reduce axis."""
+        return (self.left.axis, self.right.axis, self.stage.reduce_axes[0].name)
+
+    def name(self, axis: str, level: int) -> str:
+        """Name of the parameter of one level of an axis."""
+        return f"{self.stage.name}.{axis}.{level}"
+
+    def factor(self, axis: str, level: int) -> IntExpr:
+        """One level of an axis."""
+        return var(self.name(axis, level))
+
+    def inner(self, axis: str) -> tuple[int, ...]:
+        """The levels of one call of the instruction, outermost first."""
+        rows, columns, reduce = self.axes
+        if axis == reduce:
+            return (self.call.reduce_axes[0].extent,)
+        own = self.call.spatial_axes[0 if axis == rows else 1]
+        return tuple(digit.extent for digit in result_levels(self.call, own.name))
+
+    def levels(self, axis: str) -> tuple[IntExpr, ...]:
+        """All levels of an axis, outermost first."""
+        chosen = 2 if axis == self.axes[2] else 3
+        outer = tuple(self.factor(axis, level) for level in range(chosen))
+        return (*outer, *map(const, self.inner(axis)))
+
+
+def tensor_drafts(draft: SketchDraft, stage: Stage) -> dict[str, SketchDraft]:
+    """The sketch on tensor cores by its label; none where no instruction computes the stage.
+
+    Applies to a sum over one axis of products of two matrices, or of batches of them, whose
+    element types an instruction of the target multiplies, and whose extents are multiples of those
+    of the instruction.
+    """
+    if not draft.can("warp_tensorize", "shared_layout", "fetch"):
+        return {}
+    for name in _INSTRUCTIONS:
+        call = find_intrinsic(name)
+        if call.supported_by(draft.target):
+            found = _matched(draft, stage, call)
+            if found is not None:
+                return {TENSOR_LABEL: _sketch(draft, found)}
+    return {}
+
+
+def _matched(draft: SketchDraft, stage: Stage, call: Intrinsic) -> _Product | None:
+    """The stage as calls of an instruction, or None."""
+    plain = stage.combiner == "add" and stage.output.dtype == call.result.dtype
+    if not plain or len(stage.spatial_axes) < 2 or len(stage.reduce_axes) != 1:
+        return None
+    loads = _factors(stage, call)
+    rows, columns = stage.spatial_axes[-2:]
+    reduce = stage.reduce_axes[0]
+    extents = [axis.extent for axis in call.axes]
+    if any(
+        axis.extent % extent for axis, extent in zip((rows, reduce, columns), extents, strict=True)
+    ):
+        return None
+    for first, second in (loads, loads[::-1]) if loads else ():
+        left = _factor(draft, stage, call, first, rows.name)
+        right = _factor(draft, stage, call, second, columns.name)
+        if left is not None and right is not None and first != second:
+            return _Product(stage, call, left, right)
+    return None
+
+
+def _factors(stage: Stage, call: Intrinsic) -> tuple[str, ...]:
+    """Tensors whose elements the stage multiplies after converting them to the result's type."""
+    body = stage.body
+    if not isinstance(body, Binary) or body.op != "mul":
+        return ()
+    found = []
+    for side in (body.left, body.right):
+        if not isinstance(side, Cast) or side.dtype != call.result.dtype:
+            return ()
+        if not isinstance(side.operand, Load):
+            return ()
+        found.append(side.operand.tensor)
+    return tuple(found)
+
+
+def _factor(
+    draft: SketchDraft, stage: Stage, call: Intrinsic, tensor: str, axis: str
+) -> _Factor | None:
+    """A factor that moves with one spatial axis and the reduce axis in its last two dimensions.
+
+    Other dimensions move with the axes of a batch. Bytes must lie along the reduction for an
+    instruction to read them, so where they do not, the copy in shared memory is transposed.
+    """
+    known = draft.workload.tensors[tensor]
+    if known.dtype != call.left.dtype:
+        return None
+    try:
+        forms = operand_forms(stage, tensor)
+    except UnsupportedWorkload:
+        return None
+    reduce = stage.reduce_axes[0].name
+    moving = [next(iter(form.coefficients), "") for form in forms]
+    batch = {other.name for other in stage.spatial_axes[:-2]}
+    if not all(map(is_axis, forms)) or set(moving[-2:]) != {axis, reduce}:
+        return None
+    if not set(moving[:-2]) <= batch:
+        return None
+    dims = list(range(len(forms)))
+    if moving[-1] == axis and known.element.bytes == 1:
+        dims[-2:] = dims[:-3:-1]
+    name = f"{stage.name}.{tensor}.pad"
+    vector = draft.target.vector_bytes // known.element.bytes
+    layout = RowLayout(tuple(dims), var(name), Ordinal(name, (0, vector)))
+    return _Factor(tensor, forms, axis, layout)
+
+
+def _sketch(draft: SketchDraft, product_: _Product) -> SketchDraft:
+    stage = product_.stage
+    rows, columns, reduce = product_.axes
+    params, constraints = _levels(product_)
+    lanes = {it.tensor: _fetch_lanes(draft, product_, it) for it in _both(product_)}
+    params += [param for param, _, _ in lanes.values()]
+    params += [it.layout.param for it in _both(product_) if it.layout.param is not None]
+    constraints += _limits(draft, product_)
+    constraints += [constraint for _, constraint, _ in lanes.values()]
+    batch = tuple(f"{axis.name}.0" for axis in stage.spatial_axes[:-2])
+    blocks = (*batch, f"{rows}.0", f"{columns}.0")
+    threads = (f"{rows}.1", f"{columns}.1", f"{rows}.4", f"{columns}.3")
+    tile = (f"{rows}.2", f"{columns}.2", f"{rows}.3", f"{columns}.4", f"{reduce}.2")
+    at = f"{reduce}.0"
+    steps: list[Step] = [
+        *(Tile(stage.name, axis, product_.levels(axis)) for axis in product_.axes),
+        Order(stage.name, (*blocks, *threads, at, f"{reduce}.1", *tile)),
+        Bind(stage.name, blocks, "block"),
+        Bind(stage.name, threads, "thread"),
+    ]
+    settled = {stage.name}
+    for it in _both(product_):
+        steps.append(
+            CooperativeFetch(stage.name, it.tensor, at, _threads(product_), lanes[it.tensor][2])
+        )
+        laid_out = it.layout.step(stage.name, it.tensor)
+        steps += [] if laid_out is None else [laid_out]
+        if inlined_operand(draft, draft.workload, stage, it.tensor, copied=True):
+            steps.append(Inline(it.tensor))
+            settled.add(it.tensor)
+    pair = product_.inner(columns)[-1]
+    written = (product_.factor(columns, 2), const(pair))
+    consumer = draft.epilogues.get(stage.name)
+    if consumer is None:
+        steps.append(Accumulate(stage.name, threads[-1], written))
+    else:
+        steps.append(FuseConsumer(consumer, stage.name, threads[-1], written))
+    unroll = f"{stage.name}.unroll"
+    steps.append(WarpTensorize(stage.name, tile, product_.call.name))
+    steps.append(UnrollLimit(stage.name, var(unroll)))
+    params.append(Ordinal(unroll, UNROLL_LIMITS))
+    return draft.extended(
+        settled=settled,
+        label=TENSOR_LABEL,
+        params=params,
+        constraints=constraints,
+        steps=steps,
+    )
+
+
+def _both(product_: _Product) -> tuple[_Factor, _Factor]:
+    return (product_.left, product_.right)
+
+
+def _levels(product_: _Product) -> tuple[list[Param], list[Constraint]]:
+    params: list[Param] = []
+    constraints: list[Constraint] = []
+    for axis in product_.axes:
+        calls = product_.stage.axis(axis).extent // math.prod(product_.inner(axis))
+        names = tuple(
+            product_.name(axis, level)
+            for level in range(len(product_.levels(axis)) - len(product_.inner(axis)))
+        )
+        params += [Factor(name) for name in names]
+        constraints.append(ProductEquals(names, const(calls)))
+    return params, constraints
+
+
+def _threads(product_: _Product) -> IntExpr:
+    rows, columns, _ = product_.axes
+    lanes = product_.levels(rows)[4] * product_.levels(columns)[3]
+    return product_.factor(rows, 1) * product_.factor(columns, 1) * lanes
+
+
+def _reach(product_: _Product) -> dict[str, IntExpr]:
+    """How far each axis moves in one block, between two fetches."""
+    reach: dict[str, IntExpr] = {axis.name: const(1) for axis in product_.stage.axes}
+    for axis in product_.axes:
+        reach[axis] = product(product_.levels(axis)[1:])
+    return reach
+
+
+def _fetch_lanes(
+    draft: SketchDraft, product_: _Product, factor: _Factor
+) -> tuple[Param, Constraint, IntExpr]:
+    """Width of the vectors in which a factor is fetched, and that rows have whole ones."""
+    tensor = draft.workload.tensors[factor.tensor]
+    size = element_type(tensor.dtype).bytes
+    widths = vector_widths(tensor.shape[-1], tensor.dtype, draft.target)
+    if factor.layout.is_turned:
+        widths = tuple(width for width in widths if width <= MAX_SCATTERED)
+    wide = tuple(width for width in widths if width * size >= _NARROWEST_BYTES) or widths[-1:]
+    name = f"{product_.stage.name}.{factor.tensor}.lanes"
+    (moved,) = factor.forms[-1].coefficients
+    whole = OneOf(_reach(product_)[moved] % var(name), (0,), "vectors do not cross rows")
+    return Ordinal(name, wide), whole, var(name)
+
+
+def _limits(draft: SketchDraft, product_: _Product) -> list[Constraint]:
+    """Threads, shared memory and registers."""
+    target, (rows, columns, _) = draft.target, product_.axes
+    stage, call = product_.stage, product_.call
+    shared: IntExpr = const(0)
+    for it in _both(product_):
+        elements = it.layout.elements(it.forms, _reach(product_))
+        shared = shared + elements * draft.workload.tensors[it.tensor].element.bytes
+    down, across = product_.factor(rows, 2), product_.factor(columns, 2)
+    results = down * across * (call.result.elements // target.warp_size)
+    tile = results * stage.output.element.bytes
+    fragments = down * _registers(call, call.left.dtype, left=True)
+    fragments = fragments + across * _registers(call, call.right.dtype, left=False)
+    kept = (tile + _WORD_BYTES - 1) // _WORD_BYTES + SPARE_REGISTERS
+    threads = _threads(product_)
+    batch = math.prod(axis.extent for axis in stage.spatial_axes[:-2])
+    grid = product_.factor(rows, 0) * product_.factor(columns, 0) * batch
+    # What rounding every buffer up may take.
+    most = target.shared_memory_bytes - 2 * (SHARED_ALIGNMENT - 1)
+    found: list[Constraint] = [
+        AtMost(shared, most, f"target {target.name}: shared memory of a block"),
+        AtMost(threads, target.max_threads_per_block, f"target {target.name}: threads of a block"),
+        AtMost(tile, draft.limits.stack_bytes, f"{draft.limits.source}: results of a thread"),
+        AtMost(kept + fragments, REGISTERS_PER_THREAD, "registers of a thread", hard=False),
+        AtMost(threads * kept, target.registers_per_block, "registers of a block", hard=False),
+    ]
+    whole = math.prod(axis.extent for axis in stage.spatial_axes)
+    blocks = min(target.multiprocessors, whole // _RESULTS_OF_A_WARP)
+    if blocks > 1:
+        source = "every multiprocessor gets a block, as far as there are so many"
+        found.append(AtLeast(grid, blocks, source, hard=False))
+    return found
+
+
+def _registers(call: Intrinsic, dtype: str, *, left: bool) -> int:
+    fragment = (call.left if left else call.right).fragment
+    return 0 if fragment is None else fragment.registers(dtype)

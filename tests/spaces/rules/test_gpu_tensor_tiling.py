@@ -1,0 +1,174 @@
+"""Sketches on tensor cores: where there are any, what they compute, and that they keep limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from autotune.errors import InvalidValueError
+from autotune.ir.expressions import Binary, Cast, Load, const, var
+from autotune.ir.expressions.integer import evaluate
+from autotune.ir.workloads import (
+    Axis,
+    Stage,
+    Tensor,
+    Workload,
+    batch_matmul,
+    conv2d,
+    dense,
+    gemm,
+    random_inputs,
+    reference_outputs,
+)
+from autotune.measure.validation import error_bound, relative_bound
+from autotune.models.pruning.launches import launches
+from autotune.models.pruning.psa_gpu import GpuScorer
+from autotune.nest import derive_nest, layout_conflict
+from autotune.sketches import STEP_TYPES, Candidate, Sketch, WarpTensorize
+from autotune.sketches.intrinsics import find_intrinsic, result_levels
+from autotune.spaces import ScheduleLimits, SketchSpace
+from autotune.targets import Target, preset
+from autotune.testing.nest_interpreter import run_candidate
+
+LIMITS = ScheduleLimits(frozenset(STEP_TYPES), 1020, 512, "test")
+A100 = preset("a100")
+MULTIPLIED = (
+    gemm(m=64, n=64, k=64, dtype="float16"),
+    gemm(m=32, n=48, k=96, dtype="int8"),
+    dense(m=64, n=24, k=64, dtype="bfloat16"),
+    batch_matmul(b=2, m=32, n=40, k=32, dtype="float16"),
+)
+
+
+def space_of(workload: Workload, target: Target = A100) -> SketchSpace:
+    return SketchSpace(workload, target, LIMITS)
+
+
+def tensor_sketch(workload: Workload, target: Target = A100) -> Sketch | None:
+    found = [it for it in space_of(workload, target).sketches() if it.name == "tensor-cores"]
+    return found[0] if found else None
+
+
+def candidates(workload: Workload, count: int, target: Target = A100) -> list[Candidate]:
+    space = space_of(workload, target)
+    drawn = space.sample(count * len(space.sketches()), np.random.default_rng(4))
+    return [candidate for candidate in drawn if candidate.sketch.name == "tensor-cores"]
+
+
+def squares(dtype: str = "float16") -> Workload:
+    """A matrix times itself: one tensor is both factors."""
+    axes = (Axis("i", 32), Axis("j", 32), Axis("k", 32, "reduce"))
+    left, right = Load("A", (var("i"), var("k"))), Load("A", (var("k"), var("j")))
+    body = Binary("mul", Cast("float32", left), Cast("float32", right))
+    stage = Stage(Tensor("C", (32, 32), "float32"), axes, body, "add")
+    return Workload("squares", (Tensor("A", (32, 32), dtype),), (stage,), ("C",))
+
+
+@pytest.mark.parametrize("workload", MULTIPLIED, ids=lambda it: it.name)
+def test_products_that_an_instruction_computes_have_the_sketch(workload: Workload) -> None:
+    sketch = tensor_sketch(workload)
+    assert sketch is not None
+    (step,) = (step for step in sketch.steps if isinstance(step, WarpTensorize))
+    assert find_intrinsic(step.intrinsic).left.dtype == workload.inputs[0].dtype
+    assert space_of(workload).version.endswith("+tensor")
+
+
+@pytest.mark.parametrize(
+    ("workload", "target"),
+    [
+        (gemm(m=64, n=64, k=64), "a100"),
+        (gemm(m=64, n=64, k=64, dtype="u8s8s32"), "a100"),
+        (gemm(m=24, n=64, k=64, dtype="float16"), "a100"),
+        (gemm(m=64, n=60, k=64, dtype="float16"), "a100"),
+        (gemm(m=64, n=64, k=48, dtype="int8"), "a100"),
+        (gemm(m=64, n=64, k=64, dtype="float16"), "t4"),
+        (conv2d(h=16, w=16, ci=16, co=16, dtype="float16"), "a100"),
+        (squares(), "a100"),
+    ],
+    ids=("float32", "unsigned", "rows", "columns", "reduction", "sm_75", "window", "squares"),
+)
+def test_others_have_the_sketches_that_they_had(workload: Workload, target: str) -> None:
+    assert tensor_sketch(workload, preset(target)) is None
+    assert "tensor" not in space_of(workload, preset(target)).version
+
+
+def test_a_backend_without_the_step_gets_no_such_sketch() -> None:
+    lacking = evolve(LIMITS, steps=LIMITS.steps - {"warp_tensorize"})
+    names = [it.name for it in SketchSpace(MULTIPLIED[0], A100, lacking).sketches()]
+    assert names == ["shared", "shared-transposed", "direct"]
+
+
+@pytest.mark.parametrize("workload", MULTIPLIED, ids=lambda it: it.name)
+def test_the_nest_computes_the_reference(workload: Workload) -> None:
+    """Each thread writes what it computed itself, whatever the order of its loops."""
+    inputs = random_inputs(workload, np.random.default_rng(1))
+    expected = reference_outputs(workload, inputs)
+    for candidate in candidates(workload, 3):
+        assert layout_conflict(candidate) is None
+        for name, got in run_candidate(candidate, inputs).items():
+            element = workload.tensors[name].element
+            wanted, found = element.numbers(expected[name]), element.numbers(got)
+            bound = error_bound(wanted, relative_bound(workload, name))
+            assert np.all(np.abs(found.astype(np.float64) - wanted) <= bound)
+
+
+@pytest.mark.parametrize("target", ["a100", "h100"])
+def test_candidates_keep_the_limits_of_the_target(target: str) -> None:
+    machine = preset(target)
+    for workload in (gemm(m=1024, n=1024, k=1024, dtype="float16"), *MULTIPLIED):
+        for candidate in candidates(workload, 40, machine):
+            (launch,) = launches(derive_nest(candidate.sketch))
+            threads = int(evaluate(launch.threads, candidate.config))
+            shared = int(evaluate(launch.shared_bytes, candidate.config))
+            assert threads % machine.warp_size == 0
+            assert threads <= machine.max_threads_per_block
+            assert shared + 63 * 2 <= machine.shared_memory_bytes
+            score = GpuScorer(machine).score(candidate.sketch, np.array([candidate.values]))
+            assert np.all(np.isfinite(score))
+
+
+def test_the_draft_puts_tensor_cores_first_for_a_large_product() -> None:
+    space, scorer = space_of(gemm(m=1024, n=1024, k=1024, dtype="float16")), GpuScorer(A100)
+    best = {
+        sketch.name: scorer.score(sketch, space.feasible_set(sketch).uniform(2000, 1)).max()
+        for sketch in space.sketches()
+    }
+    assert best["tensor-cores"] > 2 * best["shared"]
+
+
+def test_the_draft_sees_bank_conflicts_of_fragments() -> None:
+    """Of two candidates that differ in padding alone, rows 64 bytes apart are the slower ones."""
+    sketch = tensor_sketch(gemm(m=1024, n=1024, k=1024, dtype="float16"))
+    assert sketch is not None
+    tiles = {"i.0": 16, "i.1": 2, "i.2": 2, "j.0": 16, "j.1": 2, "j.2": 4, "k.0": 32, "k.1": 2}
+    config = {f"C.{name}": value for name, value in tiles.items()}
+    config |= {"C.A.lanes": 8, "C.B.lanes": 8, "C.B.pad": 8, "C.unroll": 0}
+    rows = [Candidate.from_config(sketch, config | {"C.A.pad": pad}).values for pad in (0, 8)]
+    plain, padded = GpuScorer(A100).score(sketch, np.array(rows))
+    assert plain < padded
+
+
+def test_levels_of_a_result_are_those_of_its_fragment() -> None:
+    call = find_intrinsic("mma-m16n8k16")
+    assert [(d.extent, d.stride) for d in result_levels(call, "i")] == [(2, 8), (8, 1)]
+    assert [(d.extent, d.stride) for d in result_levels(call, "j")] == [(4, 2), (2, 1)]
+    with pytest.raises(InvalidValueError, match="declares no fragment of its result"):
+        result_levels(find_intrinsic("wmma-16x16x16"), "i")
+
+
+@pytest.mark.parametrize("change", ["extent", "order", "unstaged"])
+def test_loops_that_are_no_call_are_found(change: str) -> None:
+    candidate = candidates(MULTIPLIED[0], 2)[0]
+    steps = []
+    for step in candidate.sketch.steps:
+        if isinstance(step, WarpTensorize) and change == "order":
+            step = evolve(step, loops=step.loops[::-1])
+        if change == "unstaged" and getattr(step, "operand", "") == "A":
+            continue
+        if change == "extent" and getattr(step, "axis", "") == "k":
+            step = evolve(step, factors=(*step.factors[:1], step.factors[1] * 2, const(8)))
+        steps.append(step)
+    sketch = evolve(candidate.sketch, steps=tuple(steps))
+    conflict = layout_conflict(evolve(candidate, sketch=sketch))
+    assert conflict is not None and "mma-m16n8k16 in stage 'C'" in conflict
