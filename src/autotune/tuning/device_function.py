@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from autotune.measure.devices.kernels import LoadedKernels
 from autotune.measure.devices.shared import (
     DEFAULT_STREAM,
     DeviceArray,
+    DeviceFailed,
     Given,
     SharedDevice,
     converted,
@@ -130,7 +133,9 @@ class _Loaded:
         known = {*names, *(it.name for it in workload.inputs), *workload.outputs}
         kernels = LoadedKernels.load(device.driver, program, known)
         own = {it.name: device.empty((it.bytes,), "uint8") for it in program.intermediates}
-        return _Loaded(device, workload, kernels, own)
+        made = _Loaded(device, workload, kernels, own)
+        weakref.finalize(made, _unload, device, kernels).atexit = False
+        return made
 
     def staging(self, name: str) -> DeviceArray:
         """Memory for a tensor whose values come from the host, or go there."""
@@ -214,6 +219,12 @@ class _Output:
         else:
             np.copyto(np.asarray(self.given), self.array.numpy())
         return self.given
+
+
+def _unload(device: SharedDevice, kernels: LoadedKernels) -> None:
+    # After a lost context there is nothing to unload.
+    with suppress(DeviceFailed), device.current():
+        kernels.unload()
 
 
 def _is_writeable(value: Any) -> bool:
