@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.backends import ALIGNMENT, aligned_copy
+from autotune.backends import ALIGNMENT, aligned_copy, dlpack
 from autotune.errors import InvalidValueError
 from autotune.networks.frontend import NetworkTensor
 
@@ -19,13 +19,16 @@ Array = NDArray[Any]
 
 
 def as_numpy(value: Any) -> Array:
-    """A numpy array of what a caller gave, in place where that is possible.
+    """A numpy array of what a caller gave, in place where that is possible, else on the host.
 
     Raises:
         InvalidValueError: it is no array.
     """
     if hasattr(value, "detach"):
         value = value.detach()
+    where = dlpack.device_of(value)
+    if where is not None and where[0] != dlpack.CPU:
+        value = value.cpu() if hasattr(value, "cpu") else value.numpy()
     try:
         array = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value)
     except (BufferError, RuntimeError, TypeError, ValueError):

@@ -51,7 +51,6 @@ def loaded(module: Any) -> NetworkProgram:
 def test_a_network_runs_on_arrays_of_the_host_and_of_the_device(
     cuda: FakeCuda, module: Any
 ) -> None:
-    cuda.set(GRAPHS="1")
     program = loaded(module)
     built = program.build({}, TARGET, 1)
     assert isinstance(built, CudaNetwork)

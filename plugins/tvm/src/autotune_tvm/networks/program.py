@@ -79,11 +79,11 @@ class RelaxProgram(NetworkProgram):
         functions = {}
         for task in self.tasks:
             record = chosen.get(task.name)
-            if record is None:
-                functions[task.name] = default_function(task.program, target, threads)
-                continue
             try:
-                functions[task.name] = scheduled_function(task.program, record, target, threads)
+                if record is None:
+                    functions[task.name] = default_function(task.program, target, threads)
+                else:
+                    functions[task.name] = scheduled_function(task.program, record, target, threads)
             except InvalidSchedule as error:
                 raise InvalidSchedule(f"task {task.name!r}: {error}") from error
         scheduled = apply_functions(self.module, functions)
