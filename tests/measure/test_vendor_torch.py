@@ -20,7 +20,7 @@ from autotune.ir.workloads import (
 )
 from autotune.measure import MeasureProtocol
 from autotune.measure.vendor_torch import has_routine, measure_here, torch_latency
-from autotune.targets import preset
+from autotune.targets import detect_cuda, preset
 
 WORKLOADS = [
     gemm(m=5, n=7, k=9),
@@ -83,14 +83,8 @@ def test_it_is_timed_on_the_device() -> None:
     if not torch.cuda.is_available():
         pytest.skip("torch finds no CUDA device")
     outcome = torch_latency(
-        conv2d(h=14, w=14, ci=64, co=64), _this_device(), MeasureProtocol()
+        conv2d(h=14, w=14, ci=64, co=64), detect_cuda(), MeasureProtocol()
     )
     assert outcome is not None
     assert outcome.ok, outcome.message
     assert 1e-6 < (outcome.latency or 0.0) < 1e-2
-
-
-def _this_device() -> object:
-    from autotune.targets import detect_cuda
-
-    return detect_cuda()

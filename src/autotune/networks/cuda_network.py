@@ -12,7 +12,7 @@ from typing import Any
 
 from attrs import define
 
-from autotune.errors import InvalidValueError
+from autotune.errors import InvalidValueError, UnsupportedTarget
 from autotune.measure.devices.kernels import LoadedKernels, Parameters
 from autotune.measure.devices.shared import (
     DEFAULT_STREAM,
@@ -28,7 +28,7 @@ from autotune.measure.devices.shared import (
 from autotune.networks.arrays import converter_to
 from autotune.networks.cuda_plan import DeviceCallPlan, DevicePlan, calls_by_task, place_values
 from autotune.networks.frontend import CompiledNetwork
-from autotune.targets import CudaError, Target
+from autotune.targets import CudaError, Target, load_driver, matching_device
 
 __all__ = ["CudaNetwork"]
 
@@ -56,6 +56,15 @@ class CudaNetwork(CompiledNetwork):
         self._target = target
         self._save = save
         self._loaded: _Loaded | None = None
+
+    @property
+    def lacks(self) -> str:
+        """Why it cannot be called here: no driver, or no such device; "" where it can."""
+        try:
+            matching_device(self._target, load_driver())
+        except UnsupportedTarget as error:
+            return str(error)
+        return ""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         """Run once.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -33,7 +34,7 @@ from autotune_tvm.networks.graph import (
     tensor_calls,
 )
 
-__all__ = ["compile_functions", "device_plan"]
+__all__ = ["compile_functions", "device_plan", "lowered_functions", "named_functions"]
 
 
 def device_plan(
@@ -55,7 +56,7 @@ def device_plan(
         NoCudaCompiler: there is no such compiler.
         UnsupportedWorkload: the network calls an operator that is no compiled function.
     """
-    walk = _Walk(_named_functions(module))
+    walk = _Walk(named_functions(module))
     main = module[ENTRY]
     given = [walk.declare(parameter, f"input_{n}") for n, parameter in enumerate(main.params)]
     for binding in bindings_of(main):
@@ -81,19 +82,14 @@ def compile_functions(functions: Mapping[str, IRModule], target: Target) -> dict
 
     def cubin(named: tuple[str, str]) -> bytes:
         name, source = named
-        try:
+        with _naming(name):
             return compiler.compile(source, target.processor, options)
-        except BuildFailed as error:
-            raise BuildFailed(f"task {name!r}: {error}") from error
 
-    lowered: dict[str, LoweredKernels] = {}
+    lowered = lowered_functions(functions, target)
     sources = {}
-    for name, module in functions.items():
-        try:
-            lowered[name] = lower_kernels(module, target)
-            sources[name] = cuda_source(lowered[name], target)
-        except BuildFailed as error:
-            raise BuildFailed(f"task {name!r}: {error}") from error
+    for name, kernels in lowered.items():
+        with _naming(name):
+            sources[name] = cuda_source(kernels, target)
     # NVRTC and nvcc let other threads run.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         cubins = dict(zip(sources, pool.map(cubin, sources.items()), strict=True))
@@ -101,7 +97,30 @@ def compile_functions(functions: Mapping[str, IRModule], target: Target) -> dict
     return {name: program_of(lowered[name], cubins[name], fast_math=fast) for name in lowered}
 
 
-def _named_functions(module: IRModule) -> dict[str, tuple[IRModule, tuple[str, ...]]]:
+def lowered_functions(
+    functions: Mapping[str, IRModule], target: Target
+) -> dict[str, LoweredKernels]:
+    """Kernels and launches of functions, as of :func:`compile_functions`.
+
+    Raises:
+        BuildFailed: TVM rejects one, or it is no sequence of launches; names it.
+    """
+    found = {}
+    for name, module in functions.items():
+        with _naming(name):
+            found[name] = lower_kernels(module, target)
+    return found
+
+
+@contextmanager
+def _naming(task: str) -> Iterator[None]:
+    try:
+        yield
+    except BuildFailed as error:
+        raise BuildFailed(f"task {task!r}: {error}") from error
+
+
+def named_functions(module: IRModule) -> dict[str, tuple[IRModule, tuple[str, ...]]]:
     """Functions that are called, each as a module of its own, and what it calls its tensors."""
     found = {}
     for name, _ in tensor_calls(module):
