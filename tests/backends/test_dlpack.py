@@ -37,9 +37,7 @@ class Given:
 @settings(max_examples=30, deadline=None)
 @given(
     array=st.sampled_from(DTYPES).flatmap(
-        lambda dtype: arrays.arrays(
-            dtype, arrays.array_shapes(min_dims=0, max_dims=4, min_side=0)
-        )
+        lambda dtype: arrays.arrays(dtype, arrays.array_shapes(min_dims=0, max_dims=4, min_side=0))
     ),
     flipped=st.booleans(),
 )

@@ -82,9 +82,7 @@ def test_it_is_timed_on_the_device() -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("torch finds no CUDA device")
-    outcome = torch_latency(
-        conv2d(h=14, w=14, ci=64, co=64), detect_cuda(), MeasureProtocol()
-    )
+    outcome = torch_latency(conv2d(h=14, w=14, ci=64, co=64), detect_cuda(), MeasureProtocol())
     assert outcome is not None
     assert outcome.ok, outcome.message
     assert 1e-6 < (outcome.latency or 0.0) < 1e-2

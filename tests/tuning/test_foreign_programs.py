@@ -15,6 +15,7 @@ from autotune.store.records import Record
 from autotune.testing.reference_backend import REFERENCE_BACKEND, ReferenceBackend
 from autotune.testing.sample_records import KEY, sample_record
 from autotune.tuning import foreign_programs
+from autotune.tuning.compiling import compile_record
 from autotune.tuning.foreign_programs import (
     check_build,
     export_records,
@@ -22,7 +23,6 @@ from autotune.tuning.foreign_programs import (
     import_file,
     show_record,
 )
-from autotune.tuning.compiling import compile_record
 
 DYING = "dying_backend:DyingBackend"
 SIZES = "file_parts:Sizes"

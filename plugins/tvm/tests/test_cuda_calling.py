@@ -18,12 +18,7 @@ from autotune.measure.devices.shared import DeviceArray, DeviceFailed, shared_de
 from autotune.targets import Target, preset
 from autotune.tuning.device_function import DeviceFunction
 
-pytestmark = [
-    pytest.mark.usefixtures("cuda"),
-    pytest.mark.skipif(
-        not fake_cuda.has_compiler(), reason="there is no g++: the fake driver cannot be built"
-    ),
-]
+pytestmark = pytest.mark.usefixtures("cuda")
 TARGET = preset("h100")
 SMALL = gemm(m=16, n=16, k=16)
 
@@ -84,7 +79,9 @@ def test_wrong_arrays_are_refused_by_name(
     left, right = inputs.values()
     with pytest.raises(InvalidValueError, match=r"lacks B; the inputs are A: float32\[16, 16\]"):
         function(left)
-    with pytest.raises(InvalidValueError, match=r"'B' must be float32 of shape \[16, 16\], got fl"):
+    with pytest.raises(
+        InvalidValueError, match=r"'B' must be float32 of shape \[16, 16\], got fl"
+    ):
         function(left, on_device(right[:8].copy()))
     with pytest.raises(InvalidValueError, match="got float64"):
         function(left, right.astype(np.float64))

@@ -24,10 +24,6 @@ from autotune.sketches import Candidate
 from autotune.store.records import Outcome
 from autotune.targets import load_driver, preset, resolve
 
-pytestmark = pytest.mark.skipif(
-    not fake_cuda.has_compiler(), reason="there is no g++: the fake driver cannot be built"
-)
-
 SMALL = gemm(m=16, n=16, k=16)
 # Of one thread block and few threads each: every thread of a block is one of the machine.
 DEADLINES = {"task": 100.0, "build": 60.0, "verify": 20.0, "run": 40.0}

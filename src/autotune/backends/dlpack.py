@@ -1,7 +1,7 @@
 """Tensors of other packages, read where they lie, and memory of ours given to them: DLPack.
 
-The structures are those of ``dlpack.h`` before version 1 (capsules named ``dltensor``), which every
-package exchanges.
+The structures are those of ``dlpack.h`` before version 1 (capsules named ``dltensor``), which
+every package exchanges.
 """
 
 from __future__ import annotations

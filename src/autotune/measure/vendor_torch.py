@@ -217,9 +217,7 @@ def measure_here(workload: Workload, device: str, protocol: MeasureProtocol, see
     torch.backends.cudnn.benchmark = True
     inputs = random_inputs(workload, np.random.default_rng(seed))
     expected = expectations(workload, list(reference_outputs(workload, inputs).values()))
-    tensors = {
-        it.name: _tensor(inputs[it.name], it.dtype).to(device) for it in workload.inputs
-    }
+    tensors = {it.name: _tensor(inputs[it.name], it.dtype).to(device) for it in workload.inputs}
     found: list[tuple[float, Sequence[float]]] = []
     with torch.inference_mode():
         for call in torch_calls(workload, tensors):

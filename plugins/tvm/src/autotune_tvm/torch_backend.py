@@ -233,13 +233,16 @@ def _target_for(options: BackendOptions, inputs: Sequence[Any]) -> str:
     devices = {str(it.device) for it in inputs if isinstance(it, torch.Tensor)} or {"cpu"}
     kinds = {device.partition(":")[0] for device in devices}
     if len(devices) > 1 or kinds - {"cpu", "cuda"}:
-        raise _NotCompiled(f"it is on {', '.join(sorted(devices))}; subgraphs are compiled for one CPU or CUDA device")
+        found = ", ".join(sorted(devices))
+        raise _NotCompiled(f"it is on {found}; subgraphs are compiled for one CPU or CUDA device")
     (device,), (kind,) = devices, kinds
     if options.target is None:
         return device
     asked = checked_target(options.target, options.threads).kind
     if asked != kind:
-        raise _NotCompiled(f"it is on {device}, and target {options.target!r} is of kind {asked!r}")
+        raise _NotCompiled(
+            f"it is on {device}, and target {options.target!r} is of kind {asked!r}"
+        )
     return options.target
 
 

@@ -162,7 +162,9 @@ class _Walk:
         value = binding.value
         operator = operator_of(value)
         if operator == "call_tir":
-            self._values[binding.var] = self._call(str(value.args[0].name_hint), value, binding.var)
+            self._values[binding.var] = self._call(
+                str(value.args[0].name_hint), value, binding.var
+            )
         elif operator == "reshape":
             # Row-major order is the same in every shape.
             self._values[binding.var] = self.value(value.args[0])

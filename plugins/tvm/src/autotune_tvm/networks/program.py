@@ -83,7 +83,9 @@ class RelaxProgram(NetworkProgram):
                 if record is None:
                     functions[task.name] = default_function(task.program, target, threads)
                 else:
-                    functions[task.name] = scheduled_function(task.program, record, target, threads)
+                    functions[task.name] = scheduled_function(
+                        task.program, record, target, threads
+                    )
             except InvalidSchedule as error:
                 raise InvalidSchedule(f"task {task.name!r}: {error}") from error
         scheduled = apply_functions(self.module, functions)
